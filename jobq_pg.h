@@ -58,6 +58,7 @@
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
+ *     know why a job does not run               jobq_pg_explain
  *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
  *     receive messages                          jobq_pg_worker_desc.receivers
@@ -981,6 +982,16 @@ typedef struct jobq_pg_counts {
 /* jobq_pg_queue_counts -- cheap at any size. JOBQ_ERROR_NOT_FOUND: no such queue. SQL: queues. */
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_counts *counts, jobq_pg_error *error);
+
+/*
+ * jobq_pg_explain -- why a job does not run, in words: a line of text for each reason.
+ *
+ * Shape   text: of size bytes, at least 1. Ends with a NUL, and is cut if it is too long. Such as
+ *         "its queue is paused". The text of a job that is not there says so; that is no error.
+ * SQL     explain_job
+ */
+JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
+                                    jobq_pg_error *error);
 
 /*
  * jobq_pg_peek -- what would be claimed next, without claiming it.
@@ -2029,6 +2040,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
     R(PEEK, "peek", peek_in, none)                                                                 \
     V(GET, "jobs", id_in, none)                                                                    \
+    X(EXPLAIN, "explain_job", id_in, explain_out)                                                  \
     X(STANDING, "standing", standing_in, none)                                                     \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
     X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
@@ -5199,6 +5211,8 @@ JOBQ_PG__VERB_COLS(prioritize, JOBQ_PG__VERB("priority", priority, INT4, INT32, 
 JOBQ_PG__VERB_COLS(move, JOBQ_PG__VERB("target", target, TEXT, TEXT, JOBQ_PG__CSTR));
 static const jobq_pg__col jobq_pg__id_in[] = {
     JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__explain_out[] = {
+    JOBQ_PG__COL("reason", jobq_pg_ending, error, TEXT, TEXT, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__standing_in[] = {
     JOBQ_PG__VERB(NULL, of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
@@ -7746,6 +7760,34 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     from.span = jobq_pg__choice(from.of.attempts_span_stages);
     from.history = jobq_pg__choice(from.of.history);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
+                                    jobq_pg_error *error)
+{
+    jobq_pg__change from;
+    jobq_pg_ending to;
+    jobq_pg_error local;
+    PGresult *res;
+    size_t at = 0;
+    int i;
+
+    JOBQ_ASSERT(pg != NULL && text != NULL && size > 0);
+    if (error == NULL) error = &local;
+    text[0] = '\0';
+    memset(&from, 0, sizeof from);
+    memset(&to, 0, sizeof to);
+    from.of.id = id;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__EXPLAIN, &from, error);
+    if (res == NULL) return error->code;
+    for (i = 0; i < PQntuples(res) && at + 1 < size; i++) {
+        if (at > 0) text[at++] = '\n';
+        jobq_pg__get(res, i, 0, jobq_pg__explain_out, &to);
+        jobq_pg__copy_str(text + at, size - at, to.error);
+        at += strlen(text + at);
+    }
+    PQclear(res);
+    return JOBQ_OK;
 }
 
 JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char *retention,
@@ -17010,6 +17052,90 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n"
 "    ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.explain_job(id bigint)\n"
+"RETURNS TABLE (reason text, until timestamptz)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"DECLARE\n"
+"    v_job jobq.job;\n"
+"    v_standing text := jobq.standing(explain_job.id);\n"
+"    v_ahead bigint;\n"
+"BEGIN\n"
+"    SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = explain_job.id;\n"
+"    IF NOT FOUND THEN\n"
+"        reason := CASE v_standing\n"
+"            WHEN 'none' THEN 'no job has this id'\n"
+"            WHEN 'gone' THEN 'it has ended and is no longer kept, or it was deleted or never '\n"
+"                             'committed'\n"
+"            ELSE 'it has ended: ' || v_standing END;\n"
+"        RETURN NEXT;\n"
+"    ELSIF v_job.state = 'x' THEN\n"
+"        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(\n"
+"            (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));\n"
+"        RETURN NEXT;\n"
+"    ELSIF v_job.state = 'w' THEN\n"
+"        reason := 'it waits for the end of job ' || coalesce(\n"
+"            (SELECT string_agg(e.parent::text, ', ' ORDER BY e.parent)\n"
+"             FROM jobq.edge e WHERE e.child = v_job.id), 'unknown');\n"
+"        RETURN NEXT;\n"
+"    ELSE\n"
+"        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_ready(v_job) r;\n"
+"        IF FOUND THEN RETURN; END IF;\n"
+"        v_ahead := jobq.jobs_ahead(v_job, 10000);\n"
+"        reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'\n"
+"                  WHEN v_ahead = 1 THEN '1 job is ahead of it'\n"
+"                  WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)\n"
+"                  ELSE 'at least 10000 jobs are ahead of it' END;\n"
+"        RETURN NEXT;\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.explain_ready(p_job jobq.job)\n"
+"RETURNS TABLE (reason text, until timestamptz)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"DECLARE\n"
+"    v_now timestamptz := statement_timestamp();\n"
+"    v_queue jobq.queue;\n"
+"    v_kind jobq.kind;\n"
+"BEGIN\n"
+"    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_job.queue_id;\n"
+"    SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;\n"
+"    RETURN QUERY\n"
+"    SELECT r.reason, r.until FROM (VALUES\n"
+"        (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',\n"
+"         NULL),\n"
+"        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),\n"
+"        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n"
+"        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),\n"
+"        (p_job.run_at > v_now AND p_job.run_at < 'infinity',\n"
+"         'it is not due before ' || p_job.run_at, p_job.run_at),\n"
+"        (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '\n"
+"            'died twice', NULL),\n"
+"        (NOT EXISTS (SELECT FROM jobq.worker w\n"
+"                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL\n"
+"                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)\n"
+"    ) AS r (given, reason, until) WHERE r.given;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN (SELECT count(*) FROM (\n"
+"        SELECT FROM jobq.queue q\n",
+"        CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)\n"
+"        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT FROM jobq.job j\n"
+"            WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage\n"
+"              AND NOT j.suspect AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"              AND (p.priority < p_job.priority OR s.stage > p_job.stage\n"
+"                   OR (s.stage = p_job.stage\n"
+"                       AND (j.run_at, j.id) < (p_job.run_at, p_job.id)))\n"
+"            LIMIT p_most) AS lane\n"
+"        WHERE q.id = p_job.queue_id AND NOT p_job.suspect LIMIT p_most) AS ahead);\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_id integer;\n"
@@ -17077,8 +17203,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT j.id FROM jobq.job j\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
@@ -17155,8 +17281,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF NOT FOUND THEN RETURN; END IF;\n"
 "    UPDATE jobq.idempotency k SET job_id = v_id, ended_at = NULL\n"
 "    WHERE k.queue_id = p_job.queue_id AND k.key = p_job.key AND k.job_id = p_job.id;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
@@ -17245,10 +17371,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING queue_id\n"
 "    )\n"
-"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n"
+"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n",
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
@@ -17338,11 +17464,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_ids bigint[] := p_ids;\n"
+"    v_ids bigint[] := p_ids;\n",
 "    v_job record;\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
-"        SELECT j.id, j.queue_id, j.key FROM jobq.job j\n",
+"        SELECT j.id, j.queue_id, j.key FROM jobq.job j\n"
 "        WHERE j.id = ANY (p_ids) AND j.queue_id <> p_target AND j.key IS NOT NULL\n"
 "        ORDER BY j.key, j.id\n"
 "    LOOP\n"
@@ -17424,9 +17550,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.prioritize(\n"
-"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -17503,9 +17629,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    SELECT u.field INTO v_infinite FROM (VALUES\n"
 "        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
-"        ('key_keep', key_keep)) AS u (field, given)\n"
+"        ('key_keep', key_keep)) AS u (field, given)\n",
 "    WHERE NOT isfinite(u.given);\n"
-"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n",
+"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n"
 "    IF retention NOT IN ('short', 'medium', 'long') THEN\n"
 "        PERFORM jobq.refuse('retention', 'short, medium or long');\n"
 "    END IF;\n"
@@ -17577,9 +17703,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
-"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n"
+"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n",
 "        PERFORM jobq.refuse('keep', 'a positive, finite interval');\n"
-"    END IF;\n",
+"    END IF;\n"
 "    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n"
 "    WHERE r.retention = retention_set.retention;\n"
 "    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
@@ -18113,7 +18239,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
-"            'schedule_preview'\n"
+"            'schedule_preview|explain_job'\n"
 "        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|outbox_grow|dead_letter_.*|'\n"

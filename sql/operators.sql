@@ -277,6 +277,99 @@ BEGIN
     ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;
 END $$;
 
+-- ---- why a job does not run ----------------------------------------------------------------
+
+-- Why a job does not run, in words: a row for each thing in its way. until: when that ends, if
+-- a clock decides.
+CREATE OR REPLACE FUNCTION jobq.explain_job(id bigint)
+RETURNS TABLE (reason text, until timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_job jobq.job;
+    v_standing text := jobq.standing(explain_job.id);
+    v_ahead bigint;
+BEGIN
+    SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = explain_job.id;
+    IF NOT FOUND THEN
+        reason := CASE v_standing
+            WHEN 'none' THEN 'no job has this id'
+            WHEN 'gone' THEN 'it has ended and is no longer kept, or it was deleted or never '
+                             'committed'
+            ELSE 'it has ended: ' || v_standing END;
+        RETURN NEXT;
+    ELSIF v_job.state = 'x' THEN
+        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(
+            (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
+        RETURN NEXT;
+    ELSIF v_job.state = 'w' THEN
+        reason := 'it waits for the end of job ' || coalesce(
+            (SELECT string_agg(e.parent::text, ', ' ORDER BY e.parent)
+             FROM jobq.edge e WHERE e.child = v_job.id), 'unknown');
+        RETURN NEXT;
+    ELSE
+        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_ready(v_job) r;
+        IF FOUND THEN RETURN; END IF;
+        v_ahead := jobq.jobs_ahead(v_job, 10000);
+        reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'
+                  WHEN v_ahead = 1 THEN '1 job is ahead of it'
+                  WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)
+                  ELSE 'at least 10000 jobs are ahead of it' END;
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- A part of explain_job: what keeps a ready job from being claimed.
+CREATE OR REPLACE FUNCTION jobq.explain_ready(p_job jobq.job)
+RETURNS TABLE (reason text, until timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_queue jobq.queue;
+    v_kind jobq.kind;
+BEGIN
+    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_job.queue_id;
+    SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;
+    RETURN QUERY
+    SELECT r.reason, r.until FROM (VALUES
+        (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',
+         NULL),
+        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),
+        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),
+        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),
+        (p_job.run_at > v_now AND p_job.run_at < 'infinity',
+         'it is not due before ' || p_job.run_at, p_job.run_at),
+        (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
+            'died twice', NULL),
+        (NOT EXISTS (SELECT FROM jobq.worker w
+                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL
+                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)
+    ) AS r (given, reason, until) WHERE r.given;
+END $$;
+
+-- How many due jobs of its queue are claimed before a ready one, counted up to p_most.
+CREATE OR REPLACE FUNCTION jobq.jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM (
+        SELECT FROM jobq.queue q
+        CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)
+        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobq.job j
+            WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage
+              AND NOT j.suspect AND j.state = 'r' AND j.run_at <= statement_timestamp()
+              AND (p.priority < p_job.priority OR s.stage > p_job.stage
+                   OR (s.stage = p_job.stage
+                       AND (j.run_at, j.id) < (p_job.run_at, p_job.id)))
+            LIMIT p_most) AS lane
+        WHERE q.id = p_job.queue_id AND NOT p_job.suspect LIMIT p_most) AS ahead);
+END $$;
+
 -- ---- helpers -------------------------------------------------------------------------------
 
 -- The id of a queue that must exist: a misspelt name must not create a queue.

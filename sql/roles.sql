@@ -36,7 +36,7 @@ BEGIN
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
-            'schedule_preview'
+            'schedule_preview|explain_job'
         WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|outbox_grow|dead_letter_.*|'

@@ -835,6 +835,104 @@ static void peek_only_reads(void **unused)
     free(after);
 }
 
+/* -- why a job does not run -- */
+
+static const char *explained(int64_t id)
+{
+    static char text[300];
+    jobq_pg_error error;
+
+    if (jobq_pg_explain(pg, NULL, id, text, sizeof text, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
+    return text;
+}
+
+static void explain_names_what_is_in_the_way(void **unused)
+{
+    jobq_pg_job plain = plain_job(), keyed = plain;
+    int64_t first, second;
+    char text[80];
+
+    (void)unused;
+    one_queue();
+    first = job_in("ready");
+    assert_string_equal(explained(first), "a worker may take it now");
+    second = enqueue_with(&plain);
+    assert_string_equal(explained(second), "1 job is ahead of it");
+    RUN("SELECT jobq.pause('q')");
+    assert_string_equal(explained(second), "its queue is paused");
+    RUN("SELECT jobq.pause('q', 'k')");
+    assert_string_equal(explained(second), "its queue is paused\nits kind is paused");
+    RUN("SELECT jobq.resume('q'), jobq.resume('q', 'k')");
+    RUN("UPDATE jobq.job SET run_at = 'infinity' WHERE id = %lld", (long long)second);
+    assert_string_equal(explained(second), "it is parked: no living worker has its kind");
+    RUN("UPDATE jobq.job SET run_at = '2100-01-01 00:00Z' WHERE id = %lld", (long long)second);
+    assert_memory_equal(explained(second), "it is not due before 2100-01-01", 31);
+    assert_int_equal(number("SELECT count(*) FROM jobq.explain_job(%lld) WHERE until ="
+                            " '2100-01-01 00:00Z'", (long long)second), 1);
+    RUN("UPDATE jobq.job SET run_at = enqueued_at, suspect = true, alone = true WHERE id = %lld",
+        (long long)second);
+    assert_memory_equal(explained(second), "it runs only on a worker that holds no other job", 48);
+    RUN("UPDATE jobq.worker SET dead_at = now()");
+    assert_string_equal(explained(first), "no living worker serves its queue");
+    RUN("UPDATE jobq.worker SET dead_at = NULL");
+    claim_one(WORKER, ++next_claim, false);
+    assert_memory_equal(explained(first), "it runs, since ", 15);
+    keyed.key = "a-key";
+    keyed.on_known = JOBQ_KNOWN_REPLACE;
+    second = enqueue_with(&keyed);
+    snprintf(text, sizeof text, "it waits for the end of job %lld", (long long)first);
+    assert_string_equal(explained(second), text);
+}
+
+static void explain_tells_what_became_of_a_job(void **unused)
+{
+    static const char *const ends[][2] = {
+        {"failed", "it has ended: failed"}, {"succeeded", "it has ended: succeeded"},
+        {"cancelled", "it has ended: cancelled"},
+        {"gone", "it has ended and is no longer kept, or it was deleted or never committed"}};
+    char text[4];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(ends); i++) {
+        one_queue();
+        assert_string_equal(explained(job_in(ends[i][0])), ends[i][1]);
+    }
+    assert_string_equal(explained(INT64_MAX), "no job has this id");
+    assert_int_equal(jobq_pg_explain(pg, NULL, INT64_MAX, text, sizeof text, NULL), JOBQ_OK);
+    assert_string_equal(text, "no ");
+}
+
+/* The number of jobs ahead is the job's place in the order in which peek lists them. */
+static void explain_counts_the_jobs_ahead(void **unused)
+{
+    jobq_pg_rows batch;
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    one_queue();
+    RUN("SELECT setseed(0.5)");
+    RUN("SELECT jobq.enqueue('q', 'k', priority => (random() * 18)::int - 9, stages => 3)"
+        " FROM generate_series(1, 60) n");
+    RUN("UPDATE jobq.job SET stage = (random() * 2)::int,"
+        " run_at = run_at - interval '1 min' * (random() * 5)::int");
+    assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 100, &batch, &error), JOBQ_OK);
+    assert_int_equal(batch.count, 60);
+    for (i = 0; i < batch.count; i++) {
+        char text[80];
+        snprintf(text, sizeof text, i == 0 ? "a worker may take it now"
+                 : i == 1 ? "1 job is ahead of it" : "%d jobs are ahead of it", (int)i);
+        assert_string_equal(explained(PEEKED(batch, i).facts.id), text);
+    }
+    jobq_pg_rows_clear(&batch);
+    RUN("SELECT jobq.enqueue_many('p', '{k}', NULL, NULL, p_count => 10001)");
+    RUN("UPDATE jobq.worker SET queues = queues || (SELECT id FROM jobq.queue WHERE name = 'p')");
+    assert_string_equal(explained(number("SELECT max(id) FROM jobq.job")),
+                        "at least 10000 jobs are ahead of it");
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, all_stop)
 
 int main(void)
@@ -860,6 +958,9 @@ int main(void)
         TEST(peek_foretells_the_claim),
         TEST(peek_is_in_claiming_order),
         TEST(peek_only_reads),
+        TEST(explain_names_what_is_in_the_way),
+        TEST(explain_tells_what_became_of_a_job),
+        TEST(explain_counts_the_jobs_ahead),
     };
 
     return cmocka_run_group_tests_name("operators", tests, pg_up, pg_down);

@@ -281,7 +281,11 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
         ADD(claimed_count);
         results[i] = side_decides(random, &batch.jobs[i]);
     }
-    if (jobq_random_next(random) % 8 == 0) nap_us(150000); /* the lease is over */
+    if (jobq_random_next(random) % 8 == 0) {
+        /* The lease is over. Until a verdict has come too late the pause is long, because a loaded
+         * machine may take a second to get to the rescue. */
+        nap_us(GET(lost_count) == 0 ? 1500000 : 150000);
+    }
     if (jobq_random_next(random) % 10 != 0 && batch.count > 0) {
         if (verb_settle(pg, conn, results, batch.count, answers, &error))
             side_failed("settle", &error);

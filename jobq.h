@@ -57,6 +57,7 @@
  *     partitions               >>partition PartitionMode: the size of the next batch
  *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
+ *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
  *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
  *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
  *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
@@ -87,6 +88,12 @@
  *     news         late workers, cancel requests, suspects, kinds and policies that changed
  *     lane         one queue, priority and stage; claims take jobs lane by lane
  *     bound        how far a lane, or a partition, has been searched; searches start after it
+ *     line         jobs of a queue that belong together, such as a tenant's; workers take turns at
+ *                  the lines of a queue: they walk from line to line
+ *     quota        a limit of a queue, or of one of its kinds, over all workers
+ *     permits      a worker's share of a quota: so many of its jobs may run at once
+ *     token        of a rate: lets one job start. (Another one is that of a claim.)
+ *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
  *     sweep        a claim, or a look for messages, that ignores the bounds
  *     key          a name that at most one live job of its queue has
  *     schedule     a calendar, and the job or message that it writes
@@ -120,6 +127,8 @@
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
+ *     JOBQ_MEMORY_QUOTAS, JOBQ_MEMORY_PERMITS  of a jobq_memory         (default: 4, 32)
+ *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
  *     JOBQ_MEMORY_SCHEDULES  of a jobq_memory                              (default: 4)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
  *                          headers                                   (default: 256, 1,000,000)
@@ -314,6 +323,13 @@
  *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
  *        many of its jobs; they are released at once. A handler that was abandoned no longer
  *        counts.
+ *   (20) A queue, and a kind, may have a quota: so many jobs that run at once over all workers, and
+ *        a rate of starts. A worker claims at most what its permits and tokens allow. What it holds
+ *        and what its claims without an answer may bring counts: a claim from when it is sent, a
+ *        lost one until it is recovered, a job until it is settled. From when the worker sends a
+ *        heartbeat until the answer comes, it allows itself no more than it reported as running,
+ *        because the answer may be lost. So its jobs never exceed what the store has down for it,
+ *        whatever is lost or late. sql/permits.sql has the laws over all workers.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
@@ -444,7 +460,7 @@
 #define JOBQ_LOOP_WATCHED 32
 #endif
 #ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
-#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 304)
+#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 608)
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
 #define JOBQ_LOOP_PARTITIONS 64
@@ -457,6 +473,15 @@
 #endif
 #ifndef JOBQ_MEMORY_MESSAGES
 #define JOBQ_MEMORY_MESSAGES 1024
+#endif
+#ifndef JOBQ_MEMORY_QUOTAS
+#define JOBQ_MEMORY_QUOTAS 4
+#endif
+#ifndef JOBQ_MEMORY_PERMITS
+#define JOBQ_MEMORY_PERMITS 32
+#endif
+#ifndef JOBQ_MEMORY_LINES
+#define JOBQ_MEMORY_LINES 16
 #endif
 #if JOBQ_LOOP_SLOTS < 2 || JOBQ_LOOP_SLOTS > 1000000
 #error "JOBQ_LOOP_SLOTS must be 2 to 1000000"
@@ -793,6 +818,7 @@ typedef struct jobq_job {
     int64_t enqueued_at_us; /* store's clock */
     int64_t timeout_us;     /* its own time limit (0: its kind's, or else the queue's) */
     int64_t bytes;          /* size of payload and headers as sent (0: unknown) */
+    int64_t line;           /* the number of its line (0: none) */
     int32_t queue;          /* id in the store */
     int32_t kind;           /* id in the store */
     int32_t attempt;        /* attempts in this stage, including the running one */
@@ -945,11 +971,15 @@ JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, j
 
 typedef struct jobq_call jobq_call;
 
+/* What jobq_call_hold holds back: the line of the handler's job, or its queue. */
+typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
+
 /* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
  * by hand, nothing is kept and nothing stops. */
 typedef struct jobq_store {
     bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload */
     int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
+    jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
 } jobq_store;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */
@@ -1000,6 +1030,21 @@ JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
 
 /* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0. */
 JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
+
+/*
+ * jobq_call_hold -- nothing more is claimed from the job's line, or from its queue, for a while:
+ * for a server that answers 429 Too Many Requests.
+ *
+ * Shape   delay_us: from now on, by the store's clock; 0 or less ends a hold. The latest call wins.
+ *         why: for people; copied, cut to JOBQ_NAME_MAX bytes; may be empty. Jobs that are claimed
+ *         already, such as this one, are not held: return JOBQ_OUTCOME_RETRY or SNOOZE.
+ * Tx      own, whatever becomes of the job. A line is held when the call returns; workers hear of a
+ *         queue's hold a moment later.
+ * Errors  JOBQ_ERROR_INVALID: JOBQ_HOLD_LINE, and the job has no line. JOBQ_ERROR_LOST: the job is
+ *         no longer this worker's. Those of the store. A call without a store: none.
+ */
+JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                   jobq_str why);
 
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
  * JSON, or larger than the store accepts. */
@@ -1274,6 +1319,72 @@ JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
 JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict);
 
+/* ---- permits --------------------------------------------------------------------------------- */
+
+/* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
+ * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
+typedef struct jobq_rate {
+    int64_t us;    /* at most a day here; SQL takes 366 */
+    int32_t count; /* at most us, and 1,000,000 */
+    int32_t burst; /* 1 to 1,000,000 */
+} jobq_rate;
+
+/* jobq_permit_fair -- what each of so many workers may hold of running_max: at least 1. */
+JOBQ_API int32_t jobq_permit_fair(int32_t running_max, int32_t wanting);
+
+/*
+ * jobq_permit_share -- what a worker may hold: its fair share, or more if others leave it.
+ *
+ * Shape   wanting: workers that want some, this one included. held: what the others hold.
+ *         reserved: what each of them holds, or wants up to jobq_permit_fair, whichever is more.
+ *         wanted: how many this one could run. The result plus held is at most running_max, or the
+ *         result is 0.
+ */
+JOBQ_API int32_t jobq_permit_share(int32_t running_max, int32_t wanting, int64_t reserved,
+                                   int64_t held, int32_t wanted);
+
+/* jobq_rate_chunk -- the tokens of 100 ms, at least 1: what a worker gets at once. */
+JOBQ_API int32_t jobq_rate_chunk(const jobq_rate *rate);
+
+/*
+ * jobq_tokens_move -- puts tokens back and takes some; returns how many it took.
+ *
+ * Shape   held: tokens that workers have, before this. The bucket holds at most max(burst, chunk);
+ *         bucket and workers together at most burst + chunk. So, since each start uses a token up,
+ *         at most burst + rate * t + chunk jobs start in any window of length t.
+ * Units   *wait_us: time until the next token; 0: one is there.
+ */
+JOBQ_API int32_t jobq_tokens_move(const jobq_rate *rate, int64_t *free_us, int64_t now_us,
+                                  int64_t held, int32_t returned, int32_t wanted,
+                                  int64_t *wait_us);
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* What holds for a line. */
+typedef struct jobq_line {
+    int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
+    int32_t weight;      /* how many turns' jobs it gives in one (default: 1) */
+    bool strict;         /* one job at a time; that one keeps the line until it has ended */
+    bool paused;
+    jobq_rate rate;
+} jobq_line;
+
+/*
+ * jobq_line_room -- how many jobs a line may give in one visit of a claim.
+ *
+ * Shape   free_us: what jobq_line_used returned last (INT64_MIN: nothing). until_us: the line is
+ *         held until then. held: jobs that were claimed from it and count: those that run, and
+ *         suspects. quantum: of a line with weight 1.
+ * Units   *due_us: time until it may give one; 0: now, or it is paused. A full line says a minute,
+ *         because it opens when one of its jobs ends.
+ */
+JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t until_us,
+                                int64_t now_us, int32_t held, int32_t quantum, int64_t *due_us);
+
+/* jobq_line_used -- the new free_us of a line that has given so many jobs. */
+JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
+                                int32_t jobs);
+
 /* ---- the worker's loop ----------------------------------------------------------------------- */
 
 #define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX - JOBQ_PRIORITY_MIN + 1)
@@ -1345,8 +1456,8 @@ typedef enum jobq_request_kind {
                                 again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim not 0: includes a CLAIM in
-                                the same statement -> claimed too */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks -> news. claim not 0:
+                                includes a CLAIM in the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
@@ -1376,14 +1487,49 @@ typedef enum jobq_request_kind {
 } jobq_request_kind;
 
 /* A lane of a claim, with its lower bound: only jobs whose (run_at, id) is after (after_at_us,
- * after_id). */
+ * after_id). lined: the jobs of this lane that stand in lines, instead of the others. The claim
+ * walks from line to line, round and round, and starts after the line with the number after_id. */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
     int16_t stage;
+    bool lined;
     int64_t after_at_us; /* INT64_MIN: no bound */
     int64_t after_id;
 } jobq_lane;
+
+/* Where a claim stopped on its walk through the lines of a queue. */
+typedef struct jobq_walk {
+    int32_t queue;
+    int64_t after;  /* the next walk starts after this line */
+    int64_t due_us; /* > 0: lines were passed by; time until one may be claimed from. 1: the walk
+                       should go on at once: there may be more, or it was long */
+} jobq_walk;
+
+/* Quotas that one loop may know: one for each queue and kind. */
+#define JOBQ_LOOP_QUOTAS (JOBQ_LOOP_QUEUES + JOBQ_LOOP_KINDS)
+
+/* What a worker says about one quota in an exchange. */
+typedef struct jobq_ask {
+    int32_t quota;    /* its id */
+    int32_t running;  /* its jobs, with those that claims without an answer may bring */
+    int32_t wanted;   /* how many it could run, these included */
+    int32_t tokens;   /* that it has */
+    int32_t returned; /* tokens that it gives back, not among them */
+    int32_t needed;   /* tokens that it asks for */
+} jobq_ask;
+
+/* What it is answered, for each quota of its queues and kinds. */
+typedef struct jobq_permit {
+    int32_t quota;
+    int32_t queue;   /* id */
+    int32_t kind;    /* id; 0: the quota is the whole queue's */
+    int32_t most;    /* over all workers; 0: it limits only starts */
+    int32_t held;    /* so many jobs may run here: claims stop there */
+    int32_t chunk;   /* the most tokens that it may have; 0: no rate */
+    int32_t tokens;  /* granted now */
+    int64_t wait_us; /* time until the next token */
+} jobq_permit;
 
 /* The decision about a job, guarded by its token. */
 typedef struct jobq_ending {
@@ -1419,6 +1565,8 @@ typedef struct jobq_request {
     int32_t slot;        /* of a job or a partition */
     uint32_t generation; /* of the slot */
     int32_t limit;       /* rows that the statement may carry */
+    int32_t quantum;     /* CLAIM: jobs that a line may give, times its weight. If there are too few
+                            lines to fill the claim, each may give more */
     int64_t worker;
     int64_t claim;       /* its number. HEARTBEAT: 0: does not claim */
     int64_t id;          /* of a kind or a job: see the kinds of requests */
@@ -1432,6 +1580,7 @@ typedef struct jobq_request {
     jobq_holder watched; /* READ: take the partition over from this holder, if it has not moved */
     int64_t handed;      /* READ: the latest claim number whose delivery reached a handler here */
     int64_t acked;       /* READ with aside: everything up to this seq is acknowledged */
+    int64_t exchange;    /* HEARTBEAT: its number; an exchange with a smaller one does nothing */
     bool committing;     /* ABANDON: the handler's own transaction is committing; no ack then */
     bool stopping;       /* ABANDON: because the worker stops */
     bool suspects;       /* CLAIM: only suspects */
@@ -1447,12 +1596,14 @@ typedef struct jobq_request {
     bool asleep;         /* SLEEP */
     bool relaxed;        /* the commit need not wait for the disk */
     int32_t queue_count, message_queue_count, settled_count, kind_count, lane_count, ending_count;
+    int32_t ask_count;
     /* Only as many as these counts are filled. */
     int32_t queues[JOBQ_LOOP_QUEUES]; /* ids */
     int32_t message_queues[JOBQ_LOOP_QUEUES];
     int64_t settled[JOBQ_LOOP_CLAIMS];                /* claims whose rows may be deleted */
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* kinds whose jobs may be claimed */
     jobq_lane lanes[JOBQ_LOOP_LANES];                 /* in claiming order */
+    jobq_ask asks[JOBQ_LOOP_QUOTAS];
     jobq_ending endings[JOBQ_ENDINGS_MAX];
     jobq_ack ack;
 } jobq_request;
@@ -1464,6 +1615,8 @@ typedef struct jobq_claimed {
     int64_t due_us; /* > 0: time until the next scheduled job */
     bool suspects;  /* a suspect is ready */
     bool alone;     /* a job that must run alone is ready */
+    int32_t walk_count;
+    jobq_walk walks[JOBQ_LOOP_QUEUES]; /* one for each queue with lines that was walked */
     jobq_job jobs[JOBQ_ENDINGS_MAX];
     int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work. -1: no room,
                                         which cannot happen within the request's limit */
@@ -1480,7 +1633,7 @@ typedef struct jobq_news {
                              none will */
     int32_t parked_kind;  /* a kind of this worker that has parked jobs; 0: none */
     int32_t overdue;      /* late workers whose lease is over and that still hold jobs */
-    int32_t cancel_count, late_count, alone_count, kind_count;
+    int32_t cancel_count, late_count, alone_count, kind_count, permit_count;
     jobq_holder late[JOBQ_LOOP_WATCHED]; /* workers whose heartbeat is late; beat -1: it is dead and
                                             still has jobs */
     int32_t alone[JOBQ_LOOP_QUEUES]; /* queues in which a job that must run alone is ready */
@@ -1489,6 +1642,7 @@ typedef struct jobq_news {
                                                          worker has, so that this one may claim
                                                          their jobs and park them */
     int64_t cancels[JOBQ_LOOP_SLOTS];   /* jobs of this worker with a cancel request */
+    jobq_permit permits[JOBQ_LOOP_QUOTAS];
 } jobq_news;
 
 typedef struct jobq_queue_policy {
@@ -1496,6 +1650,9 @@ typedef struct jobq_queue_policy {
     int16_t stages_max;   /* of any job of the queue: these two bound the lanes of a claim */
     int16_t priority_min; /* 0 if none is negative */
     bool paused;
+    bool lines;           /* some of its jobs have lines */
+    bool ageing;          /* every 16th claim lists its lanes by age, not by priority */
+    int64_t hold_us;      /* > 0: nothing of it is claimed for this long */
 } jobq_queue_policy;
 
 /* The whole policy of a kind that differs from its queue's. */
@@ -1755,6 +1912,8 @@ typedef struct jobq_memory_job {
     int32_t follows;        /* waiting: the job whose end it waits for (0: none) */
     int64_t key;            /* in its queue (0: none) */
     int64_t tick_us;        /* the tick of the schedule that wrote it */
+    int64_t line;           /* the line that it belongs to (0: none). job.line: it stands there */
+    bool holds;             /* it was claimed from its line, which had a limit then */
 } jobq_memory_job;
 
 /* The key of an enqueue on a jobq_memory. A number, because the block is flat; not 0. */
@@ -1812,9 +1971,26 @@ JOBQ_API void jobq_memory_kind_policy(jobq_memory *memory, int32_t kind, const j
 JOBQ_API void jobq_memory_pause(jobq_memory *memory, int32_t kind, bool paused);
 
 /*
+ * jobq_memory_limit -- sets the quota of a queue, or of one of its kinds: a limit over all workers.
+ *
+ * Shape   kind 0: of the queue. running_max 0: no limit; rate NULL: none; neither: removes it.
+ *         False: no room. Loops follow with their next heartbeat.
+ */
+JOBQ_API bool jobq_memory_limit(jobq_memory *memory, int32_t queue, int32_t kind,
+                                int32_t running_max, const jobq_rate *rate);
+
+/* jobq_memory_ageing -- every 16th claim takes the oldest jobs of the queue, or not. */
+JOBQ_API void jobq_memory_ageing(jobq_memory *memory, int32_t queue, bool on);
+
+/* jobq_memory_line -- sets the rules of a line; line 0: of all lines of the queue that have none.
+ * NULL: it has none. False: no room. */
+JOBQ_API bool jobq_memory_line(jobq_memory *memory, int32_t queue, int64_t line,
+                               const jobq_line *rules);
+
+/*
  * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), or 0 if there is no room.
  *
- * Shape   like: its queue, kind, priority, stages, run_at_us (raised to now_us if earlier),
+ * Shape   like: its queue, kind, line, priority, stages, run_at_us (raised to now_us if earlier),
  *         max_attempts and timeout_us are used.
  */
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
@@ -3305,6 +3481,16 @@ JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us)
     call->delay_named = true;
 }
 
+JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t delay_us, jobq_str why)
+{
+    char text[JOBQ_NAME_MAX + 1];
+
+    JOBQ_ASSERT(call != NULL && (what == JOBQ_HOLD_LINE || what == JOBQ_HOLD_QUEUE));
+    if (call->store == NULL || call->store->hold == NULL) return JOBQ_OK;
+    jobq_utf8_mend(text, JOBQ_NAME_MAX, why);
+    return call->store->hold(call, what, jobq__max(delay_us, 0), text);
+}
+
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
 {
     JOBQ_ASSERT(call != NULL);
@@ -3960,6 +4146,101 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
     verdict->delay_named = d->delay_named;
 }
 
+/* ---- >>permits ------------------------------------------------------------------------------- */
+
+JOBQ_API int32_t jobq_permit_fair(int32_t running_max, int32_t wanting)
+{
+    return (int32_t)jobq__max(running_max / jobq__max(wanting, 1), 1);
+}
+
+JOBQ_API int32_t jobq_permit_share(int32_t running_max, int32_t wanting, int64_t reserved,
+                                   int64_t held, int32_t wanted)
+{
+    int64_t share = jobq__max(jobq_permit_fair(running_max, wanting), running_max - reserved);
+
+    return (int32_t)jobq__max(jobq__min(jobq__min(wanted, running_max - held), share), 0);
+}
+
+JOBQ_API int32_t jobq_rate_chunk(const jobq_rate *rate)
+{
+    JOBQ_ASSERT(rate != NULL && rate->us >= rate->count && rate->count >= 1);
+    return (int32_t)jobq__max((int64_t)rate->count * 100000 / rate->us, 1);
+}
+
+/* The time that n tokens take; up: rounded up, so that rounding never makes a token. */
+static int64_t jobq__tokens_us(const jobq_rate *rate, int64_t n, bool up)
+{
+    return (n * rate->us + (up ? rate->count - 1 : 0)) / rate->count;
+}
+
+JOBQ_API int32_t jobq_tokens_move(const jobq_rate *rate, int64_t *free_us, int64_t now_us,
+                                  int64_t held, int32_t returned, int32_t wanted,
+                                  int64_t *wait_us)
+{
+    int64_t chunk, full, room, level, granted;
+
+    JOBQ_ASSERT(rate != NULL && free_us != NULL && wait_us != NULL);
+    JOBQ_ASSERT(rate->us <= JOBQ_DAYS(1) && rate->count <= 1000000);
+    JOBQ_ASSERT(rate->burst >= 1 && rate->burst <= 1000000);
+    chunk = jobq_rate_chunk(rate);
+    full = jobq__max(rate->burst, chunk);
+    /* First with what workers had until now: a bucket does not fill up behind their backs. */
+    room = jobq__max(jobq__min(full, rate->burst + chunk - held), 0);
+    *free_us = jobq__max(*free_us, now_us - jobq__tokens_us(rate, room, false));
+    *free_us -= jobq__tokens_us(rate, returned, false);
+    *free_us = jobq__max(*free_us, now_us - jobq__tokens_us(rate, full, false));
+    level = now_us < *free_us ? 0 : (now_us - *free_us) * rate->count / rate->us;
+    granted = jobq__max(jobq__min(jobq__min(level, wanted), chunk), 0);
+    *free_us += jobq__tokens_us(rate, granted, true);
+    *wait_us = jobq__max(*free_us + jobq__tokens_us(rate, 1, true) - now_us, 0);
+    return (int32_t)granted;
+}
+
+/* -- lines -- */
+
+/* The time that one token takes, so that no more than count start in us. */
+static int64_t jobq__token_us(const jobq_rate *rate)
+{
+    return rate->us > 0 ? (rate->us + rate->count - 1) / rate->count : 0;
+}
+
+/* The instant from which a line's tokens count: no more than burst of them are kept. An instant
+ * that has not come was written before the store's clock ran back. */
+static int64_t jobq__line_free(const jobq_rate *rate, int64_t free_us, int64_t now_us)
+{
+    int64_t full_us = now_us - jobq__token_us(rate) * jobq__max(rate->burst, 1);
+
+    return free_us > now_us + 60 * JOBQ__SECOND ? full_us : jobq__max(free_us, full_us);
+}
+
+JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t until_us,
+                                int64_t now_us, int32_t held, int32_t quantum, int64_t *due_us)
+{
+    int64_t most, room, token_us, tokens_us;
+
+    JOBQ_ASSERT(line != NULL && quantum > 0 && due_us != NULL);
+    most = line->strict ? 1 : line->running_max;
+    room = quantum * jobq__max(line->weight, 1);
+    token_us = jobq__token_us(&line->rate);
+    *due_us = 0;
+    if (line->paused) return 0;
+    if (until_us > now_us) *due_us = until_us - now_us;
+    else if (most > 0 && held >= most) *due_us = 60 * JOBQ__SECOND;
+    if (*due_us > 0) return 0;
+    if (most > 0) room = jobq__min(room, most - held);
+    if (token_us == 0) return (int32_t)room;
+    tokens_us = now_us - jobq__line_free(&line->rate, free_us, now_us);
+    if (tokens_us < token_us) *due_us = token_us - tokens_us;
+    return (int32_t)jobq__max(jobq__min(room, tokens_us / token_us), 0);
+}
+
+JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
+                                int32_t jobs)
+{
+    JOBQ_ASSERT(line != NULL && jobs >= 0);
+    return jobq__line_free(&line->rate, free_us, now_us) + jobs * jobq__token_us(&line->rate);
+}
+
 /* ---- >>loop ---------------------------------------------------------------------------------- */
 
 typedef enum jobq_slot_state {
@@ -4002,6 +4283,7 @@ typedef struct jobq_claim {
     int64_t number;
     int32_t open;
     jobq_claim_state state;
+    int32_t limit; /* how many jobs it asked for */
     bool suspects;
     bool alone;
     bool left; /* a decision was given up: the row stays, so that a rescuer finds the job */
@@ -4028,10 +4310,18 @@ typedef struct jobq_loop_queue {
     int16_t stages_max;
     int16_t priority_min;
     bool paused;
+    bool lines;
+    bool ageing;
+    bool passed;   /* the latest claim passed lines by that may open when a job ends */
     int32_t kinds; /* that the worker has of it; INT32_MAX: unknown */
     int32_t open;  /* of them, those that were not at their limit when last counted */
+    int64_t hold_mono_us; /* nothing of it is claimed before */
+    int64_t walk;         /* the next walk starts after the line with this number */
+    uint64_t walked;      /* how far walks have come since they gave a job; wraps after a round */
+    int32_t steps;        /* ... in so many claims */
     jobq_policy policy;
-    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX]; /* by priority - JOBQ_PRIORITY_MIN */
+    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX][2]; /* by priority - JOBQ_PRIORITY_MIN;
+                                                               1: of jobs in lines */
 } jobq_loop_queue;
 
 /* A kind of which not every thread may run a job. */
@@ -4042,6 +4332,28 @@ typedef struct jobq_limit {
     int32_t held;  /* jobs that ran or waited for a thread when last counted */
     bool passed;   /* a claim left the kind out, so its jobs may be below the bounds */
 } jobq_limit;
+
+/* What this worker has of a quota: law (20). */
+typedef struct jobq_share {
+    int32_t quota;        /* id */
+    int32_t queue;        /* index */
+    int32_t kind;         /* id; 0: the whole queue */
+    int32_t most;         /* over all workers; 0: only a rate */
+    int32_t held;         /* so many jobs may run here */
+    int32_t counted;      /* so many the store has down for this worker: at least held */
+    int32_t running;      /* jobs of this worker that are not settled */
+    int32_t asked;        /* that the claim on its way may bring */
+    int32_t orphaned;     /* that claims to be recovered may have brought */
+    int32_t chunk;        /* 0: no rate */
+    int32_t tokens;       /* with those of claims without an answer */
+    int64_t used_mono_us; /* when one of its jobs was last claimed */
+    int64_t ask_mono_us;  /* the next early heartbeat for it is not before */
+    int64_t ask_us;       /* pause after one that brought nothing; doubles */
+    bool fresh;           /* just heard of: the store waits for what runs here */
+    bool skipped;         /* the latest claim left its queue or kind out */
+    bool blocked;         /* ... because there was no permit */
+    bool passed;          /* jobs of it may be below the bounds */
+} jobq_share;
 
 /* A list of slots. head and tail -1: empty. */
 typedef struct jobq_list {
@@ -4202,6 +4514,10 @@ struct jobq_loop {
     int32_t queue_count;
     int32_t kind_count;
     int32_t kind_policy_count;
+    int32_t share_count;
+    int64_t exchange;        /* number of the latest exchange; it only grows */
+    int64_t exchange_mono_us; /* when that was sent */
+    int64_t looked_mono_us;  /* when it last looked for jobs, or would have, had it permits */
     int32_t limit_count;
     int32_t limited_rows;    /* most jobs of a claim that may bring kinds with a limit */
     int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
@@ -4223,11 +4539,19 @@ struct jobq_loop {
     bool accused;            /* ... and they failed again after the store named it */
     bool amid;               /* until-empty only: work in hand may enqueue more work */
     bool claim_amid;         /* work was in hand when the claim was sent */
+    bool claim_aged;         /* its lanes are in the order of their age */
+    int64_t left_mono_us;    /* when a job of a line was last settled */
+    bool claim_tight;        /* its limit was lowered to what permits allow */
+    bool claim_rest;         /* it left out what has few permits, for the sake of the others */
+    bool claim_passed;       /* it left something out for lack of permits */
+    bool rest_next;          /* the next claim leaves out what has few permits */
+    bool passed_by;          /* no sweep since has looked at everything */
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
     jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that differ from their queue */
     jobq_limit limits[JOBQ_LOOP_KINDS];
+    jobq_share shares[JOBQ_LOOP_QUOTAS];
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -4523,12 +4847,30 @@ static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
     l->beat_mono_us = INT64_MIN; /* many small batches fill the table: delete their rows now */
 }
 
+/* Whether a job counts for a quota. */
+static bool jobq__share_of(const jobq_loop *l, const jobq_share *p, const jobq_job *job)
+{
+    return l->queues[p->queue].id == job->queue && (p->kind == 0 || p->kind == job->kind);
+}
+
+/* A job was claimed, or was settled. One that this process claimed under an older worker id is that
+ * worker's, which is dead. */
+static void jobq__shares_count(jobq_loop *l, const jobq_job *job, int32_t by)
+{
+    int32_t i;
+
+    for (i = 0; i < l->share_count && job->worker == l->worker; i++) {
+        if (jobq__share_of(l, &l->shares[i], job)) l->shares[i].running += by;
+    }
+}
+
 static void jobq__slot_free(jobq_loop *l, int32_t i)
 {
     jobq_slot *s = &l->slots[i];
     jobq_claim *c = &l->claims[s->entry];
 
     if (s->job.suspect) l->suspects_held--;
+    jobq__shares_count(l, &s->job, -1);
     if (--c->open == 0 && c->state == JOBQ_CLAIM_LIVE) jobq__claim_close(l, c);
     s->state = JOBQ_SLOT_FREE;
     s->generation++;
@@ -4565,11 +4907,14 @@ static bool jobq__leased(const jobq_loop *l, int64_t now)
     return l->registered && now < l->lease_mono_us;
 }
 
-/* Whether this worker claims from a queue: it runs the queue's jobs, and the queue is not
- * paused. */
+/* Whether this worker claims from a queue: it runs the queue's jobs, and the queue is neither
+ * paused nor held. */
 static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
 {
-    return !l->queues[queue].paused && (l->config.jobless_queues >> queue & 1) == 0;
+    const jobq_loop_queue *q = &l->queues[queue];
+
+    return !q->paused && q->hold_mono_us == INT64_MIN &&
+           (l->config.jobless_queues >> queue & 1) == 0;
 }
 
 static bool jobq__all_paused(const jobq_loop *l)
@@ -4582,10 +4927,76 @@ static bool jobq__all_paused(const jobq_loop *l)
     return true;
 }
 
-static bool jobq__claims(const jobq_loop *l, int64_t now)
+/* -- permits: law (20) -- */
+
+/* Jobs of a quota that run here, or may. */
+static int32_t jobq__share_used(const jobq_share *p) { return p->running + p->asked + p->orphaned; }
+
+/* How many more jobs of it this worker may claim. */
+static int32_t jobq__share_room(const jobq_share *p)
+{
+    int64_t room = INT32_MAX;
+
+    if (p->most > 0) room = p->held - jobq__share_used(p);
+    if (p->chunk > 0) room = jobq__min(room, p->tokens - p->asked - p->orphaned);
+    return (int32_t)jobq__max(room, 0);
+}
+
+/* Whether a claim of so many jobs leaves a quota out. rest: it also leaves out those that would
+ * make the claim small. */
+static bool jobq__share_skips(const jobq_share *p, bool rest, int32_t limit)
+{
+    int32_t room = jobq__share_room(p);
+
+    return room == 0 || (rest && room < limit);
+}
+
+/* Whether a claim leaves this queue out: because of the queue's quota, or of those of all kinds
+ * that the worker has of it. */
+static bool jobq__queue_skipped(const jobq_loop *l, int32_t queue, bool rest, int32_t limit)
+{
+    int32_t kinds = l->queues[queue].kinds, i;
+
+    for (i = 0; i < l->share_count; i++) {
+        const jobq_share *p = &l->shares[i];
+        if (p->queue != queue || !jobq__share_skips(p, rest, limit)) continue;
+        if (p->kind == 0 || --kinds == 0) return true;
+    }
+    return false;
+}
+
+/* The quota of a kind; NULL: it has none. */
+static jobq_share *jobq__share_of_kind(jobq_loop *l, int32_t kind)
+{
+    int32_t i = 0;
+
+    while (i < l->share_count && l->shares[i].kind != kind) i++;
+    return i < l->share_count && kind != 0 ? &l->shares[i] : NULL;
+}
+
+/* Whether permits leave nothing to claim. */
+static bool jobq__all_closed(const jobq_loop *l, bool rest, int32_t limit)
+{
+    int32_t i;
+
+    if (l->share_count == 0) return false;
+    for (i = 0; i < l->queue_count; i++) {
+        if (!jobq__claims_from(l, i) || l->queues[i].open == 0) continue;
+        if (!jobq__queue_skipped(l, i, rest, limit)) return false;
+    }
+    return true;
+}
+
+/* Whether this worker would claim, had it permits. */
+static bool jobq__would_claim(const jobq_loop *l, int64_t now)
 {
     return l->phase == JOBQ_PHASE_WORKING && jobq__leased(l, now) && !l->policies_stale &&
            l->kinds_known && !jobq__all_paused(l);
+}
+
+static bool jobq__claims(const jobq_loop *l, int64_t now)
+{
+    return jobq__would_claim(l, now) && !jobq__all_closed(l, false, 0);
 }
 
 static int32_t jobq__threads_left(const jobq_loop *l)
@@ -5753,6 +6164,7 @@ static void jobq__die(jobq_loop *l)
         if (c->state != JOBQ_CLAIM_SENT && c->open == 0) c->state = JOBQ_CLAIM_NONE;
     }
     l->orphan_count = 0;
+    l->share_count = 0; /* what it had is its old id's, until its jobs have been rescued */
     l->named = l->accused = 0;
     l->worker = 0;
     l->registered = false;
@@ -5785,7 +6197,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->lease_mono_us = INT64_MIN;
     l->alive_mono_us = l->flush_mono_us = l->due_mono_us = l->busy_mono_us = JOBQ_NEVER;
     l->stop_mono_us = l->deadline_mono_us = l->alone_mono_us = l->quiet_mono_us = JOBQ_NEVER;
-    l->rescue_mono_us = INT64_MIN;
+    l->rescue_mono_us = l->left_mono_us = INT64_MIN;
     l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
     l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
     l->slept_mono_us = mono_us - JOBQ__SECOND;
@@ -6119,15 +6531,23 @@ static int32_t jobq__claim_want(const jobq_loop *l)
     return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
 }
 
-/* When to claim, if there is a place to record the claim in. */
-static int64_t jobq__claim_at(const jobq_loop *l, int64_t now)
+/* When to claim, if permits allow it. */
+static int64_t jobq__claim_time(const jobq_loop *l, int64_t now)
 {
-    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) return JOBQ_NEVER;
+    if (!jobq__would_claim(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) {
+        return JOBQ_NEVER;
+    }
     if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
         return l->hold_mono_us[JOBQ_REQUEST_CLAIM];
     }
     if (l->quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
     return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_REQUEST_CLAIM]);
+}
+
+/* When to claim, if there is a place to record the claim in. */
+static int64_t jobq__claim_at(const jobq_loop *l, int64_t now)
+{
+    return jobq__all_closed(l, false, 0) ? JOBQ_NEVER : jobq__claim_time(l, now);
 }
 
 static int64_t jobq__due_claim(const jobq_loop *l, jobq_request_kind kind, int64_t now)
@@ -6143,23 +6563,83 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-/* Adds the lanes of one queue and priority. */
+/* Adds a lane, or its part that stands in lines. That one has no bounds: a walk looks at the first
+ * jobs of each line. */
+static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
+                           int16_t stage, bool lined, jobq_request *a)
+{
+    const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
+    bool bounded = b->claim != 0 && !l->claim_sweep && !lined;
+    jobq_lane *lane = &a->lanes[a->lane_count];
+
+    if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) return;
+    lane->queue = q->id;
+    lane->priority = priority;
+    lane->stage = stage;
+    lane->lined = lined;
+    lane->after_at_us = bounded ? b->run_at_us : INT64_MIN;
+    lane->after_id = bounded ? b->id : lined ? q->walk : 0;
+    a->lane_count++;
+}
+
+/* Adds the lanes of one queue and priority. Jobs in lines and the others come first by turns. */
 static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                             jobq_request *a)
 {
+    bool lines = q->lines && !a->suspects, first = lines && l->number % 2 == 0;
     int16_t stage;
 
     for (stage = (int16_t)(q->stages_max - 1); stage >= 0; stage--) {
-        const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage];
-        bool bounded = b->claim != 0 && !l->claim_sweep;
-        jobq_lane *lane = &a->lanes[a->lane_count];
-        if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) continue;
-        lane->queue = q->id;
-        lane->priority = priority;
-        lane->stage = stage;
-        lane->after_at_us = bounded ? b->run_at_us : INT64_MIN;
-        lane->after_id = bounded ? b->id : 0;
-        a->lane_count++;
+        jobq__lane_add(l, q, priority, stage, first, a);
+        if (lines) jobq__lane_add(l, q, priority, stage, !first, a);
+    }
+}
+
+/* Whether the claim that is being made leaves a queue out. */
+static bool jobq__queue_left_out(const jobq_loop *l, int32_t queue)
+{
+    int32_t kinds = l->queues[queue].kinds, i;
+
+    for (i = 0; i < l->share_count; i++) {
+        const jobq_share *p = &l->shares[i];
+        if (p->queue == queue && p->skipped && (p->kind == 0 || --kinds == 0)) return true;
+    }
+    return false;
+}
+
+/* The queue of a lane that is being claimed from. */
+static const jobq_loop_queue *jobq__lane_queue(const jobq_loop *l, const jobq_lane *lane)
+{
+    int32_t i = 0;
+
+    while (i < JOBQ_LOOP_QUEUES - 1 && l->queues[i].id != lane->queue) i++;
+    return &l->queues[i];
+}
+
+/* The instant up to which a lane has been claimed from; 0: nothing of it was seen. */
+static int64_t jobq__lane_age(const jobq_loop *l, const jobq_lane *lane)
+{
+    const jobq_loop_queue *q = jobq__lane_queue(l, lane);
+
+    return q->bounds[lane->priority - JOBQ_PRIORITY_MIN][lane->stage][lane->lined].run_at_us;
+}
+
+/* Puts the lanes of queues with ageing into the order of these instants, on the places that they
+ * have: first what has waited longest. */
+static void jobq__lanes_age(const jobq_loop *l, jobq_request *a)
+{
+    int32_t i, k, last;
+
+    for (i = 1; i < a->lane_count; i++) {
+        jobq_lane lane = a->lanes[i];
+        if (!jobq__lane_queue(l, &lane)->ageing) continue;
+        for (last = i, k = i - 1; k >= 0; k--) {
+            if (!jobq__lane_queue(l, &a->lanes[k])->ageing) continue;
+            if (jobq__lane_age(l, &a->lanes[k]) <= jobq__lane_age(l, &lane)) break;
+            a->lanes[last] = a->lanes[k];
+            last = k;
+        }
+        a->lanes[last] = lane;
     }
 }
 
@@ -6174,9 +6654,11 @@ static void jobq__lanes(const jobq_loop *l, jobq_request *a)
             int32_t i = (l->first_queue + n) % l->queue_count;
             const jobq_loop_queue *q = &l->queues[i];
             if (priority < q->priority_min || !jobq__claims_from(l, i) || q->open == 0) continue;
+            if (jobq__queue_left_out(l, i)) continue;
             jobq__lanes_add(l, q, priority, a);
         }
     }
+    if (l->claim_aged) jobq__lanes_age(l, a);
 }
 
 /* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
@@ -6190,13 +6672,71 @@ static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
     a->every_kind = l->every_kind;
     for (i = 0; i < l->kind_count; i++) {
         jobq_limit *limit = jobq__limit_of(l, l->kinds[i]);
-        bool full = jobq__limit_full(limit);
+        const jobq_share *share = jobq__share_of_kind(l, l->kinds[i]);
+        bool full = jobq__limit_full(limit), skipped = share != NULL && share->skipped;
         if (full) limit->passed = true;
-        else a->kinds[a->kind_count++] = l->kinds[i];
+        full = full || skipped;
+        if (!full) a->kinds[a->kind_count++] = l->kinds[i];
         a->every_kind = a->every_kind && !full;
         limited = limited || (limit != NULL && !full);
     }
     if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited_rows);
+}
+
+/* Decides what permits leave to a claim. It cannot limit the jobs of one queue or kind, so it asks
+ * for no more jobs than the smallest room of what it lists. If it then comes back full, the next
+ * one is for the rest: it leaves out what has less room than it asks for. So a quota that has room
+ * for one job does not make the claims of other queues and kinds small. */
+static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
+{
+    int32_t limit = a->limit, i;
+
+    l->claim_rest = l->rest_next && !a->suspects && !jobq__all_closed(l, true, limit);
+    l->claim_tight = l->claim_passed = false;
+    for (i = 0; i < l->share_count; i++) {
+        jobq_share *p = &l->shares[i];
+        p->skipped = jobq__share_skips(p, l->claim_rest, limit);
+        p->blocked = p->blocked || p->skipped;
+        l->claim_passed |= p->skipped;
+    }
+    for (i = 0; i < l->share_count; i++) {
+        jobq_share *p = &l->shares[i];
+        if (!p->skipped && jobq__claims_from(l, p->queue) && !jobq__queue_left_out(l, p->queue)) {
+            a->limit = (int32_t)jobq__min(a->limit, jobq__share_room(p));
+        }
+    }
+    l->claim_tight = a->limit < limit;
+    for (i = 0; i < l->share_count; i++) {
+        jobq_share *p = &l->shares[i];
+        p->asked = p->skipped || jobq__queue_left_out(l, p->queue) ? 0 : a->limit;
+    }
+}
+
+/* Claims that leave a kind out move the bounds past its jobs, and sweeps that leave a queue out do
+ * not look at it. The first claim that takes them in again sweeps. */
+static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    bool owed = false;
+    int32_t i;
+
+    for (i = 0; i < l->share_count; i++) owed |= l->shares[i].passed && !l->shares[i].skipped;
+    if (owed) l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
+    a->sweep = now >= l->sweep_mono_us && !l->claim_rest;
+    for (i = 0; i < l->share_count && !a->suspects; i++) {
+        jobq_share *p = &l->shares[i];
+        if (p->skipped) p->passed = p->passed || a->sweep || p->kind != 0;
+        else if (a->sweep) p->passed = false;
+    }
+}
+
+#define JOBQ__AGEING 16 /* of so many claims, one takes the oldest jobs of queues with ageing */
+
+static bool jobq__some_age(const jobq_loop *l)
+{
+    int32_t i = 0;
+
+    while (i < l->queue_count && !l->queues[i].ageing) i++;
+    return i < l->queue_count;
 }
 
 /* Adds a claim to a request. */
@@ -6214,10 +6754,13 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     l->claim_names = jobq__budget_blames(b) &&
                      (l->named == 0 || l->named_lanes != jobq__claim_lanes(l));
     a->limit = a->suspects ? 1 : (int32_t)jobq__min(a->limit, jobq__claim_want(l));
+    jobq__claim_permits(l, a);
     jobq__claim_kinds(l, a);
     a->bytes = l->claim_names ? 0 : b->bytes;
-    a->sweep = now >= l->sweep_mono_us;
-    a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
+    jobq__claim_sweeps(l, now, a);
+    a->quantum = (int32_t)jobq__max(a->limit / 100, 1); /* a claim may serve a hundred lines */
+    l->claim_aged = !a->suspects && l->number % JOBQ__AGEING == 0 && jobq__some_age(l);
+    a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us || l->claim_aged;
     l->claim_sweep = a->sweep;
     l->claim_amid = l->amid;
     l->claim_full = a->look;
@@ -6228,6 +6771,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     l->claims[entry].worker = l->worker;
     l->claims[entry].number = a->claim;
     l->claims[entry].open = 0;
+    l->claims[entry].limit = a->limit;
     l->claims[entry].state = JOBQ_CLAIM_SENT;
     l->claims[entry].suspects = a->suspects;
     l->claims[entry].alone = a->alone;
@@ -6251,7 +6795,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     jobq_bound *b;
 
     if (i == l->queue_count) return;
-    b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage];
+    b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
     if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
@@ -6281,6 +6825,7 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     l->claim_count++;
     l->claim_bytes += job->bytes;
     l->stats.claimed++;
+    jobq__shares_count(l, job, 1);
     if (job->suspect) l->suspects_held++;
     if (!job->suspect) jobq__bound_move(l, job, job->claim);
     if (job->suspect) jobq__push_first(l, &l->queued, i); /* a thread is kept free for it */
@@ -6337,13 +6882,14 @@ static void jobq__swept(jobq_loop *l, int64_t now)
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
  * use up the machine. */
-static void jobq__claimed_some(jobq_loop *l, int64_t now)
+static void jobq__claimed_some(jobq_loop *l, int64_t now, int64_t walk_us)
 {
     if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
     l->idle_mono_us = JOBQ_NEVER;
     l->look_us = l->remain_us = 0;
     l->swept_empty = false;
-    if (l->claim_count >= l->claim_limit ||
+    l->rest_next = l->claim_tight && l->claim_count >= l->claim_limit;
+    if (l->claim_count >= l->claim_limit || l->claim_rest || walk_us == 1 ||
         l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
     else l->linger_us = jobq__twice(l->linger_us, JOBQ__MS, l->config.linger_us);
     l->claim_mono_us = now + l->linger_us;
@@ -6351,16 +6897,25 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
 
 /* No jobs came. Within bounds that proves little: a sweep follows, at once or when one is due
  * again. */
-static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
+static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us, int64_t walk_us)
 {
+    bool passed;
     int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
 
     l->stats.empty_claims++;
     l->linger_us = 0;
+    l->rest_next = false;
+    if (l->claim_rest) { /* there may be jobs of what it left out */
+        l->claim_mono_us = now;
+        return;
+    }
+    passed = l->claim_passed || walk_us > 0;
+    if (passed || l->claim_sweep) l->passed_by = passed;
     if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
     l->busy_mono_us = JOBQ_NEVER;
     if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
     if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
+    if (walk_us > 0) l->due_mono_us = jobq__min(l->due_mono_us, jobq__add(now, walk_us));
     if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
         l->sweep_mono_us = now;
     l->look_us = jobq__twice(l->look_us, JOBQ__MS, poll);
@@ -6402,9 +6957,81 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
     if (good) l->claim_mono_us = now;
 }
 
+/* -- walks through the lines of queues -- */
+
+/* Walks of queues whose lines gave jobs begin a new round. */
+static void jobq__lines_gave(jobq_loop *l, const jobq_claimed *got)
+{
+    int32_t i, q;
+
+    for (i = 0; i < got->count; i++) {
+        if (got->jobs[i].line == 0) continue;
+        q = jobq__queue_index(l, got->jobs[i].queue);
+        if (q == l->queue_count) continue;
+        l->queues[q].walked = 0;
+        l->queues[q].steps = 0;
+    }
+}
+
+#define JOBQ__WALK_STEPS 100 /* claims that go on at once */
+
+/* Whether a walk has come round, or must pause in any case: in a queue with several lanes, `step`
+ * may lack whole rounds. */
+static bool jobq__came_round(jobq_loop_queue *q, uint64_t step)
+{
+    if (q->walked < step) q->steps = 0;
+    else if (q->steps < JOBQ__WALK_STEPS) q->steps++;
+    return q->steps == 0 || q->steps == JOBQ__WALK_STEPS;
+}
+
+/* After a whole round without a job. When a line opens is not known, so the worker looks less and
+ * less often. */
+static int64_t jobq__round_wait(const jobq_loop *l)
+{
+    return jobq__min(jobq__max(l->look_us, JOBQ__MS), JOBQ__SECOND);
+}
+
+/* Moves the places from which walks go on. Returns the time until a line that was passed by may be
+ * claimed from; 0: none was. A walk that gets no job goes on at once until it has come round. A
+ * line that was full may have opened while the claim was under way. */
+static int64_t jobq__walked(jobq_loop *l, const jobq_claimed *got)
+{
+    int64_t due_us = 0, sent = l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    int32_t i, k;
+
+    jobq__lines_gave(l, got);
+    for (i = 0; i < got->walk_count; i++) {
+        const jobq_walk *walk = &got->walks[i];
+        jobq_loop_queue *q = &l->queues[k = jobq__queue_index(l, walk->queue)];
+        uint64_t step;
+        int64_t wait_us = walk->due_us;
+        if (k == l->queue_count) continue;
+        step = (uint64_t)walk->after - (uint64_t)q->walk;
+        q->walk = walk->after;
+        q->walked += step;
+        q->passed = wait_us > 0;
+        if (wait_us == 1 && jobq__came_round(q, step)) wait_us = jobq__round_wait(l);
+        if (q->passed && l->left_mono_us >= sent) wait_us = 1;
+        if (q->passed) due_us = due_us == 0 ? wait_us : jobq__min(due_us, wait_us);
+    }
+    return due_us;
+}
+
+/* A job was settled. If its line was full, it is open now. */
+static void jobq__line_left(jobq_loop *l, const jobq_job *job, int64_t now)
+{
+    int32_t i = jobq__queue_index(l, job->queue);
+
+    if (job->line == 0) return;
+    l->left_mono_us = now;
+    if (i < l->queue_count && l->queues[i].passed) jobq__look_again(l, now);
+}
+
 /* After a claim that worked: decides when to claim again. */
 static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
+    int64_t walk_us;
+
     l->stats.claims++;
     if (l->claim_alone) {
         l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* there may be more */
@@ -6417,8 +7044,26 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     if (got->suspects) l->suspects_ready = true;
     jobq__swept(l, now);
     l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
-    if (l->claim_count > 0) jobq__claimed_some(l, now);
-    else jobq__claimed_none(l, now, got->due_us);
+    walk_us = jobq__walked(l, got);
+    if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
+    else jobq__claimed_none(l, now, got->due_us, walk_us);
+}
+
+/* A claim was answered: what it did not bring is free again, and each job has used a token up. */
+static void jobq__shares_answered(jobq_loop *l, int64_t now, const jobq_claimed *got,
+                                  int32_t count)
+{
+    int32_t i, n;
+
+    for (i = 0; i < l->share_count; i++) {
+        jobq_share *p = &l->shares[i];
+        p->asked = 0;
+        for (n = 0; n < count; n++) {
+            if (!jobq__share_of(l, p, &got->jobs[n])) continue;
+            p->used_mono_us = now;
+            if (p->tokens > 0) p->tokens--;
+        }
+    }
 }
 
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -6432,6 +7077,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
         got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
     }
     jobq__answer(l, JOBQ_REQUEST_CLAIM, now, a->error);
+    jobq__shares_answered(l, now, got, a->error == JOBQ_OK ? got->count : 0);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
     if (a->error != JOBQ_OK) {
@@ -6504,7 +7150,7 @@ static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool
     if (culprit) jobq__refuse(l, kind, now);
 }
 
-/* A flush does not wait when a claim is due. */
+/* A flush does not wait when a claim is due. If that waits for permits, the flush frees some. */
 static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
@@ -6514,7 +7160,7 @@ static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64
     if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
     if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
     if (count <= l->locked[kind] && l->locked_mono_us[kind] > now) return l->locked_mono_us[kind];
-    return full || alone || jobq__claim_at(l, now) <= now ? now : l->flush_mono_us;
+    return full || alone || jobq__claim_time(l, now) <= now ? now : l->flush_mono_us;
 }
 
 static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
@@ -6605,7 +7251,195 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
         if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
             jobq__look_again(l, now); /* the job may run again at once */
         }
+        jobq__line_left(l, &l->slots[i].job, now);
         jobq__slot_free(l, i);
+    }
+}
+
+/* -- the exchange of permits: law (20) -- */
+
+#define JOBQ__ASK_MIN (50 * JOBQ__MS)  /* between two early heartbeats for a quota */
+#define JOBQ__ASK_MAX JOBQ__SECOND     /* ... while others have it all */
+
+/* Whether the worker looks for jobs now, or would, had it permits. */
+static bool jobq__looks(const jobq_loop *l, int64_t now)
+{
+    int64_t at = jobq__claim_time(l, now);
+
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && jobq__would_claim(l, now)) return true;
+    return at != JOBQ_NEVER && (l->idle_mono_us == JOBQ_NEVER || at <= now);
+}
+
+/* How many more jobs of a quota the worker could run. While it has other work, and none of this
+ * quota came lately, one is enough to look for it. */
+static int32_t jobq__share_more(const jobq_loop *l, const jobq_share *p, int64_t now)
+{
+    bool lately = jobq__share_used(p) > 0 || now < jobq__add(p->used_mono_us, JOBQ__SECOND);
+    int32_t want = jobq__claim_want(l);
+
+    if (!jobq__claims_from(l, p->queue)) return 0;
+    return lately || !jobq__in_hand(l) ? (int32_t)jobq__max(want, 1) : 1;
+}
+
+/* Whether an early heartbeat could bring more of a quota. */
+static bool jobq__share_short(const jobq_loop *l, const jobq_share *p)
+{
+    bool most = p->most > 0 && p->held <= jobq__share_used(p) && p->held >= p->most;
+
+    return jobq__claims_from(l, p->queue) && jobq__share_room(p) == 0 && !most;
+}
+
+/* Whether the store has more down for this worker than it uses or may use. */
+static bool jobq__share_spare(const jobq_share *p, bool looks)
+{
+    int32_t used = jobq__share_used(p);
+    int64_t need = looks ? jobq__max(used, p->held) : used;
+
+    return (p->most > 0 && p->counted > need) ||
+           (!looks && p->chunk > 0 && p->tokens > p->asked + p->orphaned);
+}
+
+/* When an early heartbeat is due: for more permits as soon as a claim is due, or to give back what
+ * is not used, when the worker has not looked for jobs for a while. */
+static int64_t jobq__due_exchange(const jobq_loop *l, int64_t now)
+{
+    int64_t due = JOBQ_NEVER, at, back;
+    bool looks, idle;
+    int32_t i;
+
+    if (l->share_count == 0) return JOBQ_NEVER;
+    at = jobq__claim_time(l, now);
+    looks = jobq__looks(l, now);
+    idle = l->idle_mono_us != JOBQ_NEVER && now >= l->idle_mono_us + JOBQ__IDLE;
+    for (i = 0; i < l->share_count; i++) {
+        const jobq_share *p = &l->shares[i];
+        if (p->fresh) due = now;
+        if (at != JOBQ_NEVER && jobq__share_short(l, p)) {
+            due = jobq__min(due, jobq__max(at, p->ask_mono_us));
+        }
+        if (!jobq__share_spare(p, looks)) continue;
+        back = looks || idle ? now : l->looked_mono_us + JOBQ__IDLE;
+        due = jobq__min(due, jobq__max(l->exchange_mono_us + JOBQ__ASK_MIN, back));
+    }
+    return due;
+}
+
+/* Adds what the worker says about one quota. From now on it allows itself no more than it says it
+ * runs: the store may take the rest away, and its answer may be lost. */
+static void jobq__add_ask(jobq_loop *l, jobq_share *p, int64_t now, bool looks, jobq_request *a)
+{
+    jobq_ask *ask = &a->asks[a->ask_count++];
+    int32_t used = jobq__share_used(p), more = looks ? jobq__share_more(l, p, now) : 0;
+    int32_t reserved = (int32_t)jobq__min(p->tokens, p->asked + p->orphaned);
+
+    memset(ask, 0, sizeof *ask);
+    ask->quota = p->quota;
+    ask->running = used;
+    ask->wanted = used + more;
+    if (more == 0) {
+        ask->returned = p->tokens - reserved;
+        p->tokens = reserved;
+    }
+    ask->tokens = p->tokens;
+    ask->needed = (int32_t)jobq__max(jobq__min(more, p->chunk) - (p->tokens - reserved), 0);
+    p->held = (int32_t)jobq__min(p->held, used);
+    p->counted = used;
+    p->fresh = false;
+    p->ask_us = jobq__twice(p->ask_us, JOBQ__ASK_MIN, JOBQ__ASK_MAX);
+    p->ask_mono_us = now + jobq__about(l, p->ask_us);
+}
+
+static void jobq__add_asks(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    bool looks = jobq__looks(l, now);
+    int32_t i;
+
+    if (l->share_count == 0) return;
+    a->exchange = ++l->exchange;
+    l->exchange_mono_us = now;
+    for (i = 0; i < l->share_count; i++) jobq__add_ask(l, &l->shares[i], now, looks, a);
+}
+
+/* A quota that the loop hears of first. Jobs of it may run here already, or be under way. */
+static void jobq__share_new(const jobq_loop *l, jobq_share *p, const jobq_permit *n)
+{
+    int32_t i;
+
+    memset(p, 0, sizeof *p);
+    p->quota = n->quota;
+    p->kind = n->kind;
+    p->queue = jobq__queue_index(l, n->queue);
+    p->used_mono_us = INT64_MIN;
+    p->fresh = p->passed = true;
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        const jobq_claim *c = &l->claims[i];
+        if (c->worker != l->worker) continue;
+        if (c->state == JOBQ_CLAIM_SENT) p->asked += c->limit;
+        if (c->state == JOBQ_CLAIM_ORPHAN) p->orphaned += c->limit;
+    }
+}
+
+/* Takes the answer about one quota over. */
+static void jobq__share_take(jobq_share *p, int64_t now, const jobq_permit *n)
+{
+    p->most = n->most;
+    p->held = n->held;
+    p->counted = (int32_t)jobq__max(p->counted, n->held);
+    p->chunk = n->chunk;
+    if (n->chunk == 0) p->tokens = 0;
+    p->tokens += n->tokens;
+    if (jobq__share_room(p) > 0) {
+        p->ask_us = 0;
+        p->ask_mono_us = now + JOBQ__ASK_MIN;
+    } else if (n->chunk > 0 && p->tokens <= p->asked + p->orphaned) {
+        p->ask_us = 0;
+        p->ask_mono_us = now + jobq__max(n->wait_us, JOBQ__ASK_MIN);
+    }
+}
+
+/* The place of a quota; share_count: the loop does not know it. */
+static int32_t jobq__share_index(const jobq_loop *l, int32_t quota)
+{
+    int32_t i = 0;
+
+    while (i < l->share_count && l->shares[i].quota != quota) i++;
+    return i;
+}
+
+/* Drops quotas that are no longer in the news. */
+static void jobq__shares_sift(jobq_loop *l, const jobq_news *n)
+{
+    int32_t i = 0, k;
+
+    while (i < l->share_count) {
+        for (k = 0; k < n->permit_count && n->permits[k].quota != l->shares[i].quota;) k++;
+        if (k == n->permit_count) l->shares[i] = l->shares[--l->share_count];
+        else i++;
+    }
+}
+
+/* Takes the answer of an exchange over: it has all quotas of the worker's queues. What was closed
+ * and is open now is claimed from at once. */
+static void jobq__permits_take(jobq_loop *l, int64_t now, const jobq_news *n)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(n->permit_count >= 0 && n->permit_count <= JOBQ_LOOP_QUOTAS);
+    if (n->permit_count + l->share_count == 0) return;
+    jobq__shares_sift(l, n);
+    for (i = 0; i < n->permit_count; i++) {
+        int32_t at = jobq__share_index(l, n->permits[i].quota);
+        jobq_share *p = &l->shares[at];
+        if (jobq__queue_index(l, n->permits[i].queue) == l->queue_count) continue;
+        if (at == l->share_count) jobq__share_new(l, &l->shares[l->share_count++], &n->permits[i]);
+        jobq__share_take(p, now, &n->permits[i]);
+        if (jobq__share_room(p) == 0) continue;
+        if (p->blocked) l->claim_mono_us = jobq__min(l->claim_mono_us, now);
+        p->blocked = false;
+    }
+    for (i = 0; i < l->share_count; i++) l->shares[i].running = 0;
+    for (i = 0; i < JOBQ_LOOP_SLOTS && l->share_count > 0; i++) {
+        if (l->slots[i].state != JOBQ_SLOT_FREE) jobq__shares_count(l, &l->slots[i].job, 1);
     }
 }
 
@@ -6613,11 +7447,11 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
 
 static int64_t jobq__due_beat(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    (void)now;
     if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, kind)) {
         return JOBQ_NEVER;
     }
-    return jobq__max(l->beat_mono_us, l->hold_mono_us[kind]);
+    return jobq__max(jobq__min(l->beat_mono_us, jobq__due_exchange(l, now)),
+                     l->hold_mono_us[kind]);
 }
 
 /* Adds the claims whose rows this heartbeat may delete. */
@@ -6633,19 +7467,25 @@ static void jobq__add_settled(jobq_loop *l, jobq_request *a)
     }
 }
 
-/* The heartbeat of an idle worker also claims, in one statement, unless claims fail. */
+/* The heartbeat of an idle worker also claims, in one statement, unless claims fail, or permits
+ * must come first. The claim uses what the worker had before. */
 static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
                 l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max &&
                 jobq__due_claim(l, JOBQ_REQUEST_CLAIM, now) != JOBQ_NEVER;
+    int32_t i;
 
     jobq__add_settled(l, a);
-    if (!idle) return;
-    l->inflight |= 1u << JOBQ_REQUEST_CLAIM;
-    l->sent_mono_us[JOBQ_REQUEST_CLAIM] = now;
-    a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
-    jobq__add_claim(l, now, a);
+    if (l->share_count > 0) idle = idle && now >= l->beat_mono_us; /* not to give permits back */
+    for (i = 0; i < l->share_count; i++) idle = idle && jobq__share_room(&l->shares[i]) > 0;
+    if (idle) {
+        l->inflight |= 1u << JOBQ_REQUEST_CLAIM;
+        l->sent_mono_us[JOBQ_REQUEST_CLAIM] = now;
+        a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
+        jobq__add_claim(l, now, a);
+    }
+    jobq__add_asks(l, now, a); /* last: it counts that claim */
 }
 
 /* A cancel request for this job. */
@@ -6753,6 +7593,7 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     if (n->policy != l->policy) l->policies_stale = true;
     l->policy = n->policy;
     if (n->suspects) l->suspects_ready = true;
+    jobq__permits_take(l, now, n);
     l->tick_mono_us = jobq__tick_at(now, n->tick_us);
     l->parked_kind = n->parked_kind;
     if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
@@ -6929,8 +7770,13 @@ static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
 static bool jobq__empty_here(const jobq_loop *l)
 {
     bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
-    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
+    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER &&
+                 !l->passed_by;
+    int32_t i;
 
+    for (i = 0; i < l->queue_count; i++) {
+        if (l->queues[i].hold_mono_us != INT64_MIN) return false;
+    }
     return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
 }
 
@@ -6968,6 +7814,14 @@ static void jobq__make_register(jobq_loop *l, int64_t now, jobq_request *a)
     l->lease_mono_us = INT64_MIN;
 }
 
+/* Where a worker's first walk starts. Workers should not all visit the same lines. */
+static int64_t jobq__walk_from(int64_t worker)
+{
+    uint64_t at = (uint64_t)worker * UINT64_C(0x9e3779b97f4a7c15) >> 1;
+
+    return (int64_t)at - (INT64_MAX >> 1);
+}
+
 static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t i;
@@ -6989,6 +7843,8 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
         l->queues[i].id = a->queues[i];
         l->queues[i].stages_max = 1;
         l->queues[i].kinds = INT32_MAX;
+        l->queues[i].hold_mono_us = INT64_MIN;
+        l->queues[i].walk = jobq__walk_from(l->worker);
         l->queues[i].policy = jobq_policy_defaults(NULL);
     }
     JOBQ_ASSERT(a->kind_count >= 0 && a->kind_count <= JOBQ_LOOP_KINDS);
@@ -7019,6 +7875,11 @@ static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
         q->stages_max = (int16_t)jobq__min(jobq__max(p->stages_max, 1), JOBQ_STAGES_MAX);
         q->priority_min = least;
         q->paused = p->paused;
+        if (p->lines && !q->lines) l->claim_mono_us = l->full_mono_us = INT64_MIN;
+        q->lines = p->lines;
+        q->ageing = p->ageing;
+        q->hold_mono_us = p->hold_us > 0 ? jobq__add(now, p->hold_us) : jobq__min(
+            q->hold_mono_us, now); /* jobq__holds_end ends it */
     }
     JOBQ_ASSERT(a->kind_policy_count >= 0 && a->kind_policy_count <= JOBQ_LOOP_KINDS);
     l->kind_policy_count = a->kind_policy_count;
@@ -7038,13 +7899,25 @@ static void jobq__make_recover(jobq_loop *l, int64_t now, jobq_request *a)
     a->claim = l->claims[i].number;
 }
 
+/* No claim is lost any more. Tokens of those that were are used up: they may have taken jobs. */
+static void jobq__shares_recovered(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->share_count; i++) {
+        jobq_share *p = &l->shares[i];
+        p->tokens = (int32_t)jobq__max(p->tokens - p->orphaned, 0);
+        p->orphaned = 0;
+    }
+}
+
 static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t entry = jobq__claim_find(l, l->worker, a->claim);
 
     jobq__answer(l, JOBQ_REQUEST_RECOVER, now, a->error);
     if (a->error != JOBQ_OK || a->more || entry < 0) return;
-    l->orphan_count--;
+    if (--l->orphan_count == 0) jobq__shares_recovered(l);
     /* The row of its number stays: without the row the claim could still arrive. */
     l->claims[entry].state = JOBQ_CLAIM_NONE;
     if (l->claims[entry].suspects) l->suspects_ready = true;
@@ -7181,6 +8054,10 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
                                         jobq_random_next(&l->random), wait / 2, wait));
     if (l->connects < UINT32_MAX) l->connects++;
+    for (i = 0; i < l->share_count; i++) { /* a lost claim counts until it is recovered */
+        l->shares[i].orphaned += l->shares[i].asked;
+        l->shares[i].asked = 0;
+    }
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
         jobq_claim *c = &l->claims[i];
         if (c->state == JOBQ_CLAIM_SENT) {
@@ -7361,10 +8238,29 @@ static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
     a->until_mono_us = now < l->stop_mono_us ? jobq__min(until, l->stop_mono_us) : until;
 }
 
+/* Ends the holds of queues that are over. Returns when the next one ends. */
+static int64_t jobq__holds_end(jobq_loop *l, int64_t now)
+{
+    int64_t next = JOBQ_NEVER;
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        jobq_loop_queue *q = &l->queues[i];
+        if (q->hold_mono_us > now) next = jobq__min(next, q->hold_mono_us);
+        else if (q->hold_mono_us != INT64_MIN) {
+            q->hold_mono_us = INT64_MIN;
+            l->full_mono_us = now;
+            jobq__look_again(l, now);
+        }
+    }
+    return next;
+}
+
 /* Connected: makes the first request that is due, or waits until one is. */
 static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    int64_t until = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us);
+    int64_t until = jobq__min(jobq__holds_end(l, now),
+                              jobq__min(jobq__due_unhoard(l), l->quiet_mono_us));
     size_t i;
 
     until = jobq__min(until, jobq__relay_prepare(l, now));
@@ -7391,6 +8287,7 @@ JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
     if (jobq__job_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
     jobq__phase_move(l, mono_us);
     jobq__quiet_move(l, mono_us);
+    if (l->share_count > 0 && jobq__looks(l, mono_us)) l->looked_mono_us = mono_us;
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
     if (l->phase == JOBQ_PHASE_EXITED) jobq__ask(a, JOBQ_REQUEST_EXIT);
     else if (mono_us >= jobq__due_answer(l)) jobq__ask(a, JOBQ_REQUEST_DISCONNECT);
@@ -7407,6 +8304,9 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     due = jobq__min(jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us),
                     jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
     due = jobq__min(due, jobq__claim_at(l, mono_us));
+    if (l->share_count > 0) {
+        due = jobq__min(due, jobq__due_beat(l, JOBQ_REQUEST_HEARTBEAT, mono_us));
+    }
     return jobq__min(due, jobq__due_relay(l, mono_us));
 }
 
@@ -7603,6 +8503,30 @@ typedef struct jobq_memory_partition {
     int64_t run_at_us;
 } jobq_memory_partition;
 
+/* Like the tables quota and permit. */
+typedef struct jobq_memory_quota {
+    int32_t id; /* 0: free */
+    int32_t queue, kind, most;
+    jobq_rate rate;
+    int64_t free_us;
+} jobq_memory_quota;
+
+typedef struct jobq_memory_permit {
+    int64_t worker;
+    int64_t number;
+    int32_t quota; /* 0: free */
+    int32_t held, wanted, tokens;
+} jobq_memory_permit;
+
+/* Like the table line. */
+typedef struct jobq_memory_line_row {
+    int32_t queue; /* 0: free */
+    int64_t line;  /* 0: the rules of all lines that have none of their own */
+    bool own;      /* it has rules of its own */
+    jobq_line rules;
+    int64_t free_us, until_us;
+} jobq_memory_line_row;
+
 /* The head of the block. The jobs, workers and claims follow it. */
 struct jobq_memory {
     int32_t job_max, worker_max, claim_max;
@@ -7612,10 +8536,17 @@ struct jobq_memory {
     uint64_t paused_kinds;  /* bit i: kind i */
     int16_t stages_max, priority_min;
     uint64_t own_policies;  /* bit i: kind i has a policy of its own */
+    int64_t held_until_us[64]; /* by queue: nothing of it is claimed before */
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
     jobq_policy kind_policies[JOBQ_MEMORY_KINDS];
     int32_t schedule_count;
     jobq_memory_schedule schedules[JOBQ_MEMORY_SCHEDULES];
+    uint64_t lines;     /* bit i: queue i has lines */
+    uint64_t ageing;    /* bit i: queue i has ageing */
+    jobq_memory_line_row line_rows[JOBQ_MEMORY_LINES];
+    int32_t quota_last; /* id */
+    jobq_memory_quota quotas[JOBQ_MEMORY_QUOTAS];
+    jobq_memory_permit permits[JOBQ_MEMORY_PERMITS];
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 };
@@ -7698,6 +8629,23 @@ static void jobq__memory_lane(jobq_memory *m, const jobq_job *job)
     m->policy_version++;
 }
 
+/* A queue has lines. Loops walk through them as soon as they know it. */
+static void jobq__memory_lines(jobq_memory *m, int32_t queue)
+{
+    uint64_t bit = (uint64_t)1 << (queue & 63);
+
+    if ((m->lines & bit) == 0) m->policy_version++;
+    m->lines |= bit;
+}
+
+/* Jobs that are due, and those that run, stand in their lines. */
+static void jobq__memory_stand(jobq_memory_job *mj, int64_t now_us)
+{
+    bool ready = mj->job.state == JOBQ_STATE_READY && mj->job.run_at_us <= now_us;
+
+    if (mj->job.state != JOBQ_STATE_RUNNING) mj->job.line = ready ? mj->line : 0;
+}
+
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_str payload,
                                      int64_t now_us)
 {
@@ -7716,6 +8664,9 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
     mj->job.enqueued_at_us = now_us;
     mj->job.run_at_us = jobq__max(like->run_at_us, now_us);
     mj->payload = payload;
+    mj->line = like->line;
+    jobq__memory_stand(mj, now_us);
+    if (mj->job.line != 0) jobq__memory_lines(m, like->queue);
     jobq__memory_lane(m, &mj->job);
     return mj->job.id;
 }
@@ -7768,6 +8719,7 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     mj->limit = d->limit;
     mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
     jobq_job_apply(&mj->job, d, now_us);
+    jobq__memory_stand(mj, now_us);
 }
 
 /* If a job has ended: makes those ready that wait for it. */
@@ -7782,6 +8734,7 @@ static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t 
         if (mj->job.state != JOBQ_STATE_WAITING) continue;
         mj->job.state = JOBQ_STATE_READY;
         mj->job.run_at_us = now_us;
+        jobq__memory_stand(mj, now_us);
     }
 }
 
@@ -7822,6 +8775,193 @@ static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
     }
     return false;
 }
+
+/* -- its permits -- */
+
+/* The permits of a worker; worker 0 and quota 0: a free place. NULL: none. */
+static jobq_memory_permit *jobq__memory_permit(jobq_memory *m, int32_t quota, int64_t worker)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
+        jobq_memory_permit *p = &m->permits[i];
+        if (p->quota == quota && p->worker == worker) return p;
+    }
+    return NULL;
+}
+
+/* Finds or adds them; NULL: no room. */
+static jobq_memory_permit *jobq__memory_permit_add(jobq_memory *m, int32_t quota, int64_t worker)
+{
+    jobq_memory_permit *p = jobq__memory_permit(m, quota, worker);
+
+    if (p != NULL) return p;
+    p = jobq__memory_permit(m, 0, 0);
+    if (p == NULL) return NULL;
+    p->quota = quota;
+    p->worker = worker;
+    return p;
+}
+
+/* Like jobq.permits_free. */
+static void jobq__memory_permits_free(jobq_memory *m, int64_t worker)
+{
+    int32_t i;
+
+    if (jobq__memory_left(m, worker)) return;
+    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
+        jobq_memory_permit *p = &m->permits[i];
+        if (p->quota != 0 && p->worker == worker) memset(p, 0, sizeof *p);
+    }
+}
+
+/* Removes a quota with its permits. */
+static void jobq__memory_quota_drop(jobq_memory *m, jobq_memory_quota *q)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
+        if (m->permits[i].quota == q->id) memset(&m->permits[i], 0, sizeof m->permits[i]);
+    }
+    memset(q, 0, sizeof *q);
+}
+
+/* Like jobq.quota_new. */
+static bool jobq__memory_quota_new(jobq_memory *m, jobq_memory_quota *q, int32_t queue,
+                                   int32_t kind)
+{
+    int32_t i;
+
+    memset(q, 0, sizeof *q);
+    q->id = ++m->quota_last;
+    q->queue = queue;
+    q->kind = kind;
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
+        bool serves = (w->queues >> queue & 1) != 0 && (kind == 0 || (w->kinds >> kind & 1) != 0);
+        if (w->id == 0 || !serves || (w->dead && !jobq__memory_left(m, w->id))) continue;
+        if (jobq__memory_permit_add(m, q->id, w->id) == NULL) return false;
+    }
+    return true;
+}
+
+JOBQ_API bool jobq_memory_limit(jobq_memory *m, int32_t queue, int32_t kind, int32_t running_max,
+                                const jobq_rate *rate)
+{
+    jobq_memory_quota *q = NULL, *room = NULL;
+    int64_t free_us = INT64_MIN / 2;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL && queue >= 1 && kind >= 0 && running_max >= 0);
+    for (i = 0; i < JOBQ_MEMORY_QUOTAS; i++) {
+        jobq_memory_quota *one = &m->quotas[i];
+        if (one->id == 0) room = room == NULL ? one : room;
+        else if (one->queue == queue && one->kind == kind) q = one;
+    }
+    if (running_max == 0 && rate == NULL) {
+        if (q != NULL) jobq__memory_quota_drop(m, q);
+        return true;
+    }
+    /* A limit that was not there is new, because workers have not told what it needs. */
+    if (q != NULL && ((q->most == 0 && running_max > 0) || (q->rate.us == 0 && rate != NULL))) {
+        free_us = q->free_us;
+        jobq__memory_quota_drop(m, q);
+        room = q;
+        q = NULL;
+    }
+    if (q == NULL && room == NULL) return false;
+    if (q == NULL && !jobq__memory_quota_new(m, room, queue, kind)) {
+        jobq__memory_quota_drop(m, room);
+        return false;
+    }
+    if (q == NULL) {
+        q = room;
+        q->free_us = free_us;
+    }
+    q->most = running_max;
+    memset(&q->rate, 0, sizeof q->rate);
+    if (rate != NULL) q->rate = *rate;
+    return true;
+}
+
+/* What the others have of a quota. */
+typedef struct jobq__memory_others_have {
+    int32_t wanting;
+    int64_t held, reserved, tokens;
+    bool unheard;
+} jobq__memory_others_have;
+
+static jobq__memory_others_have jobq__memory_rest(const jobq_memory *m, const jobq_memory_quota *q,
+                                                  int64_t worker)
+{
+    jobq__memory_others_have rest = {0, 0, 0, 0, false};
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
+        const jobq_memory_permit *p = &m->permits[i];
+        if (p->quota != q->id || p->worker == worker) continue;
+        rest.wanting += p->wanted > 0;
+        rest.held += p->held;
+        rest.tokens += p->tokens;
+        rest.unheard |= p->number == 0;
+    }
+    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
+        const jobq_memory_permit *p = &m->permits[i];
+        if (p->quota != q->id || p->worker == worker) continue;
+        rest.reserved += jobq__max(
+            p->held, jobq__min(p->wanted, jobq_permit_fair(q->most, rest.wanting + 1)));
+    }
+    return rest;
+}
+
+/* Like jobq.permit_one. */
+static void jobq__memory_permit_one(jobq_memory *m, jobq_memory_quota *q, const jobq_request *r,
+                                    const jobq_ask *ask, int64_t now_us, jobq_permit *answer)
+{
+    jobq_memory_permit *p = jobq__memory_permit_add(m, q->id, r->worker);
+    jobq__memory_others_have rest = jobq__memory_rest(m, q, r->worker);
+
+    if (p == NULL || p->number >= r->exchange) return; /* no room, or it arrived late */
+    if (q->most > 0 && !rest.unheard) {
+        answer->held = jobq_permit_share(q->most, rest.wanting + 1, rest.reserved, rest.held,
+                                         ask->wanted);
+    }
+    if (q->rate.us > 0) {
+        int64_t back = jobq__min(ask->returned, jobq__max(p->tokens - ask->tokens, 0));
+        answer->tokens = jobq_tokens_move(&q->rate, &q->free_us, now_us, rest.tokens + p->tokens,
+                                          (int32_t)back, rest.unheard ? 0 : ask->needed,
+                                          &answer->wait_us);
+    }
+    p->number = r->exchange;
+    p->held = (int32_t)jobq__max(ask->running, answer->held);
+    p->wanted = ask->wanted;
+    p->tokens = ask->tokens + answer->tokens;
+}
+
+/* Like jobq.permit_exchange. Quotas are answered in the order of their places. */
+static void jobq__memory_exchange(jobq_memory *m, const jobq_memory_worker *me,
+                                  const jobq_request *r, int64_t now_us, jobq_news *n)
+{
+    int32_t i, k;
+
+    for (i = 0; i < JOBQ_MEMORY_QUOTAS && n->permit_count < JOBQ_LOOP_QUOTAS; i++) {
+        jobq_memory_quota *q = &m->quotas[i];
+        jobq_permit *answer = &n->permits[n->permit_count];
+        if (q->id == 0 || (me->queues >> q->queue & 1) == 0) continue;
+        if (q->kind != 0 && (me->kinds >> q->kind & 1) == 0) continue;
+        memset(answer, 0, sizeof *answer);
+        answer->quota = q->id;
+        answer->queue = q->queue;
+        answer->kind = q->kind;
+        answer->most = q->most;
+        answer->chunk = q->rate.us > 0 ? jobq_rate_chunk(&q->rate) : 0;
+        n->permit_count++;
+        for (k = 0; k < r->ask_count && r->asks[k].quota != q->id;) k++;
+        if (k < r->ask_count) jobq__memory_permit_one(m, q, r, &r->asks[k], now_us, answer);
+    }
+}
+
+/* -- its workers and claims -- */
 
 /* Deletes a worker's claim rows that hold no job; burned numbers only if asked. Returns whether any
  * row is left. */
@@ -7878,6 +9018,7 @@ static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t 
     w = jobq__memory_place(m);
     if (w == NULL) return JOBQ_ERROR_FULL;
     if (w->id != 0) jobq__memory_forget(m, w->id, true);
+    if (w->id != 0) jobq__memory_permits_free(m, w->id);
     memset(w, 0, sizeof *w);
     w->id = worker;
     w->lease_us = lease_us;
@@ -7897,33 +9038,387 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
         return false;
     }
     if ((kinds >> job->kind & 1) == 0) return false;
-    if (suspects || job->run_at_us > lane->after_at_us) return true;
+    if (!suspects && (job->line != 0) != lane->lined) return false;
+    if (suspects || lane->lined || job->run_at_us > lane->after_at_us) return true;
     return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
 }
 
-/* The first eligible job by (lane, run_at, id); -1: none. Skips jobs early, because most are not
- * ready. */
-static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, uint64_t kinds,
-                                  int64_t now_us)
+/* The first eligible job by (lane, run_at, id) of some lanes; -1: none. Skips jobs early, because
+ * most are not ready. */
+static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, int32_t from,
+                                  int32_t to, uint64_t kinds, int64_t now_us)
 {
     const jobq_memory_job *jobs = jobq__memory_jobs(m);
-    int32_t first = -1, lane_count = r->lane_count, i, n;
+    int32_t first = -1, i, n;
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobs[i].job;
-        if (job->state != JOBQ_STATE_READY) continue;
-        for (n = 0; n < lane_count; n++) {
+        if (job->state != JOBQ_STATE_READY || m->held_until_us[job->queue & 63] > now_us) continue;
+        for (n = from; n < to; n++) {
             if (jobq__memory_eligible(job, &r->lanes[n], kinds, r->suspects, r->alone, now_us)) {
                 break;
             }
         }
-        if (n == lane_count) continue;
-        if (first < 0 || n + 1 < lane_count || job->run_at_us < jobs[first].job.run_at_us) {
+        if (n == to) continue;
+        if (first < 0 || n + 1 < to || job->run_at_us < jobs[first].job.run_at_us) {
             first = i;
         }
-        lane_count = n + 1; /* later lanes no longer count */
+        to = n + 1; /* later lanes no longer count */
     }
     return first;
+}
+
+/* -- its lines -- */
+
+/* The row of a line; line 0: the rules of the queue's lines. NULL: none. */
+static jobq_memory_line_row *jobq__memory_line_row(jobq_memory *m, int32_t queue, int64_t line)
+{
+    int32_t i = 0;
+
+    while (i < JOBQ_MEMORY_LINES &&
+           (m->line_rows[i].queue != queue || m->line_rows[i].line != line)) i++;
+    return i < JOBQ_MEMORY_LINES ? &m->line_rows[i] : NULL;
+}
+
+/* The rules of a line: its own, or its queue's. */
+static jobq_line jobq__memory_rules(jobq_memory *m, int32_t queue, int64_t line)
+{
+    const jobq_memory_line_row *row = jobq__memory_line_row(m, queue, line);
+    jobq_line none;
+
+    if (row == NULL || !row->own) row = jobq__memory_line_row(m, queue, 0);
+    memset(&none, 0, sizeof none);
+    return row != NULL && row->own ? row->rules : none;
+}
+
+/* Whether a row may be forgotten: it has no rules, its hold is over, and all its tokens are there.
+ * now_us is INT64_MIN: the time is not known. */
+static bool jobq__memory_line_spare(jobq_memory *m, const jobq_memory_line_row *row, int64_t now_us)
+{
+    jobq_rate rate;
+
+    if (row->queue == 0 || row->own || now_us == INT64_MIN) return row->queue == 0;
+    rate = jobq__memory_rules(m, row->queue, row->line).rate;
+    return row->until_us <= now_us &&
+           jobq__line_free(&rate, row->free_us, now_us) ==
+               jobq__line_free(&rate, INT64_MIN, now_us);
+}
+
+/* Finds or adds it. NULL: no room. */
+static jobq_memory_line_row *jobq__memory_line_add(jobq_memory *m, int32_t queue, int64_t line,
+                                                   int64_t now_us)
+{
+    jobq_memory_line_row *row = jobq__memory_line_row(m, queue, line);
+    int32_t i;
+
+    if (row != NULL) return row;
+    for (i = 0; i < JOBQ_MEMORY_LINES; i++) {
+        if (jobq__memory_line_spare(m, &m->line_rows[i], now_us)) break;
+    }
+    if (i == JOBQ_MEMORY_LINES) return NULL;
+    row = &m->line_rows[i];
+    memset(row, 0, sizeof *row);
+    row->queue = queue;
+    row->line = line;
+    row->free_us = INT64_MIN;
+    return row;
+}
+
+JOBQ_API void jobq_memory_ageing(jobq_memory *m, int32_t queue, bool on)
+{
+    uint64_t bit = (uint64_t)1 << (queue & 63);
+
+    JOBQ_ASSERT(m != NULL && queue >= 1);
+    m->ageing = on ? m->ageing | bit : m->ageing & ~bit;
+    m->policy_version++;
+}
+
+JOBQ_API bool jobq_memory_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
+{
+    jobq_memory_line_row *row;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL && queue >= 1);
+    row = jobq__memory_line_row(m, queue, line);
+    if (row == NULL && rules != NULL) row = jobq__memory_line_add(m, queue, line, INT64_MIN);
+    if (row == NULL) return rules == NULL;
+    row->own = rules != NULL;
+    if (rules != NULL) row->rules = *rules;
+    for (i = 0; i < m->job_count; i++) { /* jobs that run already hold the line from now on */
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        bool of_it = mj->line != 0 && mj->job.queue == queue && (line == 0 || mj->line == line);
+        mj->holds |= of_it && mj->job.state == JOBQ_STATE_RUNNING;
+    }
+    return true;
+}
+
+/* Whether a job counts as one that was claimed from a line, and has not left it. */
+static bool jobq__memory_in_line(const jobq_memory_job *mj, int32_t queue, int64_t line)
+{
+    return mj->line == line && mj->job.queue == queue && mj->holds;
+}
+
+static int32_t jobq__memory_line_held(const jobq_memory *m, int32_t queue, int64_t line)
+{
+    int32_t held = 0, i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        bool counts = mj->job.state == JOBQ_STATE_RUNNING ||
+                      (mj->job.suspect && !jobq_state_final(mj->job.state));
+        if (counts && jobq__memory_in_line(mj, queue, line)) held++;
+    }
+    return held;
+}
+
+/* Whether a job stands in a line of a lane, whatever its state. */
+static bool jobq__memory_stands(const jobq_job *job, const jobq_lane *lane)
+{
+    return job->line != 0 && !job->suspect && job->queue == lane->queue &&
+           job->priority == lane->priority && job->stage == lane->stage &&
+           (job->state == JOBQ_STATE_READY || job->state == JOBQ_STATE_RUNNING);
+}
+
+/* Like jobq.strict_job. -1: none. */
+static int32_t jobq__memory_strict_job(const jobq_memory *m, const jobq_lane *lane, int64_t line)
+{
+    const jobq_memory_job *jobs = jobq__memory_jobs(m);
+    int32_t first = -1, i;
+    bool held = false;
+
+    for (i = 0; i < m->job_count; i++) {
+        held = held || (jobq__memory_in_line(&jobs[i], lane->queue, line) &&
+                        !jobq_state_final(jobs[i].job.state));
+    }
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobs[i].job;
+        if (job->line != line || !jobq__memory_stands(job, lane)) continue;
+        if (held && !jobs[i].holds) continue;
+        if (first < 0 || job->run_at_us < jobs[first].job.run_at_us) first = i;
+    }
+    return first;
+}
+
+/* The first eligible job of a line; -1: none. */
+static int32_t jobq__memory_line_first(const jobq_memory *m, const jobq_request *r,
+                                       const jobq_lane *lane, int64_t line, uint64_t kinds,
+                                       int64_t now_us)
+{
+    const jobq_memory_job *jobs = jobq__memory_jobs(m);
+    int32_t first = -1, i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobs[i].job;
+        if (job->line != line) continue;
+        if (!jobq__memory_eligible(job, lane, kinds, false, r->alone, now_us)) continue;
+        if (first < 0 || job->run_at_us < jobs[first].job.run_at_us) first = i;
+    }
+    return first;
+}
+
+/* The line with the smallest number after `after` in which any job of the lane stands; 0: none. */
+static int64_t jobq__memory_next_line(const jobq_memory *m, const jobq_lane *lane, int64_t after)
+{
+    int64_t next = 0;
+    int32_t i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
+        if (!jobq__memory_stands(job, lane) || job->line <= after) continue;
+        if (next == 0 || job->line < next) next = job->line;
+    }
+    return next;
+}
+
+/* Takes a job into a claim. */
+static jobq_error jobq__memory_claim_one(jobq_memory *m, const jobq_request *r, int32_t i,
+                                         int64_t now_us, jobq_claimed *c)
+{
+    jobq_event event;
+
+    if (c->count == 0) {
+        if (jobq__memory_claim(m, r->worker, r->claim) != NULL) return JOBQ_ERROR_EXISTS;
+        if (!jobq__memory_note(m, r->worker, r->claim, 0)) return JOBQ_ERROR_FULL;
+    }
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_CLAIM;
+    event.worker = r->worker;
+    event.claim = r->claim;
+    jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
+    c->jobs[c->count++] = jobq__memory_jobs(m)[i].job;
+    return JOBQ_OK;
+}
+
+/* A number for a claim and a line, not negative. */
+static int32_t jobq__memory_chance(const jobq_request *r, int64_t line)
+{
+    jobq_random random;
+
+    random.state = (uint64_t)r->claim * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)line;
+    return (int32_t)(jobq_random_next(&random) >> 34);
+}
+
+/* Like jobq.claim_visit, of one line. *more: it may have more jobs. */
+static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, const jobq_lane *lane,
+                                     int64_t line, int32_t quantum, uint64_t kinds, int64_t now_us,
+                                     jobq_claimed *c, jobq_walk *walk, bool *more)
+{
+    jobq_line rules = jobq__memory_rules(m, lane->queue, line);
+    bool limited = rules.strict || rules.running_max > 0;
+    jobq_memory_line_row *row = rules.rate.us == 0
+        ? jobq__memory_line_row(m, lane->queue, line)
+        : jobq__memory_line_add(m, lane->queue, line, now_us);
+    int64_t due_us, free_us = row == NULL ? INT64_MIN : row->free_us;
+    int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line);
+    int32_t most = rules.strict ? 1 : rules.running_max;
+
+    if (row == NULL && rules.rate.us > 0) { /* no room for its tokens */
+        walk->due_us = jobq__min(jobq__or(walk->due_us, JOBQ__SECOND), JOBQ__SECOND);
+        return JOBQ_OK;
+    }
+    room = jobq_line_room(&rules, free_us, row == NULL ? INT64_MIN : row->until_us, now_us,
+                          held, quantum, &due_us);
+    if (due_us > 0) walk->due_us = walk->due_us == 0 ? due_us : jobq__min(walk->due_us, due_us);
+    for (; count < room && c->count < r->limit; count++) {
+        jobq_memory_job *mj;
+        jobq_error error;
+        i = rules.strict ? jobq__memory_strict_job(m, lane, line)
+                         : jobq__memory_line_first(m, r, lane, line, kinds, now_us);
+        if (i < 0) break;
+        mj = &jobq__memory_jobs(m)[i];
+        if (!jobq__memory_eligible(&mj->job, lane, kinds, false, r->alone, now_us)) break;
+        error = jobq__memory_claim_one(m, r, i, now_us, c);
+        if (error != JOBQ_OK) return error;
+        mj->holds = limited;
+        walk->after = line;
+    }
+    if (c->count == r->limit && room > quantum &&
+        jobq__memory_chance(r, line) % room < room - count) {
+        walk->after = line - 1; /* see jobq.walk_stop */
+    }
+    if (rules.rate.us > 0) row->free_us = jobq_line_used(&rules, free_us, now_us, count);
+    else if (count > 0 && count == room && (most == 0 || room < most - held)) *more = true;
+    return JOBQ_OK;
+}
+
+/* The answer about a queue's walk. */
+static jobq_walk *jobq__memory_walk_of(jobq_claimed *c, const jobq_lane *lane)
+{
+    jobq_walk *walk;
+    int32_t i = 0;
+
+    while (i < c->walk_count && c->walks[i].queue != lane->queue) i++;
+    walk = &c->walks[i];
+    if (i < c->walk_count) return walk;
+    c->walk_count++;
+    walk->queue = lane->queue;
+    walk->after = lane->after_id;
+    walk->due_us = 0;
+    return walk;
+}
+
+/* How many jobs each line of a lane may give: if the lines are too few to fill a claim, more. */
+static int32_t jobq__memory_quantum(const jobq_memory *m, const jobq_request *r,
+                                    const jobq_lane *lane, int32_t most)
+{
+    int32_t quantum = (int32_t)jobq__max(r->quantum, 1), lines = 0;
+    int64_t page = jobq__min((most + quantum - 1) / quantum, 100), line = INT64_MIN;
+
+    for (; lines < page; lines++) {
+        line = jobq__memory_next_line(m, lane, line);
+        if (line == 0) break;
+    }
+    if (lines == 0 || lines >= page) return quantum;
+    return (int32_t)jobq__max(quantum, (most - 1) / lines + 1);
+}
+
+/* Like jobq.claim_walk: once round the lines of a lane. */
+static jobq_error jobq__memory_claim_walk(jobq_memory *m, const jobq_request *r,
+                                          const jobq_lane *lane, uint64_t kinds, int64_t now_us,
+                                          jobq_claimed *c)
+{
+    jobq_walk *walk = jobq__memory_walk_of(c, lane);
+    int64_t from = walk->after, at = from, line;
+    int32_t quantum = jobq__memory_quantum(m, r, lane, r->limit - c->count);
+    bool round = false, more = false;
+
+    while (c->count < r->limit && m->held_until_us[lane->queue & 63] <= now_us) {
+        jobq_error error;
+        line = jobq__memory_next_line(m, lane, at);
+        if (line == 0 && !round) {
+            round = true;
+            at = INT64_MIN;
+            continue;
+        }
+        if (line == 0 || (round && line > from)) {
+            if (more) walk->due_us = 1;
+            return JOBQ_OK;
+        }
+        error = jobq__memory_visit(m, r, lane, line, quantum, kinds, now_us, c, walk, &more);
+        if (error != JOBQ_OK) return error;
+        at = line;
+    }
+    return JOBQ_OK;
+}
+
+/* A job that is due goes from its lane into its line. */
+static void jobq__memory_line_up(jobq_memory *m, jobq_memory_job *mj, int64_t now_us)
+{
+    mj->job.line = mj->line;
+    mj->job.run_at_us = now_us;
+    jobq__memory_lines(m, mj->job.queue);
+}
+
+/* Like jobq.line_up: all jobs of some lanes that are due go into their lines. Returns the bits of
+ * their queues. */
+static uint64_t jobq__memory_lines_up(jobq_memory *m, const jobq_request *r, int32_t from,
+                                      int32_t to, int64_t now_us)
+{
+    uint64_t queues = 0;
+    int32_t i, n;
+
+    for (i = 0; i < m->job_count; i++) {
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        if (mj->line == 0 || mj->job.state != JOBQ_STATE_READY) continue;
+        for (n = from; n < to && mj->job.line == 0; n++) {
+            jobq_lane lane = r->lanes[n];
+            lane.after_at_us = INT64_MIN;
+            if (!jobq__memory_eligible(&mj->job, &lane, UINT64_MAX, false, false, now_us)) continue;
+            jobq__memory_line_up(m, mj, now_us);
+            queues |= (uint64_t)1 << (mj->job.queue & 63);
+        }
+    }
+    return queues;
+}
+
+/* Like jobq.claim_lanes: lanes, or suspects, without lines. *moved: bits of queues of which jobs
+ * were moved into their lines. */
+static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r, int32_t from,
+                                           int32_t to, uint64_t kinds, int64_t now_us,
+                                           jobq_claimed *c, uint64_t *moved)
+{
+    int32_t had = c->count, most = (r->suspects ? 1 : r->limit) - had, round, met, i;
+    bool lined = true;
+
+    for (round = 0; round < 4 && lined && c->count == had; round++) {
+        for (lined = false, met = 0; met < most; met++) {
+            jobq_memory_job *mj;
+            jobq_error error;
+            i = jobq__memory_first(m, r, from, to, kinds, now_us);
+            if (i < 0) break;
+            mj = &jobq__memory_jobs(m)[i];
+            if (mj->line != 0 && !mj->job.suspect) {
+                lined = true;
+                *moved |= (uint64_t)1 << (mj->job.queue & 63);
+                jobq__memory_line_up(m, mj, now_us);
+                continue;
+            }
+            error = jobq__memory_claim_one(m, r, i, now_us, c);
+            if (error != JOBQ_OK) return error;
+        }
+        if (lined) *moved |= jobq__memory_lines_up(m, r, from, to, now_us);
+    }
+    return JOBQ_OK;
 }
 
 /* Like jobq.claim. kinds: bit i: jobs of kind i may be taken. */
@@ -7931,24 +9426,22 @@ static jobq_error jobq__memory_claim_jobs(jobq_memory *m, const jobq_request *r,
                                           int64_t now_us, jobq_claimed *c)
 {
     const jobq_memory_worker *w = jobq__memory_worker(m, r->worker);
-    jobq_event event;
+    jobq_error error = JOBQ_OK;
+    uint64_t moved = 0;
+    int32_t from, to, i;
 
-    memset(&event, 0, sizeof event);
-    event.kind = JOBQ_EVENT_CLAIM;
-    event.worker = r->worker;
-    event.claim = r->claim;
     if (r->worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
-    while (c->count < (r->suspects ? 1 : r->limit)) {
-        int32_t i = jobq__memory_first(m, r, kinds, now_us);
-        if (i < 0) break;
-        if (c->count == 0) {
-            if (jobq__memory_claim(m, r->worker, r->claim) != NULL) return JOBQ_ERROR_EXISTS;
-            if (!jobq__memory_note(m, r->worker, r->claim, 0)) return JOBQ_ERROR_FULL;
-        }
-        jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
-        c->jobs[c->count++] = jobq__memory_jobs(m)[i].job;
+    for (from = 0; from < r->lane_count && c->count < r->limit && error == JOBQ_OK; from = to) {
+        const jobq_lane *lane = &r->lanes[from];
+        for (to = from + 1; to < r->lane_count && !lane->lined && !r->lanes[to].lined;) to++;
+        error = lane->lined ? jobq__memory_claim_walk(m, r, lane, kinds, now_us, c)
+                            : jobq__memory_claim_lanes(m, r, from, to, kinds, now_us, c, &moved);
     }
-    return JOBQ_OK;
+    for (i = 0; i < c->walk_count && c->count < r->limit; i++) { /* they may stand in a lane that
+                                                                    was walked before */
+        if ((moved >> (c->walks[i].queue & 63) & 1) != 0) c->walks[i].due_us = 1;
+    }
+    return error;
 }
 
 /* Recovers a claim whose answer was lost: gives the jobs that still have its token back, up to
@@ -8020,6 +9513,7 @@ static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, now_us);
+    if (decision->delay_us == JOBQ_NEVER) mj->job.line = 0; /* it waits in its lane */
     jobq__memory_promote(m, &mj->job, now_us);
     return JOBQ_OK;
 }
@@ -8099,6 +9593,7 @@ static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, in
         *rescued += jobq__memory_take_back(m, c, now_us);
     }
     *more = c != NULL;
+    jobq__memory_permits_free(m, victim);
     return true;
 }
 
@@ -8383,6 +9878,7 @@ static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_
     JOBQ_ASSERT(m != NULL && worker != 0);
     w = jobq__memory_worker(m, worker);
     left = jobq__memory_forget(m, worker, false);
+    jobq__memory_permits_free(m, worker);
     if (w != NULL && left) jobq__memory_die(w, now_us);
     if (w != NULL && !left) memset(w, 0, sizeof *w);
 }
@@ -8396,7 +9892,9 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
     for (i = 0; i < m->worker_max; i++) {
         jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         if (!w->dead || w->dead_at_us >= now_us - JOBQ__DAY) continue;
-        if (!jobq__memory_left(m, w->id)) memset(w, 0, sizeof *w);
+        if (jobq__memory_left(m, w->id)) continue;
+        jobq__memory_permits_free(m, w->id);
+        memset(w, 0, sizeof *w);
     }
     for (i = 0; i < m->claim_max; i++) {
         jobq_memory_claim *c = &jobq__memory_claims(m)[i];
@@ -8782,7 +10280,8 @@ static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint
     }
 }
 
-static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r, jobq_answer *a)
+static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                     jobq_answer *a)
 {
     const jobq_memory_worker *me = jobq__memory_worker(m, r->worker);
     int32_t kind;
@@ -8794,6 +10293,9 @@ static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r
         q->stages_max = m->stages_max;
         q->priority_min = m->priority_min;
         q->paused = (m->paused >> queue & 1) != 0;
+        q->hold_us = jobq__max(m->held_until_us[queue & 63] - now_us, 0);
+        q->lines = (m->lines >> queue & 1) != 0;
+        q->ageing = (m->ageing >> queue & 1) != 0;
     }
     for (kind = 1; kind <= JOBQ_MEMORY_KINDS && a->kind_policy_count < JOBQ_LOOP_KINDS; kind++) {
         jobq_kind_policy *own = &a->kind_policies[a->kind_policy_count];
@@ -8818,7 +10320,9 @@ static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t
 {
     uint64_t kinds = r->every_kind ? UINT64_MAX : jobq__memory_bits(r->kinds, r->kind_count);
     jobq_claimed *c = &a->claimed;
-    int32_t first = r->bytes == 0 ? jobq__memory_first(m, r, kinds, now_us) : -1;
+    int32_t first = -1;
+
+    if (r->bytes == 0) first = jobq__memory_first(m, r, 0, r->lane_count, kinds, now_us);
 
     if (first >= 0) {
         c->named = jobq__memory_jobs(m)[first].job.id;
@@ -8904,6 +10408,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     me = jobq__memory_worker(m, r->worker);
     jobq__memory_own(m, me, n);
     jobq__memory_others(m, me, now_us, n);
+    jobq__memory_exchange(m, me, r, now_us, n);
     n->policy = m->policy_version;
     n->tick_us = jobq__memory_next_tick(m, me->queues, now_us);
     kinds = jobq__memory_kinds(m, me, now_us, &n->every_kind);
@@ -8953,7 +10458,7 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
     jobq_answer_start(a, r);
     switch (r->kind) {
     case JOBQ_REQUEST_REGISTER: jobq__memory_do_register(m, r, queues, kinds, now_us, a); break;
-    case JOBQ_REQUEST_POLICIES: jobq__memory_do_policies(m, r, a); break;
+    case JOBQ_REQUEST_POLICIES: jobq__memory_do_policies(m, r, now_us, a); break;
     case JOBQ_REQUEST_CLAIM: jobq__memory_do_claim(m, r, now_us, a); break;
     case JOBQ_REQUEST_RECOVER:
         a->more = jobq__memory_recover(m, r->worker, r->claim, r->limit, now_us);
@@ -9031,6 +10536,36 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
     return true;
 }
 
+/* Like jobq.hold_here. */
+static jobq_error jobq__memory_hold_back(jobq_memory *m, const jobq_call *call, jobq_hold what,
+                                         int64_t until_us)
+{
+    const jobq_memory_job *mj = jobq_memory_get(m, call->job.id);
+    jobq_memory_line_row *row;
+
+    if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim))
+        return JOBQ_ERROR_LOST;
+    if (what == JOBQ_HOLD_LINE) {
+        if (mj->line == 0) return JOBQ_ERROR_INVALID;
+        row = jobq__memory_line_add(m, mj->job.queue, mj->line, INT64_MIN);
+        if (row == NULL) return JOBQ_ERROR_FULL;
+        row->until_us = until_us;
+        return JOBQ_OK;
+    }
+    m->held_until_us[call->job.queue & 63] = until_us;
+    m->policy_version++;
+    return JOBQ_OK;
+}
+
+static jobq_error jobq__memory_call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                         const char *why)
+{
+    const jobq__memory_run *run = (const jobq__memory_run *)call->context;
+
+    (void)why;
+    return jobq__memory_hold_back(run->memory, call, what, jobq__add(run->now_us, delay_us));
+}
+
 static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
@@ -9038,7 +10573,8 @@ static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
     return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work, remaining_us);
 }
 
-static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
+static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping,
+                                               jobq__memory_call_hold};
 
 /* The handler of a kind in a queue; kind 0: of the queue's messages. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
@@ -9375,6 +10911,15 @@ static bool jobq__test_keep(jobq_call *call, jobq_str next, bool bytes)
     return true;
 }
 
+static jobq_error jobq__test_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                  const char *why)
+{
+    jobq_test *t = (jobq_test *)call->context;
+
+    (void)why;
+    return jobq__memory_hold_back(t->memory, call, what, jobq__add(t->now_us, delay_us));
+}
+
 static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
 {
     const jobq_test *t = (const jobq_test *)call->context;
@@ -9382,7 +10927,8 @@ static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
     return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
 }
 
-static const jobq_store jobq__test_store = {jobq__test_keep, jobq__test_stopping};
+static const jobq_store jobq__test_store = {jobq__test_keep, jobq__test_stopping,
+                                             jobq__test_hold};
 
 /* What goes wrong before the handler starts. */
 static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_call *call)

@@ -47,6 +47,8 @@
  *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
  *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
  *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
+ *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
+ *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
  *     a key made of fields of the payload       jobq_pg_digest
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
@@ -224,6 +226,52 @@
  * fire while its queue or kind is paused or no worker lives; .missed says what becomes of those
  * ticks. A job's headers name the schedule and the tick. The view schedules says when each fires
  * next, and why one does not.
+ *
+ * LINES AND LIMITS
+ *
+ * A job may stand in a line of its queue: that of a tenant, an account, a device. Workers take
+ * turns at the lines, so that a tenant with a million jobs does not keep the others waiting. A line
+ * needs no set-up: the first job that names it makes it.
+ *
+ *     jobq_pg_job job = {.queue = "mail", .kind = "send", .line = "tenant-7"};
+ *     jobq_pg_queue_desc each = {.line_running_max = 5, .line_rate = "100/min"};
+ *     jobq_pg_queue_desc ledger = {.line_strict = JOBQ_PG_ON};
+ *     jobq_pg_line_desc large = {.running_max = 20, .weight = 3};
+ *
+ *     jobq_pg_queue_set(pg, conn, "mail", &each, &error);
+ *     jobq_pg_queue_set(pg, conn, "ledger", &ledger, &error);
+ *     jobq_pg_line_set(pg, conn, "mail", "tenant-7", &large, &error);
+ *
+ * WHICH       line_running_max and line_rate hold for each line by itself, over all workers;
+ *             running_max and rate for a queue, or a kind, as a whole, over all workers;
+ *             threads_max of a handler for a kind in one worker.
+ * TURNS       A turn gives one job or a few, times the line's weight. Priorities come first: lines
+ *             take turns within a priority and a stage.
+ * STRICT      One job of the line at a time, in the order of enqueue. The job that has begun keeps
+ *             the line until it has ended: while it waits for its next attempt, nothing else of the
+ *             line runs. Order is that of one priority and stage, and of jobs that are due when
+ *             they are enqueued; a job that was delayed, or came by COPY, joins the line's end when
+ *             a worker finds it due.
+ * RATES       Starts, not ends, count. After a rest rate_burst of them may come at once; then they
+ *             come evenly. A suspect that starts again does not count.
+ * HOLD        jobq_call_hold in a handler, jobq_pg_hold elsewhere: nothing is claimed from the line
+ *             or the queue before an instant. Jobs that were claimed before go on. Workers hear of
+ *             a queue's hold a moment later, and may claim from it until then; a line's hold counts
+ *             at once.
+ * FULL        With line_waiting_max an enqueue into a full line is JOBQ_ERROR_FULL, which aborts
+ *             your transaction. Concurrent producers may pass the number, and so may COPY and jobs
+ *             for later.
+ * PROMISED    A limit of a line is never passed, whichever workers die, freeze or lose their
+ *             connection. A job whose worker died counts until it has run again and ended. A
+ *             lowered limit stops no job that runs. Jobs that were claimed when the line had no
+ *             limit do not count. A server that crashes may forget its latest claims: law (17) of
+ *             jobq.h.
+ * NOT         Turns are fair in jobs, not in time: a tenant with slow jobs has more threads than
+ *             one with quick ones, unless line_running_max says otherwise. A limit delays the start
+ *             of a job by up to a few milliseconds.
+ * THE NAME    of its line is not handed to a handler; call->job.line is a number, 0 for none. Put
+ *             what a handler needs into the payload. jobq_pg_job_row.line has it.
+ * WHY         jobq_pg_explain, and the view lines in psql.
  *
  * OUTBOX
  *
@@ -534,6 +582,8 @@ typedef struct jobq_pg_job {
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
     int64_t timeout_us;    /* (default: its kind's, or else the queue's) */
+    const char *line;      /* its line in the queue, such as a tenant: 1 to 1024 bytes of UTF-8
+                              (default: none). See LINES AND LIMITS */
     const char *key;       /* idempotency: one job per queue and key, until a day after its end */
     jobq_known on_known;   /* what to do if the key is known (default: leave the job that has it) */
     jobq_unique unique_for; /* how long it is known */
@@ -888,6 +938,8 @@ JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue,
 /* On, off, or left as it is. */
 typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_choice;
 
+#define JOBQ_PG_UNLIMITED (-1)
+
 /* A queue's policy, or that of one of its kinds. Zero fields leave what is there; a new queue has
  * the defaults, and a kind has what its queue has. Only the fields marked * can be a kind's. */
 typedef struct jobq_pg_queue_desc {
@@ -904,6 +956,22 @@ typedef struct jobq_pg_queue_desc {
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
     int32_t payload_max;                 /* bytes of a job's payload (new: 1 MiB) */
+    int32_t running_max;                 /* * jobs that may run at once, over all workers;
+                                            JOBQ_PG_UNLIMITED: any number (new: so) */
+    const char *rate;                    /* * starts over all workers: "100/s", "10/5 s", "6/min",
+                                            "50/h", "1000/day"; "0": any number (new: so) */
+    int32_t rate_burst;                  /* * starts that may come at once after a rest (new: 1) */
+    int32_t line_running_max;            /* of each of its lines, as above, unless the line has its
+                                            own: jobq_pg_line_set */
+    const char *line_rate;               /* likewise */
+    int32_t line_rate_burst;
+    jobq_pg_choice line_strict;          /* each line runs one job at a time, and the next one only
+                                            when that one has ended (new: off) */
+    int32_t line_waiting_max;            /* an enqueue of a job that is due, into a line in which
+                                            this many stand, is refused: JOBQ_ERROR_FULL;
+                                            JOBQ_PG_UNLIMITED: none is (new: so) */
+    jobq_pg_choice ageing;               /* every 16th claim takes the oldest jobs, whatever their
+                                            priority (new: off) */
     const char *const *kinds;            /* created with it */
     size_t kind_count;
     const char *kind;                    /* set the policy of this kind (default: the queue's) */
@@ -922,6 +990,39 @@ typedef struct jobq_pg_queue_desc {
  */
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error);
+
+/* What a line has of its own. Zero fields leave what is there; a new line has what its queue
+ * has. */
+typedef struct jobq_pg_line_desc {
+    int32_t running_max;   /* jobs of it that may run at once; JOBQ_PG_UNLIMITED: any number,
+                              although the queue has a limit for its lines */
+    const char *rate;      /* as in jobq_pg_queue_desc; "0": any number, likewise */
+    int32_t rate_burst;
+    int32_t weight;        /* 1 to 100: its share of the turns (new: 1) */
+    jobq_pg_choice strict;
+    jobq_pg_choice paused; /* nothing is claimed from it until JOBQ_PG_OFF (new: off) */
+    bool reset;            /* first drop all that it has of its own */
+} jobq_pg_line_desc;
+
+/*
+ * jobq_pg_line_set -- changes what a line of a queue has of its own. See LINES AND LIMITS.
+ *
+ * SQL     line_set. The view lines shows lines, their limits, and who waits.
+ * Tx      joins yours; claims leave the line alone until its end.
+ */
+JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queue,
+                                     const char *line, const jobq_pg_line_desc *desc,
+                                     jobq_pg_error *error);
+
+/*
+ * jobq_pg_hold -- nothing is claimed from a line, or with line NULL from the whole queue, before an
+ * instant (Unix epoch; 0 or past: the hold ends). why, for people, may be NULL. Handlers call
+ * jobq_call_hold.
+ *
+ * SQL     hold
+ */
+JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, const char *line,
+                                 int64_t until_us, const char *why, jobq_pg_error *error);
 
 /*
  * jobq_pg_retention_set -- how long the history keeps the jobs of a class of retention, at least.
@@ -1433,6 +1534,7 @@ typedef struct jobq_pg_job_row {
     jobq_str bytes;
     jobq_str headers;
     jobq_str errors;  /* JSON: of all its attempts */
+    jobq_str line;    /* its line's name; not from jobq_pg_peek. facts.line is 0 */
 } jobq_pg_job_row;
 
 /* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
@@ -1451,6 +1553,7 @@ typedef struct jobq_pg_failure_row {
     jobq_str payload; /* JSON text; or */
     jobq_str bytes;
     jobq_str headers;
+    jobq_str line;    /* its line's name */
 } jobq_pg_failure_row;
 
 /* A queue at a glance. */
@@ -1741,6 +1844,7 @@ static const struct {
     {"JQ002", JOBQ_ERROR_DEAD, ""},
     {"JQ003", JOBQ_ERROR_NOT_FOUND, ": call jobq_pg_outbox_register"},
     {"JQ004", JOBQ_ERROR_DATABASE, ""},
+    {"JQ005", JOBQ_ERROR_FULL, ""},
     {"23505", JOBQ_ERROR_EXISTS, ""},
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
@@ -2035,6 +2139,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(PAUSE, "pause", pause_in, none)                                                              \
     X(RESUME, "resume", pause_in, none)                                                            \
     X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
+    X(LINE_SET, "line_set", line_set_in, none)                                                     \
+    X(HOLD, "hold", hold_in, none)                                                                 \
+    X(HOLD_HERE, "hold_here", hold_here_in, none)                                                  \
     X(RETENTION_SET, "retention_set", retention_in, none)                                          \
     X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
@@ -4149,6 +4256,7 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #define JOBQ_PG__EXACT 4096u  /* the bool after that at size is payload_exact: it counts for IF and
                                  UNLESS; without them, the column has headers, and it marks them */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
+#define JOBQ_PG__ZEROS 16384u /* a list: NULL if all its items are 0 */
 #define JOBQ_PG__NAMED 8192u  /* an enum, written as a name; size: its jobq_enum; 0 is NULL */
 
 /* Where the items of a list are. Offsets are those in the struct. */
@@ -4333,6 +4441,13 @@ static bool jobq_pg__belongs(const jobq_pg__list *l, const char *item)
     return l->belong == 0 || *(const int32_t *)mark != 0;
 }
 
+/* Whether an item need not be sent if all others need not. */
+static bool jobq_pg__unsaid(const jobq_pg__col *c, const char *item)
+{
+    if ((c->of.flags & JOBQ_PG__ZEROS) != 0) return jobq_pg__col_raw(c, item) == 0;
+    return jobq_pg__col_null(c, item);
+}
+
 static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     const jobq_pg__list *l = c->list;
@@ -4340,8 +4455,8 @@ static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const c
     const char *items = jobq_pg__items(l, row, &count);
     bool null = (c->of.flags & JOBQ_PG__LIST_UNLESS) != 0 && *(const bool *)(row + c->of.size);
 
-    if ((c->of.flags & JOBQ_PG__SPARSE) != 0) {
-        while (i < count && jobq_pg__col_null(c, items + (size_t)i * l->stride)) i++;
+    if ((c->of.flags & (JOBQ_PG__SPARSE | JOBQ_PG__ZEROS)) != 0) {
+        while (i < count && jobq_pg__unsaid(c, items + (size_t)i * l->stride)) i++;
         null = i == count;
     }
     if (null) {
@@ -4507,7 +4622,8 @@ static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
     JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__MANY("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -4515,7 +4631,8 @@ static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
     JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
     JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__ONE("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -4526,7 +4643,8 @@ static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
     JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, on_known, JOBQ_ENUM_KNOWN),
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, unique_for, JOBQ_ENUM_UNIQUE),
-    JOBQ_PG__ONE("latest_us", at_latest_us, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE("latest_us", at_latest_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__ONE("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -4618,6 +4736,7 @@ typedef struct jobq_pg__bulk {
     int64_t *kind_ids;
     int32_t kind_count, stages, priority, queue, count, payload_max;
     int64_t now_us;
+    bool lines; /* some of the jobs have one */
 } jobq_pg__bulk;
 
 static const jobq_pg__list jobq_pg__bulk_kinds =
@@ -4629,7 +4748,8 @@ static const jobq_pg__col jobq_pg__bulk_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__bulk, name, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, bulk_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, priority, INT2, INT32, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, priority, INT2, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, lines, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__bulk_out[] = {
     JOBQ_PG__COL("queue", jobq_pg__bulk, queue, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kinds", bulk_ids, INT4, INT64, 0),
@@ -4651,6 +4771,8 @@ static const jobq_pg__list jobq_pg__message_queues =
     JOBQ_PG__LIST_IN(jobq_request, message_queues, message_queue_count, 0);
 static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
+static const jobq_pg__list jobq_pg__exchange =
+    JOBQ_PG__LIST_IN(jobq_request, asks, ask_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {
     offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
 static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, claim), SIZE_MAX, 8, 1,
@@ -4672,9 +4794,12 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(look, BOOL, BOOL),
     JOBQ_PG__ASKS(relaxed, BOOL, BOOL),
     JOBQ_PG__ASKS(bytes, INT8, INT64),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, lined, BOOL, BOOL, JOBQ_PG__ZEROS),
+    JOBQ_PG__COL(NULL, jobq_request, quantum, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__COLS_END};
 
-/* A row of a claim. If id is 0, the claim was empty; suspect, alone and due_us tell what it saw. */
+/* A row of a claim. If id is 0 and the line is NULL, the claim was empty; suspect, alone and due_us
+ * tell what it saw. If id is 0 and the line is not NULL, the row is a jobq_walk. */
 typedef struct jobq_pg__job_row {
     jobq_job job;
     jobq_str payload, headers;
@@ -4708,6 +4833,7 @@ static const jobq_pg__col jobq_pg__claim_out[] = {
     JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),
     JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL),
     JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
+    JOBQ_PG__JOB("line", job.line, INT8, INT64),
     JOBQ_PG__COLS_END};
 #define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
 
@@ -4857,11 +4983,22 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
     JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL),
     JOBQ_PG__POLICY("priority_min", of.priority_min, INT2, INT16),
-    JOBQ_PG__POLICY("kind_id", kind, INT4, INT32), JOBQ_PG__COLS_END};
+    JOBQ_PG__POLICY("kind_id", kind, INT4, INT32),
+    JOBQ_PG__POLICY("lines", of.lines, BOOL, BOOL),
+    JOBQ_PG__POLICY("ageing", of.ageing, BOOL, BOOL),
+    JOBQ_PG__POLICY("hold_us", of.hold_us, INT8, INT64), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
-    JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_request, exchange, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, quota, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, running, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, wanted, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, tokens, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, returned, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__COLS_END};
 
 static const jobq_pg__list jobq_pg__cancels =
     JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
@@ -4874,6 +5011,11 @@ static const jobq_pg__list jobq_pg__late =
 static const jobq_pg__list jobq_pg__alone =
     JOBQ_PG__LIST_IN(jobq_news, alone, alone_count, JOBQ_LOOP_QUEUES);
 
+static const jobq_pg__list jobq_pg__permits =
+    JOBQ_PG__LIST_IN(jobq_news, permits, permit_count, JOBQ_LOOP_QUOTAS);
+
+#define JOBQ_PG__PERMIT(name, field, wire, type) \
+    JOBQ_PG__LIST(name, permits, jobq_permit, field, wire, type, 0)
 #define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
@@ -4888,7 +5030,14 @@ static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
     JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
     JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL),
-    JOBQ_PG__NEWS("tick_us", tick_us, INT8, INT64), JOBQ_PG__COLS_END};
+    JOBQ_PG__NEWS("tick_us", tick_us, INT8, INT64),
+    JOBQ_PG__PERMIT("quotas", quota, INT4, INT32),
+    JOBQ_PG__PERMIT("quota_queues", queue, INT4, INT32),
+    JOBQ_PG__PERMIT("quota_kinds", kind, INT4, INT32),
+    JOBQ_PG__PERMIT("maxima", most, INT4, INT32), JOBQ_PG__PERMIT("held", held, INT4, INT32),
+    JOBQ_PG__PERMIT("chunks", chunk, INT4, INT32),
+    JOBQ_PG__PERMIT("tokens", tokens, INT4, INT32),
+    JOBQ_PG__PERMIT("waits_us", wait_us, INT8, INT64), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__rescue_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
@@ -5222,6 +5371,12 @@ static const jobq_pg__col jobq_pg__cancelled_out[] = {
     JOBQ_PG__VERB("cancelled", count, INT4, INT64, 0),
     JOBQ_PG__VERB("requested", requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
 
+/* Limits of a queue that may be NULL: left as they are. 0: none. */
+typedef struct jobq_pg__limits {
+    jobq_pg_maybe_int32 running, line_running, line_waiting;
+    jobq_pg_maybe_bool strict, ageing;
+} jobq_pg__limits;
+
 /* The arguments of queue_set, pause and resume, and of the views of queues. */
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
@@ -5232,6 +5387,7 @@ typedef struct jobq_pg__queue_row {
     char digits[16]; /* the text of jitter */
     jobq_pg_maybe_bool span, history;
     int32_t kind_count;
+    jobq_pg__limits limits;
 } jobq_pg__queue_row;
 
 static const jobq_pg__list jobq_pg__queue_kinds =
@@ -5268,7 +5424,60 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.reset, BOOL, BOOL, 0),
-    JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE("running_max", limits.running, INT4, INT32, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("rate", of.rate, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE("rate_burst", of.rate_burst, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE("line_running_max", limits.line_running, INT4, INT32, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("line_rate", of.line_rate, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE("line_rate_burst", of.line_rate_burst, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE("line_strict", limits.strict, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("line_waiting_max", limits.line_waiting, INT4, INT32, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("ageing", limits.ageing, BOOL, BOOL, JOBQ_PG_NULLABLE), JOBQ_PG__COLS_END};
+
+/* The arguments of line_set and hold. */
+typedef struct jobq_pg__line_row {
+    const char *queue, *line, *why;
+    jobq_pg_line_desc of;
+    jobq_pg_maybe_int32 running;
+    jobq_pg_maybe_bool strict, paused;
+    int64_t until_us;
+} jobq_pg__line_row;
+
+#define JOBQ_PG__LINE(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__line_row, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__line_set_in[] = {
+    JOBQ_PG__LINE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LINE(NULL, line, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LINE("running_max", running, INT4, INT32, JOBQ_PG_NULLABLE),
+    JOBQ_PG__LINE("weight", of.weight, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__LINE("strict", strict, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__LINE("rate", of.rate, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LINE("rate_burst", of.rate_burst, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__LINE("paused", paused, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__LINE("reset", of.reset, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__hold_in[] = {
+    JOBQ_PG__LINE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LINE(NULL, line, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LINE(NULL, until_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__LINE(NULL, why, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+/* The arguments of hold_here: a claimed job, whose line or queue is held. */
+typedef struct jobq_pg__holding {
+    jobq_job job;
+    bool queue;
+    int64_t delay_us;
+    const char *why;
+} jobq_pg__holding;
+
+#define JOBQ_PG__HOLDING(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__holding, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__hold_here_in[] = {
+    JOBQ_PG__HOLDING(job.worker, INT8, INT64, 0), JOBQ_PG__HOLDING(job.claim, INT8, INT64, 0),
+    JOBQ_PG__HOLDING(job.id, INT8, INT64, 0), JOBQ_PG__HOLDING(queue, BOOL, BOOL, 0),
+    JOBQ_PG__HOLDING(delay_us, INT8, INT64, 0), JOBQ_PG__HOLDING(why, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+
 static const jobq_pg__col jobq_pg__retention_in[] = {
     JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, keep_us, INTERVAL, DURATION, 0), JOBQ_PG__COLS_END};
@@ -5826,12 +6035,12 @@ static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, const c
     return jobq_pg__invalid(error, "payload", text);
 }
 
-/* Checks an optional idempotency key. */
-static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
+/* Checks an optional idempotency key, or the name of a line. */
+static jobq_error jobq_pg__key_invalid(const char *key, const char *field, jobq_pg_error *error)
 {
     if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
                         jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
-    return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
+    return jobq_pg__invalid(error, field, "1 to 1024 bytes of UTF-8");
 }
 
 /* Whether a job says something about a known key. To reject a new job is to leave the old one. */
@@ -5875,7 +6084,8 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
     if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
-        jobq_pg__key_invalid(job->key, error)) return JOBQ_ERROR_INVALID;
+        jobq_pg__key_invalid(job->key, "key", error) ||
+        jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
     return jobq_pg__known_invalid(job, error);
 }
 
@@ -6032,7 +6242,7 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    if (job->key == NULL && job->stages <= 1 && job->priority >= 0)
+    if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0)
         rights = jobq_pg__rights_of(pg, conn);
     if (rights != NULL)
         code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
@@ -6106,7 +6316,8 @@ static const jobq_pg__col jobq_pg__copy_out[] = {
     JOBQ_PG__COPIED("priority", job.priority, INT2, INT32, 0),
     JOBQ_PG__COPIED("stages", job.stages, INT2, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("max_attempts", job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO)};
+    JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("line_name", job.line, TEXT, TEXT, JOBQ_PG__CSTR)};
 #define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
 
 typedef struct jobq_pg__columns {
@@ -6236,6 +6447,7 @@ static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     for (i = 0; i < count; i++) {
         bulk->stages = jobs[i].stages > bulk->stages ? jobs[i].stages : bulk->stages;
         bulk->priority = jobs[i].priority < bulk->priority ? jobs[i].priority : bulk->priority;
+        bulk->lines = bulk->lines || jobs[i].line != NULL;
     }
     res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
     if (res == NULL) return error->code;
@@ -6658,24 +6870,41 @@ static void jobq_pg__job_mend(jobq_job *job)
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
+/* Where the walk through a queue's lines stopped. */
+static void jobq_pg__claimed_walk(jobq_claimed *c, const jobq_pg__job_row *row)
+{
+    jobq_walk *walk = &c->walks[c->walk_count];
+
+    if (c->walk_count == JOBQ_LOOP_QUEUES) return;
+    walk->queue = row->job.queue;
+    walk->after = row->job.line;
+    walk->due_us = row->due_us;
+    c->walk_count++;
+}
+
 static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
                                jobq_pg__found *f)
 {
     jobq_pg__job_row row;
     int i;
 
-    for (i = 0; i < PQntuples(r) && i < f->rows_max; i++) {
+    for (i = 0; i < PQntuples(r); i++) {
         bool good = jobq_pg__job(r, i, p->worker, p->claim, &row);
+        if (row.job.id == 0 && !PQgetisnull(r, i, JOBQ_PG__CLAIM_WIDTH - 1)) {
+            jobq_pg__claimed_walk(c, &row);
+            continue;
+        }
         if (row.job.id == 0) { /* the claim is empty */
             c->suspects = row.job.suspect;
             c->alone = row.job.alone;
             c->due_us = row.due_us;
-            return;
+            continue;
         }
         if (p->names) {
             c->named = row.job.id;
             return;
         }
+        if (c->count >= f->rows_max) continue;
         if (!good) f->odd = row.job.id;
         if (!good) jobq_pg__job_mend(&row.job);
         jobq_pg__claimed_add(c, f->rows, &row.job, i);
@@ -6917,6 +7146,7 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
                  {a->settled_count, JOBQ_LOOP_CLAIMS, "settled"},
                  {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
                  {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
+                 {a->ask_count, JOBQ_LOOP_QUOTAS, "asks"},
                  {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
     bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
@@ -7173,7 +7403,7 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
     if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
         return jobq_pg__invalid(error, "order_key", "not UTF-8");
     }
-    return jobq_pg__key_invalid(m->key, error);
+    return jobq_pg__key_invalid(m->key, "key", error);
 }
 
 static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
@@ -7682,7 +7912,13 @@ static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq
                         : d->key_keep_us != 0 ? "key_keep_us"
                         : d->message_max != 0 ? "message_max"
                         : d->payload_max != 0 ? "payload_max"
-                        : d->kind_count != 0 ? "kinds" : NULL;
+                        : d->kind_count != 0 ? "kinds"
+                        : d->line_running_max != 0 ? "line_running_max"
+                        : d->line_rate != NULL ? "line_rate"
+                        : d->line_rate_burst != 0 ? "line_rate_burst"
+                        : d->line_strict != JOBQ_PG_LEAVE ? "line_strict"
+                        : d->line_waiting_max != 0 ? "line_waiting_max"
+                        : d->ageing != JOBQ_PG_LEAVE ? "ageing" : NULL;
 
     if (d->kind == NULL && d->reset) return jobq_pg__invalid(error, "reset", "takes a kind");
     if (d->kind == NULL || field == NULL)
@@ -7695,6 +7931,24 @@ static jobq_error jobq_pg__retention_invalid(const char *retention, jobq_pg_erro
     if (retention == NULL || strcmp(retention, "short") == 0 ||
         strcmp(retention, "medium") == 0 || strcmp(retention, "long") == 0) return JOBQ_OK;
     return jobq_pg__invalid(error, "retention", "short, medium or long");
+}
+
+/* Checks a limit: 0, JOBQ_PG_UNLIMITED, or positive. */
+static jobq_error jobq_pg__limit_invalid(int32_t limit, const char *field, jobq_pg_error *error)
+{
+    if (limit >= JOBQ_PG_UNLIMITED) return JOBQ_OK;
+    return jobq_pg__invalid(error, field, "1 or more, or JOBQ_PG_UNLIMITED");
+}
+
+/* A rate's text is checked by the server. */
+static jobq_error jobq_pg__limits_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
+{
+    if (d->rate_burst < 0) return jobq_pg__invalid(error, "rate_burst", "1 or more");
+    if (d->line_rate_burst < 0) return jobq_pg__invalid(error, "line_rate_burst", "1 or more");
+    if (jobq_pg__limit_invalid(d->running_max, "running_max", error) ||
+        jobq_pg__limit_invalid(d->line_running_max, "line_running_max", error))
+        return JOBQ_ERROR_INVALID;
+    return jobq_pg__limit_invalid(d->line_waiting_max, "line_waiting_max", error);
 }
 
 static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
@@ -7721,7 +7975,18 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     for (i = 0; i < d->kind_count; i++) {
         if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
     }
+    if (jobq_pg__limits_invalid(d, error)) return JOBQ_ERROR_INVALID;
     return jobq_pg__kind_policy_invalid(d, error);
+}
+
+/* A limit as SQL takes it: NULL leaves it, 0 removes it. */
+static jobq_pg_maybe_int32 jobq_pg__limit(int32_t limit)
+{
+    jobq_pg_maybe_int32 maybe;
+
+    maybe.value = limit == JOBQ_PG_UNLIMITED ? 0 : limit;
+    maybe.set = limit != 0;
+    return maybe;
 }
 
 static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
@@ -7759,7 +8024,57 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     from.timeout_us = from.of.timeout_us == JOBQ_NEVER ? 0 : from.of.timeout_us;
     from.span = jobq_pg__choice(from.of.attempts_span_stages);
     from.history = jobq_pg__choice(from.of.history);
+    from.limits.running = jobq_pg__limit(from.of.running_max);
+    from.limits.line_running = jobq_pg__limit(from.of.line_running_max);
+    from.limits.line_waiting = jobq_pg__limit(from.of.line_waiting_max);
+    from.limits.strict = jobq_pg__choice(from.of.line_strict);
+    from.limits.ageing = jobq_pg__choice(from.of.ageing);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
+}
+
+/* -- lines -- */
+
+JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queue,
+                                     const char *line, const jobq_pg_line_desc *desc,
+                                     jobq_pg_error *error)
+{
+    jobq_pg__line_row from;
+
+    JOBQ_ASSERT(pg != NULL && line != NULL && desc != NULL);
+    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
+        jobq_pg__key_invalid(line, "line", error) ||
+        jobq_pg__limit_invalid(desc->running_max, "running_max", error))
+        return JOBQ_ERROR_INVALID;
+    if (desc->rate_burst < 0) return jobq_pg__invalid(error, "rate_burst", "1 or more");
+    if (desc->weight < 0 || desc->weight > 100)
+        return jobq_pg__invalid(error, "weight", "1 to 100");
+    memset(&from, 0, sizeof from);
+    from.queue = queue;
+    from.line = line;
+    from.of = *desc;
+    from.running = jobq_pg__limit(desc->running_max);
+    from.strict = jobq_pg__choice(desc->strict);
+    from.paused = jobq_pg__choice(desc->paused);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__LINE_SET, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, const char *line,
+                                 int64_t until_us, const char *why, jobq_pg_error *error)
+{
+    jobq_pg__line_row from;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
+        jobq_pg__key_invalid(line, "line", error) ||
+        jobq_pg__run_at_invalid(until_us, error)) return JOBQ_ERROR_INVALID;
+    if (why != NULL && !jobq_utf8_valid(jobq_str_from(why)))
+        return jobq_pg__invalid(error, "why", "not UTF-8");
+    memset(&from, 0, sizeof from);
+    from.queue = queue;
+    from.line = line;
+    from.until_us = until_us;
+    from.why = why;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__HOLD, &from, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
@@ -7816,6 +8131,7 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
     if (job->run_at_us != 0 || job->delay_us != 0)
         return jobq_pg__invalid(error, "run_at_us", "a schedule's ticks say when its jobs run");
     if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
+    if (job->line != NULL) return jobq_pg__invalid(error, "line", "a schedule's jobs have none");
     if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
@@ -8258,7 +8574,9 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us);
 
 static bool jobq_pg__turn(jobq_pg_worker *w);
 
-static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
+static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                     const char *why);
+static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold};
 
 /* -- what the worker keeps for a job -- */
 
@@ -9161,6 +9479,31 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
 
     *remaining_us = 0;
     return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
+}
+
+/* The handler's own connection may be in a transaction: then another one of the pool commits the
+ * hold. The error's text goes to the log, because the handler gets only its class. */
+static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                     const char *why)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg *pg = run->worker->pg;
+    jobq_pg__holding from;
+    jobq_pg_error error;
+    PGconn *conn = run->conn;
+    jobq_error code;
+
+    if (!run->busy) return JOBQ_ERROR_LOST;
+    if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
+    memset(&from, 0, sizeof from);
+    from.job = call->job;
+    from.queue = what == JOBQ_HOLD_QUEUE;
+    from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
+    from.why = why[0] == '\0' ? NULL : why;
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__HOLD_HERE, &from, NULL, &error);
+    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: hold: %s",
+                                      (long long)call->job.id, error.message);
+    return code;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -11600,6 +11943,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN(errors, "errors", JSON, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(facts.queue, "queue_id", INT32, 0),
     JOBQ_PG__OWN(facts.kind, "kind_id", INT32, 0),
+    JOBQ_PG__OWN(line, "line", TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
@@ -11628,6 +11972,7 @@ static const jobq_pg_column jobq_pg__failure_columns[] = {
     JOBQ_PG__OWN(errors, "errors", TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
     JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(line, "line", TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
@@ -14312,9 +14657,113 @@ static const char *const jobq_pg__sql_006_schedules[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_007_limits[] = {
+"ALTER TABLE jobq.job RENAME COLUMN batch_id TO line;\n"
+"ALTER TABLE jobq.job RENAME COLUMN unique_key TO line_name;\n"
+"ALTER TABLE jobq.failed ADD line_name text COLLATE \"C\";\n"
+"ALTER TABLE jobq.history ADD line_name text COLLATE \"C\";\n"
+"ALTER TYPE jobq.claimed ADD ATTRIBUTE line bigint;\n"
+"CREATE INDEX job_lane_new ON jobq.job (queue_id, priority, stage, run_at, id)\n"
+"    WHERE NOT suspect AND line IS NULL;\n"
+"DROP INDEX jobq.job_lane;\n"
+"ALTER INDEX jobq.job_lane_new RENAME TO job_lane;\n"
+"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at, id)\n"
+"    WHERE NOT suspect AND line IS NOT NULL;\n"
+"CREATE TABLE jobq.line (\n"
+"    queue_id integer NOT NULL,\n"
+"    no bigint NOT NULL,\n"
+"    used_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
+"    hold_until timestamptz,\n"
+"    paused_at timestamptz,\n"
+"    rate_us bigint CHECK (rate_us >= 0),\n"
+"    rate_count integer CHECK (rate_count >= 0),\n"
+"    rate_burst integer CHECK (rate_burst >= 1),\n"
+"    running_max integer CHECK (running_max >= 0),\n"
+"    weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),\n"
+"    strict boolean,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    hold_why text,\n"
+"    jobs bigint[] NOT NULL DEFAULT '{}',\n"
+"    PRIMARY KEY (queue_id, no)\n"
+") WITH (fillfactor = 50);\n"
+"ALTER TABLE jobq.queue\n"
+"    ADD lines boolean NOT NULL DEFAULT false,\n"
+"    ADD line_running_max integer CHECK (line_running_max >= 1),\n"
+"    ADD line_strict boolean NOT NULL DEFAULT false,\n"
+"    ADD line_rate_count integer CHECK (line_rate_count >= 1),\n"
+"    ADD line_rate_us bigint CHECK (line_rate_us >= 1),\n"
+"    ADD line_rate_burst integer CHECK (line_rate_burst >= 1),\n"
+"    ADD line_waiting_max integer CHECK (line_waiting_max >= 1),\n"
+"    ADD hold_until timestamptz,\n"
+"    ADD hold_why text,\n"
+"    ADD ageing boolean NOT NULL DEFAULT false;\n"
+"CREATE TABLE jobq.quota (\n"
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
+"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
+"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
+"    rate_us bigint CHECK (rate_us >= 1),\n"
+"    rate_count integer CHECK (rate_count >= 1),\n"
+"    rate_burst integer CHECK (rate_burst >= 1),\n"
+"    running_max integer CHECK (running_max >= 1)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE UNIQUE INDEX quota_of ON jobq.quota (queue_id, coalesce(kind_id, 0));\n"
+"CREATE TABLE jobq.permit (\n"
+"    quota_id integer NOT NULL REFERENCES jobq.quota ON DELETE CASCADE,\n"
+"    worker bigint NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    held integer NOT NULL DEFAULT 0 CHECK (held >= 0),\n"
+"    wanted integer NOT NULL DEFAULT 0 CHECK (wanted >= 0),\n"
+"    tokens integer NOT NULL DEFAULT 0 CHECK (tokens >= 0),\n"
+"    PRIMARY KEY (quota_id, worker)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE TYPE jobq.room AS (\n"
+"    no bigint, room integer, most integer, limited boolean, strict boolean, token_us bigint,\n"
+"    burst_us bigint, jobs bigint[], due_us bigint\n"
+");\n"
+"CREATE TYPE jobq.walk AS (\n"
+"    queue_id integer, priority smallint, stage smallint, most integer, quantum integer,\n"
+"    kinds integer[], last bigint, due_us bigint, made boolean, gave bigint, more boolean,\n"
+"    moved integer[], rows tid[], ids bigint[], bytes bigint, froms bigint[]\n"
+");\n"
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner)),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.claim(\n"
+"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
+"    integer[], boolean, boolean, boolean, boolean, bigint);\n"
+"DROP FUNCTION IF EXISTS jobq.policies(integer[], bigint);\n"
+"DROP FUNCTION IF EXISTS jobq.bulk(text, text[], smallint, smallint);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n"
+"    text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],\n"
+"    smallint[], integer[], bigint[], text[], integer, boolean);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_one(\n",
+"    text, text, jsonb, bytea, jsonb, timestamptz, bigint, smallint, smallint, integer, bigint,\n"
+"    text, boolean);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_known(\n"
+"    text, text, jsonb, bytea, jsonb, timestamptz, bigint, smallint, smallint, integer, bigint,\n"
+"    text, boolean, text, text, bigint);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean, text, text, interval);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean, text, text, interval);\n"
+"DROP FUNCTION IF EXISTS jobq.heartbeat(bigint, bigint, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.queue_set(\n"
+"    text, integer, integer, text, interval, interval, interval, numeric, interval, boolean,\n"
+"    boolean, interval, interval, integer, text[], integer, text, boolean, text);\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 6, library_min = 5 WHERE m.version <= 6;\n"
+"    UPDATE jobq.meta m SET version = 7, library_min = 5 WHERE m.version <= 7;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -14451,7 +14900,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,\n"
 "    p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,\n"
 "    p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,\n"
-"    OUT ids bigint[], OUT existed boolean[])\n"
+"    p_lines text[] DEFAULT NULL, OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq.queue_id(p_queue);\n"
@@ -14485,25 +14934,31 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
 "    END LOOP;\n"
-"    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
-"    IF p_keys IS NOT NULL THEN\n",
+"    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n",
+"    IF p_keys IS NOT NULL THEN\n"
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
 "    END IF;\n"
 "    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN\n"
 "        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
 "    END IF;\n"
-"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,\n"
-"                          max_attempts, timeout_us, key, payload, bytes, headers)\n"
+"    IF p_lines IS NOT NULL THEN\n"
+"        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
+"    END IF;\n"
+"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,\n"
+"                          max_attempts, timeout_us, key, line_name, payload, bytes, headers)\n"
 "    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n"
 "           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),\n"
-"           coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,\n"
-"           u.payload, u.bytes, u.headers\n"
+"           coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN\n"
+"               jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)\n"
+"                                             * interval '1 microsecond')) END,\n"
+"           u.max_attempts, u.timeout_us, u.key, u.line, u.payload, u.bytes, u.headers\n"
 "    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,\n"
 "                 unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,\n"
 "                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,\n"
 "                 unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,\n"
 "                 unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,\n"
-"                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key) AS u\n"
+"                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key,\n"
+"                 unnest(p_lines) AS line) AS u\n"
 "    WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;\n"
 "    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "END $$;\n"
@@ -14541,7 +14996,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.bulk(\n"
 "    p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,\n"
-"    OUT queue integer, OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)\n"
+"    p_lines boolean DEFAULT false, OUT queue integer, OUT kinds integer[],\n"
+"    OUT now_at timestamptz, OUT payload_max integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue := jobq.queue_id(p_queue);\n"
@@ -14550,31 +15006,34 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        kinds[i] := jobq.kind_id(queue, p_kinds[i]);\n"
 "    END LOOP;\n"
 "    PERFORM jobq.widen(queue, p_priority, p_stages);\n"
+"    IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;\n"
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
-"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
-"    OUT id bigint, OUT existed boolean)\n"
+"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n",
+"    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
 "    v_queue integer;\n"
 "    v_kind integer;\n"
 "    v_max integer;\n"
+"    v_line bigint;\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
 "    existed := false;\n"
 "    SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max\n"
 "    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;\n"
-"    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN\n",
+"    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN\n"
 "        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(\n"
 "            p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n"
 "            ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],\n"
 "            ARRAY[p_max_attempts], ARRAY[p_timeout_us],\n"
-"            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;\n"
+"            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
+"            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END) e;\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),\n"
@@ -14585,12 +15044,17 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,\n"
 "                               p_stages, p_max_attempts, p_timeout_us, p_key);\n"
 "    END IF;\n"
-"    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,\n"
-"                          timeout_us, payload, bytes, headers)\n"
+"    IF p_line IS NOT NULL THEN\n"
+"        PERFORM jobq.check_lines(v_queue, ARRAY[p_line], ARRAY[p_run_at], ARRAY[p_delay_us]);\n"
+"        v_line := jobq.line_at(p_line, coalesce(p_run_at, v_now + coalesce(p_delay_us, 0)\n"
+"                                                * interval '1 microsecond'));\n"
+"    END IF;\n"
+"    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, line, max_attempts,\n"
+"                          timeout_us, line_name, payload, bytes, headers)\n"
 "    VALUES (v_queue, v_kind, v_now,\n"
 "            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),\n"
-"            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,\n"
-"            p_headers)\n"
+"            coalesce(p_priority, 0), v_line, p_max_attempts, p_timeout_us, p_line, p_payload,\n"
+"            p_bytes, p_headers)\n"
 "    RETURNING job.id INTO id;\n"
 "    IF p_notify THEN\n"
 "        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
@@ -14620,12 +15084,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_merged jsonb := p_job.payload || p_new.payload;\n"
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
-"        UPDATE jobq.job j SET run_at = v_run_at\n"
+"        UPDATE jobq.job j\n"
+"        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n"
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
-"            priority = p_new.priority, attempt = 0,\n"
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n",
+"            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,\n"
+"            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
 "                     ELSE greatest(v_run_at, statement_timestamp()) END\n"
 "        WHERE j.id = p_job.id;\n"
@@ -14643,16 +15109,19 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.known_succeed(p_old bigint, p_new jobq.job, p_waits boolean)\n"
 "RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    UPDATE jobq.idempotency k SET job_id = p_new.id, ended_at = NULL\n"
 "    WHERE k.queue_id = p_new.queue_id AND k.key = p_new.key AND k.job_id = p_old;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, state,\n"
-"                          max_attempts, timeout_us, key, payload, bytes, headers)\n"
+"                          line, max_attempts, timeout_us, key, line_name, payload, bytes,\n"
+"                          headers)\n"
 "    VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,\n"
 "            CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,\n"
-"            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\", p_new.max_attempts,\n"
-"            p_new.timeout_us, p_new.key, p_new.payload, p_new.bytes, p_new.headers);\n"
+"            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\",\n"
+"            CASE WHEN NOT p_waits THEN jobq.line_at(p_new.line_name, p_new.run_at) END,\n"
+"            p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,\n"
+"            p_new.bytes, p_new.headers);\n"
 "    IF p_waits THEN\n"
 "        INSERT INTO jobq.edge (parent, child) VALUES (p_old, p_new.id);\n"
 "    ELSE\n"
@@ -14664,7 +15133,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
 "    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
-"    p_on_known text, p_unique text, p_latest_us bigint, OUT id bigint, OUT existed boolean)\n"
+"    p_on_known text, p_unique text, p_latest_us bigint, p_line text DEFAULT NULL,\n"
+"    OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
@@ -14676,7 +15146,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    LOOP\n"
 "        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(\n"
 "            p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,\n"
-"            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify) e;\n"
+"            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;\n"
 "        id := v_old.id;\n"
 "        IF NOT existed THEN RETURN; END IF;\n"
 "        SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;\n"
@@ -14693,7 +15163,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.max_attempts := p_max_attempts;\n"
 "        v_new.timeout_us := p_timeout_us;\n"
 "        v_new.key := p_key;\n"
-"        v_new.payload := p_payload;\n"
+"        v_new.line_name := p_line;\n"
+"        v_new.payload := p_payload;\n",
 "        v_new.bytes := p_bytes;\n"
 "        v_new.headers := p_headers;\n"
 "        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
@@ -14720,7 +15191,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_key IS NULL THEN\n"
-"        PERFORM jobq.refuse('key', 'on_known, unique_for and at_latest need one');\n",
+"        PERFORM jobq.refuse('key', 'on_known, unique_for and at_latest need one');\n"
 "    ELSIF p_on_known NOT IN ('leave', 'replace', 'merge', 'bump', 'cancel', 'reject') THEN\n"
 "        PERFORM jobq.refuse('on_known', 'leave, replace, merge, bump, cancel or reject');\n"
 "    ELSIF p_unique NOT IN ('period', 'live', 'ready') THEN\n"
@@ -14735,7 +15206,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
-"    OUT id bigint, OUT existed boolean)\n"
+"    line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);\n"
 "BEGIN\n"
@@ -14749,7 +15220,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
-"            unique_for, jobq.us(at_latest)) e;\n"
+"            unique_for, jobq.us(at_latest), line) e;\n"
 "        IF existed AND on_known = 'reject' THEN\n"
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
 "        END IF;\n"
@@ -14757,19 +15228,20 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(\n"
 "        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
-"        stages::smallint, max_attempts, jobq.us(timeout), key, notify) e;\n"
+"        stages::smallint, max_attempts, jobq.us(timeout), key, notify, line) e;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
-"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL)\n"
+"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n",
+"    line text DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
 "        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,\n"
-"        bytes, headers, notify, on_known, unique_for, at_latest) e);\n"
+"        bytes, headers, notify, on_known, unique_for, at_latest, line) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.digest(\n"
 "    payload jsonb, fields text[], every interval DEFAULT NULL,\n"
@@ -14793,7 +15265,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_text := v_text || ' ' || v_every || ' '\n"
 "            || floor(extract(epoch FROM coalesce(at, statement_timestamp())) * 1000000\n"
 "                     / v_every)::bigint;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n"
@@ -14847,7 +15319,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_look.alone := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
-"          AND j.run_at <= statement_timestamp()\n"
+"          AND j.run_at <= statement_timestamp()\n",
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
 "    v_look.due_us := (\n"
 "        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint\n"
@@ -14855,17 +15327,41 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT j.run_at FROM jobq.job j\n"
 "            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
+"              AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL AND j.state = 'r'\n"
 "              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'\n"
 "              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "            ORDER BY j.run_at, j.id LIMIT 1) AS next);\n"
 "    RETURN v_look;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_apart(\n"
+"    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
+"    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
+"    p_alone boolean, p_lined boolean[], p_quantum integer, OUT rows tid[], OUT ids bigint[],\n"
+"    OUT bytes bigint, OUT walks jobq.claimed[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_suspects THEN\n"
+"        SELECT s.rows, s.ids INTO rows, ids\n"
+"        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;\n"
+"    ELSE\n"
+"        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks\n"
+"        FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,\n"
+"                              p_after_ids, p_kinds, p_lined, p_quantum) l;\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_first jobq.claimed;\n"
+"BEGIN\n"
+"    v_first.id := p_id;\n"
+"    RETURN v_first;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim(\n"
 "    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n"
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
-"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL)\n"
+"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL,\n"
+"    p_lined boolean[] DEFAULT NULL, p_quantum integer DEFAULT NULL)\n"
 "RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
@@ -14874,37 +15370,38 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_rows tid[];\n"
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
-"    v_look jobq.claimed;\n"
-"BEGIN\n",
+"    v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;\n"
+"    v_walks jobq.claimed[];\n"
+"BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    IF NOT p_suspects THEN\n"
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes)\n"
-"        INTO v_rows, v_ids, v_bytes FROM (\n"
-"            SELECT ready.ctid, ready.id, ready.bytes\n"
+"    IF v_apart = 0 THEN\n"
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
+"        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
+"            SELECT ready.*\n"
 "            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
 "                 AS lane (queue_id, priority, stage, after_at, after_id)\n"
 "            CROSS JOIN LATERAL (\n"
 "                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                     AS bytes\n"
+"                                     AS bytes, j.line_name\n"
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
-"                  AND j.run_at <= statement_timestamp()\n"
+"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
+"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
-"                ORDER BY j.run_at, j.id\n"
-"                LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
+"                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT p_limit) AS r;\n"
-"    ELSE\n"
-"        SELECT s.rows, s.ids INTO v_rows, v_ids\n"
-"        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;\n"
+"    END IF;\n"
+"    IF v_apart > 0 THEN\n"
+"        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(\n"
+"            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
+"            p_suspects, p_alone, p_lined, p_quantum) a;\n",
+"        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
-"        v_look.id := v_ids[1];\n"
-"        RETURN NEXT v_look;\n"
+"        RETURN NEXT jobq.claim_first(v_ids[1]);\n"
 "        RETURN;\n"
-"    END IF;\n"
-"    IF v_bytes > p_bytes THEN\n"
+"    ELSIF v_bytes > p_bytes THEN\n"
 "        v_rows := v_rows[: jobq.rows_within(v_rows, p_bytes)];\n"
 "        v_ids := v_ids[: cardinality(v_rows)];\n"
 "    END IF;\n"
@@ -14922,7 +15419,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
 "                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,\n"
-"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint;\n"
+"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line;\n"
 "        IF FOUND THEN RETURN; END IF;\n"
 "    END IF;\n"
 "    PERFORM jobq.refuse_dead(p_worker, v_rows IS NOT NULL);\n"
@@ -14960,7 +15457,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;\n"
 "    RETURN false;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text)\n"
 "RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -14987,13 +15484,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            IF SQLSTATE ~ '^(40|53[13]|55|57)' THEN RAISE; END IF; -- the server's state\n"
 "            v_reason := SQLERRM;\n"
 "    END;\n"
-"    BEGIN\n"
+"    BEGIN\n",
 "        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(\n"
 "            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,\n"
 "            'error', 'cannot be read: ' || v_reason));\n"
 "    EXCEPTION WHEN OTHERS THEN\n"
 "        IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;\n"
-"        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;\n"
+"        UPDATE jobq.job j SET run_at = 'infinity', line = NULL WHERE j.id = p_id;\n"
 "    END;\n"
 "    RETURN true;\n"
 "END $$;\n"
@@ -15032,22 +15529,22 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ), failed AS (\n"
 "        INSERT INTO jobq.failed (\n"
 "            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n"
-"            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, payload,\n"
-"            bytes, headers, errors)\n"
+"            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,\n"
+"            payload, bytes, headers, errors)\n"
 "        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,\n"
-"               g.priority, g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,\n"
-"               jobq.add_error(g.errors, p_entry)\n"
+"               g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,\n"
+"               g.headers, jobq.add_error(g.errors, p_entry)\n"
 "        FROM gone g WHERE p_state = 'f'\n"
 "        ON CONFLICT DO NOTHING\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
 "            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
-"            attempt, crash, priority, stage, stages, state, key, payload, bytes, headers,\n"
-"            errors)\n"
-"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n",
+"            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
+"            headers, errors)\n"
+"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
-"               g.stages, p_state, g.key, g.payload, g.bytes, g.headers,\n"
+"               g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,\n"
 "               jobq.add_error(g.errors, p_entry)\n"
 "        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
 "            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)\n"
@@ -15066,7 +15563,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n"
 "    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n"
 "    PERFORM jobq.promote(p_ids);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS \"char\" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15135,7 +15632,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_claims) LOOP\n"
 "        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n"
-"        v_from := v_from + p_counts[i];\n",
+"        v_from := v_from + p_counts[i];\n"
 "        v_done := NULL;\n"
 "        IF v_silent <> '{}' OR v_odd IS NOT NULL THEN\n"
 "            v_done := jobq.complete_unkept(v_ids, p_workers[i], p_claims[i], v_silent, v_odd);\n"
@@ -15149,17 +15646,17 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                FOR UPDATE SKIP LOCKED))\n"
 "            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
 "                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
-"                      j.payload, j.bytes, j.headers, j.errors\n"
+"                      j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
-"                kind_id, attempt, crash, priority, stage, stages, state, key, payload, bytes,\n"
-"                headers, errors)\n"
+"                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
+"                payload, bytes, headers, errors)\n",
 "            SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
 "                   ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
 "                   g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
-"                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors\n"
+"                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors\n"
 "            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
 "        )\n"
@@ -15211,7 +15708,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF 0 > ANY (p_delays_us) THEN PERFORM jobq.lock_kinds(p_ids, p_delays_us); END IF;\n"
 "    FOR i IN 1 .. cardinality(p_ids) LOOP\n"
 "        IF p_wait THEN\n"
-"            SELECT j.* INTO v_job FROM jobq.job j\n",
+"            SELECT j.* INTO v_job FROM jobq.job j\n"
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE;\n"
 "        ELSE\n"
@@ -15235,7 +15732,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n"
 "        ELSIF p_states[i] <> 'r' THEN\n"
-"            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n"
+"            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n",
 "            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n"
 "        ELSE\n"
@@ -15247,6 +15744,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n"
 "                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
 "                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
+"                line = CASE WHEN p_delays_us[i] = 0 THEN j.line END,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
 "                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
@@ -15272,7 +15770,1046 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
 "            HINT = 'Another worker has, or had, this job: roll back.';\n"
 "    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.hold_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,\n"
+"    p_why text)\n"
+"RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_queue text;\n"
+"    v_line text;\n"
+"BEGIN\n"
+"    SELECT q.name, j.line_name INTO v_queue, v_line\n"
+"    FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
+"    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim;\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
+"            HINT = 'Another worker has, or had, this job.';\n"
+"    END IF;\n"
+"    IF NOT p_queue AND v_line IS NULL THEN\n"
+"        PERFORM jobq.refuse('line', 'the job has none');\n"
+"    END IF;\n"
+"    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n"
+"                      statement_timestamp() + p_delay_us * interval '1 microsecond', p_why);\n"
 "END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_lines[] = {
+"CREATE OR REPLACE FUNCTION jobq.line_no(p_name text) RETURNS bigint\n"
+"LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN greatest(coalesce(nullif(hashtextextended(p_name, 0), 0), 1),\n"
+"                    -9223372036854775807);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_at(p_name text, p_run_at timestamptz) RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN CASE WHEN p_run_at <= statement_timestamp() THEN jobq.line_no(p_name) END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_lines(\n"
+"    p_queue integer, p_lines text[], p_run_ats timestamptz[], p_delays_us bigint[],\n"
+"    p_existed boolean[] DEFAULT NULL)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_queue jobq.queue;\n"
+"    v_line record;\n"
+"BEGIN\n"
+"    IF EXISTS (SELECT FROM unnest(p_lines) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024) THEN\n"
+"        PERFORM jobq.refuse('line', '1 to 1024 bytes');\n"
+"    END IF;\n"
+"    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
+"    IF NOT v_queue.lines THEN PERFORM jobq.has_lines(p_queue); END IF;\n"
+"    IF v_queue.line_waiting_max IS NULL THEN RETURN; END IF;\n"
+"    FOR v_line IN\n"
+"        SELECT u.name, count(*) AS jobs\n"
+"        FROM ROWS FROM (unnest(p_lines), unnest(p_run_ats), unnest(p_delays_us),\n"
+"                        unnest(p_existed)) AS u (name, run_at, delay_us, existed)\n"
+"        WHERE u.name IS NOT NULL AND u.existed IS NOT TRUE\n"
+"          AND coalesce(u.run_at <= statement_timestamp(), coalesce(u.delay_us, 0) <= 0)\n"
+"        GROUP BY u.name\n"
+"    LOOP\n"
+"        CONTINUE WHEN v_line.jobs + jobq.line_waiting(v_queue, v_line.name,\n"
+"                                                      v_queue.line_waiting_max)\n"
+"                      <= v_queue.line_waiting_max;\n"
+"        RAISE EXCEPTION 'line % of queue % is full: % jobs wait in it', v_line.name,\n"
+"            v_queue.name, v_queue.line_waiting_max\n"
+"            USING ERRCODE = 'JQ005', HINT = 'Enqueue again when some of them have run.';\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.has_lines(p_queue integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.queue q SET lines = true WHERE q.id = p_queue AND NOT q.lines;\n"
+"    IF FOUND THEN PERFORM jobq.tell(p_queue); END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_waiting(p_queue jobq.queue, p_line text, p_most integer)\n"
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off AS $$\n"
+"DECLARE v_no bigint := jobq.line_no(p_line);\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT count(*) FROM (\n"
+"            SELECT FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
+"            CROSS JOIN generate_series(0, p_queue.stages_max - 1) AS s (stage)\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT FROM jobq.job j\n"
+"                WHERE j.queue_id = p_queue.id AND j.priority = p.priority\n"
+"                  AND j.stage = s.stage AND j.line = v_no AND NOT j.suspect AND j.state = 'r'\n"
+"                LIMIT p_most) AS lane\n"
+"            LIMIT p_most) AS counted);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_up(\n"
+"    p_ids bigint[], p_queues integer[], p_priorities smallint[], p_stages smallint[])\n"
+"RETURNS integer[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_queues integer[];\n"
+"BEGIN\n"
+"    WITH moved AS (\n"
+"        UPDATE jobq.job j\n"
+"        SET line = jobq.line_no(j.line_name), run_at = statement_timestamp()\n"
+"        WHERE j.ctid = ANY (ARRAY(\n"
+"            SELECT held.ctid FROM jobq.job held\n"
+"            WHERE held.id = ANY (p_ids || ARRAY(\n"
+"                SELECT front.id\n"
+"                FROM unnest(p_queues, p_priorities, p_stages)\n"
+"                     AS lane (queue_id, priority, stage)\n"
+"                CROSS JOIN LATERAL (\n"
+"                    SELECT f.id, f.line_name FROM jobq.job f\n"
+"                    WHERE f.queue_id = lane.queue_id AND f.priority = lane.priority\n"
+"                      AND f.stage = lane.stage AND NOT f.suspect AND f.line IS NULL\n",
+"                      AND f.state = 'r' AND f.run_at <= statement_timestamp()\n"
+"                    ORDER BY f.run_at, f.id LIMIT 1000) AS front\n"
+"                WHERE front.line_name IS NOT NULL))\n"
+"              AND held.state = 'r' AND held.line IS NULL AND held.line_name IS NOT NULL\n"
+"              AND NOT held.suspect AND held.run_at <= statement_timestamp()\n"
+"            FOR UPDATE SKIP LOCKED))\n"
+"        RETURNING j.queue_id\n"
+"    )\n"
+"    SELECT array_agg(DISTINCT m.queue_id) INTO v_queues FROM moved m;\n"
+"    PERFORM jobq.has_lines(q.id) FROM jobq.queue q\n"
+"    WHERE q.id = ANY (v_queues) AND NOT q.lines;\n"
+"    RETURN v_queues;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_sift(\n"
+"    p_rows tid[], p_ids bigint[], p_queues integer[], p_priorities smallint[],\n"
+"    p_stages smallint[], OUT rows tid[], OUT ids bigint[], OUT queues integer[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    queues := jobq.line_up(p_ids, p_queues, p_priorities, p_stages);\n"
+"    SELECT array_agg(j.ctid ORDER BY u.n), array_agg(j.id ORDER BY u.n) INTO rows, ids\n"
+"    FROM unnest(p_rows, p_ids) WITH ORDINALITY AS u (ctid, id, n)\n"
+"    JOIN jobq.job j ON j.ctid = u.ctid WHERE j.id = u.id AND j.line_name IS NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_lanes(\n"
+"    p_walk jobq.walk, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
+"    p_after_ats timestamptz[], p_after_ids bigint[]) RETURNS jobq.walk\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    w jobq.walk := p_walk;\n"
+"    v_rows tid[];\n"
+"    v_ids bigint[];\n"
+"    v_bytes bigint;\n"
+"    v_lined bigint;\n"
+"    v_moved integer[];\n"
+"BEGIN\n"
+"    FOR i IN 1 .. 4 LOOP\n"
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
+"        INTO v_rows, v_ids, v_bytes, v_lined FROM (\n"
+"            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name\n"
+"            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
+"                 AS lane (queue_id, priority, stage, after_at, after_id)\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
+"                                     AS bytes, j.line_name\n"
+"                FROM jobq.job j\n"
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
+"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
+"                  AND j.state = 'r'\n"
+"                  AND j.run_at <= statement_timestamp()\n"
+"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
+"                  AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
+"                ORDER BY j.run_at, j.id\n"
+"                LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready\n"
+"            LIMIT w.most) AS r;\n"
+"        EXIT WHEN v_lined = 0;\n"
+"        SELECT s.rows, s.ids, s.queues INTO v_rows, v_ids, v_moved\n"
+"        FROM jobq.claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages) s;\n"
+"        w.moved := w.moved || v_moved;\n"
+"        EXIT WHEN v_rows IS NOT NULL;\n"
+"    END LOOP;\n"
+"    w.rows := w.rows || v_rows;\n"
+"    w.ids := w.ids || v_ids;\n"
+"    w.bytes := w.bytes + coalesce(v_bytes, 0);\n"
+"    w.most := w.most - coalesce(cardinality(v_rows), 0);\n"
+"    RETURN w;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_free(\n"
+"    p_free_at timestamptz, p_now timestamptz, p_burst_us bigint) RETURNS timestamptz\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN greatest(CASE WHEN p_free_at <= p_now + interval '1 minute' THEN p_free_at END,\n"
+"                    p_now - p_burst_us * interval '1 microsecond');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_rooms(\n"
+"    p_queue jobq.queue, p_nos bigint[], p_quantum integer, p_taken bigint[],\n"
+"    p_guess boolean DEFAULT false)\n"
+"RETURNS SETOF jobq.room\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_now timestamptz := statement_timestamp();\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT u.no,\n"
+"           CASE WHEN l.paused_at IS NOT NULL OR h.wait_us > 0 THEN 0\n"
+"           ELSE greatest(least(\n",
+"               p_quantum * coalesce(l.weight, 1), r.most - cardinality(h.jobs), t.tokens),\n"
+"               0) END::integer,\n"
+"           r.most, r.most IS NOT NULL OR r.token_us IS NOT NULL, r.strict, r.token_us,\n"
+"           r.token_us * r.burst, h.jobs,\n"
+"           CASE WHEN l.paused_at IS NOT NULL THEN NULL\n"
+"                WHEN h.wait_us > 0 THEN h.wait_us\n"
+"                WHEN r.most <= cardinality(h.jobs) THEN 60000000\n"
+"                WHEN t.tokens < 1 THEN r.token_us - t.elapsed_us END\n"
+"    FROM unnest(p_nos) AS u (no)\n"
+"    LEFT JOIN LATERAL (\n"
+"        SELECT o.* FROM jobq.line o WHERE o.queue_id = p_queue.id AND o.no = u.no\n"
+"        LIMIT 1) AS l ON true\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT coalesce(l.strict, p_queue.line_strict) AS strict,\n"
+"               CASE WHEN coalesce(l.strict, p_queue.line_strict) THEN 1\n"
+"                    ELSE nullif(coalesce(l.running_max, p_queue.line_running_max), 0) END\n"
+"               AS most,\n"
+"               CASE WHEN l.rate_count IS NULL\n"
+"                    THEN (p_queue.line_rate_us + p_queue.line_rate_count - 1)\n"
+"                         / p_queue.line_rate_count\n"
+"                    ELSE (l.rate_us + l.rate_count - 1) / nullif(l.rate_count, 0) END\n"
+"               AS token_us,\n"
+"               coalesce(l.rate_burst, p_queue.line_rate_burst, 1) AS burst) AS r\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT CASE\n"
+"               WHEN r.most IS NULL OR p_guess AND cardinality(l.jobs) < r.most THEN '{}'\n"
+"               WHEN p_guess AND EXISTS (\n"
+"                   SELECT FROM unnest(l.jobs) AS k (id) WHERE NOT EXISTS (\n"
+"                       SELECT FROM jobq.job j\n"
+"                       WHERE j.id = k.id\n"
+"                         AND (j.state = 'x' OR j.suspect OR j.id = ANY (p_taken)) OFFSET 0))\n"
+"               THEN '{}'\n"
+"               ELSE ARRAY(\n"
+"                   SELECT j.id FROM jobq.job j\n"
+"                   WHERE j.id = ANY (l.jobs)\n"
+"                     AND (j.state = 'x' OR j.suspect OR j.id = ANY (p_taken))) END AS jobs,\n"
+"               (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us) AS h\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens\n"
+"        FROM (SELECT CASE WHEN r.token_us IS NOT NULL THEN\n"
+"                  (extract(epoch FROM v_now - jobq.line_free(\n"
+"                      l.free_at, v_now, r.token_us * r.burst)) * 1000000)::bigint END\n"
+"              AS elapsed_us) AS e) AS t;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.next_lines(\n"
+"    p_queue integer, p_priority smallint, p_stage smallint, p_from bigint, p_to bigint,\n"
+"    p_most integer) RETURNS bigint[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        WITH RECURSIVE step AS (\n"
+"            SELECT p_from AS no, 0 AS n\n"
+"            UNION ALL\n"
+"            SELECT next.no, s.n + 1 FROM step s\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT j.line AS no FROM jobq.job j\n"
+"                WHERE j.queue_id = p_queue AND j.priority = p_priority\n"
+"                  AND j.stage = p_stage AND NOT j.suspect AND j.line IS NOT NULL\n"
+"                  AND j.line > s.no AND j.line <= p_to\n"
+"                ORDER BY j.line LIMIT 1) AS next\n"
+"            WHERE s.n < p_most\n"
+"        )\n"
+"        SELECT s.no FROM step s WHERE s.n > 0);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.lock_lines(\n"
+"    p_walk jobq.walk, p_nos bigint[], OUT made boolean, OUT nos bigint[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_missing bigint[] := ARRAY(\n"
+"        SELECT u.no FROM unnest(p_nos) AS u (no) WHERE NOT EXISTS (\n"
+"            SELECT FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no\n"
+"            OFFSET 0));\n"
+"BEGIN\n"
+"    made := p_walk.made;\n"
+"    IF v_missing <> '{}' AND made IS NULL AND pg_try_advisory_xact_lock_shared(\n"
+"            hashtext('jobq.line'), p_walk.queue_id) THEN\n"
+"        made := true;\n"
+"        INSERT INTO jobq.line (queue_id, no, name)\n"
+"        SELECT p_walk.queue_id, u.no, one.line_name FROM unnest(v_missing) AS u (no)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT j.line_name FROM jobq.job j\n",
+"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
+"              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no\n"
+"              AND j.line_name IS NOT NULL LIMIT 1) AS one\n"
+"        ORDER BY u.no ON CONFLICT DO NOTHING;\n"
+"    END IF;\n"
+"    nos := ARRAY(\n"
+"        SELECT locked.no FROM unnest(p_nos) AS u (no) CROSS JOIN LATERAL (\n"
+"            SELECT l.no FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no\n"
+"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_line jobq.line;\n"
+"    v_held bigint[];\n"
+"BEGIN\n"
+"    SELECT l.* INTO v_line FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = p_no;\n"
+"    v_held := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.id = ANY (v_line.jobs) AND j.queue_id = p_walk.queue_id\n"
+"          AND j.line_name = v_line.name);\n"
+"    IF v_held <> '{}' THEN\n"
+"        RETURN (\n"
+"            SELECT j.id FROM jobq.job j\n"
+"            WHERE j.id = ANY (v_held) AND j.priority = p_walk.priority\n"
+"              AND j.stage = p_walk.stage AND j.line = p_no AND j.state = 'r'\n"
+"            ORDER BY j.run_at, j.id LIMIT 1);\n"
+"    END IF;\n"
+"    RETURN (\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
+"          AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = p_no\n"
+"        ORDER BY j.run_at, j.id LIMIT 1);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.take_lines(p_walk jobq.walk, p_rooms jobq.room[])\n"
+"RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    w jobq.walk := p_walk;\n"
+"    v_rows tid[];\n"
+"    v_ids bigint[];\n"
+"    v_bytes bigint;\n"
+"BEGIN\n"
+"    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.no)\n"
+"    INTO v_rows, v_ids, v_bytes, w.froms FROM (\n"
+"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
+"               coalesce(one.bytes, ready.bytes) AS bytes, u.no\n"
+"        FROM unnest(p_rooms) AS u\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq.strict_job(w, u.no) END AS id\n"
+"            OFFSET 0) AS first\n"
+"        LEFT JOIN LATERAL (\n"
+"            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
+"                                 AS bytes\n"
+"            FROM jobq.job j\n"
+"            WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority\n"
+"              AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no\n"
+"              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"              AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
+"            ORDER BY j.run_at, j.id\n"
+"            LIMIT u.room FOR UPDATE SKIP LOCKED) AS ready ON true\n"
+"        LEFT JOIN LATERAL (\n"
+"            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
+"                                 AS bytes\n"
+"            FROM jobq.job j\n"
+"            WHERE u.strict AND j.id = first.id AND j.queue_id = w.queue_id\n"
+"              AND j.priority = w.priority AND j.stage = w.stage AND NOT j.suspect\n"
+"              AND j.line = u.no AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"              AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
+"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS one ON true\n"
+"        WHERE u.room > 0 AND (ready.id IS NOT NULL OR one.id IS NOT NULL)\n"
+"        LIMIT w.most) AS t;\n"
+"    w.rows := w.rows || v_rows;\n"
+"    w.ids := w.ids || v_ids;\n"
+"    w.bytes := w.bytes + coalesce(v_bytes, 0);\n"
+"    w.most := w.most - coalesce(cardinality(v_ids), 0);\n"
+"    RETURN w;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.lines_ready(p_walk jobq.walk, p_rooms jobq.room[])\n"
+"RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        SELECT u.no FROM unnest(p_rooms) AS u\n"
+"        WHERE u.limited AND u.room > 0 AND EXISTS (\n"
+"            SELECT FROM jobq.job j\n"
+"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n",
+"              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no\n"
+"              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"              AND (p_walk.kinds IS NULL OR j.kind_id = ANY (p_walk.kinds)) OFFSET 0));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.walk_stop(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_no bigint := p_walk.froms[cardinality(p_walk.froms)];\n"
+"    v_gave integer := cardinality(array_positions(p_walk.froms, v_no));\n"
+"BEGIN\n"
+"    RETURN v_no - (SELECT (p_walk.most = 0 AND r.room > p_walk.quantum\n"
+"                           AND random() * r.room < r.room - v_gave)::integer\n"
+"                   FROM unnest(p_rooms) AS r WHERE r.no = v_no);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_visit(\n"
+"    p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[]) RETURNS jobq.walk\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    w jobq.walk := p_walk;\n"
+"    v_rooms jobq.room[];\n"
+"    v_limited bigint[];\n"
+"    v_locked bigint[] := '{}';\n"
+"    v_ids bigint[];\n"
+"BEGIN\n"
+"    IF p_ruled THEN\n"
+"        v_rooms := ARRAY(SELECT r FROM jobq.line_rooms(p_queue, p_nos, w.quantum,\n"
+"                                                       w.ids, true) AS r);\n"
+"    ELSE\n"
+"        v_rooms := ARRAY(SELECT ROW(u.no, w.quantum, NULL, false, false, NULL, NULL,\n"
+"                                    '{}', NULL)::jobq.room FROM unnest(p_nos) AS u (no));\n"
+"    END IF;\n"
+"    w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
+"    v_limited := jobq.lines_ready(w, v_rooms);\n"
+"    IF v_limited <> '{}' THEN\n"
+"        SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;\n"
+"        IF cardinality(v_locked) < cardinality(v_limited) THEN\n"
+"            w.due_us := least(w.due_us, 1000);\n"
+"        END IF;\n"
+"    END IF;\n"
+"    IF p_ruled THEN\n"
+"        v_rooms := ARRAY(\n"
+"            SELECT r FROM jobq.line_rooms(p_queue, v_locked || ARRAY(\n"
+"                SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),\n"
+"                w.quantum, w.ids) AS r\n"
+"            WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);\n"
+"        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
+"    END IF;\n"
+"    IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;\n"
+"    w := jobq.take_lines(w, v_rooms);\n"
+"    IF w.froms IS NULL THEN RETURN w; END IF;\n"
+"    w.gave := jobq.walk_stop(w, v_rooms);\n"
+"    w.more := w.more IS TRUE OR EXISTS (\n"
+"        SELECT FROM (SELECT u.no, count(*) AS jobs FROM unnest(w.froms) AS u (no)\n"
+"                     GROUP BY 1) AS g\n"
+"        JOIN unnest(v_rooms) AS r ON r.no = g.no\n"
+"        WHERE r.room = g.jobs AND r.token_us IS NULL\n"
+"          AND (r.room < r.most - cardinality(r.jobs)) IS NOT FALSE);\n"
+"    v_ids := w.ids[cardinality(w.ids) - cardinality(w.froms) + 1 :];\n"
+"    UPDATE jobq.line l\n"
+"    SET used_at = statement_timestamp(),\n"
+"        jobs = CASE WHEN r.most IS NULL THEN '{}' ELSE r.jobs || g.ids END,\n"
+"        free_at = CASE WHEN r.token_us IS NULL THEN l.free_at\n"
+"                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)\n"
+"                       + cardinality(g.ids) * r.token_us * interval '1 microsecond' END\n"
+"    FROM (SELECT u.no, array_agg(v_ids[u.k]) AS ids\n"
+"          FROM unnest(w.froms) WITH ORDINALITY AS u (no, k) GROUP BY 1) AS g\n"
+"    JOIN unnest(v_rooms) AS r ON r.no = g.no AND r.limited\n"
+"    CROSS JOIN LATERAL (SELECT o.ctid FROM jobq.line o\n"
+"                        WHERE o.queue_id = p_queue.id AND o.no = g.no LIMIT 1) AS o\n"
+"    WHERE l.ctid = o.ctid;\n"
+"    RETURN w;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.walk_quantum(p_walk jobq.walk, p_page integer) RETURNS integer\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_lines integer := cardinality(jobq.next_lines(\n"
+"        p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,\n"
+"        9223372036854775807, p_page));\n"
+"BEGIN\n"
+"    IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;\n",
+"    RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_walk(p_walk jobq.walk) RETURNS jobq.walk\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    w jobq.walk := p_walk;\n"
+"    v_queue jobq.queue;\n"
+"    v_ruled boolean;\n"
+"    v_nos bigint[];\n"
+"    v_at bigint := p_walk.last;\n"
+"    v_end bigint := 9223372036854775807;\n"
+"    v_page integer := least(100, (w.most + w.quantum - 1) / w.quantum);\n"
+"    v_visited integer := 0;\n"
+"BEGIN\n"
+"    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = w.queue_id;\n"
+"    IF NOT FOUND THEN RETURN w; END IF;\n"
+"    v_ruled := v_queue.line_strict\n"
+"        OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0\n"
+"        OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);\n"
+"    w.quantum := jobq.walk_quantum(w, v_page);\n"
+"    LOOP\n"
+"        v_nos := jobq.next_lines(w.queue_id, w.priority, w.stage, v_at, v_end, v_page);\n"
+"        IF v_nos <> '{}' THEN\n"
+"            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos);\n"
+"            EXIT WHEN w.most = 0;\n"
+"        END IF;\n"
+"        v_visited := v_visited + cardinality(v_nos);\n"
+"        IF v_visited >= 500 THEN\n"
+"            w.gave := v_nos[cardinality(v_nos)];\n"
+"            w.more := true;\n"
+"            EXIT;\n"
+"        ELSIF cardinality(v_nos) = v_page THEN\n"
+"            v_at := v_nos[v_page];\n"
+"        ELSIF v_end = 9223372036854775807 THEN\n"
+"            v_at := -9223372036854775808;\n"
+"            v_end := p_walk.last;\n"
+"        ELSE\n"
+"            EXIT;\n"
+"        END IF;\n"
+"        v_page := least(2 * v_page, 100, 500 - v_visited);\n"
+"    END LOOP;\n"
+"    IF w.most > 0 AND w.more THEN w.due_us := 1; END IF; -- the next claim goes on\n"
+"    w.last := coalesce(w.gave, w.last);\n"
+"    w.quantum := p_walk.quantum;\n"
+"    RETURN w;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_lines(\n"
+"    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
+"    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],\n"
+"    p_quantum integer, OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
+"    OUT walks jobq.claimed[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    w jobq.walk;\n"
+"    v_queues integer[] := '{}';\n"
+"    v_lasts bigint[];\n"
+"    v_dues bigint[];\n"
+"    v_walk jobq.claimed;\n"
+"    v_to integer;\n"
+"    v_at integer := 1;\n"
+"    v_n integer;\n"
+"BEGIN\n"
+"    w.most := p_limit;\n"
+"    w.quantum := greatest(p_quantum, 1);\n"
+"    w.kinds := p_kinds;\n"
+"    w.bytes := 0;\n"
+"    WHILE v_at <= cardinality(p_queues) AND w.most > 0 LOOP\n"
+"        v_to := v_at;\n"
+"        IF p_lined[v_at] THEN\n"
+"            v_n := coalesce(array_position(v_queues, p_queues[v_at]),\n"
+"                            cardinality(v_queues) + 1);\n"
+"            v_queues[v_n] := p_queues[v_at];\n"
+"            w.queue_id := p_queues[v_at];\n"
+"            w.priority := p_priorities[v_at];\n"
+"            w.stage := p_stages[v_at];\n"
+"            w.last := coalesce(v_lasts[v_n], p_after_ids[v_at]);\n"
+"            w.due_us := v_dues[v_n];\n"
+"            w.gave := NULL;\n"
+"            w.more := NULL;\n"
+"            w := jobq.claim_walk(w);\n"
+"            v_lasts[v_n] := w.last;\n"
+"            v_dues[v_n] := w.due_us;\n"
+"        ELSE\n"
+"            WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP\n"
+"                v_to := v_to + 1;\n"
+"            END LOOP;\n"
+"            w := jobq.claim_lanes(\n"
+"                w, p_queues[v_at : v_to], p_priorities[v_at : v_to], p_stages[v_at : v_to],\n"
+"                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to]);\n"
+"        END IF;\n"
+"        v_at := v_to + 1;\n"
+"    END LOOP;\n"
+"    FOR i IN 1 .. cardinality(v_queues) LOOP\n"
+"        v_walk.queue_id := v_queues[i];\n"
+"        v_walk.line := v_lasts[i];\n"
+"        v_walk.due_us := v_dues[i];\n"
+"        IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN\n"
+"            v_walk.due_us := 1; -- they may stand in a lane that was walked before\n"
+"        END IF;\n"
+"        walks := walks || v_walk;\n"
+"    END LOOP;\n"
+"    rows := w.rows;\n"
+"    ids := w.ids;\n"
+"    bytes := w.bytes;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN CASE WHEN p_count > 0 THEN p_count || '/' || CASE p_us\n"
+"        WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min' WHEN 3600000000 THEN 'h'\n"
+"        WHEN 86400000000 THEN 'day' ELSE (p_us * interval '1 microsecond')::text END END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.known_lines(p_queue jobq.queue)\n"
+"RETURNS TABLE (no bigint, name text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"BEGIN\n"
+"    RETURN QUERY SELECT l.no, l.name FROM jobq.line l WHERE l.queue_id = p_queue.id;\n"
+"    IF NOT p_queue.lines THEN RETURN; END IF;\n"
+"    RETURN QUERY\n"
+"    SELECT DISTINCT ON (u.no) u.no, one.line_name\n"
+"    FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
+"    CROSS JOIN generate_series(0, p_queue.stages_max - 1) AS s (stage)\n"
+"    CROSS JOIN LATERAL unnest(jobq.next_lines(\n"
+"        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
+"        9223372036854775807, 2147483647)) AS u (no)\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT j.line_name FROM jobq.job j\n"
+"        WHERE j.queue_id = p_queue.id AND j.priority = p.priority AND j.stage = s.stage\n"
+"          AND NOT j.suspect AND j.line = u.no LIMIT 1) AS one\n"
+"    WHERE NOT EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = p_queue.id AND l.no = u.no);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.peek_lines(\n"
+"    p_queue jobq.queue, p_at_most integer, p_exclude bigint[]) RETURNS SETOF jobq.job\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF NOT p_queue.lines THEN RETURN; END IF;\n"
+"    RETURN QUERY\n"
+"    SELECT j.* FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
+"    CROSS JOIN generate_series(p_queue.stages_max - 1, 0, -1) AS s (stage)\n"
+"    CROSS JOIN LATERAL jobq.line_rooms(p_queue, jobq.next_lines(\n"
+"        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
+"        9223372036854775807, p_at_most), p_at_most, '{}') AS l\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT n.* FROM jobq.job n\n"
+"        WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage\n"
+"          AND NOT n.suspect AND n.line = l.no AND n.state = 'r'\n"
+"          AND n.run_at <= statement_timestamp() AND n.id <> ALL (p_exclude)\n"
+"          AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
+"                                WHERE h.queue_id = p_queue.id AND h.paused_at IS NOT NULL)\n"
+"        ORDER BY n.run_at, n.id LIMIT least(l.room, p_at_most)) AS j\n"
+"    WHERE l.room > 0;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.audit_lines() RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT coalesce(sum(least(r.unheld, r.jobs - m.most)), 0)\n"
+"        FROM (SELECT j.queue_id, jobq.line_no(j.line_name) AS no, count(*) AS jobs,\n"
+"                     count(*) FILTER (WHERE l.no IS NULL OR j.id <> ALL (l.jobs)) AS unheld\n"
+"              FROM jobq.job j LEFT JOIN jobq.line l\n"
+"                  ON l.queue_id = j.queue_id AND l.no = jobq.line_no(j.line_name)\n"
+"              WHERE j.state = 'x' AND j.line_name IS NOT NULL GROUP BY 1, 2) AS r\n"
+"        JOIN jobq.queue q ON q.id = r.queue_id\n"
+"        CROSS JOIN LATERAL jobq.line_rooms(q, ARRAY[r.no], 1, '{}') AS m\n"
+"        WHERE r.jobs > m.most AND r.unheld > 0);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.audit_places() RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT count(*) FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
+"        WHERE j.line IS NOT NULL AND (\n"
+"            j.line IS DISTINCT FROM jobq.line_no(j.line_name) OR j.state = 'w' OR NOT q.lines\n"
+"            OR j.run_at > clock_timestamp() + interval '1 minute'))\n"
+"        + (SELECT count(*) FROM jobq.line l WHERE l.no <> jobq.line_no(l.name));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_row(p_queue integer, p_line text) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_no bigint := jobq.line_no(p_line);\n"
+"BEGIN\n",
+"    IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('line', '1 to 1024 bytes');\n"
+"    END IF;\n"
+"    PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
+"    IF NOT FOUND THEN\n"
+"        PERFORM pg_advisory_xact_lock(hashtext('jobq.line'), p_queue);\n"
+"        INSERT INTO jobq.line (queue_id, no, name) VALUES (p_queue, v_no, p_line)\n"
+"        ON CONFLICT DO NOTHING;\n"
+"        PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
+"    END IF;\n"
+"    UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids\n"
+"    FROM (SELECT array_agg(j.id) AS ids\n"
+"          FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
+"          WHERE j.queue_id = p_queue AND j.line_name = p_line) AS h\n"
+"    WHERE l.queue_id = p_queue AND l.no = v_no AND NOT h.ids <@ l.jobs;\n"
+"    RETURN v_no;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_set(\n"
+"    queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,\n"
+"    strict boolean DEFAULT NULL, rate text DEFAULT NULL, rate_burst integer DEFAULT NULL,\n"
+"    paused boolean DEFAULT NULL, hold interval DEFAULT NULL, reset boolean DEFAULT false)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE\n"
+"    v_queue integer := jobq.queue_id(queue);\n"
+"    v_no bigint;\n"
+"    v_rate record;\n"
+"BEGIN\n"
+"    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 or more'); END IF;\n"
+"    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;\n"
+"    IF rate_burst < 1 THEN PERFORM jobq.refuse('rate_burst', '1 or more'); END IF;\n"
+"    IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;\n"
+"    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate) p;\n"
+"    v_no := jobq.line_row(v_queue, line);\n"
+"    IF reset THEN\n"
+"        UPDATE jobq.line l\n"
+"        SET running_max = NULL, weight = 1, strict = NULL, rate_us = NULL, rate_count = NULL,\n"
+"            rate_burst = NULL, paused_at = NULL, hold_until = NULL, hold_why = NULL\n"
+"        WHERE l.queue_id = v_queue AND l.no = v_no;\n"
+"    END IF;\n"
+"    UPDATE jobq.line l\n"
+"    SET running_max = coalesce(running_max, l.running_max),\n"
+"        weight = coalesce(weight, l.weight), strict = coalesce(strict, l.strict),\n"
+"        rate_us = coalesce(v_rate.us, l.rate_us),\n"
+"        rate_count = coalesce(v_rate.count, l.rate_count),\n"
+"        rate_burst = coalesce(rate_burst, l.rate_burst),\n"
+"        paused_at = CASE WHEN paused IS NULL THEN l.paused_at\n"
+"                         WHEN paused THEN coalesce(l.paused_at, statement_timestamp()) END,\n"
+"        hold_until = CASE WHEN hold IS NULL THEN l.hold_until\n"
+"                          WHEN hold > '0' THEN statement_timestamp() + hold END,\n"
+"        hold_why = CASE WHEN hold IS NULL THEN l.hold_why END\n"
+"    WHERE l.queue_id = v_queue AND l.no = v_no;\n"
+"    PERFORM jobq.wake(v_queue, 1000);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.hold(\n"
+"    queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE\n"
+"    v_queue integer := jobq.known_queue(queue);\n"
+"    v_no bigint;\n"
+"BEGIN\n"
+"    IF NOT isfinite(until) THEN PERFORM jobq.refuse('until', 'a finite instant'); END IF;\n"
+"    IF line IS NULL THEN\n"
+"        UPDATE jobq.queue q SET hold_until = until, hold_why = left(why, 1024)\n"
+"        WHERE q.id = v_queue;\n"
+"        PERFORM jobq.tell(v_queue);\n"
+"    ELSE\n"
+"        v_no := jobq.line_row(v_queue, line);\n"
+"        UPDATE jobq.line l SET hold_until = until, hold_why = left(why, 1024)\n"
+"        WHERE l.queue_id = v_queue AND l.no = v_no;\n"
+"    END IF;\n"
+"    PERFORM jobq.wake(v_queue, 1000);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.queue_lines_set(\n"
+"    p_queue integer, p_kind text, p_running_max integer, p_strict boolean, p_rate text,\n"
+"    p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_rate record;\n"
+"BEGIN\n",
+"    IF num_nonnulls(p_running_max, p_strict, p_rate, p_rate_burst, p_waiting_max,\n"
+"                    p_ageing) = 0 THEN\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    PERFORM jobq.refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'\n"
+"                                 ELSE 'is set for the queue, not for a kind' END)\n"
+"    FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),\n"
+"                 ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),\n"
+"                 ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),\n"
+"                 ('ageing', p_ageing::integer)) AS u (field, given)\n"
+"    WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);\n"
+"    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;\n"
+"    UPDATE jobq.queue q\n"
+"    SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),\n"
+"        line_strict = coalesce(p_strict, q.line_strict),\n"
+"        line_rate_count = nullif(coalesce(v_rate.count, q.line_rate_count), 0),\n"
+"        line_rate_us = nullif(coalesce(v_rate.us, q.line_rate_us), 0),\n"
+"        line_rate_burst = nullif(coalesce(p_rate_burst, q.line_rate_burst), 0),\n"
+"        line_waiting_max = nullif(coalesce(p_waiting_max, q.line_waiting_max), 0),\n"
+"        ageing = coalesce(p_ageing, q.ageing)\n"
+"    WHERE q.id = p_queue;\n"
+"    IF p_running_max > 0 OR p_strict THEN\n"
+"        PERFORM jobq.line_row(p_queue, u.line_name) FROM (\n"
+"            SELECT DISTINCT j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
+"            WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL ORDER BY 1) AS u;\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    DELETE FROM jobq.line l WHERE l.ctid = ANY (ARRAY(\n"
+"        SELECT o.ctid FROM jobq.line o LEFT JOIN jobq.queue q ON q.id = o.queue_id\n"
+"        WHERE q.id IS NULL\n"
+"           OR (o.used_at < statement_timestamp() - interval '1 day' AND o.weight = 1\n"
+"               AND num_nonnulls(o.running_max, o.strict, o.rate_count, o.rate_burst,\n"
+"                                o.paused_at) = 0\n"
+"               AND (o.hold_until > statement_timestamp()) IS NOT TRUE\n"
+"               AND o.free_at < statement_timestamp() - coalesce(\n"
+"                   q.line_rate_us * coalesce(q.line_rate_burst, 1), 0)\n"
+"                   * interval '1 microsecond'\n"
+"               AND NOT EXISTS (SELECT FROM jobq.job j\n"
+"                               WHERE j.id = ANY (o.jobs) AND (\n"
+"                                   q.line_strict OR j.state = 'x' OR j.suspect)))\n"
+"        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.lines_restored() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.job j SET line = jobq.line_no(j.line_name)\n"
+"    WHERE j.line IS NOT NULL AND j.line <> jobq.line_no(j.line_name);\n"
+"    DELETE FROM jobq.line l\n"
+"    WHERE l.no <> jobq.line_no(l.name) AND EXISTS (\n"
+"        SELECT FROM jobq.line o\n"
+"        WHERE o.queue_id = l.queue_id AND o.no = jobq.line_no(l.name) AND o.name = l.name);\n"
+"    UPDATE jobq.line l SET no = jobq.line_no(l.name) WHERE l.no <> jobq.line_no(l.name);\n"
+"    UPDATE jobq.line l SET free_at = statement_timestamp() WHERE isfinite(l.free_at);\n"
+"END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_permits[] = {
+"CREATE OR REPLACE FUNCTION jobq.rate_parse(p_rate text, OUT count integer, OUT us bigint)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v text[] := regexp_match(p_rate, '^\\s*(\\d{1,9})\\s*(?:/\\s*(\\S.*?))?\\s*$');\n"
+"BEGIN\n"
+"    IF p_rate IS NULL THEN RETURN; END IF;\n"
+"    count := v[1]::integer;\n"
+"    IF count = 0 THEN\n"
+"        us := 0;\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    BEGIN\n"
+"        us := jobq.us((CASE WHEN v[2] ~ '\\d' THEN '' ELSE '1 ' END || v[2])::interval);\n"
+"    EXCEPTION WHEN data_exception THEN us := NULL;\n"
+"    END;\n"
+"    IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('rate', 'a number and a time of at most 366 days, such as 100/s, '\n"
+"                            '20/min or 10/5 s, and at most 1,000,000/s; 0 for none');\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permit_share(\n"
+"    p_max integer, p_wanting integer, p_reserved bigint, p_held bigint, p_wanted integer)\n"
+"RETURNS integer\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN greatest(0, least(p_wanted, p_max - p_held, greatest(\n"
+"        jobq.permit_fair(p_max, p_wanting), p_max - p_reserved)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permit_fair(p_max integer, p_wanting integer) RETURNS integer\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN greatest(p_max / greatest(p_wanting, 1), 1);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tokens_move(\n"
+"    p_count integer, p_us bigint, p_burst integer, p_free_us numeric, p_now_us numeric,\n"
+"    p_held bigint, p_returned integer, p_wanted integer,\n"
+"    OUT free_us numeric, OUT granted integer, OUT wait_us bigint)\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_chunk integer := jobq.rate_chunk(p_count, p_us);\n"
+"    v_full bigint := greatest(p_burst, v_chunk);\n"
+"    v_most bigint := p_burst::bigint + v_chunk;\n"
+"    v_level numeric;\n"
+"BEGIN\n"
+"    free_us := greatest(p_free_us, p_now_us - floor(\n"
+"        greatest(least(v_full, v_most - p_held), 0) * p_us::numeric / p_count));\n"
+"    free_us := free_us - floor(p_returned * p_us::numeric / p_count);\n"
+"    free_us := greatest(free_us, p_now_us - floor(v_full * p_us::numeric / p_count));\n"
+"    v_level := floor((p_now_us - free_us) * p_count / p_us);\n"
+"    granted := greatest(least(v_level, p_wanted, v_chunk), 0);\n"
+"    free_us := free_us + ceil(granted * p_us::numeric / p_count);\n"
+"    wait_us := greatest(ceil(free_us + p_us::numeric / p_count - p_now_us), 0);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.rate_chunk(p_count integer, p_us bigint) RETURNS integer\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN greatest(p_count::bigint * 100000 / p_us, 1);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permit_exchange(\n"
+"    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],\n"
+"    p_quotas integer[], p_running integer[], p_wanted integer[], p_tokens integer[],\n"
+"    p_returned integer[], p_needed integer[], OUT quotas integer[], OUT queues integer[],\n"
+"    OUT kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],\n"
+"    OUT tokens integer[], OUT waits_us bigint[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_quota jobq.quota;\n"
+"    v_at integer;\n"
+"    v record;\n"
+"BEGIN\n"
+"    FOR v_quota IN\n"
+"        SELECT q.* FROM jobq.quota q\n"
+"        WHERE q.queue_id = ANY (p_queues) AND (q.kind_id IS NULL OR q.kind_id = ANY (p_kinds))\n"
+"        ORDER BY q.id FOR NO KEY UPDATE\n"
+"    LOOP\n"
+"        IF current_setting('synchronous_commit') = 'off' THEN\n"
+"            PERFORM set_config('synchronous_commit', 'on', true);\n"
+"        END IF;\n"
+"        v_at := array_position(p_quotas, v_quota.id);\n"
+"        IF v_at IS NULL THEN -- it learns of the quota now, and asks next time\n"
+"            SELECT 0 AS held, 0 AS tokens, 0::bigint AS wait_us INTO v;\n"
+"        ELSE\n"
+"            SELECT e.held, e.tokens, e.wait_us INTO v FROM jobq.permit_one(\n"
+"                v_quota, p_worker, p_number, p_running[v_at], p_wanted[v_at], p_tokens[v_at],\n"
+"                p_returned[v_at], p_needed[v_at]) e;\n",
+"        END IF;\n"
+"        quotas := quotas || v_quota.id;\n"
+"        queues := queues || v_quota.queue_id;\n"
+"        kinds := kinds || coalesce(v_quota.kind_id, 0);\n"
+"        maxima := maxima || coalesce(v_quota.running_max, 0);\n"
+"        held := held || v.held;\n"
+"        chunks := chunks || CASE WHEN v_quota.rate_us IS NULL THEN 0\n"
+"                            ELSE jobq.rate_chunk(v_quota.rate_count, v_quota.rate_us) END;\n"
+"        tokens := tokens || v.tokens;\n"
+"        waits_us := waits_us || v.wait_us;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permit_one(\n"
+"    p_quota jobq.quota, p_worker bigint, p_number bigint, p_running integer, p_wanted integer,\n"
+"    p_tokens integer, p_returned integer, p_needed integer, OUT held integer,\n"
+"    OUT tokens integer, OUT wait_us bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_mine jobq.permit;\n"
+"    v_sum record;\n"
+"BEGIN\n"
+"    held := 0;\n"
+"    tokens := 0;\n"
+"    wait_us := 0;\n"
+"    INSERT INTO jobq.permit (quota_id, worker) VALUES (p_quota.id, p_worker)\n"
+"    ON CONFLICT DO NOTHING;\n"
+"    SELECT p.* INTO v_mine FROM jobq.permit p\n"
+"    WHERE p.quota_id = p_quota.id AND p.worker = p_worker;\n"
+"    IF v_mine.number >= p_number THEN RETURN; END IF; -- it arrived late\n"
+"    SELECT count(*) FILTER (WHERE o.wanted > 0) AS wanting,\n"
+"           sum(o.held) AS held, sum(o.tokens) AS tokens, bool_or(o.number = 0) AS unheard\n"
+"    INTO v_sum FROM jobq.permit o WHERE o.quota_id = p_quota.id AND o.worker <> p_worker;\n"
+"    IF p_quota.running_max IS NOT NULL AND v_sum.unheard IS NOT TRUE THEN\n"
+"        held := jobq.permit_share(\n"
+"            p_quota.running_max, v_sum.wanting::integer + 1,\n"
+"            (SELECT coalesce(sum(greatest(o.held, least(o.wanted, jobq.permit_fair(\n"
+"                 p_quota.running_max, v_sum.wanting::integer + 1)))), 0)\n"
+"             FROM jobq.permit o WHERE o.quota_id = p_quota.id AND o.worker <> p_worker),\n"
+"            coalesce(v_sum.held, 0), p_wanted);\n"
+"    END IF;\n"
+"    IF p_quota.rate_us IS NOT NULL THEN\n"
+"        SELECT t.tokens, t.wait_us INTO tokens, wait_us FROM jobq.permit_tokens(\n"
+"            p_quota, coalesce(v_sum.tokens, 0) + v_mine.tokens,\n"
+"            least(p_returned, greatest(v_mine.tokens - p_tokens, 0)),\n"
+"            CASE WHEN v_sum.unheard THEN 0 ELSE p_needed END,\n"
+"            v_mine.tokens <> p_tokens) t;\n"
+"    END IF;\n"
+"    UPDATE jobq.permit p\n"
+"    SET number = p_number, held = greatest(p_running, permit_one.held), wanted = p_wanted,\n"
+"        tokens = p_tokens + permit_one.tokens\n"
+"    WHERE p.quota_id = p_quota.id AND p.worker = p_worker;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permit_tokens(\n"
+"    p_quota jobq.quota, p_held bigint, p_returned integer, p_needed integer, p_moved boolean,\n"
+"    OUT tokens integer, OUT wait_us bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_now numeric := extract(epoch FROM clock_timestamp())::numeric * 1000000;\n"
+"    v_free numeric;\n"
+"BEGIN\n"
+"    SELECT m.free_us, m.granted, m.wait_us INTO v_free, tokens, wait_us\n"
+"    FROM jobq.tokens_move(\n"
+"        p_quota.rate_count, p_quota.rate_us, coalesce(p_quota.rate_burst, 1),\n"
+"        CASE WHEN isfinite(p_quota.free_at)\n"
+"             THEN extract(epoch FROM p_quota.free_at)::numeric * 1000000 ELSE 0 END,\n"
+"        v_now, p_held, p_returned, p_needed) m;\n"
+"    IF tokens = 0 AND p_returned = 0 AND NOT p_moved THEN RETURN; END IF;\n"
+"    UPDATE jobq.quota q\n"
+"    SET free_at = timestamptz 'epoch' + v_free * interval '1 microsecond'\n"
+"    WHERE q.id = p_quota.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permits_free(p_worker bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    DELETE FROM jobq.permit p WHERE p.worker = p_worker AND NOT EXISTS (\n"
+"        SELECT FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permits_prune() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.permits_free(gone.worker) FROM (\n"
+"        SELECT DISTINCT p.worker FROM jobq.permit p\n"
+"        WHERE NOT EXISTS (SELECT FROM jobq.worker w\n",
+"                          WHERE w.id = p.worker AND w.dead_at IS NULL)) AS gone;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.audit_permits() RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT coalesce(sum(r.jobs - coalesce(p.held, 0)), 0)\n"
+"        FROM (SELECT q.id AS quota, j.worker, count(*) AS jobs\n"
+"              FROM jobq.quota q JOIN jobq.job j\n"
+"                  ON j.queue_id = q.queue_id AND (q.kind_id IS NULL OR j.kind_id = q.kind_id)\n"
+"              JOIN jobq.worker w ON w.id = j.worker AND w.dead_at IS NULL\n"
+"              WHERE q.running_max IS NOT NULL AND j.state = 'x' GROUP BY 1, 2) AS r\n"
+"        LEFT JOIN jobq.permit p ON p.quota_id = r.quota AND p.worker = r.worker\n"
+"        WHERE r.jobs > coalesce(p.held, 0) AND p.number IS DISTINCT FROM 0)\n"
+"        + (SELECT count(*) FROM jobq.permit p\n"
+"           WHERE NOT EXISTS (SELECT FROM jobq.worker w\n"
+"                             WHERE w.id = p.worker AND w.dead_at IS NULL)\n"
+"             AND NOT EXISTS (SELECT FROM jobq.claim c\n"
+"                             WHERE c.worker = p.worker AND c.jobs <> '{}'));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.permits_restored() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.permit p SET number = 0 WHERE p.number <> 0;\n"
+"    UPDATE jobq.quota q SET free_at = statement_timestamp();\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.quota_set(\n"
+"    p_queue integer, p_kind integer, p_running_max integer, p_rate text, p_rate_burst integer,\n"
+"    p_reset boolean DEFAULT false) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_rate record;\n"
+"    v_quota jobq.quota;\n"
+"    v_worker text;\n"
+"BEGIN\n"
+"    IF num_nonnulls(p_running_max, p_rate, p_rate_burst) = 0 AND NOT p_reset THEN\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    IF p_running_max < 0 THEN\n"
+"        PERFORM jobq.refuse('running_max', '0 (no limit) or more');\n"
+"    END IF;\n"
+"    IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN\n"
+"        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');\n"
+"    END IF;\n"
+"    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate);\n"
+"    SELECT w.name INTO v_worker FROM jobq.worker w\n"
+"    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL\n"
+"      AND w.expires_at > statement_timestamp();\n"
+"    IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN\n"
+"        RAISE EXCEPTION 'worker % has an older library, which keeps no limit', v_worker\n"
+"            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
+"    END IF;\n"
+"    PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);\n"
+"    UPDATE jobq.quota q\n"
+"    SET running_max = CASE WHEN p_running_max IS NOT NULL THEN nullif(p_running_max, 0)\n"
+"                      WHEN NOT p_reset THEN q.running_max END,\n"
+"        rate_count = CASE WHEN p_rate IS NOT NULL THEN nullif(v_rate.count, 0)\n"
+"                     WHEN NOT p_reset THEN q.rate_count END,\n"
+"        rate_us = CASE WHEN p_rate IS NOT NULL THEN nullif(v_rate.us, 0)\n"
+"                  WHEN NOT p_reset THEN q.rate_us END,\n"
+"        rate_burst = CASE WHEN p_rate_burst IS NOT NULL THEN p_rate_burst\n"
+"                     WHEN NOT p_reset THEN q.rate_burst END\n"
+"    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
+"    RETURNING q.* INTO v_quota;\n"
+"    IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN\n"
+"        DELETE FROM jobq.quota q WHERE q.id = v_quota.id;\n"
+"    END IF;\n"
+"    PERFORM jobq.tell(p_queue);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.quota_new(\n"
+"    p_queue integer, p_kind integer, p_running_max integer, p_rate_count integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_old jobq.quota;\n"
+"BEGIN\n"
+"    DELETE FROM jobq.quota q\n"
+"    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
+"      AND (q.running_max IS NULL AND p_running_max > 0\n"
+"           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
+"    RETURNING q.* INTO v_old;\n"
+"    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
+"                            free_at)\n",
+"    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
+"            v_old.rate_burst, coalesce(v_old.free_at, '-infinity'))\n"
+"    ON CONFLICT (queue_id, coalesce(kind_id, 0)) DO NOTHING;\n"
+"    IF NOT FOUND THEN RETURN; END IF;\n"
+"    INSERT INTO jobq.permit (quota_id, worker)\n"
+"    SELECT q.id, w.id FROM jobq.quota q JOIN jobq.worker w ON q.queue_id = ANY (w.queues)\n"
+"    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
+"      AND (p_kind IS NULL OR p_kind = ANY (w.kinds))\n"
+"      AND (w.dead_at IS NULL OR EXISTS (\n"
+"           SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}'))\n"
+"    ON CONFLICT DO NOTHING;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.limits AS\n"
+"SELECT q.name AS queue, k.name AS kind, l.running_max,\n"
+"       l.rate_count || '/' || CASE l.rate_us WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min'\n"
+"           WHEN 3600000000 THEN 'h' WHEN 86400000000 THEN 'day'\n"
+"           ELSE (l.rate_us * interval '1 microsecond')::text END AS rate,\n"
+"       CASE WHEN l.rate_us IS NOT NULL THEN coalesce(l.rate_burst, 1) END AS rate_burst,\n"
+"       p.worker::text AS worker, p.held, p.wanted, p.tokens, p.number = 0 AS unheard\n"
+"FROM jobq.quota l JOIN jobq.queue q ON q.id = l.queue_id\n"
+"    LEFT JOIN jobq.kind k ON k.id = l.kind_id\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT NULL::bigint AS worker, coalesce(sum(a.held), 0) AS held,\n"
+"               coalesce(sum(a.wanted), 0) AS wanted, coalesce(sum(a.tokens), 0) AS tokens,\n"
+"               coalesce(min(a.number), 1) AS number\n"
+"        FROM jobq.permit a WHERE a.quota_id = l.id\n"
+"        UNION ALL\n"
+"        SELECT b.worker, b.held, b.wanted, b.tokens, b.number\n"
+"        FROM jobq.permit b\n"
+"        WHERE b.quota_id = l.id AND (b.held + b.wanted + b.tokens > 0 OR b.number = 0)) AS p;\n",
     NULL
 };
 
@@ -15308,6 +16845,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n"
 "    END LOOP;\n"
+"    IF p_library < 7 AND EXISTS (\n"
+"        SELECT FROM jobq.quota u WHERE u.queue_id = ANY (queue_ids)) THEN\n"
+"        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which the '\n"
+"            'worker''s version of jobq does not know'\n"
+"            USING ERRCODE = 'JQ004', HINT = 'Build the program with newer headers.';\n"
+"    END IF;\n"
 "    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)\n"
 "    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,\n"
 "            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,\n"
@@ -15318,7 +16861,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,\n"
 "               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,\n"
 "               attempts_span_stages boolean, paused boolean, priority_min smallint,\n"
-"               kind_id integer)\n"
+"               kind_id integer, lines boolean, ageing boolean, hold_us bigint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
@@ -15329,7 +16872,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "           coalesce(k.backoff_floor_us, q.backoff_floor_us),\n"
 "           coalesce(k.backoff_jitter_permille, q.backoff_jitter_permille),\n"
 "           coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,\n"
-"           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id\n"
+"           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id, q.lines,\n"
+"           q.ageing, coalesce(greatest((extract(epoch FROM q.hold_until\n"
+"               - statement_timestamp()) * 1000000)::bigint, 0), 0::bigint)\n"
 "    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT (NULL::jobq.kind).*\n"
@@ -15341,7 +16886,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.late_workers(\n"
 "    p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],\n"
-"    OUT overdue integer)\n"
+"    OUT overdue integer)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n"
@@ -15349,7 +16894,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))\n"
 "    INTO late, late_beats, late_leases_us, overdue\n"
 "    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,\n"
-"                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired\n",
+"                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired\n"
 "          FROM jobq.worker w\n"
 "          WHERE w.id <> p_worker\n"
 "            AND CASE WHEN w.dead_at IS NULL\n"
@@ -15361,11 +16906,16 @@ static const char *const jobq_pg__sql_workers[] = {
 "              CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.heartbeat(\n"
-"    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,\n"
+"    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
+"    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
+"    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
+"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
-"    OUT overdue integer, OUT tick_us bigint)\n"
+"    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],\n"
+"    OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],\n"
+"    OUT tokens integer[], OUT waits_us bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
@@ -15381,6 +16931,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            SELECT FROM unnest(v_worker.queues) AS u (id)\n"
 "            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
 "        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
+"        PERFORM jobq.permits_free(p_worker);\n"
 "        alive := false;\n"
 "    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
@@ -15401,7 +16952,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
-"        SELECT FROM jobq.kind k\n"
+"        SELECT FROM jobq.kind k\n",
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
 "        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
@@ -15419,7 +16970,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.promote_late(1000);\n"
 "    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue\n"
 "    INTO late, late_beats, late_leases_us, overdue FROM jobq.late_workers(p_worker) l;\n"
-"END $$;\n",
+"    IF EXISTS (SELECT FROM jobq.quota q WHERE q.queue_id = ANY (v_worker.queues)) THEN\n"
+"        SELECT x.* INTO quotas, quota_queues, quota_kinds, maxima, held, chunks, tokens,\n"
+"                        waits_us\n"
+"        FROM jobq.permit_exchange(\n"
+"            p_worker, p_number, v_worker.queues, v_worker.kinds, p_quotas, p_running, p_wanted,\n"
+"            p_tokens, p_returned, p_needed) x;\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15428,6 +16986,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
+"    PERFORM jobq.permits_free(p_worker);\n"
 "    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
@@ -15468,7 +17027,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        ELSE\n"
 "            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
-"                failed := failed + 1;\n"
+"                failed := failed + 1;\n",
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
 "                    'at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                    'attempt', v_job.attempt, 'error',\n"
@@ -15503,7 +17062,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n"
 "      AND w.expires_at < statement_timestamp();\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n",
+"    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n"
 "    dead := NOT FOUND;\n"
 "    more := false;\n"
 "    IF NOT dead THEN RETURN; END IF;\n"
@@ -15532,6 +17091,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
 "    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
+"    PERFORM jobq.permits_free(p_victim);\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
 "END $$;\n"
@@ -15548,7 +17108,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        RETURN QUERY\n"
 "        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
 "               f.errors -> -1 ->> 'error'\n"
-"        FROM jobq.queue q\n"
+"        FROM jobq.queue q\n",
 "        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
 "        JOIN jobq.kind k ON k.id = f.kind_id\n"
 "        WHERE f.worker = p_victim;\n"
@@ -15584,7 +17144,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "DECLARE\n"
 "    v_ids bigint[];\n"
 "    v_count integer;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;\n"
 "    v_ids := ARRAY(\n"
 "        SELECT parked.id\n"
@@ -15594,7 +17154,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT p.id FROM jobq.job p\n"
 "            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage\n"
-"              AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind\n"
+"              AND NOT p.suspect AND p.line IS NULL\n"
+"              AND p.run_at = 'infinity' AND p.kind_id = p_kind\n"
 "              AND p.state = 'r'\n"
 "            LIMIT p_limit) AS parked\n"
 "        WHERE k.id = p_kind AND s.stage < q.stages_max\n"
@@ -15626,7 +17187,16 @@ static const char *const jobq_pg__sql_workers[] = {
 "    CROSS JOIN LATERAL (\n"
 "        (SELECT o.* FROM jobq.job o\n"
 "         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
-"           AND NOT o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)\n"
+"           AND NOT o.suspect AND o.line IS NULL ORDER BY o.run_at, o.id LIMIT p_limit)\n"
+"        UNION ALL\n"
+"        (SELECT o.* FROM unnest(jobq.next_lines(\n"
+"             q.id, lane.priority::smallint, s.stage::smallint,\n"
+"             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)\n"
+"         CROSS JOIN LATERAL (\n"
+"             SELECT f.* FROM jobq.job f\n",
+"             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage\n"
+"               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o\n"
+"         WHERE q.lines)\n"
 "        UNION ALL\n"
 "        (SELECT o.* FROM jobq.job o\n"
 "         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
@@ -15664,7 +17234,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    v_total := v_total + v_count;\n",
+"    v_total := v_total + v_count;\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(\n"
 "        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE o.failed_at < statement_timestamp() - q.failed_keep\n"
@@ -15673,6 +17243,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
 "    PERFORM jobq.mend(p_limit);\n"
+"    PERFORM jobq.prune_lines(p_limit);\n"
 "    DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(\n"
 "        SELECT old.id FROM jobq.worker old\n"
 "        WHERE old.dead_at < statement_timestamp() - interval '1 day'\n"
@@ -15681,6 +17252,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.claim c\n"
 "    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'\n"
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
+"    PERFORM jobq.permits_prune();\n"
 "    RETURN v_total;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
@@ -15704,7 +17276,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
 "            CONTINUE;\n"
-"        END;\n"
+"        END;\n",
 "        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
 "        WHERE r.retention = v_ring.retention;\n"
 "        v_turned := true;\n"
@@ -15727,6 +17299,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
+"    PERFORM jobq.permits_prune();\n"
+"    PERFORM jobq.permits_restored();\n"
 "    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(\n"
 "        (SELECT s.last_value FROM jobq.job_id s),\n"
 "        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),\n"
@@ -15734,7 +17308,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),\n"
 "        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
 "    PERFORM jobq.outbox_restored();\n"
+"    PERFORM jobq.lines_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))\n"
 "    FROM jobq.schedule s;\n"
@@ -15746,13 +17322,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "    RETURNING epoch INTO v_epoch;\n"
 "    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;\n"
 "    RETURN v_epoch;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker\n"
-"        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));\n"
+"        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))\n"
+"        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits();\n"
 "END $$;\n",
     NULL
 };
@@ -16589,17 +18166,23 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN EXISTS (\n"
 "        SELECT FROM unnest(p_queues) AS q (id)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT FROM jobq.job j WHERE j.queue_id = q.id AND NOT j.suspect LIMIT 1) AS one)\n"
+"            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
+"            AND NOT j.suspect AND j.line IS NULL LIMIT 1) AS one)\n"
+"    OR EXISTS (\n"
+"        SELECT FROM unnest(p_queues) AS q (id)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
+"            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)\n"
 "    OR EXISTS (\n"
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
-"        SELECT FROM unnest(p_message_queues) AS q (id)\n"
+"        SELECT FROM unnest(p_message_queues) AS q (id)\n",
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.message m\n"
 "            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
 "            LIMIT 1) AS one);\n"
 "END $$;\n"
-"CREATE OR REPLACE VIEW jobq.outbox AS\n",
+"CREATE OR REPLACE VIEW jobq.outbox AS\n"
 "SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,\n"
 "       CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,\n"
 "       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
@@ -16840,7 +18423,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "       NULL::bigint AS claim,\n"
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
 "       h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,\n"
-"       NULL::bigint AS timeout_us\n"
+"       NULL::bigint AS timeout_us, h.line_name AS line\n"
 "FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
 "    JOIN jobq.kind k ON k.id = h.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.jobs AS\n"
@@ -16848,26 +18431,28 @@ static const char *const jobq_pg__sql_operators[] = {
 "       u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,\n"
 "       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,\n"
 "       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,\n"
-"       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us\n"
+"       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,\n"
+"       u.line_name AS line\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
 "             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,\n"
 "             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,\n"
-"             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us\n"
+"             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,\n"
+"             j.line_name\n"
 "      FROM jobq.job j\n"
 "      UNION ALL\n"
 "      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
 "             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,\n"
 "             NULL, NULL,\n"
 "             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,\n"
-"             f.timeout_us\n"
+"             f.timeout_us, f.line_name\n"
 "      FROM jobq.failed f\n"
 "      UNION ALL\n"
 "      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
 "             h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,\n"
 "             h.run_at,\n"
 "             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
-"             h.headers, h.errors, h.queue_id, h.kind_id, NULL\n"
+"             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name\n"
 "      FROM jobq.history h) u\n"
 "    JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.failures AS\n"
@@ -16879,7 +18464,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "                             e ->> 'attempt', e ->> 'error') END, E'\\n' ORDER BY n)\n"
 "        FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)\n"
 "             WITH ORDINALITY AS u (e, n)) AS errors,\n"
-"       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers\n"
+"       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers,\n"
+"       f.line_name AS line\n"
 "FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;\n"
 "CREATE OR REPLACE FUNCTION jobq.running()\n"
 "RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)\n"
@@ -16893,9 +18479,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number\n"
 "        LIMIT 1) AS j;\n"
 "END $$;\n"
-"CREATE OR REPLACE VIEW jobq.workers AS\n"
+"CREATE OR REPLACE VIEW jobq.workers AS\n",
 "WITH running AS MATERIALIZED (\n"
-"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n",
+"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n"
 "           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids\n"
 "    FROM jobq.running() r GROUP BY r.worker\n"
 ")\n"
@@ -16923,10 +18509,17 @@ static const char *const jobq_pg__sql_operators[] = {
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT FROM jobq.job j\n"
-"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
-"              AND NOT j.suspect AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'\n"
-"            LIMIT p_most) AS lane\n"
+"            (SELECT FROM jobq.job j\n"
+"             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
+"               AND NOT j.suspect AND j.line IS NULL\n"
+"               AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'\n"
+"             LIMIT p_most)\n"
+"            UNION ALL\n"
+"            (SELECT FROM jobq.job j -- who stands in a line is due\n"
+"             WHERE p_from = '-infinity' AND j.queue_id = p_queue AND j.priority = p.priority\n"
+"               AND j.stage = s.stage AND NOT j.suspect AND j.line IS NOT NULL\n"
+"               AND j.state = 'r'\n"
+"             LIMIT p_most)) AS lane\n"
 "        LIMIT p_most) AS counted;\n"
 "    exact := jobs < p_most;\n"
 "    IF exact THEN RETURN; END IF;\n"
@@ -16961,16 +18554,28 @@ static const char *const jobq_pg__sql_operators[] = {
 "    exact := exact AND greatest(suspects, failed) < p_most;\n"
 "    late := v_now - (\n"
 "        SELECT min(first.run_at)\n"
-"        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
+"        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n",
 "                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT j.run_at FROM jobq.job j\n"
-"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
-"              AND NOT j.suspect AND j.run_at > '-infinity' AND j.run_at <= v_now\n"
-"              AND j.state = 'r'\n",
-"            ORDER BY j.run_at, j.id LIMIT 1) AS first);\n"
+"            (SELECT j.run_at FROM jobq.job j\n"
+"             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
+"               AND NOT j.suspect AND j.line IS NULL\n"
+"               AND j.run_at > '-infinity' AND j.run_at <= v_now\n"
+"               AND j.state = 'r'\n"
+"             ORDER BY j.run_at, j.id LIMIT 1)\n"
+"            UNION ALL\n"
+"            SELECT one.run_at\n"
+"            FROM unnest(jobq.next_lines(\n"
+"                p_queue, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
+"                9223372036854775807, 1000)) AS u (no)\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT j.run_at FROM jobq.job j\n"
+"                WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
+"                  AND NOT j.suspect AND j.line = u.no AND j.state = 'r'\n"
+"                ORDER BY j.run_at, j.id LIMIT 1) AS one\n"
+"            WHERE (SELECT q.lines FROM jobq.queue q WHERE q.id = p_queue)) AS first);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.queue_rates()\n"
 "RETURNS TABLE (queue_id integer, done_per_s numeric)\n"
@@ -17014,6 +18619,26 @@ static const char *const jobq_pg__sql_operators[] = {
 "LEFT JOIN running r ON r.queue_id = q.id\n"
 "LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s\n"
 "           GROUP BY 1) d ON d.queue_id = q.id;\n"
+"CREATE OR REPLACE VIEW jobq.lines AS\n"
+"WITH running AS MATERIALIZED (\n"
+"    SELECT j.queue_id, j.line_name, count(*) AS jobs\n"
+"    FROM jobq.running() r CROSS JOIN LATERAL (\n"
+"        SELECT one.* FROM jobq.job one WHERE one.id = r.id LIMIT 1) AS j\n"
+"    WHERE j.line_name IS NOT NULL GROUP BY j.queue_id, j.line_name\n"
+")\n"
+"SELECT q.name AS queue, k.name AS line, jobq.line_waiting(q, k.name, 10000) AS waiting,\n"
+"       coalesce(r.jobs, 0) AS running, m.most AS running_max, m.strict,\n"
+"       jobq.rate_text(coalesce(l.rate_count, q.line_rate_count),\n",
+"                      CASE WHEN l.rate_count IS NULL THEN q.line_rate_us ELSE l.rate_us END)\n"
+"       AS rate, coalesce(l.weight, 1::smallint) AS weight, l.paused_at IS NOT NULL AS paused,\n"
+"       CASE WHEN l.hold_until > now() THEN l.hold_until END AS hold_until,\n"
+"       CASE WHEN l.hold_until > now() THEN l.hold_why END AS hold_why,\n"
+"       CASE WHEN l.hold_until > now() OR (coalesce(r.jobs, 0) >= m.most) IS NOT TRUE\n"
+"            THEN now() + m.due_us * interval '1 microsecond' END AS next_at, q.id AS queue_id\n"
+"FROM jobq.queue q CROSS JOIN LATERAL jobq.known_lines(q) k\n"
+"CROSS JOIN LATERAL jobq.line_rooms(q, ARRAY[k.no], 1, '{}') m\n"
+"LEFT JOIN jobq.line l ON l.queue_id = q.id AND l.no = k.no\n"
+"LEFT JOIN running r ON r.queue_id = q.id AND r.line_name = k.name;\n"
 "CREATE OR REPLACE FUNCTION jobq.peek(\n"
 "    queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')\n"
 "RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,\n"
@@ -17036,13 +18661,16 @@ static const char *const jobq_pg__sql_operators[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT n.* FROM jobq.job n\n"
 "            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n"
-"              AND NOT n.suspect AND n.state = 'r' AND n.run_at <= statement_timestamp()\n"
+"              AND NOT n.suspect AND n.line IS NULL\n"
+"              AND n.state = 'r' AND n.run_at <= statement_timestamp()\n"
 "              AND n.id <> ALL (peek.exclude)\n"
 "              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next\n"
 "        UNION ALL\n"
-"        (SELECT n.* FROM jobq.job n\n",
+"        SELECT lined.* FROM jobq.peek_lines(q, peek.at_most, peek.exclude) AS lined\n"
+"        UNION ALL\n"
+"        (SELECT n.* FROM jobq.job n\n"
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
 "           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
@@ -17071,7 +18699,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "            ELSE 'it has ended: ' || v_standing END;\n"
 "        RETURN NEXT;\n"
 "    ELSIF v_job.state = 'x' THEN\n"
-"        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(\n"
+"        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(\n",
 "            (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));\n"
 "        RETURN NEXT;\n"
 "    ELSIF v_job.state = 'w' THEN\n"
@@ -17086,7 +18714,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'\n"
 "                  WHEN v_ahead = 1 THEN '1 job is ahead of it'\n"
 "                  WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)\n"
-"                  ELSE 'at least 10000 jobs are ahead of it' END;\n"
+"                  ELSE 'at least 10000 jobs are ahead of it' END\n"
+"                  || CASE WHEN v_ahead > 0 AND v_job.line IS NOT NULL THEN ' in its line'\n"
+"                     ELSE '' END;\n"
 "        RETURN NEXT;\n"
 "    END IF;\n"
 "END $$;\n"
@@ -17107,6 +18737,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',\n"
 "         NULL),\n"
 "        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),\n"
+"        (v_queue.hold_until > v_now,\n"
+"         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),\n"
 "        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n"
 "        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),\n"
 "        (p_job.run_at > v_now AND p_job.run_at < 'infinity',\n"
@@ -17117,19 +18749,77 @@ static const char *const jobq_pg__sql_operators[] = {
 "                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL\n"
 "                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)\n"
 "    ) AS r (given, reason, until) WHERE r.given;\n"
+"    IF p_job.line_name IS NOT NULL THEN\n"
+"        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;\n"
+"    END IF;\n"
+"    RETURN QUERY\n"
+"    SELECT format('the limit of its %s is used up, by %s',\n"
+"                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,\n"
+"                  string_agg(DISTINCT coalesce(w.name, 'unknown'), ', ')), NULL::timestamptz\n"
+"    FROM jobq.quota u JOIN jobq.permit p ON p.quota_id = u.id AND p.held > 0\n"
+"    LEFT JOIN jobq.worker w ON w.id = p.worker\n"
+"    WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)\n"
+"    GROUP BY u.id, u.kind_id HAVING sum(p.held) >= u.running_max;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)\n"
+"RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN format('its %s is held until %s', p_what, p_until) || coalesce(': ' || p_why, '');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.explain_line(p_queue jobq.queue, p_job jobq.job)\n"
+"RETURNS TABLE (reason text, until timestamptz)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"DECLARE\n"
+"    v_line jobq.line;\n"
+"    v_most integer;\n"
+"    v_strict boolean; -- plpgsql reads no field that is called strict\n"
+"    v_due timestamptz;\n"
+"    v_jobs bigint[];\n"
+"BEGIN\n"
+"    SELECT l.* INTO v_line FROM jobq.line l\n"
+"    WHERE l.queue_id = p_queue.id AND l.no = jobq.line_no(p_job.line_name);\n",
+"    SELECT r.most, r.strict, statement_timestamp() + r.due_us * interval '1 microsecond'\n"
+"    INTO v_most, v_strict, v_due\n"
+"    FROM jobq.line_rooms(p_queue, ARRAY[jobq.line_no(p_job.line_name)], 1, '{}') r;\n"
+"    v_jobs := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.id = ANY (v_line.jobs) AND j.id <> p_job.id\n"
+"          AND (j.state = 'x' OR j.suspect OR v_strict) ORDER BY j.id);\n"
+"    RETURN QUERY\n"
+"    SELECT r.reason, r.until FROM (VALUES\n"
+"        (v_line.paused_at IS NOT NULL, 'its line is paused', NULL),\n"
+"        (v_line.hold_until > statement_timestamp(),\n"
+"         jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),\n"
+"        (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE\n"
+"             AND (v_line.hold_until > statement_timestamp()) IS NOT TRUE,\n"
+"         'the rate of its line is used up until ' || v_due, v_due),\n"
+"        (v_most <= cardinality(v_jobs),\n"
+"         'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)\n"
+"    ) AS r (given, reason, until) WHERE r.given;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "BEGIN\n"
+"    IF p_job.line IS NOT NULL THEN\n"
+"        RETURN (SELECT count(*) FROM (\n"
+"            SELECT FROM jobq.job j\n"
+"            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority\n"
+"              AND j.stage = p_job.stage AND NOT j.suspect AND j.line = p_job.line\n"
+"              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n"
+"            LIMIT p_most) AS ahead);\n"
+"    END IF;\n"
 "    RETURN (SELECT count(*) FROM (\n"
-"        SELECT FROM jobq.queue q\n",
+"        SELECT FROM jobq.queue q\n"
 "        CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage\n"
-"              AND NOT j.suspect AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"              AND NOT j.suspect AND j.line IS NULL AND j.state = 'r'\n"
+"              AND j.run_at <= statement_timestamp()\n"
 "              AND (p.priority < p_job.priority OR s.stage > p_job.stage\n"
 "                   OR (s.stage = p_job.stage\n"
 "                       AND (j.run_at, j.id) < (p_job.run_at, p_job.id)))\n"
@@ -17168,7 +18858,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "                     WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint)\n"
-"RETURNS boolean\n"
+"RETURNS boolean\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
 "    RETURN EXISTS (\n"
@@ -17203,10 +18893,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
-"        CROSS JOIN LATERAL (\n",
+"        CROSS JOIN LATERAL (\n"
 "            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
-"              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
+"              AND NOT j.suspect AND j.line IS NULL\n"
+"              AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
 "              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
@@ -17216,6 +18907,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
 "        WHERE p_priority IS NULL OR p.priority <> p_priority\n"
 "        LIMIT p_at_most);\n"
+"    IF cardinality(v_ids) < p_at_most THEN\n"
+"        v_ids := v_ids || jobq.pick_lined(\n"
+"            p_queue, v_kind, p_older, p_tags, p_at_most - cardinality(v_ids), p_priority,\n"
+"            p_run_at, p_target);\n"
+"    END IF;\n"
 "    IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;\n"
 "    RETURN v_ids || ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
@@ -17229,6 +18925,32 @@ static const char *const jobq_pg__sql_operators[] = {
 "          AND (p_target IS NULL OR j.key IS NULL\n"
 "               OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
 "        LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.pick_lined(\n"
+"    p_queue integer, p_kind integer, p_older interval, p_tags jsonb, p_at_most integer,\n"
+"    p_priority integer, p_run_at timestamptz, p_target integer) RETURNS bigint[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_now timestamptz := statement_timestamp();\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        SELECT picked.id\n",
+"        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
+"                              WHERE q.id = p_queue), 9) AS p (priority)\n"
+"        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
+"                                       WHERE q.id = p_queue)) AS s (stage)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT j.id FROM jobq.job j\n"
+"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
+"              AND NOT j.suspect AND j.line IS NOT NULL\n"
+"              AND j.state = 'r' AND (p_kind IS NULL OR j.kind_id = p_kind)\n"
+"              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
+"              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
+"              AND (p_run_at IS NULL OR p_run_at > v_now)\n"
+"              AND (p_target IS NULL OR j.key IS NULL\n"
+"                   OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
+"            ORDER BY j.line, j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
+"        WHERE p_priority IS NULL OR p.priority <> p_priority\n"
+"        LIMIT p_at_most);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.pick_failed(\n"
 "    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,\n"
@@ -17281,7 +19003,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF NOT FOUND THEN RETURN; END IF;\n"
 "    UPDATE jobq.idempotency k SET job_id = v_id, ended_at = NULL\n"
 "    WHERE k.queue_id = p_job.queue_id AND k.key = p_job.key AND k.job_id = p_job.id;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -17291,7 +19013,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n"
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n"
 "    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
@@ -17363,15 +19085,15 @@ static const char *const jobq_pg__sql_operators[] = {
 "        DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*\n"
 "    ), live AS (\n"
 "        INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n"
-"                              max_attempts, priority, stage, stages, key, payload, bytes,\n"
-"                              headers, errors)\n"
+"                              max_attempts, priority, stage, stages, key, line, line_name,\n"
+"                              payload, bytes, headers, errors)\n"
 "        SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n"
-"               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n"
-"               b.headers, b.errors\n"
+"               b.max_attempts, b.priority, b.stage, b.stages, b.key, jobq.line_no(b.line_name),\n"
+"               b.line_name, b.payload, b.bytes, b.headers, b.errors\n"
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING queue_id\n"
 "    )\n"
-"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n",
+"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -17383,7 +19105,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "BEGIN\n"
 "    WHILE v_standing = 'failed' LOOP\n"
 "        PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;\n"
-"        IF FOUND THEN\n"
+"        IF FOUND THEN\n",
 "            RETURN CASE jobq.revive_all(ARRAY[v_id]) WHEN 1 THEN 'revived' ELSE 'exists' END;\n"
 "        END IF;\n"
 "        v_standing := jobq.standing(v_id);\n"
@@ -17464,7 +19186,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_ids bigint[] := p_ids;\n",
+"    v_ids bigint[] := p_ids;\n"
 "    v_job record;\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
@@ -17475,7 +19197,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        IF jobq.take_key(p_target, v_job.key, v_job.id) THEN\n"
 "            DELETE FROM jobq.idempotency k\n"
 "            WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
-"        ELSE\n"
+"        ELSE\n",
 "            v_ids := array_remove(v_ids, v_job.id);\n"
 "        END IF;\n"
 "    END LOOP;\n"
@@ -17508,16 +19230,21 @@ static const char *const jobq_pg__sql_operators[] = {
 "        JOIN jobq.kind k ON k.id = j.kind_id;\n"
 "    END IF;\n"
 "    PERFORM jobq.widen(v_queue, v_priority, v_stages);\n"
+"    PERFORM jobq.has_lines(v_queue) FROM jobq.job j\n"
+"    WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;\n"
+"    WITH new AS (\n"
+"        SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE\n"
+"                   WHEN isfinite(j.run_at) OR p_target IS NULL\n"
+"                   THEN j.run_at ELSE v_now END)) AS run_at\n"
+"        FROM jobq.job j WHERE j.id = ANY (v_ids)\n"
+"    )\n"
 "    UPDATE jobq.job j\n"
-"    SET priority = coalesce(p_priority, j.priority),\n"
-"        run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)\n"
-"                                                         OR p_target IS NULL\n"
-"                                                    THEN j.run_at ELSE v_now END)),\n"
-"        queue_id = v_queue,\n"
+"    SET priority = coalesce(p_priority, j.priority), run_at = n.run_at, queue_id = v_queue,\n"
+"        line = jobq.line_at(j.line_name, n.run_at),\n"
 "        kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (\n"
 "            SELECT t.id FROM jobq.kind k JOIN jobq.kind t\n"
 "                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n"
-"    WHERE j.id = ANY (v_ids) AND j.state = 'r';\n"
+"    FROM new n WHERE j.id = n.id AND j.state = 'r';\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
@@ -17550,10 +19277,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prioritize(\n"
 "    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
-"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
+"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
@@ -17611,12 +19338,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,\n"
 "    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,\n"
 "    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false,\n"
-"    retention text DEFAULT NULL)\n"
+"    retention text DEFAULT NULL, line_running_max integer DEFAULT NULL,\n"
+"    line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,\n"
+"    line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,\n"
+"    ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,\n"
+"    rate_burst integer DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
-"DECLARE\n"
-"    v_queue integer := jobq.queue_id(queue);\n"
-"    v_infinite text;\n"
+"DECLARE v_queue integer := jobq.queue_id(queue);\n"
 "BEGIN\n"
 "    IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;\n"
 "    PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')\n"
@@ -17626,18 +19355,17 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
 "        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
 "    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
-"    SELECT u.field INTO v_infinite FROM (VALUES\n"
-"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
+"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n"
+"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n",
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
-"        ('key_keep', key_keep)) AS u (field, given)\n",
+"        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
-"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n"
-"    IF retention NOT IN ('short', 'medium', 'long') THEN\n"
-"        PERFORM jobq.refuse('retention', 'short, medium or long');\n"
-"    END IF;\n"
-"    IF retention <> 'medium' OR (kind IS NOT NULL AND history IS NOT NULL) THEN\n"
-"        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;\n"
-"    END IF;\n"
+"    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);\n"
+"    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,\n"
+"                                 line_rate_burst, line_waiting_max, ageing);\n"
+"    PERFORM jobq.quota_set(\n"
+"        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,\n"
+"        running_max, rate, rate_burst, reset);\n"
 "    IF kind IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n"
 "                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
@@ -17666,6 +19394,16 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.retention_used(p_retention text, p_odd boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_retention NOT IN ('short', 'medium', 'long') THEN\n"
+"        PERFORM jobq.refuse('retention', 'short, medium or long');\n"
+"    END IF;\n"
+"    IF p_retention <> 'medium' OR p_odd THEN\n"
+"        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.kind_set(\n"
 "    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,\n"
 "    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,\n"
@@ -17690,7 +19428,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        UPDATE jobq.kind k\n"
 "        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),\n"
 "            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n"
-"            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n"
+"            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n",
 "            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,\n"
 "                                        q.backoff_floor_us),\n"
 "            backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,\n"
@@ -17703,7 +19441,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
-"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n",
+"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n"
 "        PERFORM jobq.refuse('keep', 'a positive, finite interval');\n"
 "    END IF;\n"
 "    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n"
@@ -17927,7 +19665,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v_children := ARRAY(SELECT e.child FROM jobq.edge e WHERE e.parent = ANY (p_parents));\n"
 "    IF v_children = '{}' THEN RETURN; END IF;\n"
 "    WITH ready AS (\n"
-"        UPDATE jobq.job j SET state = 'r', run_at = statement_timestamp()\n"
+"        UPDATE jobq.job j\n"
+"        SET state = 'r', run_at = statement_timestamp(), line = jobq.line_no(j.line_name)\n"
 "        WHERE j.ctid = ANY (ARRAY(\n"
 "            SELECT held.ctid FROM jobq.job held\n"
 "            WHERE held.id = ANY (v_children) AND held.state = 'w' FOR UPDATE SKIP LOCKED))\n"
@@ -17979,8 +19718,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v.every_us := jobq.us(every);\n"
 "    v.zone := zone;\n"
 "    v.missed := missed;\n"
-"    v.missed_us := jobq.us(coalesce(missed_within, CASE missed\n"
-"        WHEN 'all' THEN interval '1 day' WHEN 'skip' THEN interval '1 minute' END));\n",
+"    v.missed_us := jobq.us(coalesce(missed_within, CASE missed\n",
+"        WHEN 'all' THEN interval '1 day' WHEN 'skip' THEN interval '1 minute' END));\n"
 "    v.overlap := overlap;\n"
 "    v.offset_us := coalesce(abs(hashtextextended(name, 0) % nullif(jobq.us(spread), 0)), 0);\n"
 "    v.starts_at := starts_at;\n"
@@ -18053,9 +19792,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers)\n"
 "    ON CONFLICT (name) DO UPDATE SET (\n"
 "        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
-"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
+"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n",
 "        parsed, type, payload, bytes, headers, error, last_id) = (\n"
-"        SELECT excluded.queue_id, excluded.kind_id,\n",
+"        SELECT excluded.queue_id, excluded.kind_id,\n"
 "               t.tick_at + excluded.offset_us * interval '1 microsecond', t.tick_at,\n"
 "               excluded.every_us, excluded.offset_us, excluded.missed_us, excluded.timeout_us,\n"
 "               excluded.starts_at, excluded.ends_at, excluded.max_attempts, excluded.priority,\n"
@@ -18124,10 +19863,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "BEGIN\n"
 "    UPDATE jobq.schedule s SET paused_at = coalesce(s.paused_at, statement_timestamp())\n"
 "    WHERE s.id = v.id;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"#variable_conflict use_variable\n",
+"#variable_conflict use_variable\n"
 "DECLARE v jobq.schedule := jobq.known_schedule(name);\n"
 "BEGIN\n"
 "    IF v.paused_at IS NULL THEN RETURN v.next_at; END IF;\n"
@@ -18235,14 +19974,14 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'\n"
 "            'settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|deregister|remains|'\n"
-"            'tick|schedules_set|'\n"
+"            'tick|schedules_set|hold|hold_here|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
-"            'schedule_preview|explain_job'\n"
+"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'\n"
 "        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
-"            'queue_set|retention_set|outbox_grow|dead_letter_.*|'\n"
+"            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
@@ -18286,8 +20025,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n",
+"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n",
+"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
 "    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
 "END $$;\n"
@@ -18367,10 +20106,28 @@ static const char *const jobq_pg__sql_roles[] = {
 "    LOOP\n"
 "        EXECUTE v_grant;\n"
 "    END LOOP;\n"
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.grant_again(p_known text[], p_granted text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_grant text;\n"
+"BEGIN\n"
+"    FOR v_grant IN\n"
+"        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,\n"
+"                      a.oid::regrole)\n"
+"        FROM unnest(string_to_array(p_granted, ',')) AS g (held)\n"
+"        JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace\n"
+"             AND p.proname = split_part(g.held, ' ', 1)\n"
+"        JOIN pg_roles a ON a.oid = split_part(g.held, ' ', 2)::oid\n"
+"        WHERE p.oid::text <> ALL (p_known)\n"
+"    LOOP\n"
+"        EXECUTE v_grant;\n"
+"    END LOOP;\n"
 "END $$;\n"
 "DO $$ BEGIN\n"
 "    PERFORM jobq.secure();\n"
-"    UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;\n",
+"    UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;\n"
+"    PERFORM jobq.grant_again(string_to_array(current_setting('jobq_install.known'), ' '),\n"
+"                             nullif(current_setting('jobq_install.granted', true), ''));\n"
 "    PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));\n"
 "END $$;\n",
     NULL
@@ -18411,6 +20168,17 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('claim', 'number of the claim that took it; worker and claim are its lease token'),\n"
 "    ('cancel_requested_at', 'when somebody asked its handler to stop'),\n"
 "    ('key', 'its idempotency key'),\n"
+"    ('line', 'the line that it was enqueued into; NULL: none'),\n"
+"    ('lines.line', 'name of the line'),\n"
+"    ('waiting', 'jobs that stand in it and do not run, counted up to 10,000'),\n"
+"    ('lines.running', 'jobs of it that workers hold'),\n"
+"    ('running_max', 'jobs of it that may run at once; NULL: any number'),\n"
+"    ('strict', 'its jobs run one after the other, in their order'),\n"
+"    ('rate', 'how many of its jobs may begin in a time; NULL: any number'),\n"
+"    ('weight', 'how many jobs it gives while another line gives one'),\n"
+"    ('hold_until', 'nothing of it is claimed before; NULL: it is not held'),\n"
+"    ('hold_why', 'the reason that was given for that'),\n"
+"    ('lines.next_at', 'nothing of it is claimed before: it is held, or its rate is used up'),\n"
 "    ('payload', 'payload that is jsonb; NULL: none, or see bytes'),\n"
 "    ('bytes', 'payload that is bytes: a JSON text if headers has content-type '\n"
 "              'application/json'),\n"
@@ -18422,9 +20190,19 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('name', 'the name that the program gave it; several workers may share one'),\n"
 "    ('alive', 'its lease is not over'),\n"
 "    ('running', 'jobs that workers hold'),\n"
+"    ('running_max', 'so many jobs may run at once, over all workers; NULL: no limit'),\n"
+"    ('rate', 'so many jobs may start in that time; NULL: no limit'),\n"
+"    ('rate_burst', 'so many may start at once'),\n"
+"    ('limits.kind', 'the kind that it limits; NULL: the whole queue'),\n"
+"    ('limits.worker', 'id of a worker that holds or wants some of it; NULL: the limit itself, '\n"
+"                      'with the sums of all workers'),\n"
+"    ('held', 'so many jobs the worker may run at once'),\n"
+"    ('wanted', 'so many jobs it could run'),\n"
+"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
+"    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n"
 "    ('longest', 'how long it has held the oldest of its jobs'),\n"
-"    ('jobs', 'ids of the 20 jobs that it has held longest'),\n"
+"    ('jobs', 'ids of the 20 jobs that it has held longest'),\n",
 "    ('asleep', 'it is idle, and asked producers to notify it'),\n"
 "    ('beat', 'number of its latest heartbeat'),\n"
 "    ('beat_at', 'when that was'),\n"
@@ -18449,7 +20227,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('queues.exact', 'false: a number above 10,000 is an estimate, or means at least'),\n"
 "    ('partition', 'number of the partition in its queue, from 0'),\n"
 "    ('partition_id', 'id of the partition, for joins'),\n"
-"    ('outbox.id', 'id of the partition, for joins'),\n",
+"    ('outbox.id', 'id of the partition, for joins'),\n"
 "    ('lag', 'messages committed and not acknowledged, counted up to 10,000'),\n"
 "    ('outbox.exact', 'false: there may be more than lag says'),\n"
 "    ('acked', 'seq of the last acknowledged message'),\n"
@@ -18491,7 +20269,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('owner', 'the program that declared it; NULL: it was made by hand'),\n"
 "    ('revision', 'revision of that program''s set'),\n"
 "    ('schedules.priority', 'of its jobs'),\n"
-"    ('schedules.max_attempts', 'of its jobs; NULL: that of their kind or queue'),\n"
+"    ('schedules.max_attempts', 'of its jobs; NULL: that of their kind or queue'),\n",
 "    ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),\n"
 "    ('schedules.partition', 'number of the partition of its messages'),\n"
 "    ('schedules.type', 'type of its messages'),\n"
@@ -18511,15 +20289,18 @@ static const char *const jobq_pg__sql_comments[] = {
 static const jobq_pg__migration jobq_pg__migrations[] = {
     {1, "001_tables", jobq_pg__sql_001_tables},
     {6, "006_schedules", jobq_pg__sql_006_schedules},
-    {6, "version", jobq_pg__sql_version},
-    {6, "jobs", jobq_pg__sql_jobs},
-    {6, "workers", jobq_pg__sql_workers},
-    {6, "outbox", jobq_pg__sql_outbox},
-    {6, "calendar", jobq_pg__sql_calendar},
-    {6, "operators", jobq_pg__sql_operators},
-    {6, "schedules", jobq_pg__sql_schedules},
-    {6, "roles", jobq_pg__sql_roles},
-    {6, "comments", jobq_pg__sql_comments},
+    {7, "007_limits", jobq_pg__sql_007_limits},
+    {7, "version", jobq_pg__sql_version},
+    {7, "jobs", jobq_pg__sql_jobs},
+    {7, "lines", jobq_pg__sql_lines},
+    {7, "permits", jobq_pg__sql_permits},
+    {7, "workers", jobq_pg__sql_workers},
+    {7, "outbox", jobq_pg__sql_outbox},
+    {7, "calendar", jobq_pg__sql_calendar},
+    {7, "operators", jobq_pg__sql_operators},
+    {7, "schedules", jobq_pg__sql_schedules},
+    {7, "roles", jobq_pg__sql_roles},
+    {7, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

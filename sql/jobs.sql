@@ -23,7 +23,9 @@
 --     JQ001  the lease is lost: another worker has, or had, this job or partition
 --     JQ002  the worker is dead: it must register again
 --     JQ003  the queue is not registered for messages
---     JQ004  this database is a copy of another one, and no worker may register
+--     JQ004  the worker may not register: this database is a copy of another one, or a queue
+--            has a limit that the worker's library does not know
+--     JQ005  too many jobs wait in this line
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
 
@@ -179,7 +181,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_many(
     p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,
     p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,
     p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,
-    OUT ids bigint[], OUT existed boolean[])
+    p_lines text[] DEFAULT NULL, OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_queue integer := jobq.queue_id(p_queue);
@@ -220,18 +222,24 @@ BEGIN
     IF v_stages > 1 OR 0 > ANY (p_priorities) THEN
         PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);
     END IF;
-    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,
-                          max_attempts, timeout_us, key, payload, bytes, headers)
+    IF p_lines IS NOT NULL THEN
+        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);
+    END IF;
+    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,
+                          max_attempts, timeout_us, key, line_name, payload, bytes, headers)
     SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
            greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
-           coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,
-           u.payload, u.bytes, u.headers
+           coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN
+               jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)
+                                             * interval '1 microsecond')) END,
+           u.max_attempts, u.timeout_us, u.key, u.line, u.payload, u.bytes, u.headers
     FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,
                  unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,
                  unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,
                  unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,
                  unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,
-                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key) AS u
+                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key,
+                 unnest(p_lines) AS line) AS u
     WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;
     IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;
 END $$;
@@ -275,11 +283,12 @@ END $$;
 
 -- What a program must know before it COPYs into the table job: ids, this database's clock,
 -- payload_max (which the program must respect). It also makes sure that the queue's lanes
--- reach far enough: p_stages is the most that a job has, p_priority the smallest. After the
--- COPY call wake.
+-- reach far enough: p_stages is the most that a job has, p_priority the smallest. p_lines:
+-- some of the jobs name lines, in line_name. After the COPY call wake.
 CREATE OR REPLACE FUNCTION jobq.bulk(
     p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,
-    OUT queue integer, OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)
+    p_lines boolean DEFAULT false, OUT queue integer, OUT kinds integer[],
+    OUT now_at timestamptz, OUT payload_max integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue := jobq.queue_id(p_queue);
@@ -288,6 +297,7 @@ BEGIN
         kinds[i] := jobq.kind_id(queue, p_kinds[i]);
     END LOOP;
     PERFORM jobq.widen(queue, p_priority, p_stages);
+    IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;
     payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);
     now_at := statement_timestamp();
 END $$;
@@ -299,13 +309,14 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
-    OUT id bigint, OUT existed boolean)
+    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_queue integer;
     v_kind integer;
     v_max integer;
+    v_line bigint;
     v_now timestamptz := statement_timestamp();
 BEGIN
     existed := false;
@@ -316,7 +327,8 @@ BEGIN
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
             ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],
             ARRAY[p_max_attempts], ARRAY[p_timeout_us],
-            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;
+            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,
+            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END) e;
         RETURN;
     END IF;
     IF greatest(octet_length(p_payload::text), octet_length(p_bytes),
@@ -327,12 +339,17 @@ BEGIN
         PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
                                p_stages, p_max_attempts, p_timeout_us, p_key);
     END IF;
-    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,
-                          timeout_us, payload, bytes, headers)
+    IF p_line IS NOT NULL THEN
+        PERFORM jobq.check_lines(v_queue, ARRAY[p_line], ARRAY[p_run_at], ARRAY[p_delay_us]);
+        v_line := jobq.line_at(p_line, coalesce(p_run_at, v_now + coalesce(p_delay_us, 0)
+                                                * interval '1 microsecond'));
+    END IF;
+    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, line, max_attempts,
+                          timeout_us, line_name, payload, bytes, headers)
     VALUES (v_queue, v_kind, v_now,
             greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),
-            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,
-            p_headers)
+            coalesce(p_priority, 0), v_line, p_max_attempts, p_timeout_us, p_line, p_payload,
+            p_bytes, p_headers)
     RETURNING job.id INTO id;
     IF p_notify THEN
         PERFORM pg_notify('jobq_' || to_hex(s.worker), '')
@@ -372,12 +389,14 @@ DECLARE
     v_merged jsonb := p_job.payload || p_new.payload;
 BEGIN
     IF p_what = 'bump' THEN
-        UPDATE jobq.job j SET run_at = v_run_at
+        UPDATE jobq.job j
+        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)
         WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;
     ELSIF p_what = 'replace' THEN
         UPDATE jobq.job j
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
-            priority = p_new.priority, attempt = 0,
+            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,
+            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,
             run_at = CASE WHEN j.state = 'w' THEN j.run_at
                      ELSE greatest(v_run_at, statement_timestamp()) END
         WHERE j.id = p_job.id;
@@ -403,11 +422,14 @@ BEGIN
     WHERE k.queue_id = p_new.queue_id AND k.key = p_new.key AND k.job_id = p_old;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, state,
-                          max_attempts, timeout_us, key, payload, bytes, headers)
+                          line, max_attempts, timeout_us, key, line_name, payload, bytes,
+                          headers)
     VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,
             CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,
-            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::"char", p_new.max_attempts,
-            p_new.timeout_us, p_new.key, p_new.payload, p_new.bytes, p_new.headers);
+            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::"char",
+            CASE WHEN NOT p_waits THEN jobq.line_at(p_new.line_name, p_new.run_at) END,
+            p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,
+            p_new.bytes, p_new.headers);
     IF p_waits THEN
         INSERT INTO jobq.edge (parent, child) VALUES (p_old, p_new.id);
     ELSE
@@ -423,7 +445,8 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_known(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
-    p_on_known text, p_unique text, p_latest_us bigint, OUT id bigint, OUT existed boolean)
+    p_on_known text, p_unique text, p_latest_us bigint, p_line text DEFAULT NULL,
+    OUT id bigint, OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -435,7 +458,7 @@ BEGIN
     LOOP
         SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(
             p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,
-            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify) e;
+            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;
         id := v_old.id;
         IF NOT existed THEN RETURN; END IF;
         SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;
@@ -452,6 +475,7 @@ BEGIN
         v_new.max_attempts := p_max_attempts;
         v_new.timeout_us := p_timeout_us;
         v_new.key := p_key;
+        v_new.line_name := p_line;
         v_new.payload := p_payload;
         v_new.bytes := p_bytes;
         v_new.headers := p_headers;
@@ -505,13 +529,14 @@ END $$;
 --               the others); ready, until its job begins.
 --   at_latest   with delay and replace (debounce): a job runs this long after its first
 --               enqueue at the latest.
+--   line        the job's line, such as its tenant: see lines.sql.
 CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,
     on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
-    OUT id bigint, OUT existed boolean)
+    line text DEFAULT NULL, OUT id bigint, OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
@@ -525,7 +550,7 @@ BEGIN
         SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(
             queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
             stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,
-            unique_for, jobq.us(at_latest)) e;
+            unique_for, jobq.us(at_latest), line) e;
         IF existed AND on_known = 'reject' THEN
             RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';
         END IF;
@@ -533,7 +558,7 @@ BEGIN
     END IF;
     SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(
         queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
-        stages::smallint, max_attempts, jobq.us(timeout), key, notify) e;
+        stages::smallint, max_attempts, jobq.us(timeout), key, notify, line) e;
 END $$;
 
 -- The same, with the id as its value:
@@ -543,12 +568,13 @@ CREATE OR REPLACE FUNCTION jobq.enqueue(
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,
-    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL)
+    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
+    line text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT e.id FROM jobq.enqueue_or_get(
         queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,
-        bytes, headers, notify, on_known, unique_for, at_latest) e);
+        bytes, headers, notify, on_known, unique_for, at_latest, line) e);
 END $$;
 
 -- A key made of named fields of a payload, as 32 hexadecimal digits: the first half of the
@@ -654,11 +680,39 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.run_at FROM jobq.job j
             WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
+              AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL AND j.state = 'r'
               AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
               AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
             ORDER BY j.run_at, j.id LIMIT 1) AS next);
     RETURN v_look;
+END $$;
+
+-- The claims that are not like most: of a suspect, and of lanes in which a job may have a
+-- line.
+CREATE OR REPLACE FUNCTION jobq.claim_apart(
+    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
+    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
+    p_alone boolean, p_lined boolean[], p_quantum integer, OUT rows tid[], OUT ids bigint[],
+    OUT bytes bigint, OUT walks jobq.claimed[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_suspects THEN
+        SELECT s.rows, s.ids INTO rows, ids
+        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
+    ELSE
+        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks
+        FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
+                              p_after_ids, p_kinds, p_lined, p_quantum) l;
+    END IF;
+END $$;
+
+-- What a claim answers that takes nothing, but says what it would take first.
+CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_first jobq.claimed;
+BEGIN
+    v_first.id := p_id;
+    RETURN v_first;
 END $$;
 
 -- Takes up to p_limit jobs for one worker. The arrays list the lanes, one element each. Each
@@ -678,18 +732,24 @@ END $$;
 -- p_kinds: only jobs of these kinds (NULL: of all). p_relaxed: the commit need not wait for
 -- the disk. (A lost claim leaves the job ready, and the fence covers the rest.) p_suspects:
 -- one suspect, instead of other jobs. p_alone: one that must run alone; the worker promises
--- that it holds nothing else until that job has ended.
--- An empty answer is one row whose id is NULL. With p_look it says in due_us how many
--- microseconds remain until the lanes' next job (NULL: there is none), and whether a suspect
--- is ready, and one that must run alone.
--- p_bytes: the claim stops before the job that would make its payloads, as stored, larger than
--- this; the first job is always taken. 0: nothing is claimed, and the answer is the id of the
--- first job.
+-- that it holds nothing else until that job has ended. An empty answer is one row whose id is
+-- NULL. With p_look it says in due_us how many microseconds remain until the lanes' next job
+-- (NULL: there is none), and whether a suspect is ready, and one that must run alone. p_bytes:
+-- the claim stops before the job that would make its payloads, as stored, larger than this;
+-- the first job is always taken. 0: nothing is claimed, and the answer is the id of the first
+-- job. p_lined: which of the lanes are of jobs that stand in lines: see claim_walk.
+-- p_after_ids of such a lane is the line after which the walk begins, and p_quantum is how
+-- many jobs a line may give in one visit, times its weight. For each queue with such a lane
+-- there is one more row, whose id is NULL: line is where its next walk begins, and due_us the
+-- time until the soonest line that was passed by may be claimed from (NULL: no clock decides
+-- that). NULL: none of the lanes are. A job that names a line and is due in another lane is
+-- moved into its line, and not taken; so a worker that knows of no lines passes no limit.
 CREATE OR REPLACE FUNCTION jobq.claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
     p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,
-    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL)
+    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL,
+    p_lined boolean[] DEFAULT NULL, p_quantum integer DEFAULT NULL)
 RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -698,37 +758,38 @@ DECLARE
     v_rows tid[];
     v_ids bigint[];
     v_bytes bigint;
-    v_look jobq.claimed;
+    v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;
+    v_walks jobq.claimed[];
 BEGIN
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
-    IF NOT p_suspects THEN
-        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes)
-        INTO v_rows, v_ids, v_bytes FROM (
-            SELECT ready.ctid, ready.id, ready.bytes
+    IF v_apart = 0 THEN
+        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
+        INTO v_rows, v_ids, v_bytes, v_apart FROM (
+            SELECT ready.*
             FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
                  AS lane (queue_id, priority, stage, after_at, after_id)
             CROSS JOIN LATERAL (
                 SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                     AS bytes
+                                     AS bytes, j.line_name
                 FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
-                  AND j.run_at <= statement_timestamp()
+                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL
+                  AND j.state = 'r' AND j.run_at <= statement_timestamp()
                   AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
                   AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-                ORDER BY j.run_at, j.id
-                LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
+                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
             LIMIT p_limit) AS r;
-    ELSE
-        SELECT s.rows, s.ids INTO v_rows, v_ids
-        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
+    END IF;
+    IF v_apart > 0 THEN
+        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(
+            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
+            p_suspects, p_alone, p_lined, p_quantum) a;
+        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN
-        v_look.id := v_ids[1];
-        RETURN NEXT v_look;
+        RETURN NEXT jobq.claim_first(v_ids[1]);
         RETURN;
-    END IF;
-    IF v_bytes > p_bytes THEN
+    ELSIF v_bytes > p_bytes THEN
         v_rows := v_rows[: jobq.rows_within(v_rows, p_bytes)];
         v_ids := v_ids[: cardinality(v_rows)];
     END IF;
@@ -746,7 +807,7 @@ BEGIN
         WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)
         RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
                   j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,
-                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint;
+                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line;
         IF FOUND THEN RETURN; END IF;
     END IF;
     PERFORM jobq.refuse_dead(p_worker, v_rows IS NOT NULL);
@@ -830,7 +891,7 @@ BEGIN
             'error', 'cannot be read: ' || v_reason));
     EXCEPTION WHEN OTHERS THEN
         IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;
-        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;
+        UPDATE jobq.job j SET run_at = 'infinity', line = NULL WHERE j.id = p_id;
     END;
     RETURN true;
 END $$;
@@ -879,22 +940,22 @@ BEGIN
     ), failed AS (
         INSERT INTO jobq.failed (
             id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,
-            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, payload,
-            bytes, headers, errors)
+            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,
+            payload, bytes, headers, errors)
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
-               g.priority, g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,
-               jobq.add_error(g.errors, p_entry)
+               g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,
+               g.headers, jobq.add_error(g.errors, p_entry)
         FROM gone g WHERE p_state = 'f'
         ON CONFLICT DO NOTHING
     ), history AS (
         INSERT INTO jobq.history (
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
-            attempt, crash, priority, stage, stages, state, key, payload, bytes, headers,
-            errors)
+            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
+            headers, errors)
         SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
                g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
-               g.stages, p_state, g.key, g.payload, g.bytes, g.headers,
+               g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,
                jobq.add_error(g.errors, p_entry)
         FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id
             JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)
@@ -1017,17 +1078,17 @@ BEGIN
                 FOR UPDATE SKIP LOCKED))
             RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,
                       j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,
-                      j.payload, j.bytes, j.headers, j.errors
+                      j.line_name, j.payload, j.bytes, j.headers, j.errors
         ), history AS (
             INSERT INTO jobq.history (
                 slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,
-                kind_id, attempt, crash, priority, stage, stages, state, key, payload, bytes,
-                headers, errors)
+                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,
+                payload, bytes, headers, errors)
             SELECT CASE WHEN v_kinds IS NULL THEN v_slot
                    ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
                    g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
                    g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
-                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors
+                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors
             FROM gone g
             WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
         )
@@ -1129,6 +1190,7 @@ BEGIN
             SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
                 alone = j.alone AND p_suspects[i], run_at = v_run_at,
+                line = CASE WHEN p_delays_us[i] = 0 THEN j.line END,
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
                 bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
@@ -1157,4 +1219,29 @@ BEGIN
         RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
             HINT = 'Another worker has, or had, this job: roll back.';
     END IF;
+END $$;
+
+-- What a handler's jobq_call_hold does: see hold. Only the worker that has the job may do it.
+-- p_queue: its queue is held, not its line.
+CREATE OR REPLACE FUNCTION jobq.hold_here(
+    p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,
+    p_why text)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_queue text;
+    v_line text;
+BEGIN
+    SELECT q.name, j.line_name INTO v_queue, v_line
+    FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
+    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
+            HINT = 'Another worker has, or had, this job.';
+    END IF;
+    IF NOT p_queue AND v_line IS NULL THEN
+        PERFORM jobq.refuse('line', 'the job has none');
+    END IF;
+    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,
+                      statement_timestamp() + p_delay_us * interval '1 microsecond', p_why);
 END $$;

@@ -32,7 +32,7 @@ SELECT h.id, q.name AS queue, k.name AS kind,
        NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
-       NULL::bigint AS timeout_us
+       NULL::bigint AS timeout_us, h.line_name AS line
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
@@ -45,26 +45,28 @@ SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.st
        u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,
        u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,
        u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,
-       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us
+       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,
+       u.line_name AS line
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
              NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
-             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us
+             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,
+             j.line_name
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
              false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
              NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
-             f.timeout_us
+             f.timeout_us, f.line_name
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
              h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,
              h.run_at,
              h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
-             h.headers, h.errors, h.queue_id, h.kind_id, NULL
+             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
@@ -78,7 +80,8 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
                              e ->> 'attempt', e ->> 'error') END, E'\n' ORDER BY n)
         FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)
              WITH ORDINALITY AS u (e, n)) AS errors,
-       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
+       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers,
+       f.line_name AS line
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
 -- Running jobs. They are found through the claim rows, which are few, and never by a scan of
@@ -132,10 +135,17 @@ BEGIN
         CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
                                        WHERE q.id = p_queue)) AS s (stage)
         CROSS JOIN LATERAL (
-            SELECT FROM jobq.job j
-            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
-              AND NOT j.suspect AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'
-            LIMIT p_most) AS lane
+            (SELECT FROM jobq.job j
+             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+               AND NOT j.suspect AND j.line IS NULL
+               AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'
+             LIMIT p_most)
+            UNION ALL
+            (SELECT FROM jobq.job j -- who stands in a line is due
+             WHERE p_from = '-infinity' AND j.queue_id = p_queue AND j.priority = p.priority
+               AND j.stage = s.stage AND NOT j.suspect AND j.line IS NOT NULL
+               AND j.state = 'r'
+             LIMIT p_most)) AS lane
         LIMIT p_most) AS counted;
     exact := jobs < p_most;
     IF exact THEN RETURN; END IF;
@@ -146,7 +156,8 @@ END $$;
 
 -- The counts of one queue. ready: due now; scheduled: due later; parked: no running worker has
 -- their kind; suspects: ready jobs that were running when their worker died; failed_1h: failed
--- in the last hour; late: how long the oldest due job has waited.
+-- in the last hour; late: how long the oldest due job has waited, where only 1,000 lines of a
+-- lane are looked at.
 CREATE OR REPLACE FUNCTION jobq.queue_counts(
     p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,
     OUT suspects bigint, OUT failed bigint, OUT failed_1h bigint, OUT exact boolean,
@@ -179,11 +190,23 @@ BEGIN
         CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
                                        WHERE q.id = p_queue)) AS s (stage)
         CROSS JOIN LATERAL (
-            SELECT j.run_at FROM jobq.job j
-            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
-              AND NOT j.suspect AND j.run_at > '-infinity' AND j.run_at <= v_now
-              AND j.state = 'r'
-            ORDER BY j.run_at, j.id LIMIT 1) AS first);
+            (SELECT j.run_at FROM jobq.job j
+             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+               AND NOT j.suspect AND j.line IS NULL
+               AND j.run_at > '-infinity' AND j.run_at <= v_now
+               AND j.state = 'r'
+             ORDER BY j.run_at, j.id LIMIT 1)
+            UNION ALL
+            SELECT one.run_at
+            FROM unnest(jobq.next_lines(
+                p_queue, p.priority::smallint, s.stage::smallint, -9223372036854775808,
+                9223372036854775807, 1000)) AS u (no)
+            CROSS JOIN LATERAL (
+                SELECT j.run_at FROM jobq.job j
+                WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+                  AND NOT j.suspect AND j.line = u.no AND j.state = 'r'
+                ORDER BY j.run_at, j.id LIMIT 1) AS one
+            WHERE (SELECT q.lines FROM jobq.queue q WHERE q.id = p_queue)) AS first);
 END $$;
 
 -- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
@@ -235,9 +258,34 @@ LEFT JOIN running r ON r.queue_id = q.id
 LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s
            GROUP BY 1) d ON d.queue_id = q.id;
 
+-- Lines at a glance: those with settings or a limit, and those in which any job stands.
+-- waiting: counted up to 10,000. next_at: no job is claimed from it before, because it is held
+-- or its rate is used up. A look at a queue costs some microseconds for each of its lines.
+CREATE OR REPLACE VIEW jobq.lines AS
+WITH running AS MATERIALIZED (
+    SELECT j.queue_id, j.line_name, count(*) AS jobs
+    FROM jobq.running() r CROSS JOIN LATERAL (
+        SELECT one.* FROM jobq.job one WHERE one.id = r.id LIMIT 1) AS j
+    WHERE j.line_name IS NOT NULL GROUP BY j.queue_id, j.line_name
+)
+SELECT q.name AS queue, k.name AS line, jobq.line_waiting(q, k.name, 10000) AS waiting,
+       coalesce(r.jobs, 0) AS running, m.most AS running_max, m.strict,
+       jobq.rate_text(coalesce(l.rate_count, q.line_rate_count),
+                      CASE WHEN l.rate_count IS NULL THEN q.line_rate_us ELSE l.rate_us END)
+       AS rate, coalesce(l.weight, 1::smallint) AS weight, l.paused_at IS NOT NULL AS paused,
+       CASE WHEN l.hold_until > now() THEN l.hold_until END AS hold_until,
+       CASE WHEN l.hold_until > now() THEN l.hold_why END AS hold_why,
+       CASE WHEN l.hold_until > now() OR (coalesce(r.jobs, 0) >= m.most) IS NOT TRUE
+            THEN now() + m.due_us * interval '1 microsecond' END AS next_at, q.id AS queue_id
+FROM jobq.queue q CROSS JOIN LATERAL jobq.known_lines(q) k
+CROSS JOIN LATERAL jobq.line_rooms(q, ARRAY[k.no], 1, '{}') m
+LEFT JOIN jobq.line l ON l.queue_id = q.id AND l.no = k.no
+LEFT JOIN running r ON r.queue_id = q.id AND r.line_name = k.name;
+
 -- What would be claimed next, by the rules of claim: ready and due jobs of queues and kinds
--- that are not paused; suspects come last. It only reads: no lock, no id drawn, so a read-only
--- transaction can call it. queues NULL: all; exclude: ids to leave out.
+-- that are not paused, and of lines that may give some; suspects come last. It only reads: no
+-- lock, no id drawn, so a read-only transaction can call it. queues NULL: all; exclude: ids to
+-- leave out.
 CREATE OR REPLACE FUNCTION jobq.peek(
     queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')
 RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,
@@ -260,11 +308,14 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT n.* FROM jobq.job n
             WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage
-              AND NOT n.suspect AND n.state = 'r' AND n.run_at <= statement_timestamp()
+              AND NOT n.suspect AND n.line IS NULL
+              AND n.state = 'r' AND n.run_at <= statement_timestamp()
               AND n.id <> ALL (peek.exclude)
               AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
                                     WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
             ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next
+        UNION ALL
+        SELECT lined.* FROM jobq.peek_lines(q, peek.at_most, peek.exclude) AS lined
         UNION ALL
         (SELECT n.* FROM jobq.job n
          WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'
@@ -315,7 +366,9 @@ BEGIN
         reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'
                   WHEN v_ahead = 1 THEN '1 job is ahead of it'
                   WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)
-                  ELSE 'at least 10000 jobs are ahead of it' END;
+                  ELSE 'at least 10000 jobs are ahead of it' END
+                  || CASE WHEN v_ahead > 0 AND v_job.line IS NOT NULL THEN ' in its line'
+                     ELSE '' END;
         RETURN NEXT;
     END IF;
 END $$;
@@ -338,6 +391,8 @@ BEGIN
         (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',
          NULL),
         (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),
+        (v_queue.hold_until > v_now,
+         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),
         (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),
         (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),
         (p_job.run_at > v_now AND p_job.run_at < 'infinity',
@@ -348,13 +403,74 @@ BEGIN
                      WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL
                        AND w.expires_at > v_now), 'no living worker serves its queue', NULL)
     ) AS r (given, reason, until) WHERE r.given;
+    IF p_job.line_name IS NOT NULL THEN
+        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;
+    END IF;
+    RETURN QUERY
+    SELECT format('the limit of its %s is used up, by %s',
+                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,
+                  string_agg(DISTINCT coalesce(w.name, 'unknown'), ', ')), NULL::timestamptz
+    FROM jobq.quota u JOIN jobq.permit p ON p.quota_id = u.id AND p.held > 0
+    LEFT JOIN jobq.worker w ON w.id = p.worker
+    WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)
+    GROUP BY u.id, u.kind_id HAVING sum(p.held) >= u.running_max;
 END $$;
 
--- How many due jobs of its queue are claimed before a ready one, counted up to p_most.
+CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)
+RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN format('its %s is held until %s', p_what, p_until) || coalesce(': ' || p_why, '');
+END $$;
+
+-- A part of explain_job: the job's line.
+CREATE OR REPLACE FUNCTION jobq.explain_line(p_queue jobq.queue, p_job jobq.job)
+RETURNS TABLE (reason text, until timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_line jobq.line;
+    v_most integer;
+    v_strict boolean; -- plpgsql reads no field that is called strict
+    v_due timestamptz;
+    v_jobs bigint[];
+BEGIN
+    SELECT l.* INTO v_line FROM jobq.line l
+    WHERE l.queue_id = p_queue.id AND l.no = jobq.line_no(p_job.line_name);
+    SELECT r.most, r.strict, statement_timestamp() + r.due_us * interval '1 microsecond'
+    INTO v_most, v_strict, v_due
+    FROM jobq.line_rooms(p_queue, ARRAY[jobq.line_no(p_job.line_name)], 1, '{}') r;
+    v_jobs := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.id = ANY (v_line.jobs) AND j.id <> p_job.id
+          AND (j.state = 'x' OR j.suspect OR v_strict) ORDER BY j.id);
+    RETURN QUERY
+    SELECT r.reason, r.until FROM (VALUES
+        (v_line.paused_at IS NOT NULL, 'its line is paused', NULL),
+        (v_line.hold_until > statement_timestamp(),
+         jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),
+        (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE
+             AND (v_line.hold_until > statement_timestamp()) IS NOT TRUE,
+         'the rate of its line is used up until ' || v_due, v_due),
+        (v_most <= cardinality(v_jobs),
+         'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)
+    ) AS r (given, reason, until) WHERE r.given;
+END $$;
+
+-- How many due jobs are claimed before a ready one, counted up to p_most: those of its queue,
+-- or, for a job that stands in a line, those of the line.
 CREATE OR REPLACE FUNCTION jobq.jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
+    IF p_job.line IS NOT NULL THEN
+        RETURN (SELECT count(*) FROM (
+            SELECT FROM jobq.job j
+            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority
+              AND j.stage = p_job.stage AND NOT j.suspect AND j.line = p_job.line
+              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)
+            LIMIT p_most) AS ahead);
+    END IF;
     RETURN (SELECT count(*) FROM (
         SELECT FROM jobq.queue q
         CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)
@@ -362,7 +478,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT FROM jobq.job j
             WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage
-              AND NOT j.suspect AND j.state = 'r' AND j.run_at <= statement_timestamp()
+              AND NOT j.suspect AND j.line IS NULL AND j.state = 'r'
+              AND j.run_at <= statement_timestamp()
               AND (p.priority < p_job.priority OR s.stage > p_job.stage
                    OR (s.stage = p_job.stage
                        AND (j.run_at, j.id) < (p_job.run_at, p_job.id)))
@@ -459,7 +576,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.id FROM jobq.job j
             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
-              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)
+              AND NOT j.suspect AND j.line IS NULL
+              AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)
               AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)
               AND (p_tags IS NULL OR j.headers @> p_tags)
               AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
@@ -469,6 +587,11 @@ BEGIN
             ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
         WHERE p_priority IS NULL OR p.priority <> p_priority
         LIMIT p_at_most);
+    IF cardinality(v_ids) < p_at_most THEN
+        v_ids := v_ids || jobq.pick_lined(
+            p_queue, v_kind, p_older, p_tags, p_at_most - cardinality(v_ids), p_priority,
+            p_run_at, p_target);
+    END IF;
     IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;
     RETURN v_ids || ARRAY(
         SELECT j.id FROM jobq.job j
@@ -482,6 +605,34 @@ BEGIN
           AND (p_target IS NULL OR j.key IS NULL
                OR NOT jobq.key_taken(p_target, j.key, j.id))
         LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- A part of pick, and under its settings: the jobs that stand in lines.
+CREATE OR REPLACE FUNCTION jobq.pick_lined(
+    p_queue integer, p_kind integer, p_older interval, p_tags jsonb, p_at_most integer,
+    p_priority integer, p_run_at timestamptz, p_target integer) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_now timestamptz := statement_timestamp();
+BEGIN
+    RETURN ARRAY(
+        SELECT picked.id
+        FROM generate_series((SELECT q.priority_min FROM jobq.queue q
+                              WHERE q.id = p_queue), 9) AS p (priority)
+        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
+                                       WHERE q.id = p_queue)) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM jobq.job j
+            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+              AND NOT j.suspect AND j.line IS NOT NULL
+              AND j.state = 'r' AND (p_kind IS NULL OR j.kind_id = p_kind)
+              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)
+              AND (p_tags IS NULL OR j.headers @> p_tags)
+              AND (p_run_at IS NULL OR p_run_at > v_now)
+              AND (p_target IS NULL OR j.key IS NULL
+                   OR NOT jobq.key_taken(p_target, j.key, j.id))
+            ORDER BY j.line, j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
+        WHERE p_priority IS NULL OR p.priority <> p_priority
+        LIMIT p_at_most);
 END $$;
 
 -- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free.
@@ -640,11 +791,11 @@ BEGIN
         DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*
     ), live AS (
         INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
-                              max_attempts, priority, stage, stages, key, payload, bytes,
-                              headers, errors)
+                              max_attempts, priority, stage, stages, key, line, line_name,
+                              payload, bytes, headers, errors)
         SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
-               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
-               b.headers, b.errors
+               b.max_attempts, b.priority, b.stage, b.stages, b.key, jobq.line_no(b.line_name),
+               b.line_name, b.payload, b.bytes, b.headers, b.errors
         FROM back b ORDER BY b.id
         RETURNING queue_id
     )
@@ -778,8 +929,9 @@ END $$;
 
 -- The only place that changes ready jobs, which are locked: their time (an instant in the past
 -- becomes now, because a worker's lower bound would hide the job), priority, queue. A job that
--- changes its lane enters the new one as due now at the earliest. A job whose key another job
--- of the target queue has stays where it is.
+-- changes its lane enters the new one as due now at the earliest. One that names a line stands
+-- in it if it is due, else not. A job whose key another job of the target queue has stays
+-- where it is.
 CREATE OR REPLACE FUNCTION jobq.change(
     p_ids bigint[], p_run_at timestamptz, p_priority integer, p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -807,16 +959,21 @@ BEGIN
         JOIN jobq.kind k ON k.id = j.kind_id;
     END IF;
     PERFORM jobq.widen(v_queue, v_priority, v_stages);
+    PERFORM jobq.has_lines(v_queue) FROM jobq.job j
+    WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;
+    WITH new AS (
+        SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE
+                   WHEN isfinite(j.run_at) OR p_target IS NULL
+                   THEN j.run_at ELSE v_now END)) AS run_at
+        FROM jobq.job j WHERE j.id = ANY (v_ids)
+    )
     UPDATE jobq.job j
-    SET priority = coalesce(p_priority, j.priority),
-        run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)
-                                                         OR p_target IS NULL
-                                                    THEN j.run_at ELSE v_now END)),
-        queue_id = v_queue,
+    SET priority = coalesce(p_priority, j.priority), run_at = n.run_at, queue_id = v_queue,
+        line = jobq.line_at(j.line_name, n.run_at),
         kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (
             SELECT t.id FROM jobq.kind k JOIN jobq.kind t
                 ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
-    WHERE j.id = ANY (v_ids) AND j.state = 'r';
+    FROM new n WHERE j.id = n.id AND j.state = 'r';
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
     RETURN v_count;
@@ -928,7 +1085,12 @@ END $$;
 -- with the queue, so that no transaction waits for another one's first use of a name. kind:
 -- the policy of this kind, where it differs from its queue's; reset: first drops all that it
 -- has of its own. retention: how long the history keeps jobs that end from now on: short,
--- medium or long, see retention_set.
+-- medium or long, see retention_set. running_max, rate such as '100/min', rate_burst: limits
+-- of the queue, or with kind of that kind, over all workers; 0 and '0': none. line_*: what
+-- each line of the queue has unless line_set gave it something of its own; likewise.
+-- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
+-- ageing: every 16th claim looks first where jobs have waited longest, whatever their
+-- priority.
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
@@ -938,12 +1100,14 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
     message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,
     payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false,
-    retention text DEFAULT NULL)
+    retention text DEFAULT NULL, line_running_max integer DEFAULT NULL,
+    line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,
+    line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,
+    ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,
+    rate_burst integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
-DECLARE
-    v_queue integer := jobq.queue_id(queue);
-    v_infinite text;
+DECLARE v_queue integer := jobq.queue_id(queue);
 BEGIN
     IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;
     PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')
@@ -953,18 +1117,17 @@ BEGIN
         ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),
         ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)
     WHERE u.given IS NOT NULL AND kind IS NOT NULL;
-    SELECT u.field INTO v_infinite FROM (VALUES
+    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES
         ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),
         ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),
         ('key_keep', key_keep)) AS u (field, given)
     WHERE NOT isfinite(u.given);
-    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;
-    IF retention NOT IN ('short', 'medium', 'long') THEN
-        PERFORM jobq.refuse('retention', 'short, medium or long');
-    END IF;
-    IF retention <> 'medium' OR (kind IS NOT NULL AND history IS NOT NULL) THEN
-        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
-    END IF;
+    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
+    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
+                                 line_rate_burst, line_waiting_max, ageing);
+    PERFORM jobq.quota_set(
+        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,
+        running_max, rate, rate_burst, reset);
     IF kind IS NOT NULL THEN
         PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
                               backoff_cap, backoff_floor, backoff_jitter, timeout, history,
@@ -992,6 +1155,19 @@ BEGIN
     WHERE q.id = v_queue;
     PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);
     PERFORM jobq.tell(v_queue);
+END $$;
+
+-- A part of queue_set: from now on completions look whether a job's class of retention is not
+-- medium, or its kind keeps its history otherwise than its queue.
+CREATE OR REPLACE FUNCTION jobq.retention_used(p_retention text, p_odd boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_retention NOT IN ('short', 'medium', 'long') THEN
+        PERFORM jobq.refuse('retention', 'short, medium or long');
+    END IF;
+    IF p_retention <> 'medium' OR p_odd THEN
+        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
+    END IF;
 END $$;
 
 -- A part of queue_set: the policy of one kind. A backoff is the kind's own as a whole: what is

@@ -1060,7 +1060,13 @@ BEGIN
     RETURN EXISTS (
         SELECT FROM unnest(p_queues) AS q (id)
         CROSS JOIN LATERAL (
-            SELECT FROM jobq.job j WHERE j.queue_id = q.id AND NOT j.suspect LIMIT 1) AS one)
+            SELECT FROM jobq.job j WHERE j.queue_id = q.id
+            AND NOT j.suspect AND j.line IS NULL LIMIT 1) AS one)
+    OR EXISTS (
+        SELECT FROM unnest(p_queues) AS q (id)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobq.job j WHERE j.queue_id = q.id
+            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)
     OR EXISTS (
         SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)
     OR EXISTS (

@@ -32,14 +32,14 @@ BEGIN
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'
             'settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|deregister|remains|'
-            'tick|schedules_set|'
+            'tick|schedules_set|hold|hold_here|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
-            'schedule_preview|explain_job'
+            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'
         WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
-            'queue_set|retention_set|outbox_grow|dead_letter_.*|'
+            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'
             'schedule|schedule_(pause|resume|run|drop)' END;
 END $$;
 
@@ -194,8 +194,30 @@ BEGIN
     END LOOP;
 END $$;
 
+-- For the installation of a version: a migration has dropped functions that this version
+-- defines with other arguments. Who could call them may call these. p_granted: who could call
+-- what, as the migration has written it down; p_known: what was there after it.
+CREATE OR REPLACE FUNCTION jobq.grant_again(p_known text[], p_granted text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_grant text;
+BEGIN
+    FOR v_grant IN
+        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,
+                      a.oid::regrole)
+        FROM unnest(string_to_array(p_granted, ',')) AS g (held)
+        JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
+             AND p.proname = split_part(g.held, ' ', 1)
+        JOIN pg_roles a ON a.oid = split_part(g.held, ' ', 2)::oid
+        WHERE p.oid::text <> ALL (p_known)
+    LOOP
+        EXECUTE v_grant;
+    END LOOP;
+END $$;
+
 DO $$ BEGIN
     PERFORM jobq.secure();
     UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;
+    PERFORM jobq.grant_again(string_to_array(current_setting('jobq_install.known'), ' '),
+                             nullif(current_setting('jobq_install.granted', true), ''));
     PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));
 END $$;

@@ -245,7 +245,8 @@ BEGIN
     v_children := ARRAY(SELECT e.child FROM jobq.edge e WHERE e.parent = ANY (p_parents));
     IF v_children = '{}' THEN RETURN; END IF;
     WITH ready AS (
-        UPDATE jobq.job j SET state = 'r', run_at = statement_timestamp()
+        UPDATE jobq.job j
+        SET state = 'r', run_at = statement_timestamp(), line = jobq.line_no(j.line_name)
         WHERE j.ctid = ANY (ARRAY(
             SELECT held.ctid FROM jobq.job held
             WHERE held.id = ANY (v_children) AND held.state = 'w' FOR UPDATE SKIP LOCKED))

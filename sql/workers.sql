@@ -44,6 +44,12 @@ BEGIN
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
+    IF p_library < 7 AND EXISTS (
+        SELECT FROM jobq.quota u WHERE u.queue_id = ANY (queue_ids)) THEN
+        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which the '
+            'worker''s version of jobq does not know'
+            USING ERRCODE = 'JQ004', HINT = 'Build the program with newer headers.';
+    END IF;
     INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)
     VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,
             statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
@@ -52,13 +58,13 @@ END $$;
 
 -- The policies of these queues, in the order of the array; then those of this worker's kinds
 -- that differ from their queue's, as they are with what the queue adds. kind_id: NULL for a
--- queue.
+-- queue. hold_us: how long nothing of the queue is to be claimed; 0: it is not held.
 CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[], p_worker bigint DEFAULT NULL)
 RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
                backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
                backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
                attempts_span_stages boolean, paused boolean, priority_min smallint,
-               kind_id integer)
+               kind_id integer, lines boolean, ageing boolean, hold_us bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
@@ -69,7 +75,9 @@ BEGIN
            coalesce(k.backoff_floor_us, q.backoff_floor_us),
            coalesce(k.backoff_jitter_permille, q.backoff_jitter_permille),
            coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,
-           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id
+           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id, q.lines,
+           q.ageing, coalesce(greatest((extract(epoch FROM q.hold_until
+               - statement_timestamp()) * 1000000)::bigint, 0), 0::bigint)
     FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
     CROSS JOIN LATERAL (
         SELECT (NULL::jobq.kind).*
@@ -122,15 +130,22 @@ END $$;
 --   late_*    workers whose lease runs out soon, to be watched (a dead worker that still has
 --             claims: beat -1). If there are too many, half of the places are for dead ones,
 --             chosen at random, because the claims of some may stay locked.
--- p_settled: numbers of claims whose jobs are all settled; their rows are removed.
+--   quotas ... waits_us  see permit_exchange; NULL if no limit of its queues or kinds is set
+-- p_settled: numbers of claims whose jobs are all settled; their rows are removed. p_number
+-- and what follows: see permit_exchange; NULL from a worker that knows of no limit.
 -- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
 -- arrive after a later one, and must not shorten the lease that the later one renewed.
 CREATE OR REPLACE FUNCTION jobq.heartbeat(
-    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,
+    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,
+    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,
+    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,
+    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL, OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
-    OUT overdue integer, OUT tick_us bigint)
+    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],
+    OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],
+    OUT tokens integer[], OUT waits_us bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_worker jobq.worker;
@@ -146,6 +161,7 @@ BEGIN
             SELECT FROM unnest(v_worker.queues) AS u (id)
             WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
         UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
+        PERFORM jobq.permits_free(p_worker);
         alive := false;
     END IF;
     IF NOT alive THEN RETURN; END IF;
@@ -184,6 +200,13 @@ BEGIN
     PERFORM jobq.promote_late(1000);
     SELECT l.late, l.late_beats, l.late_leases_us, l.overdue
     INTO late, late_beats, late_leases_us, overdue FROM jobq.late_workers(p_worker) l;
+    IF EXISTS (SELECT FROM jobq.quota q WHERE q.queue_id = ANY (v_worker.queues)) THEN
+        SELECT x.* INTO quotas, quota_queues, quota_kinds, maxima, held, chunks, tokens,
+                        waits_us
+        FROM jobq.permit_exchange(
+            p_worker, p_number, v_worker.queues, v_worker.kinds, p_quotas, p_running, p_wanted,
+            p_tokens, p_returned, p_needed) x;
+    END IF;
 END $$;
 
 -- A worker that stops calls this: it no longer sleeps, serves no kind, and needs no rescue. If
@@ -199,6 +222,7 @@ BEGIN
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    PERFORM jobq.permits_free(p_worker);
     DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (
         SELECT FROM jobq.claim c WHERE c.worker = p_worker);
     UPDATE jobq.worker w SET dead_at = statement_timestamp()
@@ -319,6 +343,7 @@ BEGIN
                            AND j.worker = p_victim AND j.claim = v_claim.number);
     END LOOP;
     more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
+    PERFORM jobq.permits_free(p_victim);
     PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
     WHERE q.id IS NOT NULL;
 END $$;
@@ -397,7 +422,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT p.id FROM jobq.job p
             WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage
-              AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind
+              AND NOT p.suspect AND p.line IS NULL
+              AND p.run_at = 'infinity' AND p.kind_id = p_kind
               AND p.state = 'r'
             LIMIT p_limit) AS parked
         WHERE k.id = p_kind AND s.stage < q.stages_max
@@ -424,7 +450,7 @@ END $$;
 -- row is gone. The functions here never cause that; a row deleted by hand or lost in a partial
 -- restore does. Both rows are written again, the worker's as that of a dead worker, and
 -- heartbeats report it to a rescuer. Only the front of each lane is read, because an old
--- running job is soon there.
+-- running job is soon there, and the fronts of p_limit lines, from a random one on.
 CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -437,7 +463,16 @@ BEGIN
     CROSS JOIN LATERAL (
         (SELECT o.* FROM jobq.job o
          WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
-           AND NOT o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)
+           AND NOT o.suspect AND o.line IS NULL ORDER BY o.run_at, o.id LIMIT p_limit)
+        UNION ALL
+        (SELECT o.* FROM unnest(jobq.next_lines(
+             q.id, lane.priority::smallint, s.stage::smallint,
+             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)
+         CROSS JOIN LATERAL (
+             SELECT f.* FROM jobq.job f
+             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage
+               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o
+         WHERE q.lines)
         UNION ALL
         (SELECT o.* FROM jobq.job o
          WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
@@ -457,10 +492,10 @@ END $$;
 
 -- Housekeeping that one worker does now and then, in bounded pages. It deletes old failed
 -- jobs, forgotten keys, old dead letters (except those being replayed; one look for all
--- queues, because no index leads to them), workers that have been dead for a day, and then
--- their burned claim numbers. While a worker lives its burned numbers must stay, because a
--- claim that it gave up must not arrive, however late. Safe to run anywhere, at any time, and
--- twice.
+-- queues, because no index leads to them), unused lines, workers that have been dead for a
+-- day, and then their burned claim numbers. While a worker lives its burned numbers must stay,
+-- because a claim that it gave up must not arrive, however late. Permits of workers that are
+-- gone go at once. Safe to run anywhere, at any time, and twice.
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -491,6 +526,7 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
     PERFORM jobq.mend(p_limit);
+    PERFORM jobq.prune_lines(p_limit);
     DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(
         SELECT old.id FROM jobq.worker old
         WHERE old.dead_at < statement_timestamp() - interval '1 day'
@@ -499,6 +535,7 @@ BEGIN
     DELETE FROM jobq.claim c
     WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
+    PERFORM jobq.permits_prune();
     RETURN v_total;
 END $$;
 
@@ -569,6 +606,8 @@ BEGIN
     DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    PERFORM jobq.permits_prune();
+    PERFORM jobq.permits_restored();
     PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(
         (SELECT s.last_value FROM jobq.job_id s),
         (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),
@@ -576,7 +615,9 @@ BEGIN
         (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),
         (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));
     PERFORM jobq.outbox_restored();
+    PERFORM jobq.lines_restored();
     PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
+    PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;
     PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
     PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))
     FROM jobq.schedule s;
@@ -591,11 +632,14 @@ BEGIN
 END $$;
 
 -- How many running jobs no rescuer would find, because they have no claim row or their worker
--- has no row. It must be 0. A slow check for operators and tests.
+-- has no row; how many run in a line beyond its limit without holding it (after a limit was
+-- lowered more jobs may hold a line than that); and what audit_places and audit_permits count.
+-- It must be 0. A slow check for operators and tests.
 CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
         SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker
-        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));
+        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))
+        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits();
 END $$;

@@ -352,6 +352,82 @@ static const behaviour behaviours[] = {
      "beat w=2 -> ok suspects; pause k=2; beat w=2 -> ok spared 2; claim w=2 n=1 f=2 -> ok;"
      "claim w=2 n=2 -> ok suspects"},
 
+    /* -- lines -- */
+    {"a claim walks from line to line, from the one after the last",
+     "enqueue z=1 -> 1; enqueue z=1 -> 2; enqueue z=2 -> 3; enqueue z=4 -> 4; register;"
+     "claim n=1 v=1 z=1 l=2 -> ok 3 4 walk q1 to 4;"
+     "claim n=2 v=1 z=4 l=1 -> ok 1 walk q1 to 1;"
+     "claim n=3 v=1 z=1 l=2 -> ok 2 walk q1 due 1e-06;"
+     "claim n=4 v=1 z=3 l=2 -> ok"},
+    {"lines that are too few to fill a claim give more each, and the next claim goes on",
+     "enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=2;"
+     "enqueue z=2; enqueue z=3; register;"
+     "claim n=1 v=1 l=7 -> ok 1 2 3 7 8 9 walk q1 to 3 due 1e-06;"
+     "claim n=2 v=1 z=3 l=7 -> ok 4 5 6 walk q1 to 1 due 1e-06"},
+    {"few lines do not pass their limits",
+     "line z=1 r=2; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=2; enqueue z=2; register;"
+     "claim n=1 v=1 l=9 -> ok 1 2 4 5 walk q1 to 2"},
+    {"a visit gives the quantum times the line's weight, as far as the claim goes",
+     "line z=2 v=2; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=2; enqueue z=2; enqueue z=2;"
+     "enqueue z=3; register; claim n=1 v=1 l=3 -> ok 1 4 5 walk q1 to 2;"
+     "claim n=2 v=2 z=1 l=2 -> ok 6 7 walk q1 to 3"},
+    {"plain jobs are taken beside lines, lane by lane",
+     "enqueue z=1 -> 1; enqueue -> 2; enqueue p=-1 -> 3; enqueue z=1 p=1 -> 4; register;"
+     "claim n=1 v=1 l=1 -> ok 3; claim n=2 v=1 l=2 -> ok 1 2 walk q1 to 1;"
+     "claim n=3 v=1 l=2 -> ok 4 walk q1 to 1"},
+    {"a claim that knows of no lines moves what it meets into them, and takes nothing of it",
+     "enqueue z=1 d=1 -> 1; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 1 line 1; wait d=2;"
+     "register; claim n=1 l=9 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 2 in line 1;"
+     "claim n=2 v=1 -> ok 1 walk q1 to 1"},
+    {"no more jobs of a line run than its limit, and a full line says so",
+     "line z=1 r=2; enqueue z=1; enqueue z=1; enqueue z=1; register;"
+     "claim n=1 v=9 l=9 -> ok 1 2 walk q1 to 1; claim n=2 v=9 l=9 -> ok walk q1 due 60;"
+     "success j=1 n=1 -> ok; claim n=3 v=9 l=9 -> ok 3 walk q1 to 1;"
+     "retry j=3 n=3 d=4; enqueue z=1 -> 4; claim n=4 v=9 l=9 -> ok 4 walk q1 to 1"},
+    {"a line with a limit of its own is not like the others of its queue",
+     "line z=0 r=1; line z=2 r=0; line z=3 r=2; enqueue z=1; enqueue z=1; enqueue z=2; enqueue z=2;"
+     "enqueue z=2; enqueue z=3; enqueue z=3; enqueue z=3; register;"
+     "claim n=1 v=9 l=9 -> ok 1 3 4 5 6 7 walk q1 to 3"},
+    {"suspects count, those that are retried do not",
+     "line z=1 r=1; enqueue z=1; enqueue z=1; register w=1; claim n=1 v=1 -> ok 1 walk q1 to 1;"
+     "wait d=31; rescue w=1 -> dead 1; register w=2;"
+     "claim w=2 n=1 v=1 -> ok walk q1 due 60 suspects;"
+     "claim w=2 n=2 u=1 -> ok 1(suspect);"
+     "claim w=2 n=3 v=1 -> ok walk q1 due 60; retry j=1 w=2 n=2 d=9;"
+     "claim w=2 n=4 v=1 -> ok 2 walk q1 to 1"},
+    {"a new limit counts what runs already",
+     "enqueue z=1; enqueue z=1; register; claim n=1 v=1 -> ok 1 walk q1 to 1; line z=1 r=1;"
+     "claim n=2 v=1 -> ok walk q1 due 60; success j=1 n=1;"
+     "claim n=3 v=1 -> ok 2 walk q1 to 1"},
+    {"a strict line gives its next job when the last one has ended, also over retries",
+     "line z=1 s=1; enqueue z=1; enqueue z=1; register; claim n=1 v=9 l=9 -> ok 1 walk q1 to 1;"
+     "retry j=1 n=1 d=5; claim n=2 v=9 l=9 -> ok due 5;"
+     "wait d=5; claim n=3 v=9 l=9 -> ok walk q1 due 1e-06;"
+     "claim n=4 v=9 l=9 -> ok 1(attempt 2) walk q1 to 1;"
+     "discard j=1 n=4 -> ok; claim n=5 v=9 l=9 -> ok 2 walk q1 to 1"},
+    {"a strict line beside one that always has jobs gets its turn",
+     "line z=1 s=1; enqueue z=1; enqueue z=2; enqueue z=2; enqueue z=2; enqueue z=2; enqueue z=2;"
+     "register; claim n=1 v=2 z=2 l=2 -> ok 1 2;"
+     "claim n=2 v=2 z=2 l=2 -> ok 3 4"},
+    {"a rate lets a burst begin, then one after the other",
+     "line z=1 t=5 g=2; enqueue z=1; enqueue z=1; enqueue z=1; enqueue z=1; register;"
+     "claim n=1 v=9 l=9 -> ok 1 2 walk q1 to 1;"
+     "claim n=2 v=9 l=9 -> ok walk q1 due 2; wait d=2;"
+     "claim n=3 v=9 l=9 -> ok 3 walk q1 to 1; wait d=1;"
+     "claim n=4 v=9 l=9 -> ok walk q1 due 1; wait d=1;"
+     "claim n=5 v=9 l=9 -> ok 4 walk q1 to 1"},
+    {"a line that is paused or held gives nothing",
+     "line z=1 a=1; line z=2 d=7; enqueue z=1; enqueue z=2; register;"
+     "claim n=1 v=1 -> ok walk q1 due 7; wait d=7;"
+     "claim n=2 v=1 -> ok 2 walk q1 to 2; line z=1 e=1; claim n=3 v=1 -> ok 1 walk q1 to 1"},
+    {"a job keeps its line through stages and ends out of it",
+     "line z=1 r=1; enqueue z=1 s=2 -> 1; enqueue z=1 s=2 -> 2; register;"
+     "claim n=1 v=1 -> ok 1 walk q1 to 1; success j=1 n=1;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 0 in line 1;"
+     "claim n=2 v=1 -> ok 1 walk q1 to 1; success j=1 n=2 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 succeeded 1/2 attempt 1 at 0 line 1;"
+     "claim n=3 v=1 -> ok 2 walk q1 to 1"},
+
     /* -- messages -- */
     {"a read numbers messages 1, 2, 3 in their partition, each partition by itself",
      "send; send p=1; send; read n=1 -> held 1 2; read p=1 n=2 -> held 1;"

@@ -18,7 +18,7 @@
  * continues without faults, and every job and message must end within a bound. The store executes
  * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
  * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h, schedules and keys
- * in explore_known.h.
+ * in explore_known.h, lines in explore_lines.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -36,6 +36,9 @@
 #define JOBQ_STRAYS_MAX 1
 #define JOBQ_MEMORY_KINDS 1
 #define JOBQ_MEMORY_SCHEDULES 1
+#define JOBQ_MEMORY_LINES 2
+#define JOBQ_MEMORY_QUOTAS 1
+#define JOBQ_MEMORY_PERMITS 4
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
 
@@ -124,15 +127,28 @@ typedef struct move {
 } move;
 
 /* The rows of open transactions: explore_store.h. */
-enum { KINDS = 3, BACKENDS = NODES + ZOMBIES + 1 };
+enum { KINDS = 3, LINES = 2, BACKENDS = NODES + ZOMBIES + 1 };
 enum {
     JOB_ROW = 0,
     WORKER_ROW = JOB_ROW + JOBS,
     CLAIM_ROW = WORKER_ROW + ROWS,
     SLEEPER_ROW = CLAIM_ROW + CLAIM_ROWS,
     KIND_ROW = SLEEPER_ROW + ROWS,
-    LOCKS = KIND_ROW + KINDS
+    LINE_ROW = KIND_ROW + KINDS,
+    LOCKS = LINE_ROW + LINES
 };
+
+/* How a claim stands to a line of its page. */
+enum { LINE_LEFT, LINE_FREE, LINE_WANTED, LINE_LOCKED };
+
+/* Where a claim stands on its way through the lanes, and on its walk through lines: like jobq.walk,
+ * and what the functions of sql/lines.sql remember. */
+typedef struct line_walk {
+    int64_t after, from, at, due_us;
+    uint8_t lane, page, round, had, lines, line[LINES], room[LINES], state[LINES], head[LINES];
+    uint8_t quantum, met, limited, spare; /* bits of jobs; spare: of lines that may give more */
+    bool walks, moved, more;
+} line_walk;
 
 typedef struct rows {
     uint8_t locks[LOCKS][BACKENDS]; /* the mode that each holds; 0: none */
@@ -184,6 +200,7 @@ typedef struct backend {
     bool live, held, snapped, waited, lives;
     uint8_t at, done, count, jobs[JOBS], claim_count, claims[CLAIM_ROWS];
     uint32_t parked;
+    line_walk walk;
     image snapshot; /* if snapped */
 } backend;
 
@@ -210,6 +227,7 @@ typedef struct world {
     image store;
     uint32_t parked; /* bit i: kind i is marked as parked */
     int32_t switches; /* how often a statement may still be held up */
+    uint8_t begun; /* bit i: job i + 1 has run */
     uint8_t produced, newest; /* payloads of the key: how many; the last one accepted */
     rows rows;
     backend backends[BACKENDS];
@@ -239,6 +257,9 @@ typedef struct setting {
     int switches; /* statements that are held up on the server, within their functions */
     bool pairs;   /* each two functions at once: explore_pairs.h */
     bool schedule, known; /* explore_known.h */
+    const char *lines; /* of each job: explore_lines.h */
+    bool strict;
+    int permits; /* jobs that may run over all workers: explore_permits.h */
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -279,6 +300,10 @@ static const setting settings[] = {
     {.name = "parks", .nodes = 2, .jobs = 2, .switches = 2, .kinds = true},
     {.name = "schedule", .nodes = 2, .schedule = true},
     {.name = "known", .nodes = 1, .threads = 2, .known = true},
+    {.name = "lines", .nodes = 2, .jobs = 3, .threads = 2, .switches = 2, .lines = "\1\1\2"},
+    {.name = "strict", .nodes = 2, .jobs = 3, .threads = 2, .switches = 2, .lines = "\1\1\1",
+     .strict = true},
+    {.name = "permits", .nodes = 2, .jobs = 2, .threads = 2, .permits = 1},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -335,6 +360,7 @@ static bool outbox_done(const world *w);
 static void show_message(world *w);
 static void check_fired(world *w, const jobq_memory *before, int64_t now_us);
 static void check_known(const world *w);
+static void check_permits(world *w);
 static void check_begun(const world *w, const jobq_memory *before);
 static void produce(world *w, jobq_known how);
 static void begin_schedule(world *w);
@@ -578,7 +604,7 @@ static void check_node(const world *w, int n)
     }
 }
 
-static void check_world(const world *w)
+static void check_world(world *w)
 {
     int i;
 
@@ -600,6 +626,8 @@ static void check_world(const world *w)
     if (set->crashing > 0) check_healthy(&jobq__memory_jobs(store(w))[0]);
     check_outbox(w);
     check_known(w);
+    check_lines(w);
+    check_permits(w);
 }
 
 /* ---- how the world moves --------------------------------------------------------------------- */
@@ -1106,6 +1134,7 @@ static void enqueue(world *w, bool early)
     like.queue = 1;
     like.kind = (set->kinds || set->paused) && store(w)->job_count == 1 ? 2 : 1;
     like.stages = (int16_t)set->stages;
+    if (set->lines != NULL) like.line = set->lines[store(w)->job_count];
     like.priority = (int16_t)(set->urgent && store(w)->job_count == set->jobs - 1 ? -1 : 0);
     id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
@@ -1383,8 +1412,14 @@ static void list_busy(const world *w, int n, moves *all)
     if (s->request.kind == JOBQ_REQUEST_READ) add(all, MOVE_BUSY, n, 1, 0);
 }
 
-/* Where a function may be held up: when it has just locked or written something. Anywhere else,
- * nobody else would see a difference. */
+/* Whether a statement is next that locks what others before it have chosen without a lock. */
+static bool reads_before_lock(uint8_t next)
+{
+    return next == STEP_lock_lines_lock || next == STEP_take_lines_lock;
+}
+
+/* Where a function may be held up: when it has just locked or written something, or goes on with
+ * what it has only read. Anywhere else, nobody would see a difference. */
 static void list_parts(const world *w, int n, uint8_t slot, const wire *sent, int arg, moves *all)
 {
     static world trial;
@@ -1394,13 +1429,17 @@ static void list_parts(const world *w, int n, uint8_t slot, const wire *sent, in
     backend was;
 
     if (w->switches == 0 || sent->answer.error != JOBQ_OK || stuck(w, slot, false)) return;
+    if (set->lines != NULL && !touches_lines(sent->request.kind)) return;
     copy_world(&trial, w);
     if (slot == 0) slot = open_backend(&trial, n, &s, true);
     while (slot != 0 && trial.backends[slot - 1].step != STEP_COMMIT) {
         before = trial.rows;
         if (go_on(&trial, slot - 1, &s, 1, &was) || stuck(&trial, slot, false)) return;
         count++;
-        if (memcmp(&before, &trial.rows, sizeof before) != 0) add(all, MOVE_PART, n, arg, count);
+        if (memcmp(&before, &trial.rows, sizeof before) != 0 ||
+            reads_before_lock(trial.backends[slot - 1].step)) {
+            add(all, MOVE_PART, n, arg, count);
+        }
     }
 }
 
@@ -1586,7 +1625,7 @@ static void put_job(digest *g, const jobq_job *job)
 {
     put(g, job->id * 64 + job->attempt * 8 + job->crash);
     put(g, (int64_t)job->state * 64 + job->stage * 4 + job->suspect * 2 + job->cancel_requested +
-               job->alone * 4096);
+               job->alone * 4096 + job->line * 8192);
     put_token(g, job->worker, job->claim);
 }
 
@@ -1644,8 +1683,10 @@ static void put_sets(digest *g, const jobq_loop *l)
 /* The bound of a lane: the stages of priority 0, then those of -1. */
 static const jobq_bound *lane_bound(const jobq_loop *l, int i)
 {
-    return &l->queues[0].bounds[-JOBQ_PRIORITY_MIN - i / set->stages][i % set->stages];
+    return &l->queues[0].bounds[-JOBQ_PRIORITY_MIN - i / set->stages][i % set->stages][0];
 }
+
+#include "explore_permits.h"
 
 static void put_timers(digest *g, const jobq_loop *l)
 {
@@ -1699,11 +1740,18 @@ static void put_loop(digest *g, const jobq_loop *l)
     put(g, claiming ? l->claim_limit : 0);
     put(g, l->parked_kind * 4 + l->every_kind * 2 + l->informed);
     put(g, (int64_t)jobq__memory_bits(l->kinds, l->kind_count));
+    if (set->lines != NULL && l->queue_count > 0) {
+        put(g, walk_label(l->queues[0].walk) * 64 + l->queues[0].passed * 32 + l->passed_by * 16 +
+                   (l->number % 2) * 8 +
+                   (claiming && l->left_mono_us >= l->sent_mono_us[JOBQ_REQUEST_CLAIM]));
+    }
     i = (int)((l->store_now_us - store_us(g->w)) / TICK);
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
+    put_share(g, l);
     for (i = 0; i < LANES_USED && l->queue_count > 0; i++) {
         const jobq_bound *b = lane_bound(l, i);
+        if (set->lines != NULL) put(g, b[1].claim != 0);
         put(g, b->claim == 0 ? 0 : b->id);
         if (b->claim != 0) put(g, instant(g, b->run_at_us));
     }
@@ -1735,6 +1783,9 @@ static void put_answer(digest *g, const wire *s)
     put(g, c->named * 2 + a->more);
     put(g, ((news->policy == store(g->w)->policy_version) * 8 + a->count) * 8 + news->every_kind);
     put(g, c->due_us > 0 ? (c->due_us + TICK - 1) / TICK : 0);
+    if (c->walk_count > 0) {
+        put(g, walk_label(c->walks[0].after) * 64 + (c->walks[0].due_us + TICK - 1) / TICK);
+    }
     if (set->schedule) put(g, (news->tick_us + a->due_us + TICK - 1) / TICK);
     put(g, a->policies[0].paused * 64 + a->policies[0].stages_max +
                a->policies[0].priority_min * 128);
@@ -1743,6 +1794,7 @@ static void put_answer(digest *g, const wire *s)
         put(g, beat_label(g->w, news->late[i].worker, news->late[i].beat));
     }
     for (i = 0; i < news->cancel_count; i++) put(g, news->cancels[i]);
+    for (i = 0; i < news->permit_count; i++) put(g, news->permits[i].held);
     for (i = 0; i < c->count; i++) {
         put_job(g, &c->jobs[i]);
         put(g, instant(g, c->jobs[i].run_at_us));
@@ -1762,14 +1814,16 @@ static void put_wire(digest *g, const wire *s)
     put(g, worker_label(g, a->worker));
     put(g, (int64_t)wire_kinds(a));
     put_wire_part(g, s);
+    put_asks(g, a);
     if (a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER) {
         put_token(g, a->worker, a->claim);
+        put(g, a->quantum);
     }
     if (a->kind == JOBQ_REQUEST_RESCUE) put(g, beat_label(g->w, a->worker, a->beat));
     for (i = 0; i < a->lane_count && !s->executed; i++) {
         put(g, a->lanes[i].stage);
         put(g, instant(g, a->lanes[i].after_at_us));
-        put(g, a->lanes[i].after_id);
+        put(g, a->lanes[i].lined ? -1 - walk_label(a->lanes[i].after_id) : a->lanes[i].after_id);
     }
     for (i = 0; i < a->settled_count; i++) put_token(g, a->worker, a->settled[i]);
     for (i = 0; i < a->ending_count; i++) {
@@ -1846,6 +1900,7 @@ static void put_jobs(digest *g, const jobq_memory *m)
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         put_job(g, job);
+        put(g, jobq__memory_jobs(m)[i].holds);
         if (job->state == JOBQ_STATE_READY) put(g, instant(g, job->run_at_us));
     }
 }
@@ -1873,6 +1928,22 @@ static void put_rows(digest *g, const jobq_memory *m)
     }
     put(g, (int64_t)sum);
     put(g, (int64_t)(m->paused * 64) + m->stages_max + m->priority_min * 128);
+    put_permits(g, m);
+}
+
+static void put_walk(digest *g, const line_walk *v)
+{
+    int i;
+
+    if (set->lines == NULL) return;
+    put(g, walk_label(v->after) * 16 + walk_label(v->from) * 4 + walk_label(v->at));
+    put(g, (v->due_us + TICK - 1) / TICK * 4 + v->walks * 2 + v->moved);
+    put(g, v->lane * 4096 + v->page * 512 + v->round * 64 + v->had * 16 + v->lines);
+    put(g, v->met * 64 + v->limited);
+    put(g, v->quantum * 1024 + v->spare * 16 + v->more);
+    for (i = 0; i < v->lines; i++) {
+        put(g, v->line[i] * 4096 + v->room[i] * 64 + v->state[i] * 16 + v->head[i]);
+    }
 }
 
 /* A transaction: its locks, what it has written, what it remembers. */
@@ -1893,6 +1964,7 @@ static void put_backend(digest *g, uint8_t slot, const wire *s)
     put(g, b->at * 4096 + b->done * 256 + b->count * 16 + (b->waits != 0) * 8 + b->held * 4 +
                b->snapped * 2 + b->lives + b->waited * 32768);
     for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
+    put_walk(g, &b->walk);
     for (i = 0; i < b->claim_count; i++) {
         const jobq_memory_claim *c = &jobq__memory_claims(m)[b->claims[i]];
         put_token(g, c->worker, c->number);
@@ -1966,7 +2038,7 @@ static uint64_t digest_of(const world *w)
         for (i = 0; i < d->flying; i++) put_wire(&g, &d->flight[i]);
         put_backend(&g, d->backend, &d->flight[d->backend == 0 ? 0 : first_unexecuted(d)]);
     }
-    put(&g, w->effects);
+    put(&g, w->effects * 8 + w->begun);
     put(&g, w->zombies);
     for (i = 0; i < w->zombies; i++) {
         put(&g, w->ghosts[i].node * 16 + w->ghosts[i].age);
@@ -2172,6 +2244,7 @@ static void say_jobs(const world *w)
         if (set->stages > 1) printf(" stage %d", job->stage);
     }
     if (store(w)->job_count > 0) printf("\n");
+    say_permits(w);
     say_outbox(w);
 }
 
@@ -2306,6 +2379,7 @@ static void bound_faults(world *w)
     w->left[MOVE_FALL] = set->falls;
     w->left[MOVE_PRODUCE] = set->known ? PRODUCED : 0;
     bound_known(w);
+    bound_lines(w);
     if (set->crashing == 0) return;
     w->left[MOVE_EXECUTE] = w->left[MOVE_CUT] = w->left[MOVE_CRASH] = 0;
     w->left[MOVE_PAUSE] = w->left[MOVE_SLOW] = w->left[MOVE_REFUSE] = w->left[MOVE_STEP] = 0;
@@ -2346,6 +2420,8 @@ static void begin(world *w)
         begin_pair(w);
         return;
     }
+    begin_lines(w);
+    begin_permits(w);
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
     if (set->crashing > 0) job_at(w, 0)->suspect = true;

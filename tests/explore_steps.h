@@ -7,9 +7,9 @@
  * What a function computes without a table has no step. Two statements of one function share a step
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
- * idempotency keys, queues that are deleted or keep no history, history itself, old failed jobs and
- * old dead letters. NOTIFY is not a step but a move. jobq.promote is done with the commit, and
- * jobq.tick at once: see explore_known.h.
+ * idempotency keys, quotas, queues that are deleted or keep no history, history itself, old
+ * failed jobs, old dead letters. NOTIFY is not a step but a move. jobq.promote is done with the
+ * commit, and jobq.tick at once: see explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.
@@ -19,7 +19,7 @@
  * the step of the new statement (or make sure that it needs none), then correct the table.
  *
  *   function      statements  locks  skip  conflict  steps
- *   claim             4         2     1       0        6
+ *   claim             5         2     1       0        6
  *   claim_suspect     1         1     1       0        0
  *   claim_look        3         0     0       0        0
  *   refuse_dead       1         0     0       0        0
@@ -36,22 +36,33 @@
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
- *   register          1         0     0       0        1
- *   heartbeat        12         0     0       0       10
+ *   register          2         0     0       0        1
+ *   heartbeat        14         0     0       0       10
  *   strays            1         0     0       0        0
- *   deregister        5         1     0       0        5
+ *   deregister        6         1     0       0        5
  *   sleep             3         1     0       1        3
- *   rescue            9         2     2       0        9
+ *   rescue           10         2     2       0        9
  *   rescue_singly     5         1     1       0        0
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2
- *   prune             6         4     4       0        2
+ *   prune             8         4     4       0        2
  *   cancel            6         2     0       0        4
  *   request           3         0     0       0        0
  */
 #define STEPS(X)                                                                                   \
     X(claim_lock)                                                                                  \
+    X(claim_lines_lane)                                                                            \
+    X(claim_lanes_lock)                                                                            \
+    X(line_up_move)                                                                                \
+    X(next_lines_count)                                                                            \
+    X(next_lines_find)                                                                             \
+    X(line_rooms_guess)                                                                            \
+    X(lines_ready_look)                                                                            \
+    X(lock_lines_lock)                                                                             \
+    X(line_rooms_count)                                                                            \
+    X(strict_job_choose)                                                                           \
+    X(take_lines_lock)                                                                             \
     X(claim_mark)                                                                                  \
     X(claim_alive)                                                                                 \
     X(claim_suspects)                                                                              \
@@ -149,7 +160,7 @@ static step step_claim_lock(txn *t)
 
     t->b->count = 0;
     while (t->b->count < limit) {
-        i = jobq__memory_first(t->seen, r, wire_kinds(r), t->b->now_us);
+        i = jobq__memory_first(t->seen, r, 0, r->lane_count, wire_kinds(r), t->b->now_us);
         if (i < 0) break;
         jobq__memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
         if (t->s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
@@ -160,6 +171,8 @@ static step step_claim_lock(txn *t)
     t->s->answer.claimed.named = jobq__memory_jobs(t->last)[t->b->jobs[0]].job.id;
     return STEP_COMMIT;
 }
+
+#include "explore_lines.h"
 
 /* SELECT FROM worker .. FOR KEY SHARE. Postgres does not look again at a row that another
  * transaction has updated, but not its key, unless it had to wait: so a rescuer may have marked the
@@ -204,6 +217,9 @@ static step step_claim_mark(txn *t)
     for (i = 0; i < t->b->count; i++) {
         jobq_memory_job *mj = write_job(t, t->b->jobs[i]);
         jobq__memory_event((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
+        if (mj->job.line != 0 && t->b->walk.walks) {
+            mj->holds = (t->b->walk.limited >> t->b->jobs[i] & 1) != 0;
+        }
         claimed->jobs[claimed->count++] = mj->job;
     }
     return STEP_COMMIT;
@@ -480,6 +496,7 @@ static step step_settle_write(txn *t)
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, t->b->now_us);
+    if (item(t)->decision.delay_us == JOBQ_NEVER) mj->job.line = 0;
     t->s->errors[t->b->at] = JOBQ_OK;
     return next_item(t);
 }
@@ -1016,14 +1033,18 @@ static step step_cancel_request(txn *t)
 
 /* ---- which step is first --------------------------------------------------------------------- */
 
+/* A claim of lanes in which jobs name lines. */
+static bool walks_lines(const wire *s) { return set->lines != NULL && !s->request.suspects; }
+
 /* The statement that begins an operation; STEP_NONE: it is one statement, and is executed whole. */
 static step first_step(const wire *s)
 {
+    if (set->permits > 0) return STEP_NONE; /* explore_permits.h */
     int count = s->request.ending_count, i;
 
     switch ((int)s->request.kind) {
     case JOBQ_REQUEST_REGISTER: return STEP_register_insert;
-    case JOBQ_REQUEST_CLAIM: return STEP_claim_lock;
+    case JOBQ_REQUEST_CLAIM: return walks_lines(s) ? STEP_claim_lines_lane : STEP_claim_lock;
     case JOBQ_REQUEST_RECOVER: return STEP_recover_burn;
     case JOBQ_REQUEST_SET_ASIDE: return STEP_set_aside_lock;
     case JOBQ_REQUEST_COMPLETE:

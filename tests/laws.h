@@ -78,10 +78,15 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
     return NULL;
 }
 
-/* A job that stays as it is, but for its instant: only an UNPARK of its kind moves that. */
+/* A job that stays as it is, but for its instant: only an UNPARK of its kind moves that, and the
+ * claim that moves a job that is due from its lane into its line. */
 static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now_us)
 {
     if (a->run_at_us == b->run_at_us) return NULL;
+    if (s->request.kind == JOBQ_REQUEST_CLAIM && a->line == 0 && b->line != 0 &&
+        a->state == JOBQ_STATE_READY && !a->suspect && a->run_at_us <= now_us) {
+        return b->run_at_us == now_us ? NULL : "a job was not moved into its line as of now";
+    }
     return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.id &&
                    a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
                ? NULL : "a statement moved a job's instant that it must not change";

@@ -14,7 +14,8 @@
  * The test has its own clock, which begins at EPOCH and moves only by `wait d=SECONDS`. Workers,
  * claim numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the
  * first, kind 3 to the second. Claims list priorities -1 to 2 and stages 2 to 0 of both queues. The
- * outbox of queue 1 has partitions 0 and 1.
+ * outbox of queue 1 has partitions 0 and 1. Each queue may have lines 1 to 4; only those of queue 1
+ * have rules of their own.
  */
 #ifndef STORE_INCLUDED
 #define STORE_INCLUDED (1)
@@ -24,12 +25,13 @@
 
 #define EPOCH ((int64_t)1700000000 * SECOND)
 #define LEASE_US (30 * SECOND)
-enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 24, PARTS = 2 };
+enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 48, PARTS = 2, LINES = 4 };
 
 typedef struct shown_job {
     jobq_job job;
     char payload[24];
     char why[40]; /* failed by a limit: "Max retries (3) exceeded" */
+    int64_t line; /* that it names; job.line: in which it stands */
 } shown_job;
 
 typedef struct shown_worker {
@@ -63,7 +65,7 @@ typedef struct view {
 
 typedef struct taking {
     int64_t worker, number;
-    int32_t limit, lane_count;
+    int32_t limit, lane_count, quantum;
     const jobq_lane *lanes;
     uint64_t kinds; /* bits by kind; 0: all */
     bool suspects, alone;
@@ -72,6 +74,8 @@ typedef struct taking {
     jobq_job jobs[SHOWN];
     int64_t due_us; /* empty: until the next job; -1: none */
     bool suspect_ready, alone_ready;
+    int32_t walk_count; /* also if jobs came */
+    jobq_walk walks[2];
 } taking;
 
 /* What a heartbeat brings. Sets are bits: jobs to cancel, kinds of its queues that claims spare
@@ -137,6 +141,7 @@ typedef struct store {
     jobq_error (*ack)(settling *k, int64_t now_us);
     jobq_error (*renew)(const delivered *r, int64_t now_us);
     void (*look)(view *shown);
+    void (*line)(int64_t line, const jobq_line *rules, int64_t until_us, int64_t now_us);
 } store;
 
 /* -- a line -- */
@@ -144,6 +149,9 @@ typedef struct store {
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
+ * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
+ * that walks, or a weight; r running_max, s strict, t jobs in ten seconds, g burst, a paused, d
+ * held for so many seconds, e no rules.
  * Of messages: p partition, t to take over whom the last read saw, h the claim that was handed out,
  * o results, a digit for each message (jobq_result; none: nobody had them), g the handler has the
  * whole batch, and did c of it, b acknowledged before, l reads on, y bytes of a read. */
@@ -267,6 +275,7 @@ static void do_enqueue(stage *s, const operation *d)
     like.priority = (int16_t)arg(d, 'p', 0);
     like.stages = (int16_t)arg(d, 's', 1);
     like.max_attempts = (int32_t)arg(d, 'm', 0);
+    like.line = arg(d, 'z', 0);
     like.run_at_us = s->now_us + arg(d, 'd', 0) * SECOND;
     say("%d", (int)s->on->enqueue(&like, jobq_str_from("{\"n\": 1}"), s->now_us));
 }
@@ -285,24 +294,30 @@ static void do_claim(stage *s, const operation *d)
     jobq_lane lanes[LANES];
     jobq_error error;
     int16_t priority, queue, n;
+    bool walks = (d->given >> ('v' - 'a') & 1) != 0 && arg(d, 'u', 0) == 0;
+    int32_t i;
 
     memset(&t, 0, sizeof t);
+    memset(lanes, 0, sizeof lanes);
     for (priority = -1; priority < 3; priority++) {
         for (queue = 1; queue <= 2; queue++) {
-            for (n = 2; n >= 0; n--) {
+            for (n = walks ? 5 : 2; n >= 0; n--) {
                 jobq_lane *lane = &lanes[t.lane_count++];
                 lane->queue = queue;
                 lane->priority = priority;
-                lane->stage = n;
+                lane->stage = walks ? n / 2 : n;
+                lane->lined = walks && n % 2 == 1;
                 lane->after_at_us = INT64_MIN;
                 lane->after_id = arg(d, 'i', 0);
                 if ((d->given & 1) != 0) lane->after_at_us = EPOCH + arg(d, 'a', 0) * SECOND;
+                if (lane->lined) lane->after_id = arg(d, 'z', 0);
             }
         }
     }
     t.worker = arg(d, 'w', 1);
     t.number = arg(d, 'n', 1);
     t.limit = (int32_t)arg(d, 'l', 1);
+    t.quantum = (int32_t)arg(d, 'v', 0);
     t.lanes = lanes;
     t.kinds = (uint64_t)arg(d, 'f', 0);
     t.suspects = arg(d, 'u', 0) != 0;
@@ -311,6 +326,13 @@ static void do_claim(stage *s, const operation *d)
     say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));
     qsort(t.jobs, (size_t)t.count, sizeof t.jobs[0], by_id);
     say_jobs(s, &t);
+    for (i = 0; i < t.walk_count && error == JOBQ_OK; i++) {
+        bool moved = t.walks[i].after != arg(d, 'z', 0);
+        bool due = t.walks[i].due_us > 0 && t.count < t.limit; /* a full claim may look further */
+        if (moved || due) say(" walk q%d", (int)t.walks[i].queue);
+        if (moved) say(" to %d", (int)t.walks[i].after);
+        if (due) say(" due %g", (double)t.walks[i].due_us / 1e6);
+    }
     if (t.count > 0 || error != JOBQ_OK) return;
     if (t.due_us >= 0) say(" due %g", (double)t.due_us / 1e6);
     if (t.suspect_ready) say(" suspects");
@@ -641,6 +663,25 @@ static bool do_plain(stage *s, const operation *d)
     return true;
 }
 
+/* Of queue 1; z=0: what its lines have that have no rules of their own. */
+static void do_line(stage *s, const operation *d)
+{
+    jobq_line rules;
+    bool all = arg(d, 'z', 0) == 0;
+
+    memset(&rules, 0, sizeof rules);
+    rules.running_max = (int32_t)arg(d, 'r', 0);
+    rules.weight = (int32_t)(all ? 1 : arg(d, 'v', 1));
+    rules.strict = arg(d, 's', 0) != 0;
+    rules.paused = !all && arg(d, 'a', 0) != 0;
+    rules.rate.count = (int32_t)arg(d, 't', 0);
+    if (rules.rate.count > 0) rules.rate.us = 10 * SECOND;
+    rules.rate.burst = (int32_t)arg(d, 'g', 1);
+    s->on->line(arg(d, 'z', 0), arg(d, 'e', 0) != 0 ? NULL : &rules,
+                arg(d, 'd', 0) > 0 ? s->now_us + arg(d, 'd', 0) * SECOND : 0, s->now_us);
+    say("ok");
+}
+
 static void show_job(const shown_job *shown)
 {
     const jobq_job *job = &shown->job;
@@ -655,6 +696,7 @@ static void show_job(const shown_job *shown)
     say(" at ");
     say_instant(job->run_at_us);
     if (strcmp(shown->payload, "{\"n\": 1}") != 0) say(" %s", shown->payload);
+    if (shown->line != 0) say(" %sline %d", job->line != 0 ? "in " : "", (int)shown->line);
     if (shown->why[0] != '\0') say(" %s", shown->why);
     say("\n");
 }
@@ -746,6 +788,7 @@ static inline void stage_do(stage *s, const operation *d)
     else if (strcmp(d->verb, "rescue") == 0) do_rescue(s, d);
     else if (strcmp(d->verb, "policy") == 0) do_policy(s, d);
     else if (strcmp(d->verb, "see") == 0) do_see(s, d);
+    else if (strcmp(d->verb, "line") == 0) do_line(s, d);
     else if (do_plain(s, d) || do_message(s, d)) return;
     else if (kind != JOBQ_EVENT_NONE) do_settle(s, d, kind);
     else fail_msg("no such operation: %s", d->verb);

@@ -65,6 +65,7 @@ static jobq_error memory_claim(taking *t, int64_t now_us)
 
     memory_ask(JOBQ_REQUEST_CLAIM, t->worker, t->number);
     asked.limit = t->limit;
+    asked.quantum = t->quantum;
     asked.bytes = JOBQ_NEVER;
     asked.lane_count = t->lane_count;
     memcpy(asked.lanes, t->lanes, (size_t)t->lane_count * sizeof *t->lanes);
@@ -78,6 +79,8 @@ static jobq_error memory_claim(taking *t, int64_t now_us)
     memory_answer(now_us);
     t->count = c->count;
     memcpy(t->jobs, c->jobs, (size_t)c->count * sizeof *c->jobs);
+    t->walk_count = c->walk_count;
+    memcpy(t->walks, c->walks, (size_t)c->walk_count * sizeof *c->walks);
     if (answered.error != JOBQ_OK || t->count > 0) return answered.error;
     t->due_us = c->due_us;
     t->suspect_ready = c->suspects;
@@ -253,6 +256,7 @@ static void memory_look_job(const jobq_memory_job *mj, shown_job *shown)
     char text[JOBQ_ERROR_MAX + 1];
 
     shown->job = mj->job;
+    shown->line = mj->line;
     snprintf(shown->payload, sizeof shown->payload, "%.*s", (int)mj->payload.len, mj->payload.ptr);
     memset(&d, 0, sizeof d);
     d.reason = mj->reason;
@@ -305,10 +309,16 @@ static void memory_look(view *v)
     memory_look_parts(v);
 }
 
+static void memory_line(int64_t line, const jobq_line *rules, int64_t until_us, int64_t now_us)
+{
+    assert_true(jobq_memory_line(memory, 1, line, rules));
+    if (line > 0) jobq__memory_line_add(memory, 1, line, now_us)->until_us = until_us;
+}
+
 static const store store_memory = {
     "memory", memory_reset, memory_policy, memory_kind_policy, memory_pause, memory_enqueue,
     memory_enroll, memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue,
     memory_deregister, memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune,
-    memory_send, memory_read, memory_ack, memory_renew, memory_look};
+    memory_send, memory_read, memory_ack, memory_renew, memory_look, memory_line};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -55,12 +55,71 @@ static void pg_at(int64_t now_us)
     RUN("SET jobq_test.now_us = %lld", (long long)now_us);
 }
 
+/* The lines, in the order of their numbers; 0: none. */
+static char pg_line_names[LINES + 1][2];
+static int64_t pg_line_numbers[LINES + 1];
+
+static void pg_lines_sort(void)
+{
+    PGresult *res = sql(db, "SELECT n, jobq.line_no(n) FROM unnest('{a,b,c,d}'::text[]) n"
+                            " ORDER BY 2");
+    int i;
+
+    for (i = 0; i < LINES; i++) {
+        pg_line_names[i + 1][0] = PQgetvalue(res, i, 0)[0];
+        pg_line_numbers[i + 1] = atoll(PQgetvalue(res, i, 1));
+    }
+    pg_line_numbers[0] = INT64_MIN;
+    PQclear(res);
+}
+
+static int64_t pg_line_of(int64_t number)
+{
+    int64_t i = 0;
+
+    while (i < LINES && pg_line_numbers[i] != number) i++;
+    assert_true(pg_line_numbers[i] == number);
+    return i;
+}
+
+static void pg_line(int64_t line, const jobq_line *rules, int64_t until_us, int64_t now_us)
+{
+    static const jobq_line none = {0, 1, false, false, {0, 0, 0}};
+    const jobq_line *l = rules == NULL ? &none : rules;
+    char rate[40];
+    int i;
+
+    pg_at(now_us);
+    for (i = 1; i <= LINES; i++) { /* else a claim may make only some of the rows */
+        RUN("SELECT jobq.line_row(1, '%s')", pg_line_names[i]);
+    }
+    snprintf(rate, sizeof rate, l->rate.us > 0 ? "%d/10 s" : "0", (int)l->rate.count);
+    if (line == 0) {
+        RUN("SELECT jobq.queue_set('q1', line_running_max => %d, line_strict => %s, "
+            "line_rate => '%s', line_rate_burst => %d)",
+            (int)l->running_max, l->strict ? "true" : "false", rate, (int)l->rate.burst);
+        return;
+    }
+    RUN("SELECT jobq.line_set('q1', '%s', reset => true)", pg_line_names[line]);
+    if (rules != NULL) {
+        RUN("SELECT jobq.line_set('q1', '%s', running_max => %d, weight => %d, strict => %s, "
+            "rate => '%s', rate_burst => %d, paused => %s)",
+            pg_line_names[line], (int)l->running_max, (int)l->weight, l->strict ? "true" : "false",
+            rate, (int)jobq__max(l->rate.burst, 1), l->paused ? "true" : "false");
+    }
+    if (until_us > 0) {
+        RUN("SELECT jobq.hold('q1', '%s', 'epoch'::timestamptz + %lld * interval '1 microsecond')",
+            pg_line_names[line], (long long)until_us);
+    }
+}
+
 static void pg_reset(void)
 {
     pg_at(EPOCH);
+    if (pg_line_numbers[0] == 0) pg_lines_sort();
     RUN("DELETE FROM jobq.job; DELETE FROM jobq.failed; DELETE FROM jobq.history; DELETE FROM "
         "jobq.claim; DELETE FROM jobq.worker; DELETE FROM jobq.sleeper; DELETE FROM jobq.kind; "
-        "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; "
+        "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; DELETE FROM jobq.line; "
         "DELETE FROM jobq.partition; DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
         "ALTER SEQUENCE jobq.job_id RESTART; "
         "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
@@ -105,6 +164,7 @@ static int64_t pg_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us
     job.run_at_us = like->run_at_us;
     job.priority = like->priority;
     job.stages = like->stages;
+    if (like->line != 0) job.line = pg_line_names[like->line];
     job.max_attempts = like->max_attempts;
     if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
     return id;
@@ -158,6 +218,11 @@ static void pg_taken(taking *t, verb_batch *batch)
     t->due_us = batch->due_us;
     t->suspect_ready = batch->suspects;
     t->alone_ready = batch->alone;
+    t->walk_count = batch->of->answer.claimed.walk_count;
+    for (i = 0; i < (size_t)t->walk_count; i++) {
+        t->walks[i] = batch->of->answer.claimed.walks[i];
+        t->walks[i].after = pg_line_of(t->walks[i].after);
+    }
     verb_batch_clear(batch);
 }
 
@@ -168,13 +233,20 @@ static jobq_error pg_claim(taking *t, int64_t now_us)
     verb_batch batch;
     jobq_pg_error error;
     jobq_error code;
+    jobq_lane lanes[LANES];
+    int32_t i;
 
     pg_at(now_us);
     memset(&d, 0, sizeof d);
+    memcpy(lanes, t->lanes, (size_t)t->lane_count * sizeof lanes[0]);
+    for (i = 0; i < t->lane_count; i++) {
+        if (lanes[i].lined) lanes[i].after_id = pg_line_numbers[lanes[i].after_id];
+    }
+    d.quantum = t->quantum;
     d.worker = t->worker;
     d.number = t->number;
     d.limit = t->limit;
-    d.lanes = t->lanes;
+    d.lanes = lanes;
     d.lane_count = (size_t)t->lane_count;
     d.kinds = t->kinds == 0 ? NULL : kinds;
     d.kind_count = (size_t)pg_kinds(t->kinds, kinds);
@@ -449,6 +521,9 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
                                              jobq_str_from(PQgetvalue(res, row, 13)));
     snprintf(shown->payload, sizeof shown->payload, "%s", PQgetvalue(res, row, 14));
     snprintf(shown->why, sizeof shown->why, "%s", PQgetvalue(res, row, 15));
+    for (i = LINES; i > 0 && strcmp(PQgetvalue(res, row, 16), pg_line_names[i]) != 0;) i--;
+    shown->line = i;
+    job->line = atoll(PQgetvalue(res, row, 17));
 }
 
 static void pg_look_parts(view *v)
@@ -497,11 +572,12 @@ static void pg_look(view *v)
     PGresult *res =
         sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
                 "(cancel_requested_at IS NOT NULL)::int, "
-                "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '' FROM jobq.job "
+                "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '', line_name, "
+                "(line IS NOT NULL)::int FROM jobq.job "
                 "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
-                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), '') "
-                "FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '' "
-                "FROM jobq.history ORDER BY 1");
+                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0 "
+                "FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '', "
+                "line_name, 0 FROM jobq.history ORDER BY 1");
     int i;
 
     v->jobs = PQntuples(res);
@@ -535,6 +611,6 @@ static const store store_pg = {
     "Postgres",   pg_reset,     pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll,
     pg_claim,     pg_recover,
     pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
-    pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
+    pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look, pg_line};
 
 #endif /* STORE_PG_INCLUDED */

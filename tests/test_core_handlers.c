@@ -488,6 +488,39 @@ static void a_test_lets_time_pass_in_a_handler(void **unused)
                         "Max retries (1) exceeded: the handler ran out of time");
 }
 
+static jobq_error held_line, held_queue;
+
+static jobq_outcome is_told_to_wait(jobq_call *call)
+{
+    if (call->job.id > 1) return JOBQ_OUTCOME_SUCCESS;
+    held_line = jobq_call_hold(call, JOBQ_HOLD_LINE, 60 * SECOND, jobq_str_from("429"));
+    held_queue = jobq_call_hold(call, JOBQ_HOLD_QUEUE, 60 * SECOND, jobq_str_from("429"));
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Nothing more is claimed from the queue until then. */
+static void a_handler_holds_its_queue(void **unused)
+{
+    static const jobq_job_handler handler = {.queue = "api", .kind = "call",
+                                             .run = {is_told_to_wait}};
+    jobq_test_job job = {.queue = "api", .kind = "call"};
+    jobq_test *t = jobq_test_init(malloc(jobq_test_size()), &handler, 1);
+    jobq_call by_hand;
+
+    (void)unused;
+    assert_int_equal(jobq_test_enqueue(t, &job), 1);
+    assert_int_equal(jobq_test_run(t, JOBQ_SECONDS(1)), 1);
+    assert_int_equal(held_queue, JOBQ_OK);
+    assert_int_equal(held_line, JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_test_enqueue(t, &job), 2);
+    assert_int_equal(jobq_test_run(t, JOBQ_SECONDS(50)), 0);
+    assert_int_equal(jobq_test_run(t, JOBQ_SECONDS(20)), 1);
+    memset(&by_hand, 0, sizeof by_hand);
+    by_hand.job.id = 1;
+    assert_int_equal(jobq_call_hold(&by_hand, JOBQ_HOLD_QUEUE, 1, jobq_str_from("")), JOBQ_OK);
+    free(t);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -505,6 +538,7 @@ int main(void)
         cmocka_unit_test(a_test_lets_workers_die_until_the_job_fails),
         cmocka_unit_test(a_test_takes_what_postgres_takes),
         cmocka_unit_test(a_test_lets_time_pass_in_a_handler),
+        cmocka_unit_test(a_handler_holds_its_queue),
     };
 
     return cmocka_run_group_tests_name("handlers", tests, NULL, NULL);

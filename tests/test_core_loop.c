@@ -586,14 +586,14 @@ static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
     (void)unused;
     add_job(100 * SECOND);
     settle_down(100 * SECOND);
-    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0].claim != 0);
+    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0][0].claim != 0);
     while ((a = asks(&loop, 106 * SECOND)).kind != JOBQ_REQUEST_HEARTBEAT) {
         assert_true(++actions < 1000);
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq__memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
     }
     jobq__memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 50 * SECOND);
-    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0].claim == 0);
+    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0][0].claim == 0);
 }
 
 /* Between a worker's last look and its announcement a producer may have seen nobody asleep. */

@@ -15,6 +15,7 @@ enum { OPERATIONS = 400 };
 
 static uint64_t first_seed = 1;
 static int runs = 40, operations = 60;
+static bool lines; /* in this run: jobs name lines, and claims walk */
 
 typedef struct script {
     int count;
@@ -62,7 +63,11 @@ static void random_claim(operation *d, const char *verb)
     known.claims[known.claim_count++].number = number;
     if (strcmp(verb, "recover") == 0) return;
     put(d, 'l', between(1, 4));
-    if (between(0, 3) == 0) put(d, 'u', between(1, 2));
+    if (lines && between(0, 7) > 0) {
+        put(d, 'v', between(1, 4));
+        put(d, 'z', between(0, LINES));
+    }
+    if (between(0, lines ? 9 : 3) == 0) put(d, 'u', between(1, 2));
     if (between(0, 4) == 0) put(d, 'f', between(1, 7) << 1);
     if (between(0, 6) == 0) {
         put(d, 'a', between(0, 60));
@@ -95,6 +100,11 @@ static void random_enqueue(operation *d)
     put(d, 'k', d->arg['q' - 'a'] == 2 ? 3 : between(1, 2));
     put(d, 'p', between(-1, 2));
     put(d, 's', between(1, 3));
+    if (lines && between(0, 5) > 0) {
+        put(d, 'z', between(1, LINES));
+        put(d, 'p', between(0, 3) / 3);
+        put(d, 's', between(0, 3) == 0 ? 2 : 1);
+    }
     if (between(0, 3) == 0) put(d, 'd', between(-5, 30));
     if (between(0, 3) == 0) put(d, 'm', between(1, 3));
 }
@@ -123,12 +133,31 @@ static void random_operator(operation *d)
     put(d, 'x', between(0, 1));
 }
 
+static void random_line(operation *d)
+{
+    strcpy(d->verb, "line");
+    put(d, 'z', between(0, LINES));
+    if (between(0, 5) == 0) put(d, 'e', 1);
+    if (between(0, 1) == 0) put(d, 'r', between(1, 3));
+    if (between(0, 3) == 0) put(d, 's', 1);
+    if (between(0, 3) == 0) put(d, 'v', between(1, 3));
+    if (between(0, 7) == 0) put(d, 'a', 1);
+    if (between(0, 7) == 0) put(d, 'd', between(1, 20));
+    if (between(0, 3) > 0) return;
+    put(d, 't', between(1, 7));
+    put(d, 'g', between(1, 3));
+}
+
 static operation random_operation(void)
 {
     int64_t dice = between(0, 99);
     operation d;
 
     memset(&d, 0, sizeof d);
+    if (lines && known.worker > 0 && between(0, 14) == 0) {
+        random_line(&d);
+        return d;
+    }
     if (known.worker == 0 || dice < 4) random_worker(&d);
     else if (dice < 20 && known.jobs < SHOWN - 2) random_enqueue(&d);
     else if (dice < 42) random_claim(&d, "claim");
@@ -158,6 +187,7 @@ static script random_script(uint64_t seed)
     script s;
 
     chance.state = seed;
+    lines = seed % 2 == 0;
     memset(&known, 0, sizeof known);
     for (s.count = 0; s.count < operations && s.count < OPERATIONS; s.count++)
         s.list[s.count] = random_operation();

@@ -70,7 +70,7 @@ static inline jobq_error verb_register(jobq_pg *pg, PGconn *conn, int64_t worker
 
 typedef struct verb_claim_desc {
     int64_t worker, number;
-    int32_t limit;
+    int32_t limit, quantum;
     const jobq_lane *lanes;
     size_t lane_count;
     const int32_t *kinds; /* NULL: every kind */
@@ -101,6 +101,7 @@ static inline jobq_error verb_claim(jobq_pg *pg, PGconn *conn, const verb_claim_
     r->worker = d->worker;
     r->claim = d->number;
     r->limit = d->limit;
+    r->quantum = d->quantum;
     r->lane_count = (int32_t)d->lane_count;
     if (d->lanes == NULL && d->lane_count > 0) r->lane_count = -1;
     else if (d->lane_count > 0) memcpy(r->lanes, d->lanes, d->lane_count * sizeof *d->lanes);

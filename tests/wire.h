@@ -61,6 +61,7 @@ static inline void wire_send(wire *w, const jobq_request *r)
     memcpy(to->settled, r->settled, (size_t)r->settled_count * sizeof *r->settled);
     memcpy(to->kinds, r->kinds, (size_t)r->kind_count * sizeof *r->kinds);
     memcpy(to->lanes, r->lanes, (size_t)to->lane_count * sizeof *r->lanes);
+    memcpy(to->asks, r->asks, (size_t)r->ask_count * sizeof *r->asks);
     memcpy(to->endings, r->endings, (size_t)r->ending_count * sizeof *r->endings);
     if (r->kind == JOBQ_REQUEST_ACK) {
         memcpy(&to->ack, &r->ack, offsetof(jobq_ack, results) + (size_t)r->ack.given);

@@ -26,7 +26,9 @@ static const struct {
     {"table-read", row_table_read},       {"table-get", row_table_get},
     {"outbox-one", row_outbox_one},       {"fires", row_fires},
     {"ticks", row_ticks},                 {"replace", row_replace},
-    {"soak", row_soak}};
+    {"lines", row_lines},                 {"lines-many", row_lines_many},
+    {"lines-late", row_lines_late},       {"line-first", row_line_first},
+    {"permits", row_permits},             {"soak", row_soak}};
 
 /* -- clocks and chance -- */
 

@@ -114,6 +114,8 @@ void row_depth(void), row_size(void);
 void row_outbox_read(void), row_outbox_held(void), row_outbox_enqueue(void), row_outbox_end(void);
 void row_table_read(void), row_table_get(void);
 void row_fires(void), row_ticks(void), row_replace(void);
+void row_lines(void), row_lines_many(void), row_lines_late(void), row_line_first(void);
+void row_permits(void);
 void row_soak(void);
 void row_outbox_one(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);

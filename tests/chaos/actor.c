@@ -139,14 +139,37 @@ static const char *commit(PGconn *conn)
 
 /* -- producer -- */
 
+/* Queues of jobs. Their limits are in chaos.sh. A job of the last one names no line. */
+static const char *const queues[] = {"chaos", "lines", "strict", "quota"};
+
+#define KINDS 5
+#define QUEUES 4
+#define LINES 30
+
+/* The queue for a job: mostly the one without limits. */
+static int some_queue(void)
+{
+    int draw = (int)between(0, 9);
+
+    return draw < 6 ? 0 : draw - 6;
+}
+
+/* One of the few lines of a queue, or of the many: small numbers come more often. */
+static void some_line(char *line, size_t size, int queue)
+{
+    int64_t most = queue == 1 ? LINES - 1 : 5;
+
+    snprintf(line, size, "line-%d", (int)between(0, between(0, most)));
+}
+
 /* Of 200 jobs: what they are. */
-static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
+static jobq_pg_job some_job(char *payload, size_t size, int64_t ref, int queue)
 {
     int draw = (int)between(0, 199);
     jobq_pg_job job;
 
     memset(&job, 0, sizeof job);
-    job.queue = "chaos";
+    job.queue = queues[queue];
     job.kind = draw < 90 ? "ledger" : draw < 160 ? "outside" : draw < 195 ? "flaky" : "hopeless";
     if (draw == 199) job.kind = "crashing";
     if (draw >= 195 && draw < 199) job.max_attempts = 3;
@@ -182,13 +205,18 @@ static bool event_of(PGconn *conn, int64_t ref)
 /* An order and its jobs in one transaction; some are rolled back on purpose. */
 static void order(PGconn *conn, int64_t ref)
 {
-    char payloads[5][40];
+    char payloads[5][40], line[20];
     jobq_pg_job jobs[5];
     int64_t ids[5];
     size_t count = (size_t)(between(0, 3) == 0 ? 5 : 1), i;
-    bool back = between(0, 9) == 0, good;
+    int queue = some_queue();
+    bool back = between(0, 9) == 0, lined = between(0, 9) == 0, good;
 
-    for (i = 0; i < count; i++) jobs[i] = some_job(payloads[i], sizeof payloads[i], ref);
+    some_line(line, sizeof line, queue);
+    for (i = 0; i < count; i++) {
+        jobs[i] = some_job(payloads[i], sizeof payloads[i], ref, queue);
+        if (queue == 0 ? lined : queue < 3) jobs[i].line = line;
+    }
     say("try", ref, "order");
     good = run(conn, "BEGIN") &&
            (count == 1 ? jobq_pg_enqueue(pg, conn, jobs, ids, NULL)
@@ -230,11 +258,14 @@ static void replacing(int64_t ref)
 /* One job under a key, asked for until it is certain that it is there. */
 static void keyed(int64_t ref)
 {
-    char payload[40], key[40];
-    jobq_pg_job job = some_job(payload, sizeof payload, ref);
+    char payload[40], key[40], line[20];
+    int queue = some_queue();
+    jobq_pg_job job = some_job(payload, sizeof payload, ref, queue);
     jobq_error answer;
     int64_t id = 0;
 
+    some_line(line, sizeof line, queue);
+    if (queue == 1 || queue == 2) job.line = line;
     snprintf(key, sizeof key, "key-%lld", (long long)ref);
     job.key = key;
     say("try", ref, "keyed");
@@ -446,12 +477,12 @@ static void work(bool pooled)
     static const struct {
         const char *kind;
         jobq_handler run;
-    } kinds[] = {{"ledger", ledger},
-                 {"outside", outside},
-                 {"flaky", flaky},
-                 {"hopeless", hopeless},
-                 {"crashing", crashes}};
-    jobq_pg_handler handlers[5];
+    } kinds[KINDS] = {{"ledger", ledger},
+                      {"outside", outside},
+                      {"flaky", flaky},
+                      {"hopeless", hopeless},
+                      {"crashing", crashes}};
+    jobq_pg_handler handlers[QUEUES * KINDS];
     jobq_pg_receiver receivers[3];
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
@@ -464,14 +495,14 @@ static void work(bool pooled)
     memset(receivers, 0, sizeof receivers);
     receivers_of(receivers);
     memset(&d, 0, sizeof d);
-    for (i = 0; i < 5; i++) {
-        handlers[i].queue = "chaos";
-        handlers[i].kind = kinds[i].kind;
-        handlers[i].run[0] = kinds[i].run;
+    for (i = 0; i < QUEUES * KINDS; i++) {
+        handlers[i].queue = queues[i / KINDS];
+        handlers[i].kind = kinds[i % KINDS].kind;
+        handlers[i].run[0] = kinds[i % KINDS].run;
     }
     d.name = name;
     d.handlers = handlers;
-    d.handler_count = 5;
+    d.handler_count = QUEUES * KINDS;
     d.receivers = receivers;
     d.receiver_count = 3;
     d.loop.threads = 4;
@@ -604,7 +635,15 @@ static void pause_a_while(PGconn *conn)
     jobq_pg_release(pg, conn);
 }
 
-/* Also looks whether a job runs that no claim row knows. */
+/* Nothing of the line is claimed for a moment. */
+static void hold_a_line(PGconn *conn)
+{
+    say("hold", 0, "");
+    run(conn, "SELECT " SCHEMA ".hold('lines', 'line-%d', clock_timestamp() + interval '300 ms')",
+        (int)between(0, 9));
+}
+
+/* Also looks whether jobs break the rules of the tables. */
 static void operate(void)
 {
     PGconn *conn;
@@ -612,11 +651,12 @@ static void operate(void)
     while (going() && (conn = connection()) != NULL) {
         int draw = (int)between(0, 39);
         int64_t lawless = number(conn, "SELECT " SCHEMA ".audit()");
-        if (lawless != 0) say("audit", lawless, "running without a claim row");
+        if (lawless != 0) say("audit", lawless, "");
         if (draw == 0) {
             pause_a_while(conn);
         } else {
             if (draw < 20) cancel_some(conn);
+            if (draw > 20 && draw < 26) hold_a_line(conn);
             if (draw > 30) revive_some(conn);
             jobq_pg_release(pg, conn);
         }

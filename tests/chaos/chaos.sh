@@ -73,15 +73,18 @@ version() { sed -n 's/.* SET version = \([0-9]*\),.*/\1/p'; }
 # Builds the older programs in .build/chaos/old/ and sets old_programs, or sets missing to the reason
 # why there are none. Before the first release a migration may be edited in place; then the commit
 # with that edit is the oldest one that is supported. Only the first parents count: two edits on
-# branches are together in the commit that merged them.
+# branches are together in the commit that merged them. Edits of today's migration do not count:
+# the older schema is without it.
 older_programs() {
-    local edited tree
+    local edited tree newest files
+    newest=$(printf 'sql/%03d_*.sql' "$(version <sql/version.sql)")
+    files=('sql/[0-9]*.sql' ":!$newest")
     if ! git merge-base --is-ancestor "$old" HEAD 2>/dev/null; then
         missing="the history of this tree does not contain the commit $old"
-    elif ! git diff --quiet --diff-filter=MD HEAD -- 'sql/[0-9]*.sql'; then
+    elif ! git diff --quiet --diff-filter=MD HEAD -- "${files[@]}"; then
         missing="a migration is edited in place, and that is not committed"
     else
-        edited=$(git log -1 --first-parent --format=%H --diff-filter=MD "$old..HEAD" -- 'sql/[0-9]*.sql')
+        edited=$(git log -1 --first-parent --format=%H --diff-filter=MD "$old..HEAD" -- "${files[@]}")
         old=$(git rev-parse --short "${edited:-$old}")
         if [ "$(git show "$old:sql/version.sql" | version)" = "$(version <sql/version.sql)" ]; then
             missing="the tables have not changed since the commit $old"
@@ -377,12 +380,15 @@ older_receive() {
     until_true 60 did_messages "$(messages_by_older)" || log note idle "receivers of older programs"
 }
 
-# Schedules of every second, if the schema is not older than they are. check.sql knows their names
-# and their calendar: all begin and end at the same times. The jobs that take turns come before
+# Schedules of every second, once, if the schema is not older than they are. check.sql knows their
+# names and their calendar: all begin and end at the same times. The jobs that take turns come before
 # those of the producers, so that there are many turns.
 schedules_start() {
     admin >/dev/null 2>>"$run/log/stderr" <<END
 SELECT version > 5 AS new FROM jobq_chaos.meta \gset
+\if :new
+SELECT count(*) = 0 AS new FROM jobq_chaos.schedule \gset
+\endif
 \if :new
 SELECT jobq_chaos.schedule('each', 'chaos', 'ledger', '{}', missed => 'all', starts_at => s,
            cron => '* * * * * *', zone => 'Europe/Berlin'),
@@ -391,6 +397,32 @@ SELECT jobq_chaos.schedule('each', 'chaos', 'ledger', '{}', missed => 'all', sta
        jobq_chaos.schedule('ticks', 'ticks', NULL, '{}', missed => 'all', starts_at => s,
            every => '1 second', partition => 1)
 FROM date_trunc('second', now() + interval '1 second') s;
+\endif
+END
+}
+
+# Limits of lines, queues and kinds, if the schema is not older than they are. check.sql reads them
+# from the tables. Workers of older programs serve only the first queue, and keep the limits of its
+# lines, because they claim nothing from a line.
+limits_start() {
+    admin >/dev/null 2>>"$run/log/stderr" <<END
+SELECT version > 6 AS new FROM jobq_chaos.meta \gset
+\if :new
+SELECT jobq_chaos.queue_set(q, max_attempts => 1000, backoff_base => '20 ms',
+           backoff_cap => '200 ms')
+FROM unnest('{lines,strict,quota}'::text[]) q;
+SELECT jobq_chaos.queue_set('lines', line_running_max => 2),
+       jobq_chaos.queue_set('strict', line_strict => true),
+       jobq_chaos.queue_set('quota', running_max => 3, rate => '40/s', rate_burst => 5,
+           kinds => '{outside}'),
+       jobq_chaos.line_set('lines', 'line-0', running_max => 3),
+       jobq_chaos.line_set('lines', 'line-1', running_max => 1),
+       jobq_chaos.line_set('lines', 'line-2', strict => true),
+       jobq_chaos.line_set('lines', 'line-3', running_max => 0, rate => '10/s', rate_burst => 3),
+       jobq_chaos.line_set('lines', 'line-4', rate => '20/s'),
+       jobq_chaos.line_set('chaos', 'line-0', running_max => 1),
+       jobq_chaos.line_set('chaos', 'line-1', strict => true);
+SELECT jobq_chaos.queue_set('quota', kind => 'outside', running_max => 1);
 \endif
 END
 }
@@ -410,6 +442,7 @@ fault_deploy() {
     fault deploy
     until_true 60 migrated 2>>"$run/log/stderr"
     until_true 60 schedules_start
+    until_true 60 limits_start
     all_work
     older_receive
     rm "$run/undeployed"
@@ -648,6 +681,7 @@ admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jo
 JOBQ_SERVER=$admin_server "$(program_of migrate)" migrate "$run/log/migrate" migrate 60
 admin -f "$here/watch.sql" >/dev/null
 schedules_start
+limits_start
 
 start worker1 "$clients" worker
 start worker2 "$clients" worker pooled

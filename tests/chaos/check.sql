@@ -1,6 +1,6 @@
 -- The checker looks for broken promises (by their numbers in README.md; 8 is what SCHEDULES in
--- jobq_pg.h says, and on_known) in the trail, the tables and the logs of the processes. A row of
--- `broken` is one case of a broken promise.
+-- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS) in the trail, the tables and the logs of
+-- the processes. A row of `broken` is one case of a broken promise.
 
 SET search_path = jobq_chaos_watch, jobq_chaos;
 
@@ -115,7 +115,7 @@ SELECT 1, 'a key has two jobs', key FROM jobs WHERE key NOT LIKE 'shared-%' GROU
 HAVING count(*) > 1;
 
 INSERT INTO broken
-SELECT 1, 'a running job that no claim row knows', l.detail FROM log l WHERE l.event = 'audit';
+SELECT 1, 'audit() is not 0', l.job::text FROM log l WHERE l.event = 'audit';
 
 -- ---- 2: handlers at least once, effects in the database exactly once -----------------------
 
@@ -400,6 +400,160 @@ JOIN log asked ON asked.event = 'try' AND asked.job = late.claim
     AND asked.mono_us > answer.mono_us
 WHERE last.state <> 'cancelled';
 
+-- ---- 9: limits -----------------------------------------------------------------------------
+--
+-- The trail decides, because a handler whose worker was declared dead may go on for a moment.
+-- Its numbers are in the order of the changes, not of the commits, and that is enough: a claim
+-- that counts on the end of a job has seen the commit of that end, so its number is larger.
+-- Claims of one limited line come one after the other.
+
+CREATE TEMP TABLE step AS
+SELECT t.n, t.app, t.id, t.boot, t.xid, r.queue_id, r.kind_id, r.line_name AS line, r.priority,
+       w.state AS was_state, coalesce(w.suspect, false) AS was_suspect, w.worker AS was_worker,
+       x.state AS now_state, coalesce(x.suspect, false) AS now_suspect, x.worker, x.claim,
+       x.claimed_at, w.run_at AS was_run_at, x.run_at, x.line AS stands,
+       w.id IS NULL AS is_new, x.id IS NULL AS is_end
+FROM trail t
+CROSS JOIN LATERAL jsonb_populate_record(NULL::job, t.was) w
+CROSS JOIN LATERAL jsonb_populate_record(NULL::job, t.now) x
+CROSS JOIN LATERAL jsonb_populate_record(NULL::job, coalesce(t.now, t.was)) r
+WHERE t.what = 'job' AND (t.now ? 'line_name' OR t.was ? 'line_name');
+
+CREATE INDEX ON step (id, n);
+
+ANALYZE step;
+
+CREATE TEMP VIEW claimed_step AS
+SELECT * FROM step WHERE was_state = 'r' AND now_state = 'x';
+
+CREATE TEMP TABLE rule AS
+SELECT s.queue_id, s.line, r.strict, m.*,
+       CASE WHEN l.rate_count IS NULL
+            THEN ceil(q.line_rate_us::numeric / q.line_rate_count)
+            ELSE ceil(l.rate_us::numeric / nullif(l.rate_count, 0)) END AS token_us,
+       coalesce(l.rate_burst, q.line_rate_burst, 1) AS burst
+FROM (SELECT DISTINCT queue_id, line FROM step WHERE line IS NOT NULL) s
+JOIN queue q ON q.id = s.queue_id
+LEFT JOIN line l ON l.queue_id = s.queue_id AND l.name = s.line
+CROSS JOIN LATERAL (SELECT coalesce(l.strict, q.line_strict) AS strict) r
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN r.strict THEN 1
+           ELSE nullif(coalesce(l.running_max, q.line_running_max), 0) END AS most) m;
+
+-- Running jobs hold a line, and suspects.
+CREATE TEMP TABLE line_step AS
+SELECT s.*, r.most, r.strict, r.token_us, r.burst,
+       sum(((NOT is_end AND (now_state = 'x' OR now_suspect))::int)
+           - ((NOT is_new AND (was_state = 'x' OR was_suspect))::int))
+       OVER (PARTITION BY queue_id, line ORDER BY n) AS held,
+       sum(is_new::int) OVER (PARTITION BY id ORDER BY n) AS life
+FROM step s JOIN rule r USING (queue_id, line);
+
+CREATE INDEX ON line_step (queue_id, line, n);
+
+INSERT INTO broken
+SELECT 9, 'more jobs of a line ran than its limit',
+       format('%s in %s: %s of %s', id, line, held, most)
+FROM line_step WHERE was_state = 'r' AND now_state = 'x' AND held > most;
+
+-- The lives of jobs in strict lines, from the first claim to the end.
+CREATE TEMP TABLE strict_life AS
+SELECT queue_id, line, id, life, priority, began_n, ended_n
+FROM (SELECT queue_id, line, id, life, min(priority) AS priority,
+             min(n) FILTER (WHERE was_state = 'r' AND now_state = 'x') AS began_n,
+             min(n) FILTER (WHERE is_end) AS ended_n
+      FROM line_step WHERE strict GROUP BY 1, 2, 3, 4) l
+WHERE began_n IS NOT NULL;
+
+INSERT INTO broken
+SELECT 9, 'a job of a strict line began before the last one had ended',
+       format('%s in %s: before the end of %s', b.id, b.line, a.id)
+FROM strict_life a JOIN strict_life b ON (a.queue_id, a.line) = (b.queue_id, b.line)
+    AND (a.id, a.life) <> (b.id, b.life) AND b.began_n > a.began_n
+    AND b.began_n < coalesce(a.ended_n, 9223372036854775807);
+
+-- One whose COMMIT was confirmed to its producer before the claim of a later one began, and
+-- that stood in the line unchanged until then.
+CREATE TEMP TABLE standing AS
+SELECT s.queue_id, s.line, s.priority, s.id, s.run_at, s.n AS from_n, s.to_n,
+       timestamptz 'epoch' + c.wall_us * interval '1 microsecond' AS committed_at
+FROM (SELECT *, lead(n) OVER (PARTITION BY id ORDER BY n) AS to_n FROM line_step
+      WHERE strict) s
+JOIN (SELECT o.job, l.wall_us FROM orders o JOIN log l ON l.job = o.ref
+      WHERE l.role = 'producer' AND l.event = 'answer' AND l.detail = 'committed'
+      UNION ALL SELECT l.job, l.wall_us FROM log l
+      WHERE l.event = 'keyed' AND l.detail = 'new') c ON c.job = s.id
+WHERE s.is_new AND s.life = 1 AND s.stands IS NOT NULL AND s.now_state = 'r';
+
+INSERT INTO broken
+SELECT 9, 'a job of a strict line began before an earlier one',
+       format('%s in %s: before %s', b.id, b.line, a.id)
+FROM strict_life b JOIN line_step c ON c.n = b.began_n
+JOIN standing a ON (a.queue_id, a.line, a.priority) = (b.queue_id, b.line, b.priority)
+    AND a.from_n < b.began_n AND coalesce(a.to_n, 9223372036854775807) > b.began_n
+    AND (a.run_at, a.id) < (c.was_run_at, c.id) AND a.committed_at < c.claimed_at;
+
+-- In any span of time that begins and ends with a claim at most burst + span / token_us jobs.
+-- The claim of a suspect repeats a start.
+INSERT INTO broken
+SELECT 9, 'a line gave more jobs than its rate', format('%s in %s', id, line)
+FROM (SELECT *, at_us - token_us * k AS g,
+             max(at_us - token_us * k) OVER (PARTITION BY queue_id, line ORDER BY k) AS most_g
+      FROM (SELECT *, extract(epoch FROM claimed_at)::numeric * 1000000 AS at_us,
+                   row_number() OVER (PARTITION BY queue_id, line ORDER BY n) AS k
+            FROM line_step WHERE was_state = 'r' AND now_state = 'x' AND NOT was_suspect
+              AND token_us IS NOT NULL) c) g
+WHERE most_g > g + token_us * (burst - 1);
+
+-- A claim that was still under way when its worker was declared dead may take jobs, which
+-- nobody starts: they do not count for a quota.
+CREATE TEMP TABLE quota_step AS
+SELECT q.id AS quota, q.running_max AS most, s.n, s.id, s.was_state, s.now_state, s.claimed_at,
+       sum((s.now_state IS NOT DISTINCT FROM 'x')::int
+           - (s.was_state IS NOT DISTINCT FROM 'x')::int)
+       OVER (PARTITION BY q.id ORDER BY s.n) AS running
+FROM quota q JOIN step s ON s.queue_id = q.queue_id
+    AND (q.kind_id IS NULL OR s.kind_id = q.kind_id)
+LEFT JOIN LATERAL (
+    SELECT max(c.n) AS n FROM claimed_step c
+    WHERE c.id = s.id AND c.n <= s.n AND c.worker = coalesce(s.worker, s.was_worker)) m ON true
+LEFT JOIN claimed_step c ON c.id = s.id AND c.n = m.n
+WHERE NOT EXISTS (
+    SELECT FROM trail d
+    WHERE d.what = 'worker' AND d.id = c.worker AND d.boot = c.boot AND d.seen IS NOT NULL
+      AND d.was->>'dead_at' IS NULL AND (d.now IS NULL OR d.now->>'dead_at' IS NOT NULL)
+      AND NOT pg_visible_in_snapshot(c.xid, d.seen));
+
+INSERT INTO broken
+SELECT 9, 'more jobs ran than the quota of their queue or kind',
+       format('%s: %s of %s', id, running, most)
+FROM quota_step WHERE was_state = 'r' AND now_state = 'x' AND running > most;
+
+-- Law (3) of sql/permits.sql.
+INSERT INTO broken
+SELECT 9, 'more jobs were claimed than the rate of their queue allows', id::text
+FROM (SELECT *, max(at_us - token_us * k) OVER (PARTITION BY quota ORDER BY k) AS most_g,
+             at_us - token_us * k AS g
+      FROM (SELECT c.*, q.rate_us::numeric / q.rate_count AS token_us,
+                   extract(epoch FROM c.claimed_at)::numeric * 1000000 AS at_us,
+                   coalesce(q.rate_burst, 1)
+                   + greatest(q.rate_count::bigint * 100000 / q.rate_us, 1) AS burst,
+                   row_number() OVER (PARTITION BY c.quota ORDER BY c.claimed_at, c.n) AS k
+            FROM quota_step c JOIN quota q ON q.id = c.quota
+            WHERE q.rate_us IS NOT NULL AND c.was_state = 'r' AND c.now_state = 'x') c) g
+WHERE most_g > g + token_us * (burst - 1);
+
+-- The run was no test of a limit that nobody came up to.
+INSERT INTO broken
+SELECT 9, 'no job waited for a limit', what
+FROM (SELECT 'line' AS what, count(*) AS n FROM line_step
+      WHERE held = most AND most > 1 AND was_state = 'r' AND now_state = 'x'
+      UNION ALL SELECT 'strict', count(*) FROM strict_life
+      UNION ALL SELECT 'rate', count(*) FROM line_step
+      WHERE token_us IS NOT NULL AND was_state = 'r' AND now_state = 'x'
+      UNION ALL SELECT 'quota', count(*) FROM quota_step WHERE running = most) t
+WHERE n < 2;
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -435,9 +589,16 @@ SELECT '  ' || rpad(what, 30) || n FROM (
         SELECT format('%s, %s', count(*), count(*) - count(DISTINCT (schedule, id))) FROM fired)
     UNION ALL SELECT 8, 'payloads replaced', (
         SELECT count(*) FROM log WHERE event = 'replaced')::text
-    UNION ALL SELECT 10, 'on Postgres', (
+    UNION ALL SELECT 9, 'claims in full lines, strict', (
+        SELECT format('%s, %s', count(*) FILTER (WHERE held = most AND NOT strict),
+                      count(*) FILTER (WHERE strict))
+        FROM line_step WHERE was_state = 'r' AND now_state = 'x')
+    UNION ALL SELECT 10, 'claims of quotas, last permit', (
+        SELECT format('%s, %s', count(*), count(*) FILTER (WHERE running = most))
+        FROM quota_step WHERE was_state = 'r' AND now_state = 'x')
+    UNION ALL SELECT 12, 'on Postgres', (
         SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
-    UNION ALL SELECT 9, 'longest stall', (
+    UNION ALL SELECT 11, 'longest stall', (
         SELECT format('%s s', round(extract(epoch FROM max(gap)), 1))
         FROM (SELECT at - lag(at) OVER (ORDER BY n) AS gap FROM move
               WHERE was_state = 'x' AND now_state IS DISTINCT FROM 'x') g)
@@ -454,7 +615,8 @@ FROM (VALUES (1, 'nothing committed is lost'),
              (5, 'leases end by the database''s clock, after watching'),
              (6, 'messages in order, none skipped'),
              (7, 'faults only delay or repeat work'),
-             (8, 'a tick fires once; jobs of a shared key take turns')) p (number, text)
+             (8, 'a tick fires once; jobs of a shared key take turns'),
+             (9, 'limits of lines, queues and kinds hold')) p (number, text)
 ORDER BY p.number;
 
 SELECT format('    %s: %s cases, as job %s', law, count(*),

@@ -7,15 +7,21 @@ set -u
 cd "$(dirname "$0")/../.."
 
 mutants="
-sql_lost_lease_commits         freeze_inside
-sql_unfenced_complete          late
-sql_all_blamed                 kill
-sql_crash_uncounted            kill
-sql_suspects_mixed             kill
-sql_rescue_loses_the_rest      kill
-sql_outbox_unfenced_ack        freeze_inside
-sql_outbox_number_backwards    kill
-sql_tick_unlocked              kill
+sql_lost_lease_commits           freeze_inside
+sql_unfenced_complete            late
+sql_all_blamed                   kill
+sql_crash_uncounted              kill
+sql_suspects_mixed               kill
+sql_rescue_loses_the_rest        kill
+sql_outbox_unfenced_ack          freeze_inside
+sql_outbox_number_backwards      kill
+sql_tick_unlocked                kill
+sql_line_snapshot_old            kill
+sql_line_suspect_free            kill
+sql_line_strict_holder_forgotten kill
+sql_line_strict_head_skipped     locks
+sql_permits_of_late_workers_free freeze
+sql_tokens_unbounded             freeze
 "
 failed=0
 while read -r name faults; do
@@ -31,7 +37,7 @@ while read -r name faults; do
         [ -z "$broken" ] || break
     done
     if [ -n "$broken" ]; then
-        printf 'killed   %-30s %-14s %s\n' "$name" "$faults" "$broken"
+        printf 'killed   %-32s %-14s %s\n' "$name" "$faults" "$broken"
     else
         echo "SURVIVED $name: see $log"
         failed=1

@@ -1,0 +1,140 @@
+/*
+ * limits.c -- rows about lines and limits: lines, lines-many, lines-late, line-first, permits. Each
+ * compares drains of full queues in one run: with lines or limits, and without.
+ */
+#include "bench.h"
+
+static const char jobs_of[] =
+    "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name) "
+    "SELECT 1, 1, '%s'::jsonb, jobq.line_no(l.name), l.name "
+    "FROM generate_series(1, %ld) n CROSS JOIN LATERAL (SELECT 'tenant-' || n %% %ld AS name) l";
+
+/* Loads count jobs of so many lines. */
+static void load(PGconn *db, long count, long lines)
+{
+    char payload[BENCH_PAYLOAD + 1];
+
+    bench_payload(payload, 0);
+    bench_sql(db, jobs_of, payload, count, lines);
+    bench_sql(db, "UPDATE jobq.queue SET lines = true");
+    bench_sql(db, "ANALYZE jobq.job");
+}
+
+/* Two workers drain count jobs: of so many lines (0: jobs without lines), after these settings, and
+ * beside so many jobs of lines that give none. Returns jobs a second. */
+static double drain(long count, long lines, const char *settings, long closed)
+{
+    PGconn *db = bench_db();
+    jobq_pg *pg = bench_schema(db, false);
+    jobq_loop_config loop;
+    bench_crew crew;
+    double started, took;
+
+    bench_wal_reset(db);
+    if (lines > 0) load(db, count, lines);
+    else bench_load(db, "jobq.job", count);
+    if (closed > 0) load(db, closed, closed);
+    if (settings != NULL) bench_sql(db, "%s", settings);
+    bench_seen_reset(count);
+    memset(&loop, 0, sizeof loop);
+    loop.threads = 1;
+    started = bench_now();
+    bench_crew_start(&crew, pg, 2, bench_noop, &loop);
+    while (bench_crew_flushed(&crew) < count) {
+        bench_sleep(0.0005);
+        if (bench_now() - started > 600) bench_fail("limits: not finished after 10 minutes");
+    }
+    took = bench_now() - started;
+    bench_crew_stop(&crew);
+    if (bench_seen_wrong() != 0) bench_fail("limits: %ld jobs not run once", bench_seen_wrong());
+    jobq_pg_close(pg);
+    PQfinish(db);
+    return (double)count / took;
+}
+
+/* The drain before and after it, because speed varies. */
+static void compare(const char *label, long lines, const char *settings, long closed,
+                    double target)
+{
+    long count = bench_long ? 1000000 : 200000;
+    double floor = drain(count, 0, NULL, 0), rate = drain(count, lines, settings, closed);
+
+    floor = (floor + drain(count, 0, NULL, 0)) / 2;
+    bench_figure(label, rate, "jobs/s", "drain without lines", floor, BENCH_RATIO_AT_LEAST,
+                 target);
+}
+
+void row_lines(void)
+{
+    compare("1,000 lines", 1000, NULL, 0, 0.70);
+    compare("  10 at a time in each", 1000,
+            "SELECT jobq.queue_set('" BENCH_QUEUE "', line_running_max => 10)", 0, 0.40);
+}
+
+void row_lines_many(void)
+{
+    compare("100,000 lines", 100000, NULL, 0, 0.30);
+    compare("  1 at a time in each", 100000,
+            "SELECT jobq.queue_set('" BENCH_QUEUE "', line_running_max => 1)", 0, 0.20);
+}
+
+/* Each of these lines has given its one job of the day. */
+void row_lines_late(void)
+{
+    compare("jobs without lines beside 100,000 lines over their rate", 0,
+            "SELECT jobq.queue_set('" BENCH_QUEUE "', line_rate => '1/day'); "
+            "INSERT INTO jobq.line (queue_id, no, name, free_at) "
+            "SELECT j.queue_id, j.line, j.line_name, now() FROM jobq.job j "
+            "WHERE j.line IS NOT NULL; ANALYZE jobq.line", 100000, 0.80);
+}
+
+void row_permits(void)
+{
+    compare("a queue with a limit that is never reached", 0,
+            "SELECT jobq.queue_set('" BENCH_QUEUE "', running_max => 1000000)", 0, 0.98);
+}
+
+/* -- a quiet tenant behind a noisy one -- */
+
+static long noisy_jobs; /* the ids after these are quiet ones' */
+static long quiet_runs;
+
+static jobq_outcome noting(jobq_call *call)
+{
+    if (call->job.id > noisy_jobs) __atomic_add_fetch(&quiet_runs, 1, __ATOMIC_SEQ_CST);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* The noisy one's jobs are being drained when the quiet one enqueues its only job. */
+void row_line_first(void)
+{
+    long count = bench_long ? 1000000 : 300000;
+    PGconn *db = bench_db();
+    jobq_pg *pg = bench_schema(db, false);
+    double late[21], put;
+    jobq_loop_config loop;
+    bench_crew crew;
+    int i;
+
+    load(db, count, 1);
+    noisy_jobs = count;
+    memset(&loop, 0, sizeof loop);
+    loop.threads = 1;
+    bench_crew_start(&crew, pg, 2, noting, &loop);
+    while (bench_crew_flushed(&crew) < 10000) bench_sleep(0.001);
+    for (i = 0; i < 21; i++) {
+        put = bench_now();
+        bench_sql(db, "SELECT jobq.enqueue('" BENCH_QUEUE "', '" BENCH_KIND "', line => 'quiet')");
+        while (__atomic_load_n(&quiet_runs, __ATOMIC_SEQ_CST) == i) {
+            bench_sleep(0.0002);
+            if (bench_now() - put > 60) bench_fail("line-first: the quiet line waits");
+        }
+        late[i] = (bench_now() - put) * 1000;
+    }
+    if (bench_crew_flushed(&crew) >= count) bench_fail("line-first: the noisy line has ended");
+    bench_crew_stop(&crew);
+    bench_figure("a job of a quiet line behind a million of a noisy one starts after, p50",
+                 bench_quantile(late, 21, 0.5), "ms", "", 0, BENCH_SHOWN, 0);
+    jobq_pg_close(pg);
+    PQfinish(db);
+}

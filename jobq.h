@@ -9043,45 +9043,21 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
     return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
 }
 
-/* The first eligible job by (lane, run_at, id) of some lanes; -1: none. Skips jobs early, because
- * most are not ready. */
-static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, int32_t from,
-                                  int32_t to, uint64_t kinds, int64_t now_us)
-{
-    const jobq_memory_job *jobs = jobq__memory_jobs(m);
-    int32_t first = -1, i, n;
-
-    for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobs[i].job;
-        if (job->state != JOBQ_STATE_READY || m->held_until_us[job->queue & 63] > now_us) continue;
-        for (n = from; n < to; n++) {
-            if (jobq__memory_eligible(job, &r->lanes[n], kinds, r->suspects, r->alone, now_us)) {
-                break;
-            }
-        }
-        if (n == to) continue;
-        if (first < 0 || n + 1 < to || job->run_at_us < jobs[first].job.run_at_us) {
-            first = i;
-        }
-        to = n + 1; /* later lanes no longer count */
-    }
-    return first;
-}
-
 /* -- its lines -- */
 
 /* The row of a line; line 0: the rules of the queue's lines. NULL: none. */
-static jobq_memory_line_row *jobq__memory_line_row(jobq_memory *m, int32_t queue, int64_t line)
+static jobq_memory_line_row *jobq__memory_line_row(const jobq_memory *m, int32_t queue,
+                                                   int64_t line)
 {
     int32_t i = 0;
 
     while (i < JOBQ_MEMORY_LINES &&
            (m->line_rows[i].queue != queue || m->line_rows[i].line != line)) i++;
-    return i < JOBQ_MEMORY_LINES ? &m->line_rows[i] : NULL;
+    return i < JOBQ_MEMORY_LINES ? &((jobq_memory *)(uintptr_t)m)->line_rows[i] : NULL;
 }
 
 /* The rules of a line: its own, or its queue's. */
-static jobq_line jobq__memory_rules(jobq_memory *m, int32_t queue, int64_t line)
+static jobq_line jobq__memory_rules(const jobq_memory *m, int32_t queue, int64_t line)
 {
     const jobq_memory_line_row *row = jobq__memory_line_row(m, queue, line);
     jobq_line none;
@@ -9144,10 +9120,10 @@ JOBQ_API bool jobq_memory_line(jobq_memory *m, int32_t queue, int64_t line, cons
     if (row == NULL) return rules == NULL;
     row->own = rules != NULL;
     if (rules != NULL) row->rules = *rules;
-    for (i = 0; i < m->job_count; i++) { /* jobs that run already hold the line from now on */
+    for (i = 0; i < m->job_count; i++) { /* that run, and suspects: they hold the line from now on */
         jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
         bool of_it = mj->line != 0 && mj->job.queue == queue && (line == 0 || mj->line == line);
-        mj->holds |= of_it && mj->job.state == JOBQ_STATE_RUNNING;
+        mj->holds |= of_it && (mj->job.state == JOBQ_STATE_RUNNING || mj->job.suspect);
     }
     return true;
 }
@@ -9158,17 +9134,73 @@ static bool jobq__memory_in_line(const jobq_memory_job *mj, int32_t queue, int64
     return mj->line == line && mj->job.queue == queue && mj->holds;
 }
 
-static int32_t jobq__memory_line_held(const jobq_memory *m, int32_t queue, int64_t line)
+static int32_t jobq__memory_line_held(const jobq_memory *m, int32_t queue, int64_t line,
+                                      bool suspects)
 {
     int32_t held = 0, i;
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
         bool counts = mj->job.state == JOBQ_STATE_RUNNING ||
-                      (mj->job.suspect && !jobq_state_final(mj->job.state));
+                      (suspects && mj->job.suspect && !jobq_state_final(mj->job.state));
         if (counts && jobq__memory_in_line(mj, queue, line)) held++;
     }
     return held;
+}
+
+/* What the line of a suspect leaves for it: suspects do not count, because two of them would wait
+ * for each other. */
+static bool jobq__memory_suspect_goes(const jobq_memory *m, const jobq_memory_job *mj,
+                                      int64_t now_us)
+{
+    int32_t queue = mj->job.queue;
+    const jobq_memory_line_row *row = jobq__memory_line_row(m, queue, mj->line);
+    jobq_line rules = jobq__memory_rules(m, queue, mj->line);
+    int64_t due_us;
+
+    return mj->line == 0 || !mj->job.suspect ||
+           jobq_line_room(&rules, row == NULL ? INT64_MIN : row->free_us,
+                          row == NULL ? INT64_MIN : row->until_us, now_us,
+                          jobq__memory_line_held(m, queue, mj->line, false), 1, &due_us) > 0;
+}
+
+/* Like jobq.suspect_admitted, of a suspect that goes. false: no room for its line's tokens. */
+static bool jobq__memory_suspect_counts(jobq_memory *m, jobq_memory_job *mj, int64_t now_us)
+{
+    jobq_line rules = jobq__memory_rules(m, mj->job.queue, mj->line);
+    jobq_memory_line_row *row;
+
+    mj->holds = mj->holds || rules.strict || rules.running_max > 0;
+    if (rules.rate.us == 0) return true;
+    row = jobq__memory_line_add(m, mj->job.queue, mj->line, now_us);
+    if (row != NULL) row->free_us = jobq_line_used(&rules, row->free_us, now_us, 1);
+    return row != NULL;
+}
+
+/* The first eligible job by (lane, run_at, id) of some lanes; -1: none. Skips jobs early, because
+ * most are not ready. */
+static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, int32_t from,
+                                  int32_t to, uint64_t kinds, int64_t now_us)
+{
+    const jobq_memory_job *jobs = jobq__memory_jobs(m);
+    int32_t first = -1, i, n;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobs[i].job;
+        if (job->state != JOBQ_STATE_READY || m->held_until_us[job->queue & 63] > now_us) continue;
+        for (n = from; n < to; n++) {
+            if (jobq__memory_eligible(job, &r->lanes[n], kinds, r->suspects, r->alone, now_us) &&
+                jobq__memory_suspect_goes(m, &jobs[i], now_us)) {
+                break;
+            }
+        }
+        if (n == to) continue;
+        if (first < 0 || n + 1 < to || job->run_at_us < jobs[first].job.run_at_us) {
+            first = i;
+        }
+        to = n + 1; /* later lanes no longer count */
+    }
+    return first;
 }
 
 /* Whether a job stands in a line of a lane, whatever its state. */
@@ -9269,7 +9301,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         ? jobq__memory_line_row(m, lane->queue, line)
         : jobq__memory_line_add(m, lane->queue, line, now_us);
     int64_t due_us, free_us = row == NULL ? INT64_MIN : row->free_us;
-    int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line);
+    int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line, true);
     int32_t most = rules.strict ? 1 : rules.running_max;
 
     if (row == NULL && rules.rate.us > 0) { /* no room for its tokens */
@@ -9413,6 +9445,7 @@ static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r
                 jobq__memory_line_up(m, mj, now_us);
                 continue;
             }
+            if (mj->line != 0 && !jobq__memory_suspect_counts(m, mj, now_us)) break;
             error = jobq__memory_claim_one(m, r, i, now_us, c);
             if (error != JOBQ_OK) return error;
         }
@@ -10198,9 +10231,11 @@ static uint64_t jobq__memory_suspects(const jobq_memory *m, uint64_t queues, uin
     int32_t i;
 
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
+        const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        const jobq_job *job = &mj->job;
         if (job->state == JOBQ_STATE_READY && job->suspect && job->alone == alone &&
-            job->run_at_us <= now_us && (kinds >> job->kind & 1) != 0) {
+            job->run_at_us <= now_us && (kinds >> job->kind & 1) != 0 &&
+            jobq__memory_suspect_goes(m, mj, now_us)) {
             found |= (uint64_t)1 << job->queue;
         }
     }

@@ -520,7 +520,8 @@ JOBQ_API bool jobq_pg_random(uint64_t *bits);
  * jobq_pg_migrate -- brings the schema to this library's version; creates it if it is not there.
  *
  * Tx      its own, under an advisory lock: many processes may do it at once. It leaves the whole
- *         version or nothing. A statement_timeout counts for each of its statements.
+ *         version or nothing. A statement_timeout counts for each of its statements. After a
+ *         deadlock with a worker it begins again, up to 10 times.
  * SQL     the migrations that are missing, then the current text of all functions and views; the
  *         same as sql/install.sql by psql
  * Errors  JOBQ_ERROR_VERSION, with both numbers, when the schema no longer serves this library.
@@ -5832,20 +5833,30 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     return JOBQ_OK;
 }
 
-JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
+static jobq_error jobq_pg__migrate_once(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
-    PGconn *conn;
-    jobq_error code;
+    jobq_error code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
 
-    JOBQ_ASSERT(pg != NULL);
-    code = jobq_pg_acquire(pg, &conn, error);
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK)
         code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
     if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
     if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else PQclear(PQexec(conn, "ROLLBACK"));
+    return code;
+}
+
+/* A worker locks tables in another order, so either may be ended by the server: 40P01. */
+JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn;
+    jobq_error code;
+    int tries = 0;
+
+    JOBQ_ASSERT(pg != NULL);
+    code = jobq_pg_acquire(pg, &conn, error);
+    if (code != JOBQ_OK) return code;
+    do code = jobq_pg__migrate_once(pg, conn, error);
+    while (code == JOBQ_ERROR_RETRYABLE && ++tries < 10);
     jobq_pg_release(pg, conn);
     return code;
 }
@@ -15095,6 +15106,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
 "                     ELSE greatest(v_run_at, statement_timestamp()) END\n"
 "        WHERE j.id = p_job.id;\n"
+"        IF p_job.suspect THEN\n"
+"            PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);\n"
+"        END IF;\n"
 "    ELSE\n"
 "        IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')\n"
 "           OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN\n"
@@ -15161,10 +15175,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.priority := coalesce(p_priority, 0);\n"
 "        v_new.stages := coalesce(p_stages, 1);\n"
 "        v_new.max_attempts := p_max_attempts;\n"
-"        v_new.timeout_us := p_timeout_us;\n"
+"        v_new.timeout_us := p_timeout_us;\n",
 "        v_new.key := p_key;\n"
 "        v_new.line_name := p_line;\n"
-"        v_new.payload := p_payload;\n",
+"        v_new.payload := p_payload;\n"
 "        v_new.bytes := p_bytes;\n"
 "        v_new.headers := p_headers;\n"
 "        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
@@ -15234,8 +15248,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
-"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
-"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n",
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n",
+"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
 "    line text DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15292,19 +15306,27 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],\n"
 "    p_alone boolean, OUT rows tid[], OUT ids bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_queue integer;\n"
+"    v_line text;\n"
 "BEGIN\n"
-"    SELECT array_agg(r.ctid), array_agg(r.id) INTO rows, ids FROM (\n"
-"        SELECT ready.ctid, ready.id\n"
-"        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT j.ctid, j.id FROM jobq.job j\n"
-"            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"              AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
-"              AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
-"              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
-"            ORDER BY j.run_at, j.id\n"
-"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
-"        LIMIT 1) AS r;\n"
+"    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
+"    INTO rows, ids, v_queue, v_line\n"
+"    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j\n"
+"        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
+"          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
+"          AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND jobq.suspect_goes(j.queue_id, j.line_name)\n"
+"        ORDER BY j.run_at, j.id\n"
+"        LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
+"    LIMIT 1;\n"
+"    IF v_line IS NOT NULL AND NOT jobq.suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
+"        rows := NULL;\n"
+"        ids := NULL;\n"
+"    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_look(\n"
 "    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[])\n"
@@ -15313,14 +15335,16 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    v_look.suspect := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
+"        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n",
 "          AND j.run_at <= statement_timestamp()\n"
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "    v_look.alone := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
-"          AND j.run_at <= statement_timestamp()\n",
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
+"          AND j.run_at <= statement_timestamp()\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "    v_look.due_us := (\n"
 "        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint\n"
 "        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
@@ -15387,7 +15411,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
 "                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
-"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
+"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n",
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT p_limit) AS r;\n"
@@ -15395,7 +15419,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_apart > 0 THEN\n"
 "        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(\n"
 "            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
-"            p_suspects, p_alone, p_lined, p_quantum) a;\n",
+"            p_suspects, p_alone, p_lined, p_quantum) a;\n"
 "        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
@@ -15473,7 +15497,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    BEGIN -- does what a claim does, and undoes it\n"
 "        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
 "        WHERE j.id = p_id;\n"
-"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
+"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n",
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
 "                   FROM jobq.job j WHERE j.id = p_id);\n"
 "        RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
@@ -15484,7 +15508,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            IF SQLSTATE ~ '^(40|53[13]|55|57)' THEN RAISE; END IF; -- the server's state\n"
 "            v_reason := SQLERRM;\n"
 "    END;\n"
-"    BEGIN\n",
+"    BEGIN\n"
 "        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(\n"
 "            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,\n"
 "            'error', 'cannot be read: ' || v_reason));\n"
@@ -15555,7 +15579,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    INTO v_ids, v_queues, v_keys\n"
 "    FROM gone g WHERE g.key IS NOT NULL;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15563,7 +15587,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n"
 "    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n"
 "    PERFORM jobq.promote(p_ids);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS \"char\" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15644,14 +15668,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n"
 "                  AND held.worker = p_workers[i] AND held.claim = p_claims[i]\n"
 "                FOR UPDATE SKIP LOCKED))\n"
-"            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
+"            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n",
 "                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
 "                      j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
 "                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
-"                payload, bytes, headers, errors)\n",
+"                payload, bytes, headers, errors)\n"
 "            SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
 "                   ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
 "                   g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
@@ -15725,14 +15749,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            CONTINUE;\n"
 "        END IF;\n"
 "        v_entry := NULL;\n"
-"        IF p_errors[i] IS NOT NULL THEN\n"
+"        IF p_errors[i] IS NOT NULL THEN\n",
 "            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n"
 "        END IF;\n"
 "        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n"
 "        ELSIF p_states[i] <> 'r' THEN\n"
-"            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n",
+"            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n"
 "            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n"
 "        ELSE\n"
@@ -15954,7 +15978,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_rooms(\n"
 "    p_queue jobq.queue, p_nos bigint[], p_quantum integer, p_taken bigint[],\n"
-"    p_guess boolean DEFAULT false)\n"
+"    p_guess boolean DEFAULT false, p_suspects boolean DEFAULT true)\n"
 "RETURNS SETOF jobq.room\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_now timestamptz := statement_timestamp();\n"
@@ -15998,7 +16022,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "               ELSE ARRAY(\n"
 "                   SELECT j.id FROM jobq.job j\n"
 "                   WHERE j.id = ANY (l.jobs)\n"
-"                     AND (j.state = 'x' OR j.suspect OR j.id = ANY (p_taken))) END AS jobs,\n"
+"                     AND (j.state = 'x' OR j.suspect AND p_suspects\n"
+"                          OR j.id = ANY (p_taken))) END AS jobs,\n"
 "               (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us) AS h\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens\n"
@@ -16006,6 +16031,42 @@ static const char *const jobq_pg__sql_lines[] = {
 "                  (extract(epoch FROM v_now - jobq.line_free(\n"
 "                      l.free_at, v_now, r.token_us * r.burst)) * 1000000)::bigint END\n"
 "              AS elapsed_us) AS e) AS t;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.suspect_room(p_queue integer, p_line text) RETURNS jobq.room\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT r FROM jobq.queue q CROSS JOIN LATERAL jobq.line_rooms(\n"
+"            q, ARRAY[jobq.line_no(p_line)], 1, '{}', p_suspects => false) r\n"
+"        WHERE q.id = p_queue);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.suspect_goes(p_queue integer, p_line text) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN p_line IS NULL OR (jobq.suspect_room(p_queue, p_line)).room > 0;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.suspect_admitted(p_queue integer, p_line text, p_id bigint)\n"
+"RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE r jobq.room := jobq.suspect_room(p_queue, p_line);\n"
+"BEGIN\n"
+"    IF r.room > 0 AND NOT r.limited THEN RETURN true; END IF;\n"
+"    IF NOT EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no)\n"
+"       AND pg_try_advisory_xact_lock_shared(hashtext('jobq.line'), p_queue) THEN\n"
+"        INSERT INTO jobq.line (queue_id, no, name) VALUES (p_queue, r.no, p_line)\n"
+"        ON CONFLICT DO NOTHING;\n"
+"    END IF;\n"
+"    PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no\n"
+"    FOR UPDATE SKIP LOCKED;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    r := jobq.suspect_room(p_queue, p_line);\n"
+"    IF r.room = 0 THEN RETURN false; END IF;\n"
+"    UPDATE jobq.line l\n"
+"    SET used_at = statement_timestamp(), jobs = array_remove(l.jobs, p_id) || p_id,\n"
+"        free_at = CASE WHEN r.token_us IS NULL THEN l.free_at\n",
+"                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)\n"
+"                       + r.token_us * interval '1 microsecond' END\n"
+"    WHERE l.queue_id = p_queue AND l.no = r.no;\n"
+"    RETURN true;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.next_lines(\n"
 "    p_queue integer, p_priority smallint, p_stage smallint, p_from bigint, p_to bigint,\n"
@@ -16043,7 +16104,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        INSERT INTO jobq.line (queue_id, no, name)\n"
 "        SELECT p_walk.queue_id, u.no, one.line_name FROM unnest(v_missing) AS u (no)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT j.line_name FROM jobq.job j\n",
+"            SELECT j.line_name FROM jobq.job j\n"
 "            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
 "              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no\n"
 "              AND j.line_name IS NOT NULL LIMIT 1) AS one\n"
@@ -16092,7 +16153,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "               coalesce(one.bytes, ready.bytes) AS bytes, u.no\n"
 "        FROM unnest(p_rooms) AS u\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq.strict_job(w, u.no) END AS id\n"
+"            SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq.strict_job(w, u.no) END AS id\n",
 "            OFFSET 0) AS first\n"
 "        LEFT JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
@@ -16128,7 +16189,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        SELECT u.no FROM unnest(p_rooms) AS u\n"
 "        WHERE u.limited AND u.room > 0 AND EXISTS (\n"
 "            SELECT FROM jobq.job j\n"
-"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n",
+"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
 "              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no\n"
 "              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "              AND (p_walk.kinds IS NULL OR j.kind_id = ANY (p_walk.kinds)) OFFSET 0));\n"
@@ -16173,7 +16234,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            SELECT r FROM jobq.line_rooms(p_queue, v_locked || ARRAY(\n"
 "                SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),\n"
 "                w.quantum, w.ids) AS r\n"
-"            WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);\n"
+"            WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);\n",
 "        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
 "    END IF;\n"
 "    IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;\n"
@@ -16208,7 +16269,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,\n"
 "        9223372036854775807, p_page));\n"
 "BEGIN\n"
-"    IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;\n",
+"    IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;\n"
 "    RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_walk(p_walk jobq.walk) RETURNS jobq.walk\n"
@@ -16263,7 +16324,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk;\n"
-"    v_queues integer[] := '{}';\n"
+"    v_queues integer[] := '{}';\n",
 "    v_lasts bigint[];\n"
 "    v_dues bigint[];\n"
 "    v_walk jobq.claimed;\n"
@@ -16314,7 +16375,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    ids := w.ids;\n"
 "    bytes := w.bytes;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text\n",
+"CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN CASE WHEN p_count > 0 THEN p_count || '/' || CASE p_us\n"
@@ -16355,7 +16416,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        9223372036854775807, p_at_most), p_at_most, '{}') AS l\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT n.* FROM jobq.job n\n"
-"        WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage\n"
+"        WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage\n",
 "          AND NOT n.suspect AND n.line = l.no AND n.state = 'r'\n"
 "          AND n.run_at <= statement_timestamp() AND n.id <> ALL (p_exclude)\n"
 "          AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
@@ -16387,10 +16448,23 @@ static const char *const jobq_pg__sql_lines[] = {
 "            OR j.run_at > clock_timestamp() + interval '1 minute'))\n"
 "        + (SELECT count(*) FROM jobq.line l WHERE l.no <> jobq.line_no(l.name));\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_holders(p_queue integer)\n"
+"RETURNS TABLE (id bigint, line_name text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT j.id, j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
+"    WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL\n"
+"    UNION\n"
+"    SELECT j.id, j.line_name FROM jobq.job j\n"
+"    WHERE j.queue_id = p_queue AND j.suspect AND j.line_name IS NOT NULL;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_row(p_queue integer, p_line text) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_no bigint := jobq.line_no(p_line);\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN\n"
 "        PERFORM jobq.refuse('line', '1 to 1024 bytes');\n"
 "    END IF;\n"
@@ -16402,14 +16476,24 @@ static const char *const jobq_pg__sql_lines[] = {
 "        PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
 "    END IF;\n"
 "    UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids\n"
-"    FROM (SELECT array_agg(j.id) AS ids\n"
-"          FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
-"          WHERE j.queue_id = p_queue AND j.line_name = p_line) AS h\n"
+"    FROM (SELECT array_agg(r.id) AS ids FROM jobq.line_holders(p_queue) r\n"
+"          WHERE r.line_name = p_line) AS h\n"
 "    WHERE l.queue_id = p_queue AND l.no = v_no AND NOT h.ids <@ l.jobs;\n"
 "    RETURN v_no;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_suspects(p_queue integer, p_ids bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.line_row(p_queue, s.line_name) FROM (\n"
+"        SELECT DISTINCT j.line_name FROM jobq.job j\n"
+"        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s\n"
+"    WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue\n"
+"                  AND (q.line_strict OR q.line_running_max IS NOT NULL))\n"
+"       OR EXISTS (SELECT FROM jobq.line l\n"
+"                  WHERE l.queue_id = p_queue AND l.no = jobq.line_no(s.line_name));\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_set(\n"
-"    queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,\n"
+"    queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,\n",
 "    strict boolean DEFAULT NULL, rate text DEFAULT NULL, rate_burst integer DEFAULT NULL,\n"
 "    paused boolean DEFAULT NULL, hold interval DEFAULT NULL, reset boolean DEFAULT false)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -16470,7 +16554,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_rate record;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF num_nonnulls(p_running_max, p_strict, p_rate, p_rate_burst, p_waiting_max,\n"
 "                    p_ageing) = 0 THEN\n"
 "        RETURN;\n"
@@ -16487,15 +16571,14 @@ static const char *const jobq_pg__sql_lines[] = {
 "    SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),\n"
 "        line_strict = coalesce(p_strict, q.line_strict),\n"
 "        line_rate_count = nullif(coalesce(v_rate.count, q.line_rate_count), 0),\n"
-"        line_rate_us = nullif(coalesce(v_rate.us, q.line_rate_us), 0),\n"
+"        line_rate_us = nullif(coalesce(v_rate.us, q.line_rate_us), 0),\n",
 "        line_rate_burst = nullif(coalesce(p_rate_burst, q.line_rate_burst), 0),\n"
 "        line_waiting_max = nullif(coalesce(p_waiting_max, q.line_waiting_max), 0),\n"
 "        ageing = coalesce(p_ageing, q.ageing)\n"
 "    WHERE q.id = p_queue;\n"
 "    IF p_running_max > 0 OR p_strict THEN\n"
 "        PERFORM jobq.line_row(p_queue, u.line_name) FROM (\n"
-"            SELECT DISTINCT j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
-"            WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL ORDER BY 1) AS u;\n"
+"            SELECT DISTINCT h.line_name FROM jobq.line_holders(p_queue) h ORDER BY 1) AS u;\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n"
@@ -16961,11 +17044,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "    suspects := EXISTS (\n"
 "        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
 "          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()\n"
-"          AND (every_kind OR j.kind_id = ANY (kinds)));\n"
+"          AND (every_kind OR j.kind_id = ANY (kinds))\n"
+"          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "    alone_queues := ARRAY(\n"
 "        SELECT DISTINCT j.queue_id FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)\n"
-"          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));\n"
+"          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds))\n"
+"          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "    tick_us := jobq.next_tick(v_worker.queues);\n"
 "    PERFORM jobq.promote_late(1000);\n"
 "    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue\n"
@@ -17025,9 +17110,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "        IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "        ELSE\n"
-"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
+"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n",
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
-"                failed := failed + 1;\n",
+"                failed := failed + 1;\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
 "                    'at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                    'attempt', v_job.attempt, 'error',\n"
@@ -17106,9 +17191,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
 "    IF v_failed > 0 THEN\n"
 "        RETURN QUERY\n"
-"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
+"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n",
 "               f.errors -> -1 ->> 'error'\n"
-"        FROM jobq.queue q\n",
+"        FROM jobq.queue q\n"
 "        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
 "        JOIN jobq.kind k ON k.id = f.kind_id\n"
 "        WHERE f.worker = p_victim;\n"
@@ -17192,8 +17277,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT o.* FROM unnest(jobq.next_lines(\n"
 "             q.id, lane.priority::smallint, s.stage::smallint,\n"
 "             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)\n"
-"         CROSS JOIN LATERAL (\n"
-"             SELECT f.* FROM jobq.job f\n",
+"         CROSS JOIN LATERAL (\n",
+"             SELECT f.* FROM jobq.job f\n"
 "             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage\n"
 "               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o\n"
 "         WHERE q.lines)\n"
@@ -19246,6 +19331,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n"
 "    FROM new n WHERE j.id = n.id AND j.state = 'r';\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
+"    IF p_target IS NOT NULL THEN PERFORM jobq.line_suspects(p_target, v_ids); END IF;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -19279,8 +19365,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prioritize(\n"
-"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
-"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
+"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
@@ -19355,8 +19441,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
 "        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
 "    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
-"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n"
-"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n",
+"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n",
+"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
 "        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
@@ -19427,8 +19513,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN\n"
 "        UPDATE jobq.kind k\n"
 "        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),\n"
-"            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n"
-"            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n",
+"            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n",
+"            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n"
 "            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,\n"
 "                                        q.backoff_floor_us),\n"
 "            backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,\n"

@@ -400,6 +400,9 @@ BEGIN
             run_at = CASE WHEN j.state = 'w' THEN j.run_at
                      ELSE greatest(v_run_at, statement_timestamp()) END
         WHERE j.id = p_job.id;
+        IF p_job.suspect THEN
+            PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);
+        END IF;
     ELSE
         IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')
            OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN
@@ -638,24 +641,33 @@ BEGIN
     END IF;
 END $$;
 
--- Locks one suspect for a claim. This function and claim_look run under the settings of claim.
+-- Locks one suspect for a claim, if its line lets it run. This function and claim_look run
+-- under the settings of claim.
 CREATE OR REPLACE FUNCTION jobq.claim_suspect(
     p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],
     p_alone boolean, OUT rows tid[], OUT ids bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue integer;
+    v_line text;
 BEGIN
-    SELECT array_agg(r.ctid), array_agg(r.id) INTO rows, ids FROM (
-        SELECT ready.ctid, ready.id
-        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
-        CROSS JOIN LATERAL (
-            SELECT j.ctid, j.id FROM jobq.job j
-            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-              AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
-              AND j.alone = p_alone AND j.run_at <= statement_timestamp()
-              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-            ORDER BY j.run_at, j.id
-            LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
-        LIMIT 1) AS r;
+    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name
+    INTO rows, ids, v_queue, v_line
+    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+    CROSS JOIN LATERAL (
+        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j
+        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
+          AND j.alone = p_alone AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name)
+        ORDER BY j.run_at, j.id
+        LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
+    LIMIT 1;
+    IF v_line IS NOT NULL AND NOT jobq.suspect_admitted(v_queue, v_line, ids[1]) THEN
+        rows := NULL;
+        ids := NULL;
+    END IF;
 END $$;
 
 -- What a claim that found nothing answers about its lanes: see claim.
@@ -668,12 +680,14 @@ BEGIN
         SELECT FROM jobq.job j
         WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
           AND j.run_at <= statement_timestamp()
-          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
     v_look.alone := EXISTS (
         SELECT FROM jobq.job j
         WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
           AND j.run_at <= statement_timestamp()
-          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
     v_look.due_us := (
         SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
         FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)

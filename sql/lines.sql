@@ -198,10 +198,10 @@ END $$;
 
 -- What each of these lines may give in one visit. p_taken: jobs that this claim has locked to
 -- take them; those that are in line.jobs count as running. p_guess: answers 0 for a line that
--- is full, and may answer too much for others; it looks at few jobs.
+-- is full, and may answer too much for others; it looks at few jobs. p_suspects: they count.
 CREATE OR REPLACE FUNCTION jobq.line_rooms(
     p_queue jobq.queue, p_nos bigint[], p_quantum integer, p_taken bigint[],
-    p_guess boolean DEFAULT false)
+    p_guess boolean DEFAULT false, p_suspects boolean DEFAULT true)
 RETURNS SETOF jobq.room
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_now timestamptz := statement_timestamp();
@@ -245,7 +245,8 @@ BEGIN
                ELSE ARRAY(
                    SELECT j.id FROM jobq.job j
                    WHERE j.id = ANY (l.jobs)
-                     AND (j.state = 'x' OR j.suspect OR j.id = ANY (p_taken))) END AS jobs,
+                     AND (j.state = 'x' OR j.suspect AND p_suspects
+                          OR j.id = ANY (p_taken))) END AS jobs,
                (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us) AS h
     CROSS JOIN LATERAL (
         SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens
@@ -253,6 +254,50 @@ BEGIN
                   (extract(epoch FROM v_now - jobq.line_free(
                       l.free_at, v_now, r.token_us * r.burst)) * 1000000)::bigint END
               AS elapsed_us) AS e) AS t;
+END $$;
+
+-- What the line of a suspect leaves for it: as for other jobs, but suspects do not count,
+-- because two of them would wait for each other.
+CREATE OR REPLACE FUNCTION jobq.suspect_room(p_queue integer, p_line text) RETURNS jobq.room
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT r FROM jobq.queue q CROSS JOIN LATERAL jobq.line_rooms(
+            q, ARRAY[jobq.line_no(p_line)], 1, '{}', p_suspects => false) r
+        WHERE q.id = p_queue);
+END $$;
+
+-- Whether its line would let a suspect run.
+CREATE OR REPLACE FUNCTION jobq.suspect_goes(p_queue integer, p_line text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN p_line IS NULL OR (jobq.suspect_room(p_queue, p_line)).room > 0;
+END $$;
+
+-- Whether a suspect, which the claim has locked, may run by the limits of its line. It counts
+-- for them from now on; it may have come into the line by move, or by an enqueue with its key.
+CREATE OR REPLACE FUNCTION jobq.suspect_admitted(p_queue integer, p_line text, p_id bigint)
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r jobq.room := jobq.suspect_room(p_queue, p_line);
+BEGIN
+    IF r.room > 0 AND NOT r.limited THEN RETURN true; END IF;
+    IF NOT EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no)
+       AND pg_try_advisory_xact_lock_shared(hashtext('jobq.line'), p_queue) THEN
+        INSERT INTO jobq.line (queue_id, no, name) VALUES (p_queue, r.no, p_line)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    r := jobq.suspect_room(p_queue, p_line);
+    IF r.room = 0 THEN RETURN false; END IF;
+    UPDATE jobq.line l
+    SET used_at = statement_timestamp(), jobs = array_remove(l.jobs, p_id) || p_id,
+        free_at = CASE WHEN r.token_us IS NULL THEN l.free_at
+                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)
+                       + r.token_us * interval '1 microsecond' END
+    WHERE l.queue_id = p_queue AND l.no = r.no;
+    RETURN true;
 END $$;
 
 -- The next lines of a lane in which any job stands, up to p_most, with numbers above p_from
@@ -688,8 +733,23 @@ END $$;
 
 -- ---- settings ------------------------------------------------------------------------------
 
+-- The jobs of a queue that hold their lines if those have limits: they run, or are suspects.
+CREATE OR REPLACE FUNCTION jobq.line_holders(p_queue integer)
+RETURNS TABLE (id bigint, line_name text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.id, j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
+    WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL
+    UNION
+    SELECT j.id, j.line_name FROM jobq.job j
+    WHERE j.queue_id = p_queue AND j.suspect AND j.line_name IS NOT NULL;
+END $$;
+
 -- Makes sure that a line has a row, and answers its number. Claims wait for no transaction
--- that makes one: see lock_lines. Jobs that run already hold the line from now on.
+-- that makes one: see lock_lines. Its jobs that run, and suspects, hold the line from now on.
 CREATE OR REPLACE FUNCTION jobq.line_row(p_queue integer, p_line text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_no bigint := jobq.line_no(p_line);
@@ -705,11 +765,24 @@ BEGIN
         PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;
     END IF;
     UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids
-    FROM (SELECT array_agg(j.id) AS ids
-          FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
-          WHERE j.queue_id = p_queue AND j.line_name = p_line) AS h
+    FROM (SELECT array_agg(r.id) AS ids FROM jobq.line_holders(p_queue) r
+          WHERE r.line_name = p_line) AS h
     WHERE l.queue_id = p_queue AND l.no = v_no AND NOT h.ids <@ l.jobs;
     RETURN v_no;
+END $$;
+
+-- Suspects among these jobs have come into other lines, or into this queue, not by a claim.
+-- From now on they hold their lines, if those have limits.
+CREATE OR REPLACE FUNCTION jobq.line_suspects(p_queue integer, p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.line_row(p_queue, s.line_name) FROM (
+        SELECT DISTINCT j.line_name FROM jobq.job j
+        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s
+    WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue
+                  AND (q.line_strict OR q.line_running_max IS NOT NULL))
+       OR EXISTS (SELECT FROM jobq.line l
+                  WHERE l.queue_id = p_queue AND l.no = jobq.line_no(s.line_name));
 END $$;
 
 -- Sets what a line has of its own; NULL leaves a part as it is. Claims that follow obey it.
@@ -816,8 +889,7 @@ BEGIN
     WHERE q.id = p_queue;
     IF p_running_max > 0 OR p_strict THEN
         PERFORM jobq.line_row(p_queue, u.line_name) FROM (
-            SELECT DISTINCT j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
-            WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL ORDER BY 1) AS u;
+            SELECT DISTINCT h.line_name FROM jobq.line_holders(p_queue) h ORDER BY 1) AS u;
     END IF;
 END $$;
 

@@ -975,6 +975,7 @@ BEGIN
                 ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
     FROM new n WHERE j.id = n.id AND j.state = 'r';
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF p_target IS NOT NULL THEN PERFORM jobq.line_suspects(p_target, v_ids); END IF;
     IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
     RETURN v_count;
 END $$;

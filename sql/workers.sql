@@ -191,11 +191,13 @@ BEGIN
     suspects := EXISTS (
         SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'
           AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()
-          AND (every_kind OR j.kind_id = ANY (kinds)));
+          AND (every_kind OR j.kind_id = ANY (kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
     alone_queues := ARRAY(
         SELECT DISTINCT j.queue_id FROM jobq.job j
         WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
-          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));
+          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
     tick_us := jobq.next_tick(v_worker.queues);
     PERFORM jobq.promote_late(1000);
     SELECT l.late, l.late_beats, l.late_leases_us, l.overdue

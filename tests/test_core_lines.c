@@ -978,6 +978,36 @@ static void suspects_hold_their_line(void **unused)
     assert_int_equal(seen[9].peak, 1);
 }
 
+static void a_suspect_waits_for_its_line(void **unused)
+{
+    static const jobq_rate slow = {60 * SECOND, 1, 1};
+    jobq_line rules = {0, 1, false, true, {0, 0, 0}};
+
+    (void)unused;
+    rule(9, 0, 1, false, &slow);
+    workers(2, 4);
+    handler_us = 300 * MS;
+    add_many(5, 1);
+    add_many(9, 1);
+    pass(100 * MS);
+    dies(0);
+    dies(1);
+    assert_true(jobq_memory_line(memory, 1, 5, &rules));
+    born(2, 4, 2, 2, JOBQ_UNTIL_STOPPED);
+    pass(50 * SECOND);
+    assert_int_equal(done(5), 0); /* paused */
+    assert_int_equal(done(9), 0); /* no token */
+    assert_true(jobq_memory_line(memory, 1, 5, NULL));
+    pass(30 * SECOND);
+    assert_int_equal(done(5), 1);
+    assert_int_equal(done(9), 1);
+    add_many(9, 1);
+    pass(30 * SECOND);
+    assert_int_equal(done(9), 1);
+    pass(30 * SECOND);
+    assert_int_equal(done(9), 2);
+}
+
 /* A rate of all lines of the queue: of each line. More of them than the store has rows. */
 static void rates_are_kept_and_used_by_each_line(void **unused)
 {
@@ -1249,6 +1279,7 @@ int main(void)
         cmocka_unit_test_setup(strict_jobs_run_one_after_the_other_over_retries, setup),
         cmocka_unit_test_setup(a_strict_job_that_is_cancelled_makes_room, setup),
         cmocka_unit_test_setup(suspects_hold_their_line, setup),
+        cmocka_unit_test_setup(a_suspect_waits_for_its_line, setup),
         cmocka_unit_test_setup(rates_are_kept_and_used_by_each_line, setup),
         cmocka_unit_test_setup(rates_are_kept_by_more_lines_than_there_are_rows, setup),
         cmocka_unit_test_setup(an_empty_worker_waits_for_its_lines, setup),

@@ -814,11 +814,13 @@ static void a_dba_installs_by_psql(void **unused)
     database_drop(conn);
 }
 
-static int waiting(PGconn *conn)
+/* How many locks of this type somebody waits for. */
+static int ungranted(PGconn *conn, const char *type)
 {
-    PGresult *res = PQexec(conn, "SELECT count(*) FROM pg_locks l JOIN pg_database d ON "
-                                 "d.oid = l.database WHERE l.locktype = 'advisory' AND "
-                                 "NOT l.granted AND d.datname = current_database()");
+    PGresult *res = PQexecParams(
+        conn, "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+              "WHERE l.locktype = $1 AND NOT l.granted AND d.datname = current_database()",
+        1, NULL, &type, NULL, NULL, 0);
     int count = atoi(PQgetvalue(res, 0, 0));
 
     PQclear(res);
@@ -846,14 +848,36 @@ static void psql_and_a_program_wait_for_each_other(void **unused)
     run_on(conn, "BEGIN; SELECT pg_advisory_xact_lock(29958816140483506)");
     pthread_create(&program, NULL, migrates, NULL);
     assert_int_equal(install("2>&1 >/dev/null &"), 0);
-    while (waiting(conn) < 2 && mono_us() < until) nap_us(5000);
-    assert_int_equal(waiting(conn), 2);
+    while (ungranted(conn, "advisory") < 2 && mono_us() < until) nap_us(5000);
+    assert_int_equal(ungranted(conn, "advisory"), 2);
     assert_false(schema_is_there(conn));
     run_on(conn, "COMMIT");
     pthread_join(program, NULL);
     assert_int_equal(GET(errors), 0);
     do res = PQexec(conn, "SELECT version FROM jobq.meta"), PQclear(res), nap_us(5000);
-    while (waiting(conn) > 0 && mono_us() < until);
+    while (ungranted(conn, "advisory") > 0 && mono_us() < until);
+    assert_int_equal(install(""), 0);
+    database_drop(conn);
+}
+
+/* A worker that has the table queue and asks for jobs, while a migration has jobs and asks for the
+ * table queue. The server ends the migration's transaction, because it has waited for longer. */
+static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unused)
+{
+    PGconn *conn = database();
+    int64_t until = mono_us() + 30 * SECOND;
+    pthread_t program;
+
+    (void)unused;
+    assert_int_equal(install(""), 0);
+    run_on(conn, VERSION_BEFORE);
+    run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE jobq.queue IN ROW SHARE MODE");
+    pthread_create(&program, NULL, migrates, NULL);
+    while (ungranted(conn, "relation") < 1 && mono_us() < until) nap_us(5000);
+    assert_int_equal(ungranted(conn, "relation"), 1);
+    run_on(conn, "SELECT FROM jobq.job; COMMIT");
+    pthread_join(program, NULL);
+    assert_int_equal(GET(errors), 0);
     assert_int_equal(install(""), 0);
     database_drop(conn);
 }
@@ -873,6 +897,7 @@ int main(int argc, char **argv)
         TEST(a_file_again_sets_no_version_back),
         TEST(a_dba_installs_by_psql),
         TEST(psql_and_a_program_wait_for_each_other),
+        TEST(a_migration_that_deadlocks_with_a_worker_is_tried_again),
     };
 
     if (argc > 1 && strcmp(argv[1], "--statements") == 0) return print_statements();

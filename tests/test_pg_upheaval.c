@@ -237,7 +237,7 @@ static int fresh_board(void **state)
 /* Again where the server found a deadlock: that is the operator's part. */
 static void insists(const char *format, const char *name)
 {
-    char generic[300], *text;
+    char generic[2000], *text;
     PGresult *res;
     bool again;
 
@@ -1011,7 +1011,7 @@ static void the_standby_is_promoted_during_an_upgrade(void **unused)
     crew_starts();
     assert_true(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
                        " WHERE ssl AND application_name LIKE 'jo%%'") >= 3);
-    RUN(VERSION_BEFORE);
+    insists(VERSION_BEFORE, "");
     jobq_pg_close(pg);
     migrate();
     goes_on(60);

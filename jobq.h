@@ -6758,7 +6758,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__claim_kinds(l, a);
     a->bytes = l->claim_names ? 0 : b->bytes;
     jobq__claim_sweeps(l, now, a);
-    a->quantum = (int32_t)jobq__max(a->limit / 100, 1); /* a claim may serve a hundred lines */
+    a->quantum = (int32_t)jobq__max(a->limit / 64, 1); /* a claim may serve 64 lines */
     l->claim_aged = !a->suspects && l->number % JOBQ__AGEING == 0 && jobq__some_age(l);
     a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us || l->claim_aged;
     l->claim_sweep = a->sweep;
@@ -9354,7 +9354,7 @@ static int32_t jobq__memory_quantum(const jobq_memory *m, const jobq_request *r,
                                     const jobq_lane *lane, int32_t most)
 {
     int32_t quantum = (int32_t)jobq__max(r->quantum, 1), lines = 0;
-    int64_t page = jobq__min((most + quantum - 1) / quantum, 100), line = INT64_MIN;
+    int64_t page = jobq__min((most + quantum - 1) / quantum, 200), line = INT64_MIN;
 
     for (; lines < page; lines++) {
         line = jobq__memory_next_line(m, lane, line);

@@ -126,14 +126,15 @@ CREATE TYPE jobq.room AS (
 
 -- Where a claim stands on its walk through the lines of a lane. most: how many jobs it may
 -- still take. last: the line that the next walk begins after; due_us: time until the soonest
--- line that was passed by may be claimed from; made: this claim has written rows of the table
--- line; gave: the last line that gave a job; more: lines may have more jobs; moved: queues of
--- jobs that the claim has moved into their lines. rows, ids, bytes: the jobs that it has
--- locked; froms: the lines of the latest.
+-- line that was passed by may be claimed from; made: up to this number the claim makes no more
+-- rows of the table line, NULL: it has made none; gave: the last line that gave a job; more:
+-- lines may have more jobs; moved: queues of jobs that the claim has moved into their lines.
+-- rows, ids, bytes: the jobs that it has locked; froms: of the latest of them, the rooms by
+-- their places in the array.
 CREATE TYPE jobq.walk AS (
     queue_id integer, priority smallint, stage smallint, most integer, quantum integer,
-    kinds integer[], last bigint, due_us bigint, made boolean, gave bigint, more boolean,
-    moved integer[], rows tid[], ids bigint[], bytes bigint, froms bigint[]
+    kinds integer[], last bigint, due_us bigint, made bigint, gave bigint, more boolean,
+    moved integer[], rows tid[], ids bigint[], bytes bigint, froms integer[]
 );
 
 -- The text that follows defines these again, with one more argument or column. Who may call

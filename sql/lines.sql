@@ -247,7 +247,8 @@ BEGIN
                    WHERE j.id = ANY (l.jobs)
                      AND (j.state = 'x' OR j.suspect AND p_suspects
                           OR j.id = ANY (p_taken))) END AS jobs,
-               (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us) AS h
+               (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us
+        OFFSET 0) AS h -- once, although it is used thrice
     CROSS JOIN LATERAL (
         SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens
         FROM (SELECT CASE WHEN r.token_us IS NOT NULL THEN
@@ -324,22 +325,23 @@ BEGIN
 END $$;
 
 -- Locks the rows of these lines, and answers which it has got; one that is locked just now is
--- left out. Rows that do not exist yet are made first: once in a claim and in one order, so
--- that claims that wait for each other's new rows do not deadlock; and not while line_set
--- makes one, in a transaction that may last long.
+-- left out. Rows that do not exist yet are made first: in the order of their numbers, in one
+-- lane of a claim, so that claims that wait for each other's new rows do not deadlock; and not
+-- while line_set makes one, in a transaction that may last long.
 CREATE OR REPLACE FUNCTION jobq.lock_lines(
-    p_walk jobq.walk, p_nos bigint[], OUT made boolean, OUT nos bigint[])
+    p_walk jobq.walk, p_nos bigint[], OUT made bigint, OUT nos bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_missing bigint[] := ARRAY(
-        SELECT u.no FROM unnest(p_nos) AS u (no) WHERE NOT EXISTS (
+        SELECT u.no FROM unnest(p_nos) AS u (no)
+        WHERE (u.no > p_walk.made) IS NOT FALSE AND NOT EXISTS (
             SELECT FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no
             OFFSET 0));
 BEGIN
     made := p_walk.made;
-    IF v_missing <> '{}' AND made IS NULL AND pg_try_advisory_xact_lock_shared(
+    IF v_missing <> '{}' AND pg_try_advisory_xact_lock_shared(
             hashtext('jobq.line'), p_walk.queue_id) THEN
-        made := true;
+        made := v_missing[cardinality(v_missing)]; -- the highest: p_nos is in order
         INSERT INTO jobq.line (queue_id, no, name)
         SELECT p_walk.queue_id, u.no, one.line_name FROM unnest(v_missing) AS u (no)
         CROSS JOIN LATERAL (
@@ -393,11 +395,12 @@ DECLARE
     v_ids bigint[];
     v_bytes bigint;
 BEGIN
-    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.no)
+    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)
     INTO v_rows, v_ids, v_bytes, w.froms FROM (
         SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,
-               coalesce(one.bytes, ready.bytes) AS bytes, u.no
-        FROM unnest(p_rooms) AS u
+               coalesce(one.bytes, ready.bytes) AS bytes, u.k
+        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,
+                                                   burst_us, jobs, due_us, k)
         CROSS JOIN LATERAL (
             SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq.strict_job(w, u.no) END AS id
             OFFSET 0) AS first
@@ -451,12 +454,33 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.walk_stop(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_no bigint := p_walk.froms[cardinality(p_walk.froms)];
-    v_gave integer := cardinality(array_positions(p_walk.froms, v_no));
+    v_k integer := p_walk.froms[cardinality(p_walk.froms)];
+    v_gave integer := cardinality(array_positions(p_walk.froms, v_k));
+    v_last jobq.room := p_rooms[v_k];
 BEGIN
-    RETURN v_no - (SELECT (p_walk.most = 0 AND r.room > p_walk.quantum
-                           AND random() * r.room < r.room - v_gave)::integer
-                   FROM unnest(p_rooms) AS r WHERE r.no = v_no);
+    RETURN v_last.no - (p_walk.most = 0 AND v_last.room > p_walk.quantum
+                        AND random() * v_last.room < v_last.room - v_gave)::integer;
+END $$;
+
+-- Writes what the visited lines that have limits have given. What each gave stands together at
+-- the end of p_walk.ids.
+CREATE OR REPLACE FUNCTION jobq.lines_used(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_before integer := cardinality(p_walk.ids) - cardinality(p_walk.froms);
+BEGIN
+    UPDATE jobq.line l
+    SET used_at = statement_timestamp(),
+        jobs = CASE WHEN (g.room).most IS NULL THEN '{}'
+               ELSE (g.room).jobs || p_walk.ids[g.first : g.first + g.count - 1] END,
+        free_at = CASE WHEN (g.room).token_us IS NULL THEN l.free_at
+                  ELSE jobq.line_free(l.free_at, statement_timestamp(), (g.room).burst_us)
+                       + g.count * (g.room).token_us * interval '1 microsecond' END
+    FROM (SELECT v_before + min(u.n) AS first, count(*) AS count, p_rooms[u.k] AS room
+          FROM unnest(p_walk.froms) WITH ORDINALITY AS u (k, n) GROUP BY u.k) AS g
+    CROSS JOIN LATERAL (
+        SELECT o.ctid FROM jobq.line o
+        WHERE o.queue_id = p_walk.queue_id AND o.no = (g.room).no LIMIT 1) AS o
+    WHERE l.ctid = o.ctid AND (g.room).limited;
 END $$;
 
 -- Visits these lines of a lane, which follow each other.
@@ -468,7 +492,6 @@ DECLARE
     v_rooms jobq.room[];
     v_limited bigint[];
     v_locked bigint[] := '{}';
-    v_ids bigint[];
 BEGIN
     IF p_ruled THEN
         v_rooms := ARRAY(SELECT r FROM jobq.line_rooms(p_queue, p_nos, w.quantum,
@@ -477,15 +500,15 @@ BEGIN
         v_rooms := ARRAY(SELECT ROW(u.no, w.quantum, NULL, false, false, NULL, NULL,
                                     '{}', NULL)::jobq.room FROM unnest(p_nos) AS u (no));
     END IF;
-    w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
-    v_limited := jobq.lines_ready(w, v_rooms);
-    IF v_limited <> '{}' THEN
-        SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;
-        IF cardinality(v_locked) < cardinality(v_limited) THEN
-            w.due_us := least(w.due_us, 1000);
-        END IF;
-    END IF;
     IF p_ruled THEN
+        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
+        v_limited := jobq.lines_ready(w, v_rooms);
+        IF v_limited <> '{}' THEN
+            SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;
+            IF cardinality(v_locked) < cardinality(v_limited) THEN
+                w.due_us := least(w.due_us, 1000);
+            END IF;
+        END IF;
         -- Again, in a statement that sees what has happened before the locks were got.
         v_rooms := ARRAY(
             SELECT r FROM jobq.line_rooms(p_queue, v_locked || ARRAY(
@@ -499,43 +522,36 @@ BEGIN
     IF w.froms IS NULL THEN RETURN w; END IF;
     w.gave := jobq.walk_stop(w, v_rooms);
     w.more := w.more IS TRUE OR EXISTS (
-        SELECT FROM (SELECT u.no, count(*) AS jobs FROM unnest(w.froms) AS u (no)
+        SELECT FROM (SELECT u.k, count(*) AS jobs FROM unnest(w.froms) AS u (k)
                      GROUP BY 1) AS g
-        JOIN unnest(v_rooms) AS r ON r.no = g.no
-        WHERE r.room = g.jobs AND r.token_us IS NULL
-          AND (r.room < r.most - cardinality(r.jobs)) IS NOT FALSE);
-    v_ids := w.ids[cardinality(w.ids) - cardinality(w.froms) + 1 :];
-    UPDATE jobq.line l
-    SET used_at = statement_timestamp(),
-        jobs = CASE WHEN r.most IS NULL THEN '{}' ELSE r.jobs || g.ids END,
-        free_at = CASE WHEN r.token_us IS NULL THEN l.free_at
-                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)
-                       + cardinality(g.ids) * r.token_us * interval '1 microsecond' END
-    FROM (SELECT u.no, array_agg(v_ids[u.k]) AS ids
-          FROM unnest(w.froms) WITH ORDINALITY AS u (no, k) GROUP BY 1) AS g
-    JOIN unnest(v_rooms) AS r ON r.no = g.no AND r.limited
-    CROSS JOIN LATERAL (SELECT o.ctid FROM jobq.line o
-                        WHERE o.queue_id = p_queue.id AND o.no = g.no LIMIT 1) AS o
-    WHERE l.ctid = o.ctid;
+        CROSS JOIN LATERAL (SELECT v_rooms[g.k] AS room OFFSET 0) AS r
+        WHERE (r.room).room = g.jobs AND (r.room).token_us IS NULL
+          AND (g.jobs < (r.room).most - cardinality((r.room).jobs)) IS NOT FALSE);
+    IF v_locked <> '{}' THEN PERFORM jobq.lines_used(w, v_rooms); END IF;
     RETURN w;
 END $$;
 
 -- How many jobs a line may give: if the lines of a lane are so few, less than a page, that
--- they could not fill the claim, more than p_walk.quantum.
-CREATE OR REPLACE FUNCTION jobq.walk_quantum(p_walk jobq.walk, p_page integer) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- they could not fill the claim, more than p_walk.quantum. p_lines: lines after p_walk.last.
+CREATE OR REPLACE FUNCTION jobq.walk_quantum(p_walk jobq.walk, p_page integer, p_lines integer)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_lines integer := cardinality(jobq.next_lines(
-        p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,
-        9223372036854775807, p_page));
+    v_lines integer := p_lines;
 BEGIN
+    IF v_lines < p_page THEN
+        v_lines := v_lines + cardinality(jobq.next_lines(
+            p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,
+            p_walk.last, p_page - v_lines));
+    END IF;
     IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;
     RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);
 END $$;
 
 -- Walks once round the lines of a lane, from the line after `last` on, until it has all that
--- it wants, or has visited 500 lines. `last` becomes where it stopped. After a whole round
--- that is the last line that gave a job; it stays if none did.
+-- it wants, or has visited 500 lines more than it has got jobs. `last` becomes where it
+-- stopped. After a whole round that is the last line that gave a job; it stays if none did.
+-- The lines are read in pages: as many as would fill the claim if they gave on average what
+-- the lines before them gave.
 CREATE OR REPLACE FUNCTION jobq.claim_walk(p_walk jobq.walk) RETURNS jobq.walk
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -545,23 +561,27 @@ DECLARE
     v_nos bigint[];
     v_at bigint := p_walk.last;
     v_end bigint := 9223372036854775807;
-    v_page integer := least(100, (w.most + w.quantum - 1) / w.quantum);
+    v_page integer := least(200, (w.most + w.quantum - 1) / w.quantum);
     v_visited integer := 0;
+    v_got integer;
 BEGIN
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = w.queue_id;
     IF NOT FOUND THEN RETURN w; END IF;
     v_ruled := v_queue.line_strict
         OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0
         OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);
-    w.quantum := jobq.walk_quantum(w, v_page);
     LOOP
         v_nos := jobq.next_lines(w.queue_id, w.priority, w.stage, v_at, v_end, v_page);
+        IF v_visited = 0 AND v_end <> w.last THEN
+            w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));
+        END IF;
         IF v_nos <> '{}' THEN
             w := jobq.claim_visit(w, v_queue, v_ruled, v_nos);
             EXIT WHEN w.most = 0;
         END IF;
         v_visited := v_visited + cardinality(v_nos);
-        IF v_visited >= 500 THEN
+        v_got := p_walk.most - w.most;
+        IF v_visited >= 500 + v_got THEN
             w.gave := v_nos[cardinality(v_nos)];
             w.more := true;
             EXIT;
@@ -573,9 +593,11 @@ BEGIN
         ELSE
             EXIT;
         END IF;
-        v_page := least(2 * v_page, 100, 500 - v_visited);
+        v_page := least(200, 500 + v_got - v_visited, CASE
+            WHEN v_got = 0 THEN 2 * v_page ELSE w.most::bigint * v_visited / v_got + 1 END);
     END LOOP;
     IF w.most > 0 AND w.more THEN w.due_us := 1; END IF; -- the next claim goes on
+    IF w.made IS NOT NULL THEN w.made := 9223372036854775807; END IF;
     w.last := coalesce(w.gave, w.last);
     w.quantum := p_walk.quantum;
     RETURN w;

@@ -144,7 +144,7 @@ static int32_t room_of(txn *t, int n)
     line_walk *v = &t->b->walk;
     int64_t line = v->line[n];
     jobq_line rules = rules_of(t, line);
-    int32_t held = jobq__memory_line_held(t->seen, 1, line), room;
+    int32_t held = jobq__memory_line_held(t->seen, 1, line, true), room;
     int64_t due_us;
     int i;
 

@@ -327,8 +327,8 @@ static void workers_begin_at_different_lines(void **unused)
     assert_in_range(low, 16, 48);
 }
 
-/* The first round of a claim may serve a hundred lines. */
-static void a_line_gives_a_hundredth_of_a_claim_at_first(void **unused)
+/* The first round of a claim may serve 64 lines. */
+static void a_line_gives_a_64th_of_a_claim_at_first(void **unused)
 {
     jobq_request a = opens(JOBQ_UNTIL_STOPPED);
 
@@ -1255,7 +1255,7 @@ int main(void)
         cmocka_unit_test(a_queue_without_lines_has_none),
         cmocka_unit_test(a_walk_goes_on_where_the_last_one_ended),
         cmocka_unit_test(workers_begin_at_different_lines),
-        cmocka_unit_test(a_line_gives_a_hundredth_of_a_claim_at_first),
+        cmocka_unit_test(a_line_gives_a_64th_of_a_claim_at_first),
         cmocka_unit_test(a_long_walk_goes_on_at_once_until_it_has_come_round),
         cmocka_unit_test(rounds_without_jobs_wait_longer_and_longer),
         cmocka_unit_test(walks_through_two_lanes_do_not_spin),

@@ -907,6 +907,16 @@ static void a_claim_visits_few_lines(void **unused)
     assert_true(g.jobs[0].line == number("SELECT max(line) FROM jobq.job"));
 }
 
+/* Which give less than their share, so that the claim asks more of them. None has a row yet. */
+static void a_claim_takes_from_many_new_lines(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', line_running_max => 1)");
+    RUN("SELECT jobq.enqueue('q', 'k', line => 'l' || n) FROM generate_series(1, 2 * %d) n", MANY);
+    assert_int_equal(claim_lines(a, 7, MANY).count, MANY);
+    assert_int_equal(claim_lines(a, 7, MANY).count, MANY);
+}
+
 /* A walk begins after the smallest of all numbers, and ends with the largest. */
 static void the_first_and_the_last_number_are_reached(void **unused)
 {
@@ -1450,6 +1460,7 @@ int main(void)
         TEST(nothing_comes_from_a_paused_or_held_line),
         TEST(walks_go_round),
         TEST(a_claim_visits_few_lines),
+        TEST(a_claim_takes_from_many_new_lines),
         TEST(the_first_and_the_last_number_are_reached),
         TEST(the_answer_says_when_a_line_opens),
         TEST(the_answer_has_a_row_for_each_queue),

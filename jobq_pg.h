@@ -253,7 +253,8 @@
  *             they are enqueued; a job that was delayed, or came by COPY, joins the line's end when
  *             a worker finds it due.
  * RATES       Starts, not ends, count. After a rest rate_burst of them may come at once; then they
- *             come evenly. A suspect that starts again does not count.
+ *             come evenly. A suspect that starts again counts for its line's rate, but not for that
+ *             of a queue or a kind.
  * HOLD        jobq_call_hold in a handler, jobq_pg_hold elsewhere: nothing is claimed from the line
  *             or the queue before an instant. Jobs that were claimed before go on. Workers hear of
  *             a queue's hold a moment later, and may claim from it until then; a line's hold counts
@@ -262,9 +263,10 @@
  *             your transaction. Concurrent producers may pass the number, and so may COPY and jobs
  *             for later.
  * PROMISED    A limit of a line is never passed, whichever workers die, freeze or lose their
- *             connection. A job whose worker died counts until it has run again and ended. A
- *             lowered limit stops no job that runs. Jobs that were claimed when the line had no
- *             limit do not count. A server that crashes may forget its latest claims: law (17) of
+ *             connection. A job whose worker died counts until it has run again and ended, and runs
+ *             again only when its line has room. Jobs that run when a line gets its first limit
+ *             count, except those that are being claimed at that moment. A lowered limit stops no
+ *             job that runs. A server that crashes may forget its latest claims: law (17) of
  *             jobq.h.
  * NOT         Turns are fair in jobs, not in time: a tenant with slow jobs has more threads than
  *             one with quick ones, unless line_running_max says otherwise. A limit delays the start

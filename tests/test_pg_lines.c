@@ -459,6 +459,26 @@ static void ends_in_one_line_do_not_wait_for_each_other(void **unused)
     assert_int_equal(claim_lines(b, 8, MANY).count, 1);
 }
 
+static void jobs_that_run_count_for_a_limit_that_is_new(void **unused)
+{
+    static const char *const limits[] = {
+        "SELECT jobq.line_set('q', 'a', running_max => 1)",
+        "SELECT jobq.queue_set('q', line_running_max => 1)",
+        "SELECT jobq.queue_set('q', line_strict => true)"};
+    size_t i;
+
+    for (i = 0; i < COUNT(limits); i++) {
+        got g;
+        assert_int_equal(fresh(unused), 0);
+        put_some("a", 3);
+        g = claim_lines(a, 7, 1);
+        RUN("%s", limits[i]);
+        assert_int_equal(claim_lines(a, 8, MANY).count, 0);
+        succeeds(NULL, &g.jobs[0]);
+        assert_int_equal(claim_lines(a, 8, MANY).count, 1);
+    }
+}
+
 /* The limit is newer than the death of the worker. */
 static void a_suspect_counts_for_a_limit_that_is_new(void **unused)
 {
@@ -1439,6 +1459,7 @@ int main(void)
         TEST(operators_make_room_too),
         TEST(nobody_but_claims_waits_for_a_line),
         TEST(ends_in_one_line_do_not_wait_for_each_other),
+        TEST(jobs_that_run_count_for_a_limit_that_is_new),
         TEST(a_suspect_counts_for_a_limit_that_is_new),
         TEST(a_suspect_that_moves_counts_where_it_goes),
         TEST(a_suspect_waits_for_its_line),

@@ -15470,13 +15470,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
 "        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
+"    UPDATE jobq.job j\n"
+"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
+"        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
+"                 ELSE j.run_at END\n"
+"    WHERE j.id = ANY (v_held);\n"
 "    PERFORM jobq.finish(ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
-"    UPDATE jobq.job j\n"
-"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
-"        run_at = statement_timestamp()\n"
-"    WHERE j.id = ANY (v_held);\n"
 "    IF EXISTS (SELECT FROM jobq.job j\n"
 "               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n"
 "        RETURN true;\n"
@@ -15498,8 +15499,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    BEGIN -- does what a claim does, and undoes it\n"
 "        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
-"        WHERE j.id = p_id;\n"
-"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n",
+"        WHERE j.id = p_id;\n",
+"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
 "                   FROM jobq.job j WHERE j.id = p_id);\n"
 "        RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
@@ -15579,9 +15580,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n"
 "    INTO v_ids, v_queues, v_keys\n"
-"    FROM gone g WHERE g.key IS NOT NULL;\n"
+"    FROM gone g WHERE g.key IS NOT NULL;\n",
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15669,8 +15670,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE j.ctid = ANY (ARRAY(\n"
 "                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n"
 "                  AND held.worker = p_workers[i] AND held.claim = p_claims[i]\n"
-"                FOR UPDATE SKIP LOCKED))\n"
-"            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n",
+"                FOR UPDATE SKIP LOCKED))\n",
+"            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
 "                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
 "                      j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
@@ -15748,10 +15749,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            claim := p_claims[i];\n"
 "            answer := jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);\n"
 "            RETURN NEXT;\n"
-"            CONTINUE;\n"
+"            CONTINUE;\n",
 "        END IF;\n"
 "        v_entry := NULL;\n"
-"        IF p_errors[i] IS NOT NULL THEN\n",
+"        IF p_errors[i] IS NOT NULL THEN\n"
 "            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n"
 "        END IF;\n"

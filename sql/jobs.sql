@@ -854,13 +854,14 @@ BEGIN
         SELECT j.id FROM jobq.job j
         WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number
         ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    UPDATE jobq.job j
+    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
+        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()
+                 ELSE j.run_at END
+    WHERE j.id = ANY (v_held);
     PERFORM jobq.finish(ARRAY(
         SELECT j.id FROM jobq.job j
         WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);
-    UPDATE jobq.job j
-    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
-        run_at = statement_timestamp()
-    WHERE j.id = ANY (v_held);
     IF EXISTS (SELECT FROM jobq.job j
                WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN
         RETURN true;

@@ -301,6 +301,9 @@ static const behaviour behaviours[] = {
      "claim w=2 n=1 u=1 -> ok 1(suspect); recover w=2 n=1 -> ok; claim w=2 n=2 -> ok suspects;"
      "claim w=2 n=3 u=1 -> ok 1(suspect); cancel j=1;"
      "recover w=2 n=3 -> ok; claim w=2 n=4 u=1 -> ok"},
+    {"an attempt whose claim was not answered does not count, even if the job is cancelled",
+     "enqueue; register; claim n=1; wait d=1; cancel j=1; recover n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 0 at 0"},
     {"a claim that never came is burned, and can't arrive later",
      "enqueue; register; recover n=1 -> ok; claim n=1 -> exists; claim n=2 -> ok 1"},
     {"an empty claim leaves no row: its number is free",

@@ -27,7 +27,8 @@ static const struct {
     {"outbox-one", row_outbox_one},       {"fires", row_fires},
     {"ticks", row_ticks},                 {"replace", row_replace},
     {"lines", row_lines},                 {"lines-many", row_lines_many},
-    {"lines-late", row_lines_late},       {"line-first", row_line_first},
+    {"lines-late", row_lines_late},       {"lines-held", row_lines_held},
+    {"line-first", row_line_first},
     {"permits", row_permits},             {"soak", row_soak}};
 
 /* -- clocks and chance -- */

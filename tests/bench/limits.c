@@ -1,6 +1,6 @@
 /*
- * limits.c -- rows about lines and limits: lines, lines-many, lines-late, line-first, permits. Each
- * compares drains of full queues in one run: with lines or limits, and without.
+ * limits.c -- rows about lines and limits: lines, lines-many, lines-late, lines-held, line-first,
+ * permits. Most compare drains of full queues in one run: with lines or limits, and without.
  */
 #include "bench.h"
 
@@ -86,6 +86,49 @@ void row_lines_late(void)
             "INSERT INTO jobq.line (queue_id, no, name, free_at) "
             "SELECT j.queue_id, j.line, j.line_name, now() FROM jobq.job j "
             "WHERE j.line IS NOT NULL; ANALYZE jobq.line", 100000, 0.80);
+}
+
+/* How fast the last tenth of the jobs goes beside the first, when no dead row can be removed. */
+static void held(const char *label, long lines, const char *settings)
+{
+    long count = bench_long ? 1000000 : 300000, flushed, mark = 0;
+    PGconn *db = bench_db(), *holder = bench_db();
+    jobq_pg *pg = bench_schema(db, false);
+    double first = 0, last = 0, started, t = 0;
+    jobq_loop_config loop;
+    bench_crew crew;
+
+    load(db, count, lines);
+    if (settings != NULL) bench_sql(db, "%s", settings);
+    bench_sql(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    bench_number(holder, "SELECT count(*) FROM jobq.meta");
+    memset(&loop, 0, sizeof loop);
+    loop.threads = 1;
+    started = bench_now();
+    bench_crew_start(&crew, pg, 2, bench_noop, &loop);
+    while ((flushed = bench_crew_flushed(&crew)) < count) {
+        t = bench_now() - started;
+        if (first == 0 && flushed >= count / 10) first = (double)flushed / t;
+        if (last == 0 && flushed >= count - count / 10) {
+            last = t;
+            mark = flushed;
+        }
+        bench_sleep(0.002);
+        if (t > 1800) bench_fail("lines-held: not finished after half an hour");
+    }
+    last = (double)(count - mark) / (bench_now() - started - last);
+    bench_crew_stop(&crew);
+    bench_figure(label, last, "jobs/s", "first 10 %", first, BENCH_RATIO_AT_LEAST, 0.8);
+    PQfinish(holder);
+    jobq_pg_close(pg);
+    PQfinish(db);
+}
+
+void row_lines_held(void)
+{
+    held("1,000 lines and a held snapshot: last 10 % of the jobs", 1000, NULL);
+    held("  10 at a time in each", 1000,
+         "SELECT jobq.queue_set('" BENCH_QUEUE "', line_running_max => 10)");
 }
 
 void row_permits(void)

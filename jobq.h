@@ -6696,7 +6696,7 @@ static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
     for (i = 0; i < l->share_count; i++) {
         jobq_share *p = &l->shares[i];
         p->skipped = jobq__share_skips(p, l->claim_rest, limit);
-        p->blocked = p->blocked || p->skipped;
+        p->blocked = p->skipped;
         l->claim_passed |= p->skipped;
     }
     for (i = 0; i < l->share_count; i++) {
@@ -7027,6 +7027,18 @@ static void jobq__line_left(jobq_loop *l, const jobq_job *job, int64_t now)
     if (i < l->queue_count && l->queues[i].passed) jobq__look_again(l, now);
 }
 
+/* What the latest claim left out because it had no permit, and has one now, is claimed from at once.
+ * The permit may come while the claim is under way. */
+static void jobq__shares_open(jobq_loop *l, int64_t now)
+{
+    int32_t i;
+
+    for (i = 0; i < l->share_count; i++) {
+        if (!l->shares[i].blocked || jobq__share_room(&l->shares[i]) == 0) continue;
+        l->claim_mono_us = jobq__min(l->claim_mono_us, now);
+    }
+}
+
 /* After a claim that worked: decides when to claim again. */
 static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
@@ -7047,6 +7059,7 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     walk_us = jobq__walked(l, got);
     if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, got->due_us, walk_us);
+    jobq__shares_open(l, now);
 }
 
 /* A claim was answered: what it did not bring is free again, and each job has used a token up. */
@@ -7433,10 +7446,8 @@ static void jobq__permits_take(jobq_loop *l, int64_t now, const jobq_news *n)
         if (jobq__queue_index(l, n->permits[i].queue) == l->queue_count) continue;
         if (at == l->share_count) jobq__share_new(l, &l->shares[l->share_count++], &n->permits[i]);
         jobq__share_take(p, now, &n->permits[i]);
-        if (jobq__share_room(p) == 0) continue;
-        if (p->blocked) l->claim_mono_us = jobq__min(l->claim_mono_us, now);
-        p->blocked = false;
     }
+    jobq__shares_open(l, now);
     for (i = 0; i < l->share_count; i++) l->shares[i].running = 0;
     for (i = 0; i < JOBQ_LOOP_SLOTS && l->share_count > 0; i++) {
         if (l->slots[i].state != JOBQ_SLOT_FREE) jobq__shares_count(l, &l->slots[i].job, 1);

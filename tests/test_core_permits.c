@@ -345,6 +345,45 @@ static void a_free_kind_is_not_held_up(void **unused)
     assert_true(in_state(JOBQ_STATE_SUCCEEDED, 1, 1) > 20);
 }
 
+/* The permit comes while the claim is under way that did without it. That claim brings nothing, so
+ * the next one comes at once: later it might come beside the next exchange, and so on for ever. */
+static void a_permit_that_comes_during_a_claim_is_used(void **unused)
+{
+    static jobq_answer claimed;
+    jobq_request exchange, r;
+    jobq_loop_config config;
+    int64_t at_us = SECOND, granted_us = 0;
+    jobq_loop *l = &all[0].loop;
+
+    (void)unused;
+    memset(&config, 0, sizeof config);
+    config.threads = 8;
+    config.heartbeat_us = 200 * MS;
+    config.kind_queues[0] = config.kind_queues[1] = 1;
+    jobq_loop_init(l, &config, 4711, at_us);
+    limit(1, 1, 1, NULL);
+    enqueue(1, 1, 1);
+    for (exchange.kind = JOBQ_REQUEST_WAIT; in_state(JOBQ_STATE_RUNNING, 1, 1) == 0;) {
+        assert_true(at_us < 20 * SECOND);
+        r = asks(l, at_us);
+        if (r.kind == JOBQ_REQUEST_HEARTBEAT && r.ask_count > 0 && r.claim == 0) {
+            exchange = r;
+            continue;
+        }
+        if (r.kind == JOBQ_REQUEST_CLAIM) jobq__memory_execute(memory, &r, 2, 6, at_us, &claimed);
+        if (exchange.kind != JOBQ_REQUEST_WAIT) {
+            jobq__memory_perform(memory, l, &exchange, 2, 6, at_us, at_us);
+            exchange.kind = JOBQ_REQUEST_WAIT;
+            if (l->shares[0].held == 1 && granted_us == 0) granted_us = at_us;
+        }
+        if (r.kind == JOBQ_REQUEST_CLAIM) jobq_loop_tell(l, at_us, &claimed);
+        else if (r.kind != JOBQ_REQUEST_WAIT)
+            jobq__memory_perform(memory, l, &r, 2, 6, at_us, at_us);
+        else at_us = jobq__max(jobq__min(r.until_mono_us, at_us + SECOND), at_us + 1);
+    }
+    assert_true(at_us - granted_us <= MS);
+}
+
 static void a_lowered_limit_starts_none_above_it(void **unused)
 {
     int64_t ran;
@@ -562,6 +601,7 @@ int main(void)
         cmocka_unit_test_setup(idle_workers_hold_nothing, setup),
         cmocka_unit_test_setup(a_free_queue_is_not_held_up, setup),
         cmocka_unit_test_setup(a_free_kind_is_not_held_up, setup),
+        cmocka_unit_test_setup(a_permit_that_comes_during_a_claim_is_used, setup),
         cmocka_unit_test_setup(a_lowered_limit_starts_none_above_it, setup),
         cmocka_unit_test_setup(a_new_limit_counts_what_runs, setup),
         cmocka_unit_test_setup(a_rate_is_kept_and_used, setup),

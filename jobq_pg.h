@@ -14774,9 +14774,21 @@ static const char *const jobq_pg__sql_007_limits[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_008_results[] = {
+"ALTER TABLE jobq.history ADD result jsonb, ADD result_bytes bytea;\n"
+"CREATE TABLE jobq.waiter (\n"
+"    job_id bigint NOT NULL,\n"
+"    channel bigint NOT NULL,\n"
+"    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    PRIMARY KEY (job_id, channel)\n"
+");\n"
+"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 7, library_min = 5 WHERE m.version <= 7;\n"
+"    UPDATE jobq.meta m SET version = 8, library_min = 5 WHERE m.version <= 8;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -20396,17 +20408,18 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {1, "001_tables", jobq_pg__sql_001_tables},
     {6, "006_schedules", jobq_pg__sql_006_schedules},
     {7, "007_limits", jobq_pg__sql_007_limits},
-    {7, "version", jobq_pg__sql_version},
-    {7, "jobs", jobq_pg__sql_jobs},
-    {7, "lines", jobq_pg__sql_lines},
-    {7, "permits", jobq_pg__sql_permits},
-    {7, "workers", jobq_pg__sql_workers},
-    {7, "outbox", jobq_pg__sql_outbox},
-    {7, "calendar", jobq_pg__sql_calendar},
-    {7, "operators", jobq_pg__sql_operators},
-    {7, "schedules", jobq_pg__sql_schedules},
-    {7, "roles", jobq_pg__sql_roles},
-    {7, "comments", jobq_pg__sql_comments},
+    {8, "008_results", jobq_pg__sql_008_results},
+    {8, "version", jobq_pg__sql_version},
+    {8, "jobs", jobq_pg__sql_jobs},
+    {8, "lines", jobq_pg__sql_lines},
+    {8, "permits", jobq_pg__sql_permits},
+    {8, "workers", jobq_pg__sql_workers},
+    {8, "outbox", jobq_pg__sql_outbox},
+    {8, "calendar", jobq_pg__sql_calendar},
+    {8, "operators", jobq_pg__sql_operators},
+    {8, "schedules", jobq_pg__sql_schedules},
+    {8, "roles", jobq_pg__sql_roles},
+    {8, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

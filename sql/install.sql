@@ -12,8 +12,8 @@
 -- of what it replaces, and no session has to stop.
 --
 -- To change a table, an index, a sequence or a row type (CREATE TYPE):
---   1. Raise the version in version.sql, say to 8, if the one there has been released.
---   2. Write 008_what.sql and enter it below. It only adds, because older programs work on.
+--   1. Raise the version in version.sql, say to 9, if the one there has been released.
+--   2. Write 009_what.sql and enter it below. It only adds, because older programs work on.
 --   3. A new column has a DEFAULT or may be NULL, because older programs do not name it.
 --   4. Call no function of jobq there: the text installed then may be older or newer.
 --   5. Remove what older programs still use only when library_min has passed them.
@@ -50,6 +50,11 @@ SELECT version < 6 AS lacks_6 FROM jobq.meta \gset
 SELECT version < 7 AS lacks_7 FROM jobq.meta \gset
 \if :lacks_7
 \ir 007_limits.sql
+\endif
+
+SELECT version < 8 AS lacks_8 FROM jobq.meta \gset
+\if :lacks_8
+\ir 008_results.sql
 \endif
 
 \ir version.sql

@@ -35,22 +35,10 @@ static char schema[40];
  * nothing. Views with a column of it go too: what a migration adds to a view comes back with it. */
 #define VERSION_BEFORE                                                                             \
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP TABLE IF EXISTS jobq.line, jobq.quota, jobq.permit CASCADE;"                             \
-    "DROP TYPE IF EXISTS jobq.walk, jobq.room CASCADE;"                                            \
-    "DROP INDEX IF EXISTS jobq.job_line;"                                                          \
-    "DO $$ BEGIN"                                                                                  \
-    " IF EXISTS (SELECT FROM pg_attribute a"                                                       \
-    "  WHERE a.attrelid = 'jobq.job'::regclass AND a.attname = 'line') THEN"                       \
-    "  ALTER TABLE jobq.job RENAME line TO batch_id;"                                              \
-    "  ALTER TABLE jobq.job RENAME line_name TO unique_key;"                                       \
-    " END IF; END $$;"                                                                             \
-    "ALTER TABLE jobq.failed DROP IF EXISTS line_name CASCADE;"                                    \
-    "ALTER TABLE jobq.history DROP IF EXISTS line_name CASCADE;"                                   \
-    "ALTER TYPE jobq.claimed DROP ATTRIBUTE IF EXISTS line;"                                       \
-    "ALTER TABLE jobq.queue DROP IF EXISTS lines CASCADE, DROP IF EXISTS line_running_max,"        \
-    " DROP IF EXISTS line_strict, DROP IF EXISTS line_rate_count, DROP IF EXISTS line_rate_us,"    \
-    " DROP IF EXISTS line_rate_burst, DROP IF EXISTS line_waiting_max,"                            \
-    " DROP IF EXISTS hold_until, DROP IF EXISTS hold_why, DROP IF EXISTS ageing;"
+    "DROP TABLE IF EXISTS jobq.waiter CASCADE;"                                                    \
+    "ALTER TABLE jobq.queue DROP IF EXISTS awaited;"                                               \
+    "ALTER TABLE jobq.history DROP IF EXISTS result CASCADE,"                                      \
+    " DROP IF EXISTS result_bytes CASCADE;"
 
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
 #define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */

@@ -52,6 +52,8 @@ BEGIN
     ('bytes', 'payload that is bytes: a JSON text if headers has content-type '
               'application/json'),
     ('headers', 'headers: tags, trace context, content-type'),
+    ('result', 'what its handler left behind, as jsonb; NULL: none, or see result_bytes'),
+    ('result_bytes', 'a result that is bytes'),
     ('errors', 'failed attempts, oldest first'),
     ('error', 'the latest error'),
     ('workers.worker', 'its id as text; the name of its channel has it in hexadecimal'),

@@ -941,7 +941,7 @@ END $$;
 -- Moves locked jobs out of the table job: failed ones to failed, others to history if their
 -- kind, or else the queue, keeps it. p_entry, if given, is appended to the errors. An id that
 -- is already there (a copied table, a sequence that was set back) does not stop the job from
--- ending. Only this function ends single jobs.
+-- ending. Only this function ends single jobs, except those that leave a result.
 CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -981,6 +981,7 @@ BEGIN
     INTO v_ids, v_queues, v_keys
     FROM gone g WHERE g.key IS NOT NULL;
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;
+    PERFORM jobq.tell_waiters(p_ids);
 END $$;
 
 -- The window of an idempotency key starts when its job ends. A job that others wait for has a
@@ -1068,12 +1069,14 @@ DECLARE
     v_slots smallint[];
     v_slot smallint;
     v_varies boolean;
+    v_awaited boolean;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history)
-    INTO v_slot, v_varies, v_silent FROM jobq.ring r WHERE r.first = 8;
+    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
+           (SELECT bool_or(q.awaited) FROM jobq.queue q)
+    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;
     IF v_varies THEN
         SELECT a.odd, a.kinds, a.slots INTO v_odd, v_kinds, v_slots FROM jobq.kinds_apart() a;
     END IF;
@@ -1117,6 +1120,63 @@ BEGIN
                             jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])
         FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);
     END LOOP;
+    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
+END $$;
+
+-- The same for jobs of which some have a result, an element of each array for each job. A job
+-- with a result goes into history even if its queue or kind keeps none. The jobs are found one
+-- by one, so that each keeps the place of its result.
+CREATE OR REPLACE FUNCTION jobq.complete_with(
+    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[])
+RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_done bigint[];
+    v_keyed bigint[];
+    v_queues integer[];
+    v_keys text[];
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    WITH held AS MATERIALIZED (
+        SELECT j.ctid AS at, u.result, u.bytes
+        FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)
+             AS u (worker, claim, id, result, bytes)
+        CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.job o
+            WHERE o.id = u.id AND o.worker = u.worker AND o.claim = u.claim
+            LIMIT 1 FOR UPDATE SKIP LOCKED) AS j
+    ), gone AS (
+        DELETE FROM jobq.job j USING held h WHERE j.ctid = h.at
+        RETURNING j.*, h.result, h.bytes AS result_bytes
+    ), history AS (
+        INSERT INTO jobq.history (
+            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
+            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
+            headers, errors, result, result_bytes)
+        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
+               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
+               g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,
+               g.result, g.result_bytes
+        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id
+            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)
+        WHERE coalesce(k.history, q.history) OR num_nonnulls(g.result, g.result_bytes) > 0
+        ON CONFLICT DO NOTHING
+    )
+    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
+    INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
+    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
+    PERFORM jobq.tell_waiters(p_ids);
+    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
+    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)
+    FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)
+    WHERE v_done IS NULL OR u.id <> ALL (v_done);
 END $$;
 
 -- Locks the kinds of the jobs that are to be parked, before anything else, in one order, for
@@ -1144,10 +1204,10 @@ END $$;
 
 -- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash
 -- and suspect flag that jobq.h decided, the delay until the job may run (-1: parked until a
--- worker has its kind), the error to append, the next stage's payload. A job whose cancel was
--- requested does not become ready; it is cancelled. p_wait: wait for a locked row, in a
--- caller's own transaction, instead of answering busy. The commit waits for the disk, as that
--- of complete does.
+-- worker has its kind), the error to append, the next stage's payload or, if it succeeded, its
+-- result. A job whose cancel was requested does not become ready; it is cancelled. p_wait:
+-- wait for a locked row, in a caller's own transaction, instead of answering busy. The commit
+-- waits for the disk, as that of complete does.
 CREATE OR REPLACE FUNCTION jobq.settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
@@ -1195,7 +1255,13 @@ BEGIN
         ELSIF p_states[i] <> 'r' THEN
             UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]
             WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
-            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
+            IF p_states[i] = 's' AND num_nonnulls(p_payloads[i], p_bytes[i]) > 0 THEN
+                PERFORM jobq.complete_with(
+                    ARRAY[p_workers[i]], ARRAY[p_claims[i]], ARRAY[p_ids[i]],
+                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]]);
+            ELSE
+                PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
+            END IF;
         ELSE
             v_run_at := CASE
                 WHEN p_delays_us[i] >= 0

@@ -32,7 +32,7 @@ SELECT h.id, q.name AS queue, k.name AS kind,
        NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
-       NULL::bigint AS timeout_us, h.line_name AS line
+       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
@@ -46,27 +46,28 @@ SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.st
        u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,
        u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,
        u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,
-       u.line_name AS line
+       u.line_name AS line, u.result, u.result_bytes
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
              NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
              j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,
-             j.line_name
+             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
              false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
              NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
-             f.timeout_us, f.line_name
+             f.timeout_us, f.line_name, NULL, NULL
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
              h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,
              h.run_at,
              h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
-             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name
+             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,
+             h.result_bytes
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
@@ -860,6 +861,7 @@ BEGIN
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
     END LOOP;
+    PERFORM jobq.tell_waiters(p_ids);
     RETURN v_count;
 END $$;
 

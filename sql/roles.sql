@@ -30,14 +30,15 @@ BEGIN
         WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known)|outbox_enqueue|'
             'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
-        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'
-            'settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|deregister|remains|'
+        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'
+            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
+            'deregister|remains|'
             'tick|schedules_set|hold|hold_here|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'
-        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'
+        WHEN 'payloads' THEN 'peek|await|unawait|dead_letter_(list|count)'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'
             'schedule|schedule_(pause|resume|run|drop)' END;
@@ -112,9 +113,10 @@ BEGIN
     END IF;
 END $$;
 
--- The role may look: the views, peek and audit. With payloads => false the columns payload,
--- bytes and headers are closed (name the other columns instead of *), and so is peek, even if
--- an earlier call or grant_operate opened them.
+-- The role may look, and wait for jobs: the views, peek, await and audit. With payloads =>
+-- false the columns payload, bytes, headers and those of results are closed (name the other
+-- columns instead of *), and so are peek and await, even if an earlier call or grant_operate
+-- opened them.
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
@@ -130,7 +132,7 @@ BEGIN
                string_agg(quote_ident(a.attname), ', ') AS columns
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (
-            'payload', 'bytes', 'headers') AS closed) v
+            'payload', 'bytes', 'headers', 'result', 'result_bytes') AS closed) v
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
         GROUP BY c.oid, v.closed
     LOOP
@@ -187,7 +189,7 @@ BEGIN
         FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
           AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)
-          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers')
+          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')
               THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END
     LOOP
         EXECUTE v_grant;

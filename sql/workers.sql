@@ -497,7 +497,7 @@ END $$;
 -- queues, because no index leads to them), unused lines, workers that have been dead for a
 -- day, and then their burned claim numbers. While a worker lives its burned numbers must stay,
 -- because a claim that it gave up must not arrive, however late. Permits of workers that are
--- gone go at once. Safe to run anywhere, at any time, and twice.
+-- gone go at once, and waiters after a day. Safe to run anywhere, at any time, and twice.
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -538,6 +538,7 @@ BEGIN
     WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
     PERFORM jobq.permits_prune();
+    PERFORM jobq.prune_waiters();
     RETURN v_total;
 END $$;
 

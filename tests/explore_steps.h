@@ -7,8 +7,8 @@
  * What a function computes without a table has no step. Two statements of one function share a step
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
- * idempotency keys, quotas, queues that are deleted or keep no history, history itself, old
- * failed jobs, old dead letters. NOTIFY is not a step but a move. jobq.promote is done with the
+ * idempotency keys, quotas, queues that are deleted or keep no history, history itself, results
+ * and who waits for them, old failed jobs, old dead letters. NOTIFY is not a step but a move. jobq.promote is done with the
  * commit, and jobq.tick at once: see explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
@@ -31,7 +31,7 @@
  *   kinds_apart       1         0     0       0        0
  *   complete_unkept   1         1     1       0        0
  *   complete          5         1     1       0        2
- *   settle            8         2     1       0        6
+ *   settle            9         2     1       0        6
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
@@ -46,7 +46,7 @@
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2
- *   prune             8         4     4       0        2
+ *   prune             9         4     4       0        2
  *   cancel            6         2     0       0        4
  *   request           3         0     0       0        0
  */

@@ -1,0 +1,117 @@
+-- jobq, current text: waiting for jobs to end, and their results.
+--
+-- A waiter looks at its jobs; then it writes where it listens, one row for each job, and looks
+-- again now and then. Whoever ends a job notifies its waiters in the same transaction. A job
+-- may end between a waiter's two looks and before its row was seen, so a notification can be
+-- missed: that costs time until the next look, and nothing else.
+
+-- Notifies those who wait for these jobs. The payload of a notification has at most 8000
+-- bytes: 400 ids. A row that its waiter is removing is left to it.
+CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_note record;
+BEGIN
+    FOR v_note IN
+        WITH told AS (
+            DELETE FROM jobq.waiter w WHERE w.ctid = ANY (ARRAY(
+                SELECT o.ctid FROM jobq.waiter o
+                WHERE o.job_id = ANY (p_ids) FOR UPDATE SKIP LOCKED))
+            RETURNING w.job_id, w.channel
+        )
+        SELECT t.channel, string_agg(to_hex(t.job_id), ' ') AS ids
+        FROM (SELECT o.channel, o.job_id,
+                     row_number() OVER (PARTITION BY o.channel) / 400 AS part
+              FROM told o) AS t
+        GROUP BY t.channel, t.part
+    LOOP
+        PERFORM pg_notify('jobq_' || to_hex(v_note.channel), 'ended ' || v_note.ids);
+    END LOOP;
+END $$;
+
+-- The rows of these jobs, in the order of the array. state is that of the view jobs; or, and
+-- then most columns are NULL, gone or none: see standing. p_channel: if some have not ended,
+-- their ends are notified there.
+CREATE OR REPLACE FUNCTION jobq.await(p_ids bigint[], p_channel bigint DEFAULT NULL)
+RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
+               stage smallint, stages smallint, attempt integer, crash integer,
+               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
+               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,
+               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
+               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
+               result jsonb, result_bytes bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    IF p_channel IS NOT NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+        WITH live AS (
+            SELECT j.id, j.queue_id FROM jobq.job j WHERE j.id = ANY (p_ids)
+        ), written AS (
+            INSERT INTO jobq.waiter (job_id, channel)
+            SELECT l.id, p_channel FROM live l ORDER BY l.id ON CONFLICT DO NOTHING
+        )
+        UPDATE jobq.queue q SET awaited = true WHERE q.id = ANY (ARRAY(
+            SELECT o.id FROM jobq.queue o
+            WHERE NOT o.awaited AND o.id IN (SELECT l.queue_id FROM live l)
+            FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
+    RETURN QUERY
+    SELECT u.id, j.queue, j.kind, coalesce(j.state, jobq.standing(u.id)), j.priority, j.stage,
+           j.stages, j.attempt, j.crash, j.suspect, j.alone, j.enqueued_at, j.run_at,
+           j.claimed_at, j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
+           j.errors, j.queue_id, j.kind_id, j.own_max_attempts, j.timeout_us, j.line,
+           j.result, j.result_bytes
+    FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
+    LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true
+    ORDER BY u.n;
+END $$;
+
+-- Withdraws what await has written.
+CREATE OR REPLACE FUNCTION jobq.unawait(p_ids bigint[], p_channel bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM jobq.waiter w WHERE w.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.waiter o
+        WHERE o.job_id = ANY (p_ids) AND o.channel = p_channel FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Waiters whose process is gone. One that has waited for a day looks every second.
+CREATE OR REPLACE FUNCTION jobq.prune_waiters() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM jobq.waiter w WHERE w.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.waiter o
+        WHERE o.since < statement_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Waits until a job has ended, for psql and programs without the library:
+--
+--     call jobq.wait(42, '5 s');
+--
+-- Answers its state, and its result if that is jsonb. state: ready, running or waiting if the
+-- time is up; gone or none if there is no such job. It looks after 1, 2, 4 ... 250 ms, and it
+-- commits before each look. So in a transaction block it fails: no worker would see a job that
+-- was enqueued there. A procedure that commits can have no SET clause. That is why all names,
+-- and the operators, are written with their schema.
+CREATE OR REPLACE PROCEDURE jobq.wait(
+    IN id bigint, IN timeout interval DEFAULT '1 min', INOUT state text DEFAULT NULL,
+    INOUT result jsonb DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_end pg_catalog.timestamptz :=
+        pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) timeout;
+    v_nap pg_catalog.float8 := 0.001;
+BEGIN
+    LOOP
+        COMMIT;
+        SELECT a.state, a.result INTO state, result
+        FROM jobq.await(ARRAY[id]) a;
+        EXIT WHEN state OPERATOR(pg_catalog.<>) ALL ('{ready,running,waiting}')
+            OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) v_end;
+        PERFORM pg_catalog.pg_sleep(v_nap);
+        v_nap := LEAST(0.25, v_nap OPERATOR(pg_catalog.*) 2);
+    END LOOP;
+END $$;

@@ -977,7 +977,8 @@ typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
 /* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
  * by hand, nothing is kept and nothing stops. */
 typedef struct jobq_store {
-    bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload */
+    bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload,
+                                                                 or the result */
     int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
     jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
 } jobq_store;
@@ -1049,6 +1050,12 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
  * JSON, or larger than the store accepts. */
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
+
+/* jobq_call_result -- what the job leaves behind for whoever waits for it or looks at it, JSON or
+ * bytes; copied. It is written with the job's end, if that is a success, and kept as long as its
+ * history. It is what the last stage hands on: the latest call of this and jobq_call_next counts.
+ * False: as there. */
+JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
 
 /*
  * jobq_call_stopping -- whether, and why, this handler should stop soon. It is cheap: call it
@@ -1904,7 +1911,8 @@ typedef struct jobq_memory jobq_memory;
 typedef struct jobq_memory_job {
     jobq_job job;
     jobq_str payload;       /* borrowed: must live as long as the job */
-    jobq_str next;          /* of the next stage; kept while this token holds the job */
+    jobq_str next;          /* of the next stage; kept while this token holds the job. Once it has
+                               succeeded: its result */
     int64_t finished_at_us;
     jobq_reason reason;     /* failed: why, for jobq_reason_format */
     int32_t limit;
@@ -2134,6 +2142,10 @@ JOBQ_API int64_t jobq_test_now(const jobq_test *test);
 
 /* jobq_test_get -- the job as it is now: state, attempt, run_at_us ... NULL: no such job. */
 JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
+
+/* jobq_test_result -- what the job left behind, see jobq_call_result. {NULL, 0}: nothing, or it has
+ * not succeeded. */
+JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
 
 /* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
 JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
@@ -3496,6 +3508,11 @@ JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
     JOBQ_ASSERT(call != NULL);
     if (!bytes && jobq_json_check(payload, NULL, NULL) != JOBQ_OK) return false;
     return call->store == NULL || call->store->keep(call, payload, bytes);
+}
+
+JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes)
+{
+    return jobq_call_next(call, result, bytes);
 }
 
 static jobq_stop jobq__call_asks(const jobq_call *call, int64_t *remaining_us)
@@ -8721,11 +8738,13 @@ static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number, in
     return true;
 }
 
-/* If the stage is done, its next payload becomes the job's. Any other end of the run drops it. */
+/* If the stage is done, its next payload becomes the job's; if the job has succeeded, its result. Any
+ * other end of the run drops it. */
 static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int64_t now_us)
 {
     if (d->stage > mj->job.stage && mj->next.ptr != NULL) mj->payload = mj->next;
-    if (d->state != JOBQ_STATE_RUNNING) mj->next = jobq_str_from(NULL);
+    if (d->state != JOBQ_STATE_RUNNING && d->state != JOBQ_STATE_SUCCEEDED)
+        mj->next = jobq_str_from(NULL);
     mj->reason = d->reason;
     mj->limit = d->limit;
     mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
@@ -11110,6 +11129,15 @@ JOBQ_API const jobq_job *jobq_test_get(jobq_test *t, int64_t id)
     JOBQ_ASSERT(t != NULL);
     mj = jobq_memory_get(t->memory, id);
     return mj == NULL ? NULL : &mj->job;
+}
+
+JOBQ_API jobq_str jobq_test_result(jobq_test *t, int64_t id)
+{
+    const jobq_memory_job *mj;
+
+    JOBQ_ASSERT(t != NULL);
+    mj = jobq_memory_get(t->memory, id);
+    return mj == NULL || mj->job.state != JOBQ_STATE_SUCCEEDED ? jobq_str_from(NULL) : mj->next;
 }
 
 JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)

@@ -60,6 +60,7 @@
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
+ *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
  *     know why a job does not run               jobq_pg_explain
  *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
@@ -668,10 +669,43 @@ JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_dige
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error);
 
+/* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
+typedef struct jobq_pg_rows {
+    void *rows;   /* an array of structs; which, the call says */
+    size_t count;
+    bool more;    /* a list: there are more behind them */
+} jobq_pg_rows;
+
+/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
+
+/*
+ * jobq_pg_wait -- waits until each of these jobs has succeeded, failed for good or been cancelled,
+ * and reads them with their results.
+ *
+ *     if (jobq_pg_wait(pg, NULL, &id, 1, JOBQ_SECONDS(5), &jobs, &error) == JOBQ_OK)
+ *         print(((const jobq_pg_job_row *)jobs.rows)->result);
+ *     jobq_pg_rows_clear(&jobs);
+ *
+ * Shape   jobs, which may be NULL: a jobq_pg_job_row for each id, in their order, however the wait
+ *         ended; without payload. facts.state 0: not found. Any number of threads may wait. They
+ *         share one connection that LISTENs, and which the first one makes; they borrow others for
+ *         the moments in which they look. It looks after 1, 2, 4 ... ms too, up to 4 s (without
+ *         that connection 250 ms), so a notification that is lost only delays.
+ * Units   timeout_us: 0 looks once; JOBQ_NEVER waits without a limit.
+ * Errors  JOBQ_ERROR_TIMEOUT: some have not ended. JOBQ_ERROR_NOT_FOUND: all others have, and some
+ *         are not there, for the reasons of jobq_pg_get. JOBQ_ERROR_INVALID: conn is in a
+ *         transaction; commit it first, because no worker sees the jobs that it enqueued. A
+ *         connection that is lost between two looks is not an error, unless the time ends.
+ * SQL     await, unawait; in psql: call jobq.wait(42, '5 s'). Needs grant_read
+ */
+JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, int32_t count,
+                                 int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error);
+
 /* What an ending writes besides its decision. */
 typedef struct jobq_pg_ending {
     jobq_str error;   /* {NULL, 0}: none */
-    jobq_str payload; /* of the next stage; {NULL, 0}: as it was */
+    jobq_str payload; /* of the next stage; {NULL, 0}: as it was. Of a success: the job's result */
     bool payload_bytes;
 } jobq_pg_ending;
 
@@ -715,16 +749,6 @@ JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
 /* jobq_pg_payload -- of the job in this row of a claim: JSON text, or bytes when *bytes (may be
  * NULL) says so; {NULL, 0}: none. */
 JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
-
-/* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
-typedef struct jobq_pg_rows {
-    void *rows;   /* an array of structs; which, the call says */
-    size_t count;
-    bool more;    /* a list: there are more behind them */
-} jobq_pg_rows;
-
-/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
-JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 #ifndef JOBQ_PG_NO_OUTBOX
 
@@ -1522,8 +1546,8 @@ typedef enum jobq_pg_view {
     JOBQ_PG_VIEW_COUNT
 } jobq_pg_view;
 
-/* jobq_pg_view_desc -- a view's description. payloads false: without payload, bytes and headers,
- * for roles that may not see them (grant_read), and for long lists. */
+/* jobq_pg_view_desc -- a view's description. payloads false: without payload, bytes, headers and
+ * results, for roles that may not see them (grant_read), and for long lists. */
 JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool payloads);
 
 /* Every job. By id, or a page in the order of id, also of one queue, it is quick
@@ -1538,6 +1562,8 @@ typedef struct jobq_pg_job_row {
     jobq_str headers;
     jobq_str errors;  /* JSON: of all its attempts */
     jobq_str line;    /* its line's name; not from jobq_pg_peek. facts.line is 0 */
+    jobq_str result;  /* of its handler: JSON text; or */
+    jobq_str result_bytes;
 } jobq_pg_job_row;
 
 /* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
@@ -2113,6 +2139,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(RECOVER, "recover", recover_in, none)                                                        \
     X(SET_ASIDE, "set_aside", set_aside_in, none)                                                  \
     X(COMPLETE, "complete", complete_in, exception_out)                                            \
+    X(COMPLETE_WITH, "complete_with", complete_with_in, exception_out)                             \
     X(SETTLE, "settle", settle_in, exception_out)                                                  \
     X(SETTLE_HERE, "settle_here", settle_here_in, none)                                            \
     X(REGISTER, "register", register_in, register_out)                                             \
@@ -2150,6 +2177,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
     R(PEEK, "peek", peek_in, none)                                                                 \
     V(GET, "jobs", id_in, none)                                                                    \
+    R(AWAIT, "await", await_in, none)                                                              \
+    X(UNAWAIT, "unawait", await_in, none)                                                          \
     X(EXPLAIN, "explain_job", id_in, explain_out)                                                  \
     X(STANDING, "standing", standing_in, none)                                                     \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
@@ -2402,6 +2431,26 @@ typedef struct jobq_pg__text {
     uint64_t hash; /* of sql; it names the prepared statement */
 } jobq_pg__text;
 
+/* A call of jobq_pg_wait. */
+typedef struct jobq_pg__waiting {
+    const int64_t *ids;
+    bool *ended;            /* of each id: it has ended, or is not there */
+    int32_t count, left;    /* left: how many have not */
+    bool written;           /* await has written where the ear listens */
+    bool missed;            /* some end was not heard: what await has written is left */
+    pthread_cond_t news;    /* left has changed, or the ear needs somebody */
+    struct jobq_pg__waiting *next;
+} jobq_pg__waiting;
+
+/* The connection that hears of the ends of jobs. Of those who wait, one at a time uses it. */
+typedef struct jobq_pg__ear {
+    PGconn *conn;
+    int64_t channel;        /* random, so that nobody who may not look can listen */
+    int64_t retry_mono_us;  /* not to be made again before */
+    bool used;              /* by a thread that does not hold the lock */
+    jobq_pg__waiting *waiting;
+} jobq_pg__ear;
+
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
     char schema[52];          /* as SQL writes it, with quotes unless it is jobq */
@@ -2422,6 +2471,7 @@ struct jobq_pg {
     pthread_cond_t freed;     /* a connection became idle, or was closed */
     int pool_max, open_count, idle_count, idle_room;
     PGconn **idle;            /* idle_count connections, owned; room for idle_room */
+    jobq_pg__ear ear;
 };
 
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
@@ -2950,10 +3000,12 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
     if (pg == NULL) return;
     if (jobq_pg__forked(pg)) { /* without the lock: a thread of the parent may hold it */
         while (pg->idle_count > 0) jobq_pg__conn_leave(pg->idle[--pg->idle_count]);
+        if (pg->ear.conn != NULL) jobq_pg__conn_leave(pg->ear.conn);
         jobq_pg__free(pg);
         return;
     }
-    JOBQ_ASSERT(pg->open_count == pg->idle_count);
+    JOBQ_ASSERT(pg->open_count == pg->idle_count && pg->ear.waiting == NULL);
+    PQfinish(pg->ear.conn);
     while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
     pthread_cond_destroy(&pg->freed);
     pthread_mutex_destroy(&pg->lock);
@@ -4910,6 +4962,12 @@ static const jobq_pg__col jobq_pg__complete_in[] = {
     JOBQ_PG__COL_WHEN(NULL, jobq_pg__end_row, field, wire, type, flags, with.payload_bytes)
 #define JOBQ_PG__END_OF(function, wire) JOBQ_PG__COL_OF(NULL, function, wire)
 
+static const jobq_pg__col jobq_pg__complete_with_in[] = {
+    JOBQ_PG__ENDS(of.worker, INT8, INT64), JOBQ_PG__ENDS(of.claim, INT8, INT64),
+    JOBQ_PG__ENDS(of.job, INT8, INT64),
+    JOBQ_PG__ENDS_WHEN(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),
+    JOBQ_PG__ENDS_WHEN(with.payload, BYTEA, BYTES, JOBQ_PG__IF), JOBQ_PG__COLS_END};
+
 static const jobq_pg__col jobq_pg__settle_in[] = {
     JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__settle_here_in[] = {
@@ -5363,6 +5421,17 @@ JOBQ_PG__VERB_COLS(prioritize, JOBQ_PG__VERB("priority", priority, INT4, INT32, 
 JOBQ_PG__VERB_COLS(move, JOBQ_PG__VERB("target", target, TEXT, TEXT, JOBQ_PG__CSTR));
 static const jobq_pg__col jobq_pg__id_in[] = {
     JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+/* The arguments of await and unawait. */
+typedef struct jobq_pg__awaiting {
+    jobq_pg_int64s ids;
+    int64_t channel; /* 0: none */
+} jobq_pg__awaiting;
+
+static const jobq_pg__col jobq_pg__await_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__awaiting, ids, INT8, INT64S, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__awaiting, channel, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__explain_out[] = {
     JOBQ_PG__COL("reason", jobq_pg_ending, error, TEXT, TEXT, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__standing_in[] = {
@@ -5641,6 +5710,7 @@ static char *jobq_pg__statement_sql(jobq_pg__statement st)
         jobq_pg__say(&out, "SELECT ");
         if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
         else if (st == JOBQ_PG__PEEK) jobq_pg__say(&out, JOBQ_PG__PEEK_COLUMNS);
+        else if (st == JOBQ_PG__AWAIT) jobq_pg__say(&out, "*");
         else if (form == JOBQ_PG__READS_ROWS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
         else jobq_pg__say_out(&out, st);
         if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
@@ -6655,6 +6725,250 @@ JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job 
     return code;
 }
 
+/* -- waiting for jobs -- */
+
+/* Looks at all jobs of a wait. channel 0: without a word to whoever ends them. */
+static jobq_error jobq_pg__wait_look(jobq_pg *pg, PGconn *conn, jobq_pg__waiting *w,
+                                     int64_t channel, jobq_pg_rows *jobs, jobq_pg_error *error)
+{
+    jobq_pg__awaiting from;
+    jobq_pg_rows rows;
+    jobq_error code;
+    int32_t i;
+
+    from.ids.items = w->ids;
+    from.ids.count = (size_t)w->count;
+    from.channel = channel;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__AWAIT, &from, &rows, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg_rows_clear(jobs);
+    *jobs = rows;
+    pthread_mutex_lock(&pg->lock);
+    for (i = w->left = 0; i < w->count; i++) {
+        jobq_state state = ((const jobq_pg_job_row *)rows.rows)[i].facts.state;
+        bool ended = jobq_state_final(state) || (int)state == 0;
+        w->missed = w->missed || (w->written && ended && !w->ended[i]);
+        w->ended[i] = ended;
+        w->left += !ended;
+    }
+    pthread_mutex_unlock(&pg->lock);
+    return JOBQ_OK;
+}
+
+/* A notification: "ended", and ids in hexadecimal. The lock is held. */
+static void jobq_pg__ear_heard(jobq_pg__ear *ear, const char *text)
+{
+    jobq_pg__waiting *w;
+    char *end;
+    int32_t i;
+
+    if (strncmp(text, "ended", 5) != 0) return;
+    for (text += 5; *text == ' '; text = end) {
+        int64_t id = (int64_t)strtoull(text + 1, &end, 16);
+        for (w = ear->waiting; w != NULL; w = w->next) {
+            for (i = 0; i < w->count; i++) {
+                if (w->ids[i] != id || w->ended[i]) continue;
+                w->ended[i] = true;
+                if (--w->left == 0) pthread_cond_signal(&w->news);
+            }
+        }
+    }
+}
+
+/* Makes the connection. NULL: it cannot be made now. */
+static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel)
+{
+    const char *past = pg->listen_conninfo;
+    char sql[64];
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg__dial(pg, past != NULL ? past : pg->conninfo, NULL, &error);
+    PGresult *res;
+
+    if (conn == NULL) {
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+        return NULL;
+    }
+    PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)channel);
+    res = PQexec(conn, sql);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
+        PQfinish(conn);
+        conn = NULL;
+    }
+    PQclear(res);
+    return conn;
+}
+
+/* Waits for input on the connection until an instant. False: the connection is lost. */
+static bool jobq_pg__ear_listen(PGconn *conn, int64_t until)
+{
+    int64_t wait_us = until - jobq_pg__mono_us();
+    struct pollfd fd;
+
+    fd.fd = PQsocket(conn);
+    fd.events = POLLIN;
+    fd.revents = 0;
+    if (wait_us > 0) poll(&fd, 1, wait_us > 60000000 ? 60000 : (int)((wait_us + 999) / 1000));
+    return PQconsumeInput(conn) != 0 && PQstatus(conn) == CONNECTION_OK;
+}
+
+/* Uses the ear until an instant, or until it hears something. The lock is held, but not
+ * meanwhile. */
+static void jobq_pg__ear_use(jobq_pg *pg, int64_t until)
+{
+    jobq_pg__ear *ear = &pg->ear;
+    PGconn *conn = ear->conn;
+    PGnotify *n;
+    bool good;
+
+    ear->used = true;
+    pthread_mutex_unlock(&pg->lock);
+    good = conn != NULL ? jobq_pg__ear_listen(conn, until)
+                        : (conn = jobq_pg__ear_connect(pg, ear->channel)) != NULL;
+    if (!good) PQfinish(conn);
+    pthread_mutex_lock(&pg->lock);
+    ear->used = false;
+    ear->conn = good ? conn : NULL;
+    if (!good) ear->retry_mono_us = jobq_pg__mono_us() + JOBQ_SECONDS(1);
+    while (good && (n = PQnotifies(conn)) != NULL) {
+        jobq_pg__ear_heard(ear, n->extra);
+        PQfreemem(n);
+    }
+}
+
+/* Waits until all jobs of the wait have ended, as far as the ear hears, or until an instant. */
+static void jobq_pg__wait_news(jobq_pg *pg, jobq_pg__waiting *w, int64_t until)
+{
+    bool hears = !pg->no_pool && (!pg->behind_pooler || pg->listen_conninfo != NULL);
+    jobq_pg__ear *ear = &pg->ear;
+    jobq_pg__waiting *other;
+    int64_t now;
+
+    pthread_mutex_lock(&pg->lock);
+    while (w->left > 0 && (now = jobq_pg__mono_us()) < until) {
+        bool up = ear->conn != NULL;
+        if (hears && !ear->used && (up || ear->retry_mono_us <= now)) {
+            jobq_pg__ear_use(pg, until);
+            if (!up) break; /* await can write where it listens now */
+        } else {
+            struct timespec end = jobq_pg__wait_end(until - now);
+            pthread_cond_timedwait(&w->news, &pg->lock, &end);
+        }
+    }
+    for (other = ear->waiting; other == w || (other != NULL && other->left == 0);)
+        other = other->next;
+    if (other != NULL && !ear->used) pthread_cond_signal(&other->news);
+    pthread_mutex_unlock(&pg->lock);
+}
+
+static void jobq_pg__wait_join(jobq_pg *pg, jobq_pg__waiting *w)
+{
+    uint64_t bits = 0;
+
+    pthread_cond_init(&w->news, NULL);
+    pthread_mutex_lock(&pg->lock);
+    while (pg->ear.channel == 0 && jobq_pg_random(&bits)) pg->ear.channel = (int64_t)bits;
+    w->next = pg->ear.waiting;
+    pg->ear.waiting = w;
+    pthread_mutex_unlock(&pg->lock);
+}
+
+static void jobq_pg__wait_leave(jobq_pg *pg, jobq_pg__waiting *w)
+{
+    jobq_pg__waiting **at = &pg->ear.waiting;
+
+    pthread_mutex_lock(&pg->lock);
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    pthread_mutex_unlock(&pg->lock);
+    pthread_cond_destroy(&w->news);
+}
+
+/* Looks again and again. After the first look, a connection that is lost is no reason to give
+ * up. */
+static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waiting *w, int64_t until,
+                                      jobq_pg_rows *jobs, jobq_pg_error *error)
+{
+    jobq_pg_error none;
+    jobq_pg__awaiting from;
+    int64_t now, nap_us = 1000;
+    jobq_error code = JOBQ_OK;
+    bool up;
+
+    while (w->left > 0 && (now = jobq_pg__mono_us()) < until) {
+        pthread_mutex_lock(&pg->lock);
+        up = pg->ear.conn != NULL;
+        pthread_mutex_unlock(&pg->lock);
+        w->written = w->written && up;
+        if (w->written || !up)
+            jobq_pg__wait_news(pg, w, nap_us > until - now ? until : now + nap_us);
+        code = jobq_pg__wait_look(pg, conn, w, w->written || !up ? 0 : pg->ear.channel, jobs,
+                                  error);
+        w->written = up && code == JOBQ_OK;
+        if (code != JOBQ_OK && (conn != NULL || code != JOBQ_ERROR_CONNECTION)) return code;
+        nap_us *= 2;
+        if (nap_us > (up ? 4096000 : 250000)) nap_us = up ? 4096000 : 250000;
+    }
+    if (w->left == 0 && !w->missed) return code;
+    from.ids.items = w->ids;
+    from.ids.count = (size_t)w->count;
+    from.channel = pg->ear.channel;
+    jobq_pg__ask(pg, conn, JOBQ_PG__UNAWAIT, &from, NULL, &none);
+    return code;
+}
+
+/* Of a wait whose jobs have all ended: whether some of them are not there. */
+static jobq_error jobq_pg__wait_missed(jobq_pg *pg, PGconn *conn, const jobq_pg_rows *jobs,
+                                       jobq_pg_error *error)
+{
+    const jobq_pg_job_row *rows = (const jobq_pg_job_row *)jobs->rows;
+    jobq_job job;
+    int64_t i;
+
+    for (i = 0; i < (int64_t)jobs->count; i++) {
+        if ((int)rows[i].facts.state == 0)
+            return jobq_pg_get(pg, conn, rows[i].facts.id, &job, error);
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, int32_t count,
+                                 int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error)
+{
+    int64_t now = jobq_pg__mono_us();
+    int64_t until = timeout_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + timeout_us;
+    jobq_pg_error local;
+    jobq_pg_rows rows;
+    jobq_pg__waiting w;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && ids != NULL && count > 0 && timeout_us >= 0);
+    if (error == NULL) error = &local;
+    if (jobs == NULL) jobs = &rows;
+    memset(jobs, 0, sizeof *jobs);
+    if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
+        return jobq_pg__invalid(error, "conn", "a wait inside a transaction: no worker sees the "
+                                "jobs that it enqueued; commit it first");
+    memset(&w, 0, sizeof w);
+    w.ids = ids;
+    w.count = w.left = count;
+    w.ended = (bool *)calloc((size_t)count, sizeof *w.ended);
+    if (w.ended == NULL) return jobq_pg__no_memory(error);
+    code = jobq_pg__wait_look(pg, conn, &w, 0, jobs, error);
+    if (code == JOBQ_OK && w.left > 0 && timeout_us > 0) {
+        jobq_pg__wait_join(pg, &w);
+        code = jobq_pg__wait_until(pg, conn, &w, until, jobs, error);
+        jobq_pg__wait_leave(pg, &w);
+    }
+    if (code == JOBQ_OK && w.left > 0)
+        code = jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT, "%d of %d jobs have not ended: wait for "
+                             "them again, or see jobq_pg_explain", (int)w.left, (int)count);
+    else if (code == JOBQ_OK) code = jobq_pg__wait_missed(pg, conn, jobs, error);
+    free(w.ended);
+    if (jobs == &rows) jobq_pg_rows_clear(jobs);
+    return code;
+}
+
 /* -- a request as a statement -- */
 
 /* The statement of a request; STATEMENT_COUNT: it needs none. */
@@ -7249,6 +7563,18 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
     return true;
 }
 
+/* The statement of a request whose endings, if it has any, are these. */
+static jobq_pg__statement jobq_pg__statement_for(const jobq_request *a, const jobq_pg__ends *ends)
+{
+    int32_t i;
+
+    if (a->kind != JOBQ_REQUEST_COMPLETE) return jobq_pg__statement_of(a);
+    for (i = 0; i < ends->count; i++) {
+        if (ends->rows[i].with.payload.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
+    }
+    return JOBQ_PG__COMPLETE;
+}
+
 /* Runs a valid request; its result goes into the answer and the content. */
 static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
                                    jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
@@ -7269,6 +7595,7 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
     if (f.rows == NULL || !jobq_pg__given_of(&g, a, c, &f.registered, &from)) {
         answer->error = jobq_pg__no_memory(error);
     } else {
+        p.st = st = jobq_pg__statement_for(a, &g.ends);
         jobq_pg__put_request(&params, st, a, from);
         res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->behind_pooler,
                                  error);
@@ -8750,7 +9077,8 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     handled.bytes = (int64_t)(call->error_size + run->next_size);
     if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
     jobq_pg__error_keep(h, &decision, report->outcome, call);
-    if (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage) {
+    if (decision.state == JOBQ_STATE_SUCCEEDED ||
+        (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage)) {
         h->next = run->next;
         h->next_size = run->next_size;
         h->next_bytes = run->next_bytes;
@@ -9952,7 +10280,7 @@ static void jobq_pg__send_params(jobq_pg_worker *w, jobq_pg__statement st,
 /* Sends a request. from: has its parameters; NULL: the request has them. */
 static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
 {
-    jobq_pg__statement st = jobq_pg__statement_of(a);
+    jobq_pg__statement st = jobq_pg__statement_for(a, (const jobq_pg__ends *)from);
 
     jobq_pg__params_reset(&w->params);
     jobq_pg__put_request(&w->params, st, a, from);
@@ -11923,6 +12251,7 @@ static const char *const jobq_pg__states[] = {"none",
 
 /* The columns that a role may be forbidden to read come first, so a description can skip them. */
 #define JOBQ_PG__HIDDEN 3
+#define JOBQ_PG__HIDDEN_OF_JOBS (JOBQ_PG__HIDDEN + 2)
 #define JOBQ_PG__OWN_HIDDEN                                                                        \
     JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),                                      \
     JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),                                         \
@@ -11931,6 +12260,8 @@ static const char *const jobq_pg__states[] = {"none",
 #define JOBQ_PG__ROW jobq_pg_job_row
 static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN_HIDDEN,
+    JOBQ_PG__OWN(result, "result", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(result_bytes, "result_bytes", BYTES, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(kind, "kind", TEXT, 0),
@@ -12078,9 +12409,10 @@ static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
     {{"jobq." view, sizeof(row), (columns) + (hidden), entity, order, false}, \
      {"jobq." view, sizeof(row), columns, entity, order, false}}
 static const jobq_pg_table_desc jobq_pg__views[JOBQ_PG_VIEW_COUNT][2] = {
-    JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN, "job", NULL),
-    JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN, "job",
+    JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN_OF_JOBS, "job",
                   NULL),
+    JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN_OF_JOBS,
+                  "job", NULL),
     JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, JOBQ_PG__HIDDEN,
                   "failure", "-failed_at"),
     JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, 0, "queue", NULL),
@@ -12102,7 +12434,8 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool pay
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
     if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
-    if (st == JOBQ_PG__PEEK) return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
+    if (st == JOBQ_PG__PEEK || st == JOBQ_PG__AWAIT)
+        return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
 #ifndef JOBQ_PG_NO_OUTBOX
     if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);
     if (st != JOBQ_PG__GET) return jobq_pg_view_desc(JOBQ_PG_VIEW_DEAD_LETTERS, true);
@@ -19687,11 +20020,14 @@ static const char *const jobq_pg__sql_results[] = {
 "            FOR NO KEY UPDATE SKIP LOCKED));\n"
 "    END IF;\n"
 "    RETURN QUERY\n"
-"    SELECT u.id, j.queue, j.kind, coalesce(j.state, jobq.standing(u.id)), j.priority, j.stage,\n"
-"           j.stages, j.attempt, j.crash, j.suspect, j.alone, j.enqueued_at, j.run_at,\n"
-"           j.claimed_at, j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,\n"
-"           j.errors, j.queue_id, j.kind_id, j.own_max_attempts, j.timeout_us, j.line,\n"
-"           j.result, j.result_bytes\n"
+"    SELECT u.id, coalesce(j.queue, ''), coalesce(j.kind, ''), coalesce(j.state, 'none'),\n"
+"           coalesce(j.priority, 0::smallint), coalesce(j.stage, 0::smallint),\n"
+"           coalesce(j.stages, 0::smallint), coalesce(j.attempt, 0), coalesce(j.crash, 0),\n"
+"           coalesce(j.suspect, false), coalesce(j.alone, false),\n"
+"           coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,\n"
+"           j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,\n"
+"           coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,\n"
+"           j.line, j.result, j.result_bytes\n"
 "    FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)\n"
 "    LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true\n"
 "    ORDER BY u.n;\n"
@@ -19715,20 +20051,21 @@ static const char *const jobq_pg__sql_results[] = {
 "    IN id bigint, IN timeout interval DEFAULT '1 min', INOUT state text DEFAULT NULL,\n"
 "    INOUT result jsonb DEFAULT NULL)\n"
 "LANGUAGE plpgsql AS $$\n"
-"DECLARE\n"
+"DECLARE\n",
 "    v_end pg_catalog.timestamptz :=\n"
 "        pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) timeout;\n"
 "    v_nap pg_catalog.float8 := 0.001;\n"
 "BEGIN\n"
 "    LOOP\n"
 "        COMMIT;\n"
-"        SELECT a.state, a.result INTO state, result\n",
+"        SELECT a.state, a.result INTO state, result\n"
 "        FROM jobq.await(ARRAY[id]) a;\n"
 "        EXIT WHEN state OPERATOR(pg_catalog.<>) ALL ('{ready,running,waiting}')\n"
 "            OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) v_end;\n"
 "        PERFORM pg_catalog.pg_sleep(v_nap);\n"
 "        v_nap := LEAST(0.25, v_nap OPERATOR(pg_catalog.*) 2);\n"
 "    END LOOP;\n"
+"    IF state OPERATOR(pg_catalog.=) 'none' THEN state := jobq.standing(id); END IF;\n"
 "END $$;\n",
     NULL
 };

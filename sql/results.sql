@@ -29,9 +29,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- The rows of these jobs, in the order of the array. state is that of the view jobs; or, and
--- then most columns are NULL, gone or none: see standing. p_channel: if some have not ended,
--- their ends are notified there.
+-- The rows of these jobs, in the order of the array, as the view jobs shows them. state none,
+-- and the others empty: it is not there. p_channel: if some have not ended, their ends are
+-- notified there.
 CREATE OR REPLACE FUNCTION jobq.await(p_ids bigint[], p_channel bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
@@ -58,11 +58,14 @@ BEGIN
             FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
     RETURN QUERY
-    SELECT u.id, j.queue, j.kind, coalesce(j.state, jobq.standing(u.id)), j.priority, j.stage,
-           j.stages, j.attempt, j.crash, j.suspect, j.alone, j.enqueued_at, j.run_at,
-           j.claimed_at, j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
-           j.errors, j.queue_id, j.kind_id, j.own_max_attempts, j.timeout_us, j.line,
-           j.result, j.result_bytes
+    SELECT u.id, coalesce(j.queue, ''), coalesce(j.kind, ''), coalesce(j.state, 'none'),
+           coalesce(j.priority, 0::smallint), coalesce(j.stage, 0::smallint),
+           coalesce(j.stages, 0::smallint), coalesce(j.attempt, 0), coalesce(j.crash, 0),
+           coalesce(j.suspect, false), coalesce(j.alone, false),
+           coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,
+           j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,
+           coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,
+           j.line, j.result, j.result_bytes
     FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
     LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true
     ORDER BY u.n;
@@ -114,4 +117,5 @@ BEGIN
         PERFORM pg_catalog.pg_sleep(v_nap);
         v_nap := LEAST(0.25, v_nap OPERATOR(pg_catalog.*) 2);
     END LOOP;
+    IF state OPERATOR(pg_catalog.=) 'none' THEN state := jobq.standing(id); END IF;
 END $$;

@@ -26,11 +26,11 @@
  *   rows_within       1         0     0       0        0
  *   recover           7         1     1       1        6
  *   set_aside         5         1     1       0        2
- *   finish            2         0     0       2        0
+ *   finish            3         0     0       2        0
  *   end_keys          2         0     0       0        0
  *   kinds_apart       1         0     0       0        0
  *   complete_unkept   1         1     1       0        0
- *   complete          5         1     1       0        2
+ *   complete          6         1     1       0        2
  *   settle            9         2     1       0        6
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0

@@ -277,6 +277,21 @@
  *             what a handler needs into the payload. jobq_pg_job_row.line has it.
  * WHY         jobq_pg_explain, and the view lines in psql.
  *
+ * RESULTS AND WAITING
+ *
+ * A handler leaves a result behind, and whoever has the job's id can wait for it:
+ *
+ *     jobq_call_result(call, jobq_str_from("{\"pages\": 12}"), false);        in the handler
+ *     jobq_pg_wait(pg, NULL, &id, 1, JOBQ_SECONDS(5), &jobs, &error);         elsewhere
+ *     call jobq.wait(42, '5 s');                                              in psql
+ *
+ * The result is written with the end of the job, by the worker that holds it, or not at all. It is
+ * that of the attempt that succeeded. It is kept in the history, in a queue without history too
+ * (such a job is then the only one that is kept), until the history forgets the job.
+ *
+ * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
+ * wait in a handler either: the job it waits for may need its thread.
+ *
  * OUTBOX
  *
  * A message is written in the transaction that changes your data. A worker delivers it, in order
@@ -16193,41 +16208,55 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
+"    v_silent integer[];\n"
+"    v_odd integer[];\n"
+"    v_kinds integer[];\n"
+"    v_slots smallint[];\n"
+"    v_slot smallint;\n"
+"    v_awaited boolean;\n"
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
-"    WITH held AS MATERIALIZED (\n"
-"        SELECT j.ctid AS at, u.result, u.bytes\n"
-"        FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)\n"
-"             AS u (worker, claim, id, result, bytes)\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT o.ctid FROM jobq.job o\n"
-"            WHERE o.id = u.id AND o.worker = u.worker AND o.claim = u.claim\n"
-"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS j\n"
-"    ), gone AS (\n"
-"        DELETE FROM jobq.job j USING held h WHERE j.ctid = h.at\n"
-"        RETURNING j.*, h.result, h.bytes AS result_bytes\n"
+"    SELECT r.slot, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
+"           (SELECT bool_or(q.awaited) FROM jobq.queue q), a.odd, a.kinds, a.slots\n"
+"    INTO v_slot, v_silent, v_awaited, v_odd, v_kinds, v_slots\n"
+"    FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.job j USING (\n"
+"            SELECT o.at, u.result, u.bytes\n"
+"            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)\n"
+"                 AS u (worker, claim, id, result, bytes)\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT l.ctid AS at FROM jobq.job l\n"
+"                WHERE l.id = u.id AND l.worker = u.worker AND l.claim = u.claim\n"
+"                FOR UPDATE SKIP LOCKED) AS o) AS held\n"
+"        WHERE j.ctid = held.at\n"
+"        RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,\n"
+"                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.key, j.line_name,\n"
+"                  j.payload, j.bytes, j.headers, j.errors, held.result,\n"
+"                  held.bytes AS result_bytes\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
-"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
+"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n",
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
 "            headers, errors, result, result_bytes)\n"
-"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
-"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
-"               g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,\n"
-"               g.result, g.result_bytes\n"
-"        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
-"            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)\n"
-"        WHERE coalesce(k.history, q.history) OR num_nonnulls(g.result, g.result_bytes) > 0\n",
-"        ON CONFLICT DO NOTHING\n"
+"        SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
+"               ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
+"               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
+"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
+"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
+"               g.result_bytes\n"
+"        FROM gone g\n"
+"        WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
+"           OR num_nonnulls(g.result, g.result_bytes) > 0\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
-"    PERFORM jobq.tell_waiters(p_ids);\n"
+"    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
 "    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n"
 "    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)\n"
 "    FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)\n"
@@ -16290,7 +16319,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        IF p_errors[i] IS NOT NULL THEN\n"
 "            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n"
-"        END IF;\n"
+"        END IF;\n",
 "        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n"
 "        ELSIF p_states[i] <> 'r' THEN\n"
@@ -16304,7 +16333,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n"
 "            END IF;\n"
 "        ELSE\n"
-"            v_run_at := CASE\n",
+"            v_run_at := CASE\n"
 "                WHEN p_delays_us[i] >= 0\n"
 "                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'\n"
 "                ELSE jobq.park(v_job.kind_id) END;\n"

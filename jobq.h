@@ -8748,6 +8748,7 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     mj->reason = d->reason;
     mj->limit = d->limit;
     mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
+    mj->holds = mj->holds && !jobq_state_final(d->state); /* nor does it when it is revived */
     jobq_job_apply(&mj->job, d, now_us);
     jobq__memory_stand(mj, now_us);
 }

@@ -16700,7 +16700,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_held := ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_line.jobs) AND j.queue_id = p_walk.queue_id\n"
-"          AND j.line_name = v_line.name);\n"
+"          AND j.line_name = v_line.name AND j.claimed_at IS NOT NULL);\n"
 "    IF v_held <> '{}' THEN\n"
 "        RETURN (\n"
 "            SELECT j.id FROM jobq.job j\n"
@@ -16724,8 +16724,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)\n"
 "    INTO v_rows, v_ids, v_bytes, w.froms FROM (\n"
-"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
-"               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n",
+"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n",
+"               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
 "                                                   burst_us, jobs, due_us, k)\n"
 "        CROSS JOIN LATERAL (\n"

@@ -2126,7 +2126,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(TICK, "tick", tick_in, tick_out)                                                             \
     T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
     T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
-    X(DEREGISTER, "deregister", worker_in, none)                                                   \
+    X(DEREGISTER, "deregister", deregister_in, none)                                               \
     X(CANCEL, "cancel", id_in, none)   /* of a verb: on one job, then on many */                   \
     X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
     X(REVIVE, "revive", id_in, none)                                                               \
@@ -4776,6 +4776,12 @@ static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
 static const jobq_pg__list jobq_pg__exchange =
     JOBQ_PG__LIST_IN(jobq_request, asks, ask_count, 0);
+static const jobq_pg__list jobq_pg__tally_queues =
+    JOBQ_PG__LIST_IN(jobq_request, tally_queues, tally_count, 0);
+static const jobq_pg__list jobq_pg__tally_kinds =
+    JOBQ_PG__LIST_IN(jobq_request, tally_kinds, tally_count, 0);
+static const jobq_pg__list jobq_pg__totals =
+    JOBQ_PG__LIST_IN(jobq_request, totals, total_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {
     offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
 static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, claim), SIZE_MAX, 8, 1,
@@ -4991,6 +4997,13 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("ageing", of.ageing, BOOL, BOOL),
     JOBQ_PG__POLICY("hold_us", of.hold_us, INT8, INT64), JOBQ_PG__COLS_END};
 
+/* NULL if nothing was counted: a kind 0 is one, too. */
+#define JOBQ_PG__TALLIES \
+    JOBQ_PG__COL("p_tally", jobq_request, tally, INT8, INT64, JOBQ_PG_ZERO), \
+    JOBQ_PG__ITEMS("p_tally_queues", tally_queues, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_tally_kinds", tally_kinds, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_totals", totals, INT8, INT64, JOBQ_PG__SPARSE)
+
 static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
     JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0),
@@ -5001,7 +5014,7 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, tokens, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, returned, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 static const jobq_pg__list jobq_pg__cancels =
     JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
@@ -5084,8 +5097,8 @@ static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__prune_in[] = {
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__worker_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__deregister_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 /* -- columns of statements about messages -- */
 
@@ -7160,6 +7173,8 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
                  {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
                  {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
                  {a->ask_count, JOBQ_LOOP_QUOTAS, "asks"},
+                 {a->tally_count, JOBQ_LOOP_TALLIES, "tallies"},
+                 {a->total_count, JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT, "totals"},
                  {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
     bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
@@ -14782,7 +14797,27 @@ static const char *const jobq_pg__sql_008_results[] = {
 "    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    PRIMARY KEY (job_id, channel)\n"
 ");\n"
-"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n",
+"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
+"CREATE TABLE jobq.tally (\n"
+"    worker bigint NOT NULL,\n"
+"    queue_id integer NOT NULL,\n"
+"    kind_id integer NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    counts bigint[] NOT NULL,\n"
+"    PRIMARY KEY (worker, queue_id, kind_id)\n"
+") WITH (fillfactor = 50);\n"
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
+"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.heartbeat(\n"
+"    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],\n"
+"    integer[]);\n"
+"DROP FUNCTION IF EXISTS jobq.deregister(bigint);\n",
     NULL
 };
 
@@ -17024,7 +17059,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
 "    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
-"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL, OUT alive boolean,\n"
+"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
+"    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
@@ -17047,9 +17084,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
 "        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
 "        PERFORM jobq.permits_free(p_worker);\n"
+"        PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "        alive := false;\n"
 "    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
+"    IF p_tally IS NOT NULL THEN\n"
+"        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
+"    END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
 "    cancel := ARRAY(\n"
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
@@ -17062,12 +17103,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
 "               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n",
 "           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
-"        SELECT FROM jobq.kind k\n",
+"        SELECT FROM jobq.kind k\n"
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
 "        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
@@ -17095,10 +17136,15 @@ static const char *const jobq_pg__sql_workers[] = {
 "            p_tokens, p_returned, p_needed) x;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.deregister(\n"
+"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR UPDATE;\n"
+"    IF FOUND AND p_tally IS NOT NULL THEN\n"
+"        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
+"    END IF;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
@@ -17108,6 +17154,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -17132,7 +17179,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    queues := '{}';\n"
 "    FOR v_job IN\n"
 "        SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,\n"
-"               j.attempt, j.cancel_requested_at, q.max_crashes,\n"
+"               j.attempt, j.cancel_requested_at, q.max_crashes,\n",
 "               coalesce(j.max_attempts, k.max_attempts, q.max_attempts) AS attempts\n"
 "        FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
 "        JOIN jobq.kind k ON k.id = j.kind_id\n"
@@ -17142,7 +17189,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "        ELSE\n"
-"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n",
+"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
@@ -17209,9 +17256,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    END LOOP;\n"
 "    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
 "    PERFORM jobq.permits_free(p_victim);\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_victim]);\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)\n"
 "RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,\n"
 "               attempt integer, crash integer, stage smallint, error text)\n"
@@ -17223,7 +17271,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
 "    IF v_failed > 0 THEN\n"
 "        RETURN QUERY\n"
-"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n",
+"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
 "               f.errors -> -1 ->> 'error'\n"
 "        FROM jobq.queue q\n"
 "        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
@@ -17296,7 +17344,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "BEGIN\n"
-"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n"
+"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n",
 "    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)\n"
 "    FROM jobq.queue q\n"
 "    CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
@@ -17309,7 +17357,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT o.* FROM unnest(jobq.next_lines(\n"
 "             q.id, lane.priority::smallint, s.stage::smallint,\n"
 "             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)\n"
-"         CROSS JOIN LATERAL (\n",
+"         CROSS JOIN LATERAL (\n"
 "             SELECT f.* FROM jobq.job f\n"
 "             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage\n"
 "               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o\n"
@@ -17370,9 +17418,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'\n"
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
 "    PERFORM jobq.permits_prune();\n"
+"    PERFORM jobq.tally_prune();\n"
 "    RETURN v_total;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
+"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
 "DECLARE\n"
 "    v_ring record;\n"
@@ -17393,7 +17442,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
 "            CONTINUE;\n"
-"        END;\n",
+"        END;\n"
 "        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
 "        WHERE r.retention = v_ring.retention;\n"
 "        v_turned := true;\n"
@@ -19574,6 +19623,321 @@ static const char *const jobq_pg__sql_operators[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_metrics[] = {
+"CREATE OR REPLACE FUNCTION jobq.tally_take(\n"
+"    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],\n"
+"    p_totals bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_size integer := cardinality(p_totals) / cardinality(p_queues);\n"
+"BEGIN\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, number, counts)\n"
+"    SELECT p_worker, u.queue, u.kind, p_number,\n"
+"           p_totals[(u.n - 1) * v_size + 1 : u.n * v_size]\n"
+"    FROM unnest(p_queues, p_kinds) WITH ORDINALITY AS u (queue, kind, n)\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE\n"
+"    SET number = excluded.number, counts = excluded.counts\n"
+"    WHERE t.number < excluded.number;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_fold(p_workers bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.tally t WHERE t.ctid = ANY (ARRAY(\n"
+"            SELECT o.ctid FROM jobq.tally o WHERE o.worker = ANY (p_workers) AND o.worker <> 0\n"
+"            FOR UPDATE SKIP LOCKED)) -- another one folds those that are locked\n"
+"        RETURNING t.queue_id, t.kind_id, t.counts\n"
+"    ), places AS (\n"
+"        SELECT g.queue_id, g.kind_id, u.n, sum(u.count)::bigint AS total\n"
+"        FROM gone g CROSS JOIN unnest(g.counts) WITH ORDINALITY AS u (count, n)\n"
+"        GROUP BY 1, 2, 3\n"
+"    )\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, counts)\n"
+"    SELECT 0, p.queue_id, p.kind_id, array_agg(p.total ORDER BY p.n)\n"
+"    FROM places p GROUP BY 2, 3 ORDER BY 2, 3\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE SET counts = ARRAY(\n"
+"        SELECT coalesce(u.a, 0) + coalesce(u.b, 0)\n"
+"        FROM unnest(t.counts, excluded.counts) WITH ORDINALITY AS u (a, b, n) ORDER BY u.n);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_prune() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.tally_fold(ARRAY(\n"
+"        SELECT DISTINCT t.worker FROM jobq.tally t\n"
+"        WHERE t.worker <> 0 AND NOT EXISTS (\n"
+"            SELECT FROM jobq.worker w WHERE w.id = t.worker AND w.dead_at IS NULL)));\n"
+"    DELETE FROM jobq.tally t\n"
+"    WHERE t.worker = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.queue_id);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_sums()\n"
+"RETURNS TABLE (queue text, kind text, counts bigint[])\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT s.queue, s.kind, array_agg(s.total ORDER BY s.n)\n"
+"    FROM (SELECT c.queue, c.kind, u.n, sum(u.count)::bigint AS total\n"
+"          FROM (SELECT q.name AS queue, coalesce(k.name, 'other') AS kind, t.counts\n"
+"                FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id\n"
+"                LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS c\n"
+"          CROSS JOIN unnest(c.counts) WITH ORDINALITY AS u (count, n)\n"
+"          GROUP BY GROUPING SETS ((c.queue, c.kind, u.n), (c.queue, u.n))) AS s\n"
+"    GROUP BY s.queue, s.kind;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_bounds() RETURNS bigint[]\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY[5000, 10000, 25000, 50000, 75000, 100000, 250000, 500000, 750000, 1000000,\n"
+"                 2500000, 5000000, 7500000, 10000000, 30000000, 60000000, 300000000, 900000000,\n"
+"                 3600000000]::bigint[];\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)\n"
+"RETURNS interval\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));\n"
+"    v_below bigint := 0;\n"
+"    v_from bigint;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. cardinality(p_buckets) LOOP\n"
+"        v_from := coalesce(v_bounds[i - 1], 0);\n"
+"        IF v_rank > 0 AND v_rank <= v_below + p_buckets[i] THEN\n"
+"            RETURN (v_from + coalesce(v_bounds[i] - v_from, 0) * (v_rank - v_below)\n"
+"                    / p_buckets[i]) * interval '1 microsecond';\n"
+"        END IF;\n",
+"        v_below := v_below + p_buckets[i];\n"
+"    END LOOP;\n"
+"    RETURN NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.times AS\n"
+"SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,\n"
+"       jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,\n"
+"       jobq.times_quantile(s.waiting, 0.99) AS waiting_p99,\n"
+"       jobq.times_quantile(s.running, 0.5) AS running_p50,\n"
+"       jobq.times_quantile(s.running, 0.95) AS running_p95,\n"
+"       jobq.times_quantile(s.running, 0.99) AS running_p99,\n"
+"       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
+"       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
+"       s.counts[5] AS released\n"
+"FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,\n"
+"             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started\n"
+"      FROM jobq.tally_sums() t) AS s\n"
+"WHERE s.started > 0\n"
+"ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN replace(replace(replace(p_value, '\\', '\\\\'), '\"', '\\\"'), E'\\n', '\\n');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric(\n"
+"    p_name text, p_type text, p_unit text, p_help text, p_samples text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN format(E'# TYPE %s %s\\n', p_name, p_type)\n"
+"        || CASE WHEN p_unit IS NULL THEN '' ELSE format(E'# UNIT %s %s\\n', p_name, p_unit) END\n"
+"        || format(E'# HELP %s %s\\n', p_name, p_help) || coalesce(p_samples, '');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_times(\n"
+"    p_name text, p_labels text, p_counts bigint[], p_place integer) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_labels text := '{' || p_labels;\n"
+"    v_text text := '';\n"
+"    v_count bigint := 0;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. 20 LOOP\n"
+"        v_count := v_count + p_counts[p_place + i - 1];\n"
+"        v_text := v_text || p_name || '_bucket' || v_labels || ',le=\"'\n"
+"            || coalesce((v_bounds[i] / 1e6)::float8::text, '+Inf') || '\"} ' || v_count\n"
+"            || E'\\n';\n"
+"    END LOOP;\n"
+"    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count || E'\\n' || p_name\n"
+"        || '_sum' || v_labels || '} ' || (p_counts[p_place + 20] / 1e6)::float8 || E'\\n';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_jobs text := '';\n"
+"    v_lost text := '';\n"
+"    v_consumed text := '';\n"
+"    v_messages text := '';\n"
+"    v_waiting text := '';\n"
+"    v_running text := '';\n"
+"    v_labels text;\n"
+"    v_shared text;\n"
+"BEGIN\n"
+"    FOR v IN\n"
+"        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,\n"
+"               t.counts AS c,\n"
+"               (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count)) AS started\n"
+"        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind\n"
+"    LOOP\n"
+"        v_labels := format('queue=\"%s\",kind=\"%s\"', v.queue, v.kind);\n"
+"        v_shared := format('messaging_system=\"jobq\",messaging_destination_name=\"%s\",'\n"
+"                           'messaging_operation_name=', v.queue);\n"
+"        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN\n"
+"            v_jobs := v_jobs || (\n"
+"                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', v_labels,\n"
+"                                         o.name, v.c[o.n]), '' ORDER BY o.n)\n"
+"                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n"
+"            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\\n', v_labels, v.c[6]);\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"claim\",kind=\"%s\"} %s\\n',\n"
+"                v_shared, v.kind, v.started);\n",
+"            v_waiting := v_waiting || jobq.metric_times(\n"
+"                'jobq_waiting_seconds', v_labels, v.c, 11);\n"
+"            v_running := v_running || jobq.metric_times(\n"
+"                'messaging_process_duration_seconds',\n"
+"                format('%s\"process\",kind=\"%s\"', v_shared, v.kind), v.c, 32);\n"
+"        END IF;\n"
+"        IF v.c[7] + v.c[9] > 0 THEN\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n', v_shared,\n"
+"                v.c[7]);\n"
+"            v_messages := v_messages || (\n"
+"                SELECT string_agg(format(\n"
+"                    E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', v.queue, o.name,\n"
+"                    v.c[o.n + 7]), '' ORDER BY o.n)\n"
+"                FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',\n"
+"                       v_jobs)\n"
+"        || jobq.metric('jobq_leases_lost', 'counter', NULL,\n"
+"                       'Results that were refused, because others had the job.', v_lost)\n"
+"        || jobq.metric('jobq_messages', 'counter', NULL,\n"
+"                       'What became of messages of the outbox.', v_messages)\n"
+"        || jobq.metric('messaging_client_consumed_messages', 'counter', NULL,\n"
+"                       'Jobs that were started and messages that were delivered.', v_consumed)\n"
+"        || jobq.metric('jobq_waiting_seconds', 'histogram', 'seconds',\n"
+"                       'Time from when a job was due to its start.', v_waiting)\n"
+"        || jobq.metric('messaging_process_duration_seconds', 'histogram', 'seconds',\n"
+"                       'Time that handlers ran.', v_running);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_jobs text;\n"
+"    v_late text;\n"
+"    v_workers text;\n"
+"BEGIN\n"
+"    WITH running AS MATERIALIZED (\n"
+"        SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id\n"
+"    ), queues AS MATERIALIZED (\n"
+"        SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,\n"
+"               (SELECT count(*) FROM jobq.worker w\n"
+"                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
+"                  AND w.expires_at > statement_timestamp()) AS workers\n"
+"        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c\n"
+"        LEFT JOIN running r ON r.queue_id = q.id\n"
+"    )\n"
+"    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue, s.state,\n"
+"                             s.jobs), '' ORDER BY q.queue, s.state),\n"
+"           string_agg(format(E'jobq_queue_lateness_seconds{queue=\"%s\"} %s\\n', q.queue,\n"
+"                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)\n"
+"           FILTER (WHERE s.state = 'ready'),\n"
+"           string_agg(format(E'jobq_workers{queue=\"%s\"} %s\\n', q.queue, q.workers), ''\n"
+"                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready')\n"
+"    INTO v_jobs, v_late, v_workers\n"
+"    FROM queues q CROSS JOIN LATERAL (VALUES\n"
+"        ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),\n"
+"        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))\n"
+"        AS s (state, jobs);\n"
+"    RETURN jobq.metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '\n"
+"                       'at least that many (suspect, failed).', v_jobs)\n"
+"        || jobq.metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'How long the oldest due job has waited.', v_late)\n"
+"        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',\n"
+"                       v_workers);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_lag text;\n"
+"    v_late text;\n"
+"    v_dead text;\n"
+"BEGIN\n",
+"    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag), ''\n"
+"                      ORDER BY o.queue),\n"
+"           string_agg(format(E'jobq_outbox_lateness_seconds{queue=\"%s\"} %s\\n', o.queue,\n"
+"                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)\n"
+"    INTO v_lag, v_late\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, sum(m.lag) AS lag,\n"
+"                 greatest(statement_timestamp() - min(m.oldest_at), '0') AS late\n"
+"          FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id\n"
+"          CROSS JOIN LATERAL (\n"
+"              SELECT count(*) AS lag, min(n.created_at) FILTER (WHERE isfinite(n.created_at))\n"
+"                     AS oldest_at\n"
+"              FROM (SELECT w.created_at FROM jobq.message w\n"
+"                    WHERE w.partition_id = p.id\n"
+"                      AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
+"                          ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
+"                    ORDER BY w.id LIMIT 100) AS n) AS m\n"
+"          GROUP BY q.name) AS o;\n"
+"    SELECT string_agg(format(E'jobq_dead_letters{queue=\"%s\",status=\"%s\"} %s\\n', d.queue,\n"
+"                             d.status, d.count), '' ORDER BY d.queue, d.status)\n"
+"    INTO v_dead\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
+"          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
+"          LEFT JOIN LATERAL (\n"
+"              SELECT o.queue_id FROM jobq.dead_letter o\n"
+"              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id\n"
+"          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;\n"
+"    RETURN jobq.metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '\n"
+"                       'not acknowledged, up to 100 of each partition.', v_lag)\n"
+"        || jobq.metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Age of the oldest message that is not acknowledged.', v_late)\n"
+"        || jobq.metric('jobq_dead_letters', 'gauge', NULL,\n"
+"                       'Open dead letters, of all queues up to 1000 of a status.', v_dead);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_others() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_late text;\n"
+"    v_held text;\n"
+"    v_snapshot float8;\n"
+"    v_history numeric;\n"
+"BEGIN\n"
+"    SELECT string_agg(format(E'jobq_schedule_lateness_seconds{schedule=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(s.name), greatest(extract(\n"
+"                                 epoch FROM statement_timestamp() - s.next_at), 0)), ''\n"
+"                      ORDER BY s.name)\n"
+"    INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);\n"
+"    SELECT string_agg(format(E'jobq_limit_held{queue=\"%s\",kind=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(l.queue), jobq.metric_label(\n"
+"                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)\n"
+"    INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;\n"
+"    v_snapshot := (SELECT coalesce(max(extract(\n"
+"                       epoch FROM statement_timestamp() - a.xact_start)), 0)\n"
+"                   FROM pg_stat_activity a\n"
+"                   WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database());\n"
+"    v_history := (SELECT sum(pg_relation_size(i.inhrelid)) FROM pg_inherits i\n"
+"                  WHERE i.inhparent = 'jobq.history'::regclass);\n"
+"    RETURN jobq.metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Time since the tick that a schedule has not fired.', v_late)\n"
+"        || jobq.metric('jobq_limit_held', 'gauge', NULL,\n"
+"                       'Permits of a limit that workers hold.', v_held)\n"
+"        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '\n"
+"                       'transaction that holds vacuum, as far as the owner may see.',\n"
+"                       format(E'jobq_snapshot_age_seconds %s\\n', greatest(v_snapshot, 0)))\n",
+"        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',\n"
+"                       format(E'jobq_history_bytes %s\\n', coalesce(v_history, 0)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n"
+"BEGIN\n"
+"    RETURN jobq.metrics_counted() || jobq.metrics_queues() || jobq.metrics_outbox()\n"
+"        || jobq.metrics_others() || E'# EOF\\n';\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)\n"
 "RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -20096,7 +20460,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
-"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'\n"
+"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
+"            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'\n"
@@ -20142,8 +20507,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
 "    END IF;\n"
-"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n",
+"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n",
+"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
 "    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
@@ -20417,6 +20782,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "outbox", jobq_pg__sql_outbox},
     {8, "calendar", jobq_pg__sql_calendar},
     {8, "operators", jobq_pg__sql_operators},
+    {8, "metrics", jobq_pg__sql_metrics},
     {8, "schedules", jobq_pg__sql_schedules},
     {8, "roles", jobq_pg__sql_roles},
     {8, "comments", jobq_pg__sql_comments},

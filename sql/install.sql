@@ -65,6 +65,7 @@ SELECT version < 8 AS lacks_8 FROM jobq.meta \gset
 \ir outbox.sql
 \ir calendar.sql
 \ir operators.sql
+\ir metrics.sql
 \ir schedules.sql
 \ir roles.sql
 \ir comments.sql

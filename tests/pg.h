@@ -35,7 +35,7 @@ static char schema[40];
  * nothing. Views with a column of it go too: what a migration adds to a view comes back with it. */
 #define VERSION_BEFORE                                                                             \
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP TABLE IF EXISTS jobq.waiter CASCADE;"                                                    \
+    "DROP TABLE IF EXISTS jobq.waiter, jobq.tally CASCADE;"                                        \
     "ALTER TABLE jobq.queue DROP IF EXISTS awaited;"                                               \
     "ALTER TABLE jobq.history DROP IF EXISTS result CASCADE,"                                      \
     " DROP IF EXISTS result_bytes CASCADE;"

@@ -1409,8 +1409,8 @@ JOBQ_API int64_t jobq_times_bound(int32_t bucket);
 /* jobq_times_bucket -- the bucket of a time. Less than 0 counts as 0. */
 JOBQ_API int32_t jobq_times_bucket(int64_t us);
 
-/* id, name. Of jobs what handlers said, each run once; LOST: results that the store refused, because
- * the job was no longer ours. Of messages as in jobq_relay_stats. */
+/* id, name. Of jobs: what handlers said, each run once; LOST: results that the store refused,
+ * because the job was no longer ours. Of messages: as in jobq_relay_stats. */
 #define JOBQ_TALLIES(X)           \
     X(SUCCEEDED, "succeeded")     \
     X(RETRIED, "retried")         \

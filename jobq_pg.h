@@ -59,6 +59,7 @@
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
+ *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
  *     know why a job does not run               jobq_pg_explain
  *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
@@ -1288,6 +1289,18 @@ JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *worker, int64_t wait_us
  * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t index);
+
+/*
+ * jobq_pg_metrics -- what this worker has counted, in the text format of OpenMetrics: from any
+ * thread, without the database. jobq.metrics() in SQL is the same for the whole fleet, with queues
+ * and more.
+ *
+ * Shape   like snprintf: writes at most size bytes, the last of them NUL, and returns how long the
+ *         text is. 0: out of memory. Of several schemas, each line has a label with its name. Until
+ *         it is freed.
+ * Units   application/openmetrics-text; version=1.0.0; charset=utf-8
+ */
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *worker, char *buffer, size_t size);
 
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
@@ -8551,6 +8564,7 @@ struct jobq_pg_worker {
     int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for REGISTER, by handler: its queue, counted from 1, */
     const char *kinds[JOBQ_LOOP_KINDS];   /* its kind, and the kind's id, from the answer */
     int32_t kind_ids[JOBQ_LOOP_KINDS];
+    int32_t queue_ids[JOBQ_LOOP_QUEUES];
     int poke[2];                    /* a pipe: wakes the stepping thread; 's' asks it to stop */
     pthread_t thread;               /* its own thread, which steps it */
     bool threaded;                  /* that thread was started */
@@ -10375,8 +10389,10 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
     if (f.odd != 0)
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
-    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
+    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
+        memcpy(w->queue_ids, f.registered.queue_ids, w->queue_count * sizeof *w->queue_ids);
+    }
     if (f.portion.answer == 'h') {
         if (jobq_pg__delivery_keep(w, p->slot, &f.portion)) return;
         a->error = JOBQ_ERROR_MEMORY;
@@ -11643,6 +11659,276 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
             ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
     }
     return sum;
+}
+
+/* -- metrics of one process -- */
+
+/* A line's worth of counts: those of a kind. */
+typedef struct jobq_pg__counted {
+    const char *schema, *queue, *kind; /* schema: NULL: there is only one */
+    jobq_tally tally;
+} jobq_pg__counted;
+
+/* A text that may not fit. */
+typedef struct jobq_pg__metrics {
+    char *out;
+    size_t size, len;
+    jobq_pg__counted *rows;
+    size_t count;
+} jobq_pg__metrics;
+
+static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
+{
+    size_t room = m->len < m->size ? m->size - m->len : 0;
+    va_list args;
+    int len;
+
+    va_start(args, format);
+    len = vsnprintf(room > 0 ? m->out + m->len : NULL, room, format, args);
+    va_end(args);
+    if (len > 0) m->len += (size_t)len;
+}
+
+static void jobq_pg__metrics_label(jobq_pg__metrics *m, const char *name, const char *value)
+{
+    jobq_pg__metrics_say(m, "%s=\"", name);
+    for (; *value != '\0'; value++) {
+        if (*value == '\n') jobq_pg__metrics_say(m, "\\n");
+        else jobq_pg__metrics_say(m, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+    }
+    jobq_pg__metrics_say(m, "\"");
+}
+
+/* Seconds, without zeros at the end. A locale may have another decimal point, so no %g. */
+static void jobq_pg__metrics_seconds(jobq_pg__metrics *m, int64_t us)
+{
+    int rest = (int)(us % 1000000), digits = 6;
+
+    while (digits > 0 && rest % 10 == 0) {
+        rest /= 10;
+        digits--;
+    }
+    jobq_pg__metrics_say(m, "%lld", (long long)(us / 1000000));
+    if (digits > 0) jobq_pg__metrics_say(m, ".%0*d", digits, rest);
+}
+
+/* The head of a metric, as in jobq.metric. */
+static void jobq_pg__metrics_head(jobq_pg__metrics *m, const char *name, const char *type,
+                                  const char *unit, const char *help)
+{
+    jobq_pg__metrics_say(m, "# TYPE %s %s\n", name, type);
+    if (unit != NULL) jobq_pg__metrics_say(m, "# UNIT %s %s\n", name, unit);
+    jobq_pg__metrics_say(m, "# HELP %s %s\n", name, help);
+}
+
+/* The name of a line, and its labels up to those that only this metric has. operation: by the
+ * conventions of OpenTelemetry, or NULL. */
+static void jobq_pg__metrics_begin(jobq_pg__metrics *m, const char *name, const char *suffix,
+                                   const jobq_pg__counted *c, const char *operation)
+{
+    jobq_pg__metrics_say(m, "%s%s{", name, suffix);
+    if (operation != NULL) jobq_pg__metrics_say(m, "messaging_system=\"jobq\",");
+    jobq_pg__metrics_label(m, operation != NULL ? "messaging_destination_name" : "queue", c->queue);
+    if (operation != NULL)
+        jobq_pg__metrics_say(m, ",messaging_operation_name=\"%s\"", operation);
+    if (c->kind != NULL) {
+        jobq_pg__metrics_say(m, ",");
+        jobq_pg__metrics_label(m, "kind", c->kind);
+    }
+    if (c->schema == NULL) return;
+    jobq_pg__metrics_say(m, ",");
+    jobq_pg__metrics_label(m, "schema", c->schema);
+}
+
+static int64_t jobq_pg__counted_started(const jobq_pg__counted *c)
+{
+    int64_t started = 0;
+    int i;
+
+    for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) started += c->tally.counts[JOBQ_TALLY_WAITING + i];
+    return started;
+}
+
+static bool jobq_pg__counted_jobs(const jobq_pg__counted *c)
+{
+    int64_t ended = 0;
+    int i;
+
+    for (i = JOBQ_TALLY_SUCCEEDED; i <= JOBQ_TALLY_RELEASED; i++) ended += c->tally.counts[i];
+    return ended > 0 || jobq_pg__counted_started(c) > 0;
+}
+
+static bool jobq_pg__counted_messages(const jobq_pg__counted *c)
+{
+    return c->tally.counts[JOBQ_TALLY_DELIVERED] + c->tally.counts[JOBQ_TALLY_DEAD] > 0;
+}
+
+static void jobq_pg__metrics_times(jobq_pg__metrics *m, const char *name, const char *help,
+                                   jobq_tally_place place, const char *operation)
+{
+    const jobq_pg__counted *c;
+
+    jobq_pg__metrics_head(m, name, "histogram", "seconds", help);
+    for (c = m->rows; c < m->rows + m->count; c++) {
+        const int64_t *counts = &c->tally.counts[place];
+        int64_t count = 0;
+        int32_t i;
+        if (!jobq_pg__counted_jobs(c)) continue;
+        for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) {
+            int64_t bound = jobq_times_bound(i);
+            count += counts[i];
+            jobq_pg__metrics_begin(m, name, "_bucket", c, operation);
+            jobq_pg__metrics_say(m, ",le=\"");
+            if (bound == JOBQ_NEVER) jobq_pg__metrics_say(m, "+Inf");
+            else jobq_pg__metrics_seconds(m, bound);
+            jobq_pg__metrics_say(m, "\"} %lld\n", (long long)count);
+        }
+        jobq_pg__metrics_begin(m, name, "_count", c, operation);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)count);
+        jobq_pg__metrics_begin(m, name, "_sum", c, operation);
+        jobq_pg__metrics_say(m, "} ");
+        jobq_pg__metrics_seconds(m, counts[JOBQ_TIMES_BUCKETS]);
+        jobq_pg__metrics_say(m, "\n");
+    }
+}
+
+/* Counts of jobs or messages, from place to last, with their names as a label. */
+static void jobq_pg__metrics_outcomes(jobq_pg__metrics *m, const char *name,
+                                      const jobq_pg__counted *c, int place, int last)
+{
+    static const char *const names[] = {
+#define JOBQ__X(id, text) text,
+        JOBQ_TALLIES(JOBQ__X)
+#undef JOBQ__X
+    };
+
+    for (; place <= last; place++) {
+        jobq_pg__metrics_begin(m, name, "_total", c, NULL);
+        jobq_pg__metrics_say(m, ",outcome=\"%s\"} %lld\n", names[place],
+                             (long long)c->tally.counts[place]);
+    }
+}
+
+static void jobq_pg__metrics_jobs(jobq_pg__metrics *m)
+{
+    static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+
+    jobq_pg__metrics_head(m, jobs, "counter", NULL, "What became of jobs, each time one ran.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_RELEASED);
+    }
+    jobq_pg__metrics_head(m, lost, "counter", NULL,
+                          "Results that were refused, because others had the job.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_begin(m, lost, "_total", c, NULL);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_LOST]);
+    }
+}
+
+static void jobq_pg__metrics_messages(jobq_pg__metrics *m)
+{
+    static const char messages[] = "jobq_messages";
+    static const char consumed[] = "messaging_client_consumed_messages";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+    jobq_pg__counted queue;
+
+    jobq_pg__metrics_head(m, messages, "counter", NULL, "What became of messages of the outbox.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = NULL;
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_outcomes(m, messages, &queue, JOBQ_TALLY_ACKNOWLEDGED,
+                                  JOBQ_TALLY_REPEATED);
+    }
+    jobq_pg__metrics_head(m, consumed, "counter", NULL,
+                          "Jobs that were started and messages that were delivered.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = "";
+        if (jobq_pg__counted_jobs(c)) {
+            jobq_pg__metrics_begin(m, consumed, "_total", c, "claim");
+            jobq_pg__metrics_say(m, "} %lld\n", (long long)jobq_pg__counted_started(c));
+        }
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_begin(m, consumed, "_total", &queue, "read");
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_DELIVERED]);
+    }
+}
+
+/* Adds a tally to the rows: to that of its names, if there is one. Queues and kinds of others have
+ * no names here. The lock is held. */
+static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, const char *schema,
+                                 const jobq_tally *tally)
+{
+    const char *kind = "other";
+    size_t queue = 0, i;
+
+    while (queue < w->queue_count && w->queue_ids[queue] != tally->queue) queue++;
+    if (queue == w->queue_count) return;
+    for (i = 0; i < w->handler_count; i++)
+        if (w->kind_ids[i] == tally->kind) kind = w->kinds[i];
+    for (i = 0; i < m->count; i++) {
+        jobq_pg__counted *c = &m->rows[i];
+        int k;
+        if (c->queue != w->queues[queue] || strcmp(c->kind, kind) != 0) continue;
+        for (k = 0; k < JOBQ_TALLY_COUNT; k++) c->tally.counts[k] += tally->counts[k];
+        return;
+    }
+    m->rows[i].schema = schema;
+    m->rows[i].queue = w->queues[queue];
+    m->rows[i].kind = kind;
+    m->rows[i].tally = *tally;
+    m->count++;
+}
+
+/* Copies what the loops have counted, so that the lock is held only for a moment. */
+static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy)
+{
+    jobq_tally tally;
+    int32_t k;
+    size_t i;
+
+    *busy = 0;
+    pthread_mutex_lock(&group->lock);
+    for (i = 0; i < group->count; i++) {
+        const jobq_pg_worker *w = group->workers[i];
+        const char *schema = group->count > 1 ? jobq_pg_schema(w->pg) : NULL;
+        for (k = 0; jobq_loop_tally(w->loop, k, &tally); k++)
+            jobq_pg__metrics_add(m, w, schema, &tally);
+        *busy += jobq_loop_status_of(w->loop).running;
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
+{
+    jobq_pg__metrics m;
+    int32_t busy;
+
+    JOBQ_ASSERT(w != NULL && (buffer != NULL || size == 0));
+    memset(&m, 0, sizeof m);
+    if (size > 0) buffer[0] = '\0';
+    if (jobq_pg__forked(w->pg)) return 0;
+    m.rows = (jobq_pg__counted *)malloc(w->group->count * JOBQ_LOOP_TALLIES * sizeof *m.rows);
+    if (m.rows == NULL) return 0;
+    m.out = buffer;
+    m.size = size;
+    jobq_pg__metrics_copy(&m, w->group, &busy);
+    jobq_pg__metrics_jobs(&m);
+    jobq_pg__metrics_messages(&m);
+    jobq_pg__metrics_times(&m, "jobq_waiting_seconds", "Time from when a job was due to its start.",
+                           JOBQ_TALLY_WAITING, NULL);
+    jobq_pg__metrics_times(&m, "messaging_process_duration_seconds", "Time that handlers ran.",
+                           JOBQ_TALLY_RUNNING, "process");
+    jobq_pg__metrics_head(&m, "jobq_worker_threads", "gauge", NULL, "Threads of the worker.");
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"busy\"} %d\n", (int)busy);
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"idle\"} %d\n# EOF\n",
+                         (int)(busy < w->group->threads ? w->group->threads - busy : 0));
+    free(m.rows);
+    return m.len;
 }
 
 /* Fills all but the pool's counts. The lock is held. */
@@ -17141,10 +17427,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR UPDATE;\n"
-"    IF FOUND AND p_tally IS NOT NULL THEN\n"
-"        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
-"    END IF;\n"
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
+"    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)\n"
+"    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
@@ -19767,6 +20052,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    v_running text := '';\n"
 "    v_labels text;\n"
 "    v_shared text;\n"
+"    v_name text := left('jobq_', 4); -- on its own this word is the name of the schema\n"
 "BEGIN\n"
 "    FOR v IN\n"
 "        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,\n"
@@ -19775,8 +20061,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind\n"
 "    LOOP\n"
 "        v_labels := format('queue=\"%s\",kind=\"%s\"', v.queue, v.kind);\n"
-"        v_shared := format('messaging_system=\"jobq\",messaging_destination_name=\"%s\",'\n"
-"                           'messaging_operation_name=', v.queue);\n"
+"        v_shared := format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
+"                           'messaging_operation_name=', v_name, v.queue);\n"
 "        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN\n"
 "            v_jobs := v_jobs || (\n"
 "                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', v_labels,\n"
@@ -19784,9 +20070,9 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])\n"
 "                     WITH ORDINALITY AS o (name, n));\n"
 "            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\\n', v_labels, v.c[6]);\n"
-"            v_consumed := v_consumed || format(\n"
+"            v_consumed := v_consumed || format(\n",
 "                E'messaging_client_consumed_messages_total{%s\"claim\",kind=\"%s\"} %s\\n',\n"
-"                v_shared, v.kind, v.started);\n",
+"                v_shared, v.kind, v.started);\n"
 "            v_waiting := v_waiting || jobq.metric_times(\n"
 "                'jobq_waiting_seconds', v_labels, v.c, 11);\n"
 "            v_running := v_running || jobq.metric_times(\n"
@@ -19854,14 +20140,14 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',\n"
 "                       v_workers);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_lag text;\n"
 "    v_late text;\n"
 "    v_dead text;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag), ''\n"
 "                      ORDER BY o.queue),\n"
 "           string_agg(format(E'jobq_outbox_lateness_seconds{queue=\"%s\"} %s\\n', o.queue,\n"
@@ -19922,9 +20208,9 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                       'Time since the tick that a schedule has not fired.', v_late)\n"
 "        || jobq.metric('jobq_limit_held', 'gauge', NULL,\n"
 "                       'Permits of a limit that workers hold.', v_held)\n"
-"        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '\n"
+"        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '\n",
 "                       'transaction that holds vacuum, as far as the owner may see.',\n"
-"                       format(E'jobq_snapshot_age_seconds %s\\n', greatest(v_snapshot, 0)))\n",
+"                       format(E'jobq_snapshot_age_seconds %s\\n', greatest(v_snapshot, 0)))\n"
 "        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',\n"
 "                       format(E'jobq_history_bytes %s\\n', coalesce(v_history, 0)));\n"
 "END $$;\n"

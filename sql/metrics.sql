@@ -181,6 +181,7 @@ DECLARE
     v_running text := '';
     v_labels text;
     v_shared text;
+    v_name text := left('jobq_', 4); -- on its own this word is the name of the schema
 BEGIN
     FOR v IN
         SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,
@@ -189,8 +190,8 @@ BEGIN
         FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind
     LOOP
         v_labels := format('queue="%s",kind="%s"', v.queue, v.kind);
-        v_shared := format('messaging_system="jobq",messaging_destination_name="%s",'
-                           'messaging_operation_name=', v.queue);
+        v_shared := format('messaging_system="%s",messaging_destination_name="%s",'
+                           'messaging_operation_name=', v_name, v.queue);
         IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN
             v_jobs := v_jobs || (
                 SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', v_labels,

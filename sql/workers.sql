@@ -228,10 +228,9 @@ CREATE OR REPLACE FUNCTION jobq.deregister(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
-    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR UPDATE;
-    IF FOUND AND p_tally IS NOT NULL THEN
-        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
-    END IF;
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
+    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)
+    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j

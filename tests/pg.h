@@ -265,7 +265,7 @@ static inline int pg_empty(void **state)
     static const char tables[] =
         "TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "
-        "jobq.quota, jobq.permit, "
+        "jobq.quota, jobq.permit, jobq.tally, "
         "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
     char *text = for_schema(tables, schema);
     bool deadlock = true;

@@ -494,6 +494,45 @@ static void promtool_accepts_the_texts(void **unused)
     free(text);
 }
 
+/* The rules and the dashboard of examples/metrics/ name only what the fleet tells. */
+static void names_are_told(const char *path, const char *told)
+{
+    FILE *file = fopen(path, "r");
+    char text[TEXT], name[200];
+    int names = 0;
+    char *at;
+
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (at = text; (at = strpbrk(at, "jm")) != NULL; at++) {
+        size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        if (strncmp(at, "jobq_", 5) != 0 && strncmp(at, "messaging_", 10) != 0) continue;
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        if (strstr(told, name) == NULL) fail_msg("%s: %s is not told", path, name);
+        at += len - 1;
+        names++;
+    }
+    assert_true(names > 5);
+}
+
+static void alerts_and_dashboard_name_what_is_told(void **unused)
+{
+    char *text;
+
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', kinds => '{k}', running_max => 3)");
+    RUN("SELECT jobq.outbox_register('o', 2)");
+    RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 min')");
+    RUN("INSERT INTO jobq.tally SELECT 0, id, 0, 1, array_fill(1::bigint, '{52}') FROM jobq.queue");
+    text = text_of("SELECT jobq.metrics()");
+    names_are_told("examples/metrics/alerts.yml", text);
+    names_are_told("examples/metrics/dashboard.json", text);
+    free(text);
+    without_promtool();
+    assert_int_equal(system("promtool check rules examples/metrics/alerts.yml >/dev/null"), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh, all_stop)
 
 int main(void)
@@ -514,6 +553,7 @@ int main(void)
         TEST(labels_are_escaped),
         TEST(queues_and_outbox_are_told),
         TEST(promtool_accepts_the_texts),
+        TEST(alerts_and_dashboard_name_what_is_told),
     };
 
     return cmocka_run_group_tests_name("metrics", tests, all_up, pg_down);

@@ -58,20 +58,23 @@ BEGIN
 END $$;
 
 -- What all workers have counted, living or not, in the order of JOBQ_TALLIES in jobq.h. kind
--- 'other': kinds that a worker did not count each by itself. kind NULL: the whole queue.
+-- 'other': kinds that a worker did not count each by itself. kind NULL: the whole queue. One
+-- sum for each place is several times faster than unnest.
 CREATE OR REPLACE FUNCTION jobq.tally_sums()
 RETURNS TABLE (queue text, kind text, counts bigint[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_sums text := (
+        SELECT string_agg(format('coalesce(sum(s.counts[%s]), 0)::bigint', i), ', ' ORDER BY i)
+        FROM generate_series(1, (SELECT max(cardinality(t.counts)) FROM jobq.tally t)) i);
 BEGIN
-    RETURN QUERY
-    SELECT s.queue, s.kind, array_agg(s.total ORDER BY s.n)
-    FROM (SELECT c.queue, c.kind, u.n, sum(u.count)::bigint AS total
-          FROM (SELECT q.name AS queue, coalesce(k.name, 'other') AS kind, t.counts
-                FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id
-                LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS c
-          CROSS JOIN unnest(c.counts) WITH ORDINALITY AS u (count, n)
-          GROUP BY GROUPING SETS ((c.queue, c.kind, u.n), (c.queue, u.n))) AS s
-    GROUP BY s.queue, s.kind;
+    IF v_sums IS NULL THEN RETURN; END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT s.queue, s.kind, ARRAY[%s] '
+        'FROM (SELECT q.name AS queue, coalesce(k.name, ''other'') AS kind, t.counts '
+        '      FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id '
+        '      LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS s '
+        'GROUP BY GROUPING SETS ((s.queue, s.kind), (s.queue))', v_sums);
 END $$;
 
 -- ---- times ---------------------------------------------------------------------------------

@@ -11677,6 +11677,9 @@ typedef struct jobq_pg__metrics {
     size_t count;
 } jobq_pg__metrics;
 
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 2, 3)))
+#endif
 static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
 {
     size_t room = m->len < m->size ? m->size - m->len : 0;

@@ -58,6 +58,7 @@
  *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
  *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
+ *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
  *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
  *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
  *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
@@ -467,6 +468,9 @@
 #endif
 #ifndef JOBQ_LOOP_BATCH
 #define JOBQ_LOOP_BATCH 1000
+#endif
+#ifndef JOBQ_TALLY_KINDS /* kinds that a worker counts each by itself */
+#define JOBQ_TALLY_KINDS 64
 #endif
 #ifndef JOBQ_MEMORY_PARTITIONS
 #define JOBQ_MEMORY_PARTITIONS 16
@@ -1392,7 +1396,62 @@ JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t 
 JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
                                 int32_t jobs);
 
+/* ---- counts and times ------------------------------------------------------------------------ */
+
+/*
+ * A loop counts what becomes of its jobs and messages, and how long jobs wait and run. Its
+ * heartbeats deliver the totals that changed, so that the store can add up the whole fleet.
+ */
+
+/* A histogram of times: a count for each bucket, then the sum of all in microseconds. */
+#define JOBQ_TIMES_BUCKETS 20
+#define JOBQ_TIMES_SIZE (JOBQ_TIMES_BUCKETS + 1)
+
+/* jobq_times_bound -- the longest time of a bucket, 0 to JOBQ_TIMES_BUCKETS - 1, in microseconds.
+ * The last has none: JOBQ_NEVER.
+ *
+ * Source  up to 10 s the buckets that OpenTelemetry's semantic conventions advise for durations. */
+JOBQ_API int64_t jobq_times_bound(int32_t bucket);
+
+/* jobq_times_bucket -- the bucket of a time. Less than 0 counts as 0. */
+JOBQ_API int32_t jobq_times_bucket(int64_t us);
+
+/* id, name. Of jobs: what handlers said, each run once; LOST: results that the store refused,
+ * because the job was no longer ours. Of messages: as in jobq_relay_stats. */
+#define JOBQ_TALLIES(X)           \
+    X(SUCCEEDED, "succeeded")     \
+    X(RETRIED, "retried")         \
+    X(FAILED, "failed")           \
+    X(CANCELLED, "cancelled")     \
+    X(RELEASED, "released")       \
+    X(LOST, "lost")               \
+    X(DELIVERED, "delivered")     \
+    X(ACKNOWLEDGED, "acknowledged") \
+    X(DEAD, "dead")               \
+    X(REPEATED, "repeated")
+
+/* Places in jobq_tally's counts. New ones are added at the end: the store keeps them in this
+ * order. */
+typedef enum jobq_tally_place {
+#define JOBQ__X(id, name) JOBQ_TALLY_##id,
+    JOBQ_TALLIES(JOBQ__X)
+#undef JOBQ__X
+    JOBQ_TALLY_WAITING, /* histogram of the times from run_at to the start */
+    JOBQ_TALLY_RUNNING = JOBQ_TALLY_WAITING + JOBQ_TIMES_SIZE, /* ... of the handlers' times */
+    JOBQ_TALLY_COUNT = JOBQ_TALLY_RUNNING + JOBQ_TIMES_SIZE
+} jobq_tally_place;
+
+/* What a loop has counted for one kind. The first JOBQ_TALLY_KINDS kinds that a loop counts have
+ * their own; the rest of a queue are one, and so are its messages. */
+typedef struct jobq_tally {
+    int32_t queue; /* ids in the store */
+    int32_t kind;  /* 0: the rest of the queue */
+    int64_t counts[JOBQ_TALLY_COUNT];
+} jobq_tally;
+
 /* ---- the worker's loop ----------------------------------------------------------------------- */
+
+#define JOBQ_LOOP_TALLIES (JOBQ_LOOP_QUEUES + JOBQ_TALLY_KINDS)
 
 #define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX - JOBQ_PRIORITY_MIN + 1)
 
@@ -1463,8 +1522,8 @@ typedef enum jobq_request_kind {
                                 again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks -> news. claim not 0:
-                                includes a CLAIM in the same statement -> claimed too */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks, tallies -> news. claim
+                                not 0: includes a CLAIM in the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
@@ -1473,7 +1532,7 @@ typedef enum jobq_request_kind {
                                 wrote; due_us */
     JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take long */
     JOBQ_REQUEST_VACUUM,
-    JOBQ_REQUEST_DEREGISTER, /* worker */
+    JOBQ_REQUEST_DEREGISTER, /* worker, tallies */
     JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: some job has not ended, or some
                                 message is not acknowledged, in this worker or another */
     JOBQ_REQUEST_SET_ASIDE,  /* id of the job, bytes -> done: it is failed now */
@@ -1604,6 +1663,9 @@ typedef struct jobq_request {
     bool relaxed;        /* the commit need not wait for the disk */
     int32_t queue_count, message_queue_count, settled_count, kind_count, lane_count, ending_count;
     int32_t ask_count;
+    int64_t tally;       /* HEARTBEAT, DEREGISTER: number of these tallies; those with a number that
+                            is not greater than the latest change nothing. 0: there are none */
+    int32_t tally_count, total_count;
     /* Only as many as these counts are filled. */
     int32_t queues[JOBQ_LOOP_QUEUES]; /* ids */
     int32_t message_queues[JOBQ_LOOP_QUEUES];
@@ -1611,6 +1673,9 @@ typedef struct jobq_request {
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* kinds whose jobs may be claimed */
     jobq_lane lanes[JOBQ_LOOP_LANES];                 /* in claiming order */
     jobq_ask asks[JOBQ_LOOP_QUOTAS];
+    int32_t tally_queues[JOBQ_LOOP_TALLIES]; /* of the tallies: as in jobq_tally */
+    int32_t tally_kinds[JOBQ_LOOP_TALLIES];
+    int64_t totals[JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT]; /* counts, one tally after the other */
     jobq_ending endings[JOBQ_ENDINGS_MAX];
     jobq_ack ack;
 } jobq_request;
@@ -1888,6 +1953,9 @@ typedef struct jobq_loop_status {
 } jobq_loop_status;
 
 JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
+
+/* jobq_loop_tally -- what it has counted since its start; index 0, 1, 2 ... False: no more. */
+JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *tally);
 
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
@@ -4258,6 +4326,132 @@ JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t 
     return jobq__line_free(&line->rate, free_us, now_us) + jobs * jobq__token_us(&line->rate);
 }
 
+/* ---- >>tally --------------------------------------------------------------------------------- */
+
+static const int64_t jobq__bounds_ms[JOBQ_TIMES_BUCKETS - 1] = {
+    5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
+    30000, 60000, 300000, 900000, 3600000};
+
+JOBQ_API int64_t jobq_times_bound(int32_t bucket)
+{
+    JOBQ_ASSERT(bucket >= 0 && bucket < JOBQ_TIMES_BUCKETS);
+    return bucket == JOBQ_TIMES_BUCKETS - 1 ? JOBQ_NEVER : jobq__bounds_ms[bucket] * 1000;
+}
+
+JOBQ_API int32_t jobq_times_bucket(int64_t us)
+{
+    int32_t i = 0;
+
+    while (us > jobq_times_bound(i)) i++;
+    return i;
+}
+
+/* Counts of a loop, by place. Each row of counts belongs to the queue and kind of its place. What
+ * an earlier id of the worker delivered remains that id's, so the rows of the present id count from
+ * there. */
+typedef struct jobq_tallies {
+    int32_t count;      /* places in use */
+    int32_t kind_count; /* ... by kinds */
+    int32_t tries;      /* statements that carried `sent` and were not answered well */
+    int64_t number;     /* of `sent` */
+    int64_t clock_us;   /* the store's clock less the loop's, at the latest heartbeat */
+    int32_t queues[JOBQ_LOOP_TALLIES];
+    int32_t kinds[JOBQ_LOOP_TALLIES];
+    int64_t now[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT];
+    int64_t sent[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT];  /* in the latest statement */
+    int64_t known[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT]; /* the store has these */
+    int64_t older[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT]; /* ... and these from earlier ids */
+} jobq_tallies;
+
+static int32_t jobq__tally_find(const jobq_tallies *t, int32_t queue, int32_t kind)
+{
+    int32_t i = 0;
+
+    while (i < t->count && (t->queues[i] != queue || t->kinds[i] != kind)) i++;
+    return i;
+}
+
+/* The counts of a kind, or of the rest of its queue. NULL: no room, because the ids of queues have
+ * changed many times. */
+static int64_t *jobq__tally_of(jobq_tallies *t, int32_t queue, int32_t kind)
+{
+    int32_t i = jobq__tally_find(t, queue, kind);
+
+    if (i == t->count && kind != 0 && t->kind_count == JOBQ_TALLY_KINDS) {
+        kind = 0;
+        i = jobq__tally_find(t, queue, kind);
+    }
+    if (i < t->count) return t->now[i];
+    if (i == JOBQ_LOOP_TALLIES) return NULL;
+    t->queues[i] = queue;
+    t->kinds[i] = kind;
+    t->kind_count += kind != 0;
+    t->count++;
+    return t->now[i];
+}
+
+static void jobq__tally_add(jobq_tallies *t, int32_t queue, int32_t kind, jobq_tally_place place,
+                            int64_t by)
+{
+    int64_t *counts = jobq__tally_of(t, queue, kind);
+
+    if (counts != NULL) counts[place] += by;
+}
+
+/* Adds a time to a histogram. The sum stays below the limit of its type, whatever clocks do. */
+static void jobq__tally_time(jobq_tallies *t, int32_t queue, int32_t kind, jobq_tally_place place,
+                             int64_t us)
+{
+    int64_t *counts = jobq__tally_of(t, queue, kind), *sum;
+
+    if (counts == NULL) return;
+    us = jobq__max(us, 0);
+    counts[(int32_t)place + jobq_times_bucket(us)]++;
+    sum = &counts[(int32_t)place + JOBQ_TIMES_BUCKETS];
+    *sum = jobq__min(jobq__add(*sum, us), INT64_MAX / 4);
+}
+
+static bool jobq__tally_same(const int64_t *a, const int64_t *b)
+{
+    return memcmp(a, b, JOBQ_TALLY_COUNT * sizeof *a) == 0;
+}
+
+/* Adds what the store does not know yet, as totals: repeated, they change nothing. While it is not
+ * known whether a statement came through, the next ones carry the same. So if the worker is dead
+ * then, that alone is in doubt. */
+static void jobq__tally_send(jobq_tallies *t, jobq_request *a)
+{
+    int32_t i, k;
+
+    if (t->tries == 0) memcpy(t->sent, t->now, (size_t)t->count * sizeof *t->now);
+    for (i = 0; i < t->count; i++) {
+        if (jobq__tally_same(t->sent[i], t->known[i])) continue;
+        a->tally_queues[a->tally_count] = t->queues[i];
+        a->tally_kinds[a->tally_count++] = t->kinds[i];
+        for (k = 0; k < JOBQ_TALLY_COUNT; k++)
+            a->totals[a->total_count++] = t->sent[i][k] - t->older[i][k];
+    }
+    if (a->tally_count == 0) return;
+    if (t->tries++ == 0) t->number++;
+    a->tally = t->number;
+}
+
+/* The store has taken what was sent. */
+static void jobq__tally_took(jobq_tallies *t)
+{
+    memcpy(t->known, t->sent, (size_t)t->count * sizeof *t->sent);
+    t->tries = 0;
+}
+
+/* The worker is dead; its next id counts from what the store has. refused: the latest statement
+ * brought nothing. What may have been brought counts as brought, so that nothing counts twice. */
+static void jobq__tally_die(jobq_tallies *t, bool refused)
+{
+    if (t->tries > refused) jobq__tally_took(t);
+    memcpy(t->older, t->known, (size_t)t->count * sizeof *t->known);
+    t->tries = 0;
+}
+
 /* ---- >>loop ---------------------------------------------------------------------------------- */
 
 typedef enum jobq_slot_state {
@@ -4573,6 +4767,7 @@ struct jobq_loop {
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
     jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
+    jobq_tallies tallies;
     jobq_relay relay;
 };
 
@@ -5180,6 +5375,11 @@ static int32_t jobq__relay_waiting(const jobq_loop *l, int64_t now)
     return count;
 }
 
+static void jobq__part_count(jobq_loop *l, const jobq_part *p, jobq_tally_place place, int32_t by)
+{
+    if (by > 0) jobq__tally_add(&l->tallies, l->queues[p->queue].id, 0, place, by);
+}
+
 /* The part is not held. due_mono_us: when to read it, as far as is known now. */
 static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
 {
@@ -5546,6 +5746,7 @@ static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *r
     if (reading->aside) {
         l->relay.stats.aside++;
         l->relay.stats.dead++;
+        jobq__part_count(l, p, JOBQ_TALLY_DEAD, 1);
         l->vacuum_rows++;
         p->due_mono_us = now;
     } else if (reading->due_us > 0) p->due_mono_us = jobq__add(now, reading->due_us);
@@ -5614,6 +5815,7 @@ static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
                                                ? l->queues[p->queue].policy.timeout_us
                                                : jobq__relay_tuning(l, p)->budget_us);
     l->relay.stats.delivered += p->given;
+    jobq__part_count(l, p, JOBQ_TALLY_DELIVERED, p->given);
     return first;
 }
 
@@ -5681,6 +5883,9 @@ static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
 {
     jobq__relay_count(&l->relay.stats, &p->plan);
+    jobq__part_count(l, p, JOBQ_TALLY_ACKNOWLEDGED, p->plan.done - p->plan.dead);
+    jobq__part_count(l, p, JOBQ_TALLY_DEAD, p->plan.dead);
+    jobq__part_count(l, p, JOBQ_TALLY_REPEATED, p->plan.failed >= 0);
     l->vacuum_rows += p->plan.done;
     p->failures = 0;
 }
@@ -6169,12 +6374,13 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
  * end, lists them all. */
 
 /* The worker is dead, or was told so. What waits now belongs to others. What runs is told to stop.
- * What is finished is still sent: its token guards the write. */
-static void jobq__die(jobq_loop *l)
+ * What is finished is still sent: its token guards the write. refused: a heartbeat said so. */
+static void jobq__die(jobq_loop *l, bool refused)
 {
     int32_t i;
 
     l->stats.deaths++;
+    jobq__tally_die(&l->tallies, refused);
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__slot_free(l, i);
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
         jobq_claim *c = &l->claims[i];
@@ -6324,6 +6530,15 @@ static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
     return jobq__or(job->timeout_us, jobq__or(of_policy, JOBQ_NEVER));
 }
 
+/* How long a job was due, by the store's clock as this loop last saw it. */
+static int64_t jobq__waited(const jobq_loop *l, int64_t mono_us, const jobq_job *job)
+{
+    int64_t now = mono_us + l->tallies.clock_us, due = job->run_at_us;
+
+    if (due >= now) return 0;
+    return due >= 0 ? now - due : jobq__add(now, -jobq__max(due, -INT64_MAX));
+}
+
 static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
 {
     jobq_slot *s;
@@ -6344,6 +6559,8 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     s->position = l->running_count;
     l->running[l->running_count++] = i;
     l->stats.started++;
+    jobq__tally_time(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_WAITING,
+                     jobq__waited(l, mono_us, &s->job));
     return i;
 }
 
@@ -6374,14 +6591,36 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     jobq__limit_freed(l, s->job.kind, now);
 }
 
-static void jobq__count_outcome(jobq_loop_stats *stats, const jobq_decision *d,
-                                jobq_event_kind event)
+/* What becomes of a job, for statistics. COUNT: it is not counted. */
+static jobq_tally_place jobq__outcome_of(const jobq_slot *s, jobq_event_kind event)
 {
-    if (d->state == JOBQ_STATE_SUCCEEDED || event == JOBQ_EVENT_SUCCESS) stats->succeeded++;
-    else if (d->state == JOBQ_STATE_FAILED) stats->failed++;
-    else if (d->state == JOBQ_STATE_CANCELLED) stats->cancelled++;
-    else if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) stats->released++;
-    else if (event != JOBQ_EVENT_SNOOZE) stats->retried++;
+    const jobq_decision *d = &s->decision;
+
+    if (s->verify || d->state == JOBQ_STATE_SUCCEEDED || event == JOBQ_EVENT_SUCCESS)
+        return JOBQ_TALLY_SUCCEEDED;
+    if (d->state == JOBQ_STATE_FAILED) return JOBQ_TALLY_FAILED;
+    if (d->state == JOBQ_STATE_CANCELLED) return JOBQ_TALLY_CANCELLED;
+    if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) return JOBQ_TALLY_RELEASED;
+    return event == JOBQ_EVENT_SNOOZE ? JOBQ_TALLY_COUNT : JOBQ_TALLY_RETRIED;
+}
+
+static void jobq__count_outcome(jobq_loop *l, const jobq_slot *s, jobq_event_kind event)
+{
+    jobq_tally_place outcome = jobq__outcome_of(s, event);
+
+    l->stats.succeeded += outcome == JOBQ_TALLY_SUCCEEDED;
+    l->stats.failed += outcome == JOBQ_TALLY_FAILED;
+    l->stats.cancelled += outcome == JOBQ_TALLY_CANCELLED;
+    l->stats.released += outcome == JOBQ_TALLY_RELEASED;
+    l->stats.retried += outcome == JOBQ_TALLY_RETRIED;
+    if (outcome == JOBQ_TALLY_COUNT) return;
+    jobq__tally_add(&l->tallies, s->job.queue, s->job.kind, outcome, 1);
+}
+
+/* A handler has returned, or was abandoned, after this time. */
+static void jobq__count_run(jobq_loop *l, const jobq_slot *s, int64_t took)
+{
+    jobq__tally_time(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_RUNNING, took);
 }
 
 static jobq_event_kind jobq__event_of(jobq_outcome outcome)
@@ -6407,6 +6646,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     jobq_event event;
 
     l->handler_us = l->handler_us < 0 ? took : l->handler_us + (took - l->handler_us) / 8;
+    jobq__count_run(l, s, took);
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
     event.kind = jobq__event_of(handled->outcome);
@@ -6415,8 +6655,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     event.random = jobq_random_next(&l->random);
     s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
     jobq__finish(l, slot, &event, now);
-    if (s->verify) l->stats.succeeded++;
-    else jobq__count_outcome(&l->stats, &s->decision, event.kind);
+    jobq__count_outcome(l, s, event.kind);
 }
 
 /* Finishes a slot with an event that no handler reported. */
@@ -6428,7 +6667,7 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
     event.kind = kind;
     event.random = jobq_random_next(&l->random);
     jobq__finish(l, slot, &event, now);
-    jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
+    jobq__count_outcome(l, &l->slots[slot], kind);
 }
 
 /* This worker has no handler for the job's kind. */
@@ -7109,7 +7348,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_CLAIM, now, a->error);
     jobq__shares_answered(l, now, got, a->error == JOBQ_OK ? got->count : 0);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
-    if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
+    if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
         jobq__sweep_overran(l, now);
@@ -7227,6 +7466,12 @@ static void jobq__make_flush(jobq_loop *l, int64_t now, jobq_request *a)
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
 }
 
+static void jobq__count_lost(jobq_loop *l, const jobq_slot *s)
+{
+    l->stats.lost++;
+    jobq__tally_add(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_LOST, 1);
+}
+
 /* A decision was not written: its job is locked, or has another token. */
 static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
                             const jobq_exception *e)
@@ -7247,7 +7492,7 @@ static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
         return;
     }
     if (l->slots[i].verify) jobq__look_again(l, now); /* its next stage may be ready */
-    else if (!l->slots[i].resent) l->stats.lost++;
+    else if (!l->slots[i].resent) jobq__count_lost(l, &l->slots[i]);
     jobq__slot_free(l, i);
 }
 
@@ -7513,6 +7758,7 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
         a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
         jobq__add_claim(l, now, a);
     }
+    jobq__tally_send(&l->tallies, a);
     jobq__add_asks(l, now, a); /* last: it counts that claim */
 }
 
@@ -7626,6 +7872,8 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     l->parked_kind = n->parked_kind;
     if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
     l->store_now_us = n->store_now_us;
+    l->tallies.clock_us = n->store_now_us - sent;
+    if (l->tallies.tries > 0) jobq__tally_took(&l->tallies);
     jobq__watched_sift(l);
     jobq__inform(l, now, n->overdue);
 }
@@ -7637,7 +7885,7 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, now, a->error);
     jobq__claims_gone(l, alive);
     if (alive) jobq__news(l, now, &a->news);
-    else if (a->error == JOBQ_OK) jobq__die(l);
+    else if (a->error == JOBQ_OK) jobq__die(l, true);
     if (a->claim != 0) jobq__tell_claim(l, now, a);
 }
 
@@ -8010,6 +8258,12 @@ static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 
+static void jobq__make_deregister(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    (void)now;
+    jobq__tally_send(&l->tallies, a);
+}
+
 static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
@@ -8157,7 +8411,7 @@ static const jobq_activity jobq__activities[] = {
     {JOBQ_REQUEST_SLEEP, jobq__due_sleep, jobq__make_sleep, jobq__tell_sleep},
     {JOBQ_REQUEST_PRUNE, jobq__due_wanted, NULL, jobq__tell_prune},
     {JOBQ_REQUEST_VACUUM, jobq__due_wanted, jobq__make_vacuum, jobq__tell_vacuum},
-    {JOBQ_REQUEST_DEREGISTER, jobq__due_wanted, NULL, jobq__tell_deregister},
+    {JOBQ_REQUEST_DEREGISTER, jobq__due_wanted, jobq__make_deregister, jobq__tell_deregister},
     {JOBQ_REQUEST_REMAIN, jobq__due_wanted, jobq__make_queues, jobq__tell_remain},
     {JOBQ_REQUEST_CLAIM, jobq__due_claim, jobq__make_claim, jobq__tell_claim},
 };
@@ -8195,6 +8449,7 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
             continue;
         }
         jobq__unrun(l, slot);
+        jobq__count_run(l, &l->slots[slot], now - l->slots[slot].since_mono_us);
         jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
         l->stats.abandoned++;
         jobq__ask(a, JOBQ_REQUEST_ABANDON);
@@ -8497,6 +8752,16 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     s.jobs = l->stats;
     s.messages = l->relay.stats;
     return s;
+}
+
+JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tally)
+{
+    JOBQ_ASSERT(l != NULL && index >= 0 && tally != NULL);
+    if (index >= l->tallies.count) return false;
+    tally->queue = l->tallies.queues[index];
+    tally->kind = l->tallies.kinds[index];
+    memcpy(tally->counts, l->tallies.now[index], sizeof tally->counts);
+    return true;
 }
 
 /* ---- >>memory -------------------------------------------------------------------------------- */

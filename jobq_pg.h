@@ -59,6 +59,7 @@
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
+ *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
  *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
  *     know why a job does not run               jobq_pg_explain
@@ -1333,6 +1334,18 @@ JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *worker, int64_t wait_us
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t index);
 
+/*
+ * jobq_pg_metrics -- what this worker has counted, in the text format of OpenMetrics: from any
+ * thread, without the database. jobq.metrics() in SQL is the same for the whole fleet, with queues
+ * and more.
+ *
+ * Shape   like snprintf: writes at most size bytes, the last of them NUL, and returns how long the
+ *         text is. 0: out of memory. Of several schemas, each line has a label with its name. Until
+ *         it is freed.
+ * Units   application/openmetrics-text; version=1.0.0; charset=utf-8
+ */
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *worker, char *buffer, size_t size);
+
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
     int64_t worker;    /* its id, a decimal number in logs and views; 0: not registered */
@@ -2173,7 +2186,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(TICK, "tick", tick_in, tick_out)                                                             \
     T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
     T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
-    X(DEREGISTER, "deregister", worker_in, none)                                                   \
+    X(DEREGISTER, "deregister", deregister_in, none)                                               \
     X(CANCEL, "cancel", id_in, none)   /* of a verb: on one job, then on many */                   \
     X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
     X(REVIVE, "revive", id_in, none)                                                               \
@@ -4848,6 +4861,12 @@ static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
 static const jobq_pg__list jobq_pg__exchange =
     JOBQ_PG__LIST_IN(jobq_request, asks, ask_count, 0);
+static const jobq_pg__list jobq_pg__tally_queues =
+    JOBQ_PG__LIST_IN(jobq_request, tally_queues, tally_count, 0);
+static const jobq_pg__list jobq_pg__tally_kinds =
+    JOBQ_PG__LIST_IN(jobq_request, tally_kinds, tally_count, 0);
+static const jobq_pg__list jobq_pg__totals =
+    JOBQ_PG__LIST_IN(jobq_request, totals, total_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {
     offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
 static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, claim), SIZE_MAX, 8, 1,
@@ -5069,6 +5088,13 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("ageing", of.ageing, BOOL, BOOL),
     JOBQ_PG__POLICY("hold_us", of.hold_us, INT8, INT64), JOBQ_PG__COLS_END};
 
+/* NULL if nothing was counted: a kind 0 is one, too. */
+#define JOBQ_PG__TALLIES \
+    JOBQ_PG__COL("p_tally", jobq_request, tally, INT8, INT64, JOBQ_PG_ZERO), \
+    JOBQ_PG__ITEMS("p_tally_queues", tally_queues, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_tally_kinds", tally_kinds, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_totals", totals, INT8, INT64, JOBQ_PG__SPARSE)
+
 static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
     JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0),
@@ -5079,7 +5105,7 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, tokens, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, returned, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 static const jobq_pg__list jobq_pg__cancels =
     JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
@@ -5162,8 +5188,8 @@ static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__prune_in[] = {
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__worker_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__deregister_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 /* -- columns of statements about messages -- */
 
@@ -7494,6 +7520,8 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
                  {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
                  {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
                  {a->ask_count, JOBQ_LOOP_QUOTAS, "asks"},
+                 {a->tally_count, JOBQ_LOOP_TALLIES, "tallies"},
+                 {a->total_count, JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT, "totals"},
                  {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
     bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
@@ -8887,6 +8915,7 @@ struct jobq_pg_worker {
     int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for REGISTER, by handler: its queue, counted from 1, */
     const char *kinds[JOBQ_LOOP_KINDS];   /* its kind, and the kind's id, from the answer */
     int32_t kind_ids[JOBQ_LOOP_KINDS];
+    int32_t queue_ids[JOBQ_LOOP_QUEUES];
     int poke[2];                    /* a pipe: wakes the stepping thread; 's' asks it to stop */
     pthread_t thread;               /* its own thread, which steps it */
     bool threaded;                  /* that thread was started */
@@ -10717,8 +10746,10 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
     if (f.odd != 0)
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
-    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
+    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
+        memcpy(w->queue_ids, f.registered.queue_ids, w->queue_count * sizeof *w->queue_ids);
+    }
     if (f.portion.answer == 'h') {
         if (jobq_pg__delivery_keep(w, p->slot, &f.portion)) return;
         a->error = JOBQ_ERROR_MEMORY;
@@ -12105,6 +12136,279 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
             ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
     }
     return sum;
+}
+
+/* -- metrics of one process -- */
+
+/* A line's worth of counts: those of a kind. */
+typedef struct jobq_pg__counted {
+    const char *schema, *queue, *kind; /* schema: NULL: there is only one */
+    jobq_tally tally;
+} jobq_pg__counted;
+
+/* A text that may not fit. */
+typedef struct jobq_pg__metrics {
+    char *out;
+    size_t size, len;
+    jobq_pg__counted *rows;
+    size_t count;
+} jobq_pg__metrics;
+
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
+{
+    size_t room = m->len < m->size ? m->size - m->len : 0;
+    va_list args;
+    int len;
+
+    va_start(args, format);
+    len = vsnprintf(room > 0 ? m->out + m->len : NULL, room, format, args);
+    va_end(args);
+    if (len > 0) m->len += (size_t)len;
+}
+
+static void jobq_pg__metrics_label(jobq_pg__metrics *m, const char *name, const char *value)
+{
+    jobq_pg__metrics_say(m, "%s=\"", name);
+    for (; *value != '\0'; value++) {
+        if (*value == '\n') jobq_pg__metrics_say(m, "\\n");
+        else jobq_pg__metrics_say(m, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+    }
+    jobq_pg__metrics_say(m, "\"");
+}
+
+/* Seconds, without zeros at the end. A locale may have another decimal point, so no %g. */
+static void jobq_pg__metrics_seconds(jobq_pg__metrics *m, int64_t us)
+{
+    int rest = (int)(us % 1000000), digits = 6;
+
+    while (digits > 0 && rest % 10 == 0) {
+        rest /= 10;
+        digits--;
+    }
+    jobq_pg__metrics_say(m, "%lld", (long long)(us / 1000000));
+    if (digits > 0) jobq_pg__metrics_say(m, ".%0*d", digits, rest);
+}
+
+/* The head of a metric, as in jobq.metric. */
+static void jobq_pg__metrics_head(jobq_pg__metrics *m, const char *name, const char *type,
+                                  const char *unit, const char *help)
+{
+    jobq_pg__metrics_say(m, "# TYPE %s %s\n", name, type);
+    if (unit != NULL) jobq_pg__metrics_say(m, "# UNIT %s %s\n", name, unit);
+    jobq_pg__metrics_say(m, "# HELP %s %s\n", name, help);
+}
+
+/* The name of a line, and its labels up to those that only this metric has. operation: by the
+ * conventions of OpenTelemetry, or NULL. */
+static void jobq_pg__metrics_begin(jobq_pg__metrics *m, const char *name, const char *suffix,
+                                   const jobq_pg__counted *c, const char *operation)
+{
+    jobq_pg__metrics_say(m, "%s%s{", name, suffix);
+    if (operation != NULL) jobq_pg__metrics_say(m, "messaging_system=\"jobq\",");
+    jobq_pg__metrics_label(m, operation != NULL ? "messaging_destination_name" : "queue", c->queue);
+    if (operation != NULL)
+        jobq_pg__metrics_say(m, ",messaging_operation_name=\"%s\"", operation);
+    if (c->kind != NULL) {
+        jobq_pg__metrics_say(m, ",");
+        jobq_pg__metrics_label(m, "kind", c->kind);
+    }
+    if (c->schema == NULL) return;
+    jobq_pg__metrics_say(m, ",");
+    jobq_pg__metrics_label(m, "schema", c->schema);
+}
+
+static int64_t jobq_pg__counted_started(const jobq_pg__counted *c)
+{
+    int64_t started = 0;
+    int i;
+
+    for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) started += c->tally.counts[JOBQ_TALLY_WAITING + i];
+    return started;
+}
+
+static bool jobq_pg__counted_jobs(const jobq_pg__counted *c)
+{
+    int64_t ended = 0;
+    int i;
+
+    for (i = JOBQ_TALLY_SUCCEEDED; i <= JOBQ_TALLY_RELEASED; i++) ended += c->tally.counts[i];
+    return ended > 0 || jobq_pg__counted_started(c) > 0;
+}
+
+static bool jobq_pg__counted_messages(const jobq_pg__counted *c)
+{
+    return c->tally.counts[JOBQ_TALLY_DELIVERED] + c->tally.counts[JOBQ_TALLY_DEAD] > 0;
+}
+
+static void jobq_pg__metrics_times(jobq_pg__metrics *m, const char *name, const char *help,
+                                   jobq_tally_place place, const char *operation)
+{
+    const jobq_pg__counted *c;
+
+    jobq_pg__metrics_head(m, name, "histogram", "seconds", help);
+    for (c = m->rows; c < m->rows + m->count; c++) {
+        const int64_t *counts = &c->tally.counts[place];
+        int64_t count = 0;
+        int32_t i;
+        if (!jobq_pg__counted_jobs(c)) continue;
+        for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) {
+            int64_t bound = jobq_times_bound(i);
+            count += counts[i];
+            jobq_pg__metrics_begin(m, name, "_bucket", c, operation);
+            jobq_pg__metrics_say(m, ",le=\"");
+            if (bound == JOBQ_NEVER) jobq_pg__metrics_say(m, "+Inf");
+            else jobq_pg__metrics_seconds(m, bound);
+            jobq_pg__metrics_say(m, "\"} %lld\n", (long long)count);
+        }
+        jobq_pg__metrics_begin(m, name, "_count", c, operation);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)count);
+        jobq_pg__metrics_begin(m, name, "_sum", c, operation);
+        jobq_pg__metrics_say(m, "} ");
+        jobq_pg__metrics_seconds(m, counts[JOBQ_TIMES_BUCKETS]);
+        jobq_pg__metrics_say(m, "\n");
+    }
+}
+
+/* Counts of jobs or messages, from place to last, with their names as a label. */
+static void jobq_pg__metrics_outcomes(jobq_pg__metrics *m, const char *name,
+                                      const jobq_pg__counted *c, int place, int last)
+{
+    static const char *const names[] = {
+#define JOBQ__X(id, text) text,
+        JOBQ_TALLIES(JOBQ__X)
+#undef JOBQ__X
+    };
+
+    for (; place <= last; place++) {
+        jobq_pg__metrics_begin(m, name, "_total", c, NULL);
+        jobq_pg__metrics_say(m, ",outcome=\"%s\"} %lld\n", names[place],
+                             (long long)c->tally.counts[place]);
+    }
+}
+
+static void jobq_pg__metrics_jobs(jobq_pg__metrics *m)
+{
+    static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+
+    jobq_pg__metrics_head(m, jobs, "counter", NULL, "What became of jobs, each time one ran.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_RELEASED);
+    }
+    jobq_pg__metrics_head(m, lost, "counter", NULL,
+                          "Results that were refused, because others had the job.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_begin(m, lost, "_total", c, NULL);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_LOST]);
+    }
+}
+
+static void jobq_pg__metrics_messages(jobq_pg__metrics *m)
+{
+    static const char messages[] = "jobq_messages";
+    static const char consumed[] = "messaging_client_consumed_messages";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+    jobq_pg__counted queue;
+
+    jobq_pg__metrics_head(m, messages, "counter", NULL, "What became of messages of the outbox.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = NULL;
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_outcomes(m, messages, &queue, JOBQ_TALLY_ACKNOWLEDGED,
+                                  JOBQ_TALLY_REPEATED);
+    }
+    jobq_pg__metrics_head(m, consumed, "counter", NULL,
+                          "Jobs that were started and messages that were delivered.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = "";
+        if (jobq_pg__counted_jobs(c)) {
+            jobq_pg__metrics_begin(m, consumed, "_total", c, "claim");
+            jobq_pg__metrics_say(m, "} %lld\n", (long long)jobq_pg__counted_started(c));
+        }
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_begin(m, consumed, "_total", &queue, "read");
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_DELIVERED]);
+    }
+}
+
+/* Adds a tally to the rows: to that of its names, if there is one. Queues and kinds of others have
+ * no names here. The lock is held. */
+static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, const char *schema,
+                                 const jobq_tally *tally)
+{
+    const char *kind = "other";
+    size_t queue = 0, i;
+
+    while (queue < w->queue_count && w->queue_ids[queue] != tally->queue) queue++;
+    if (queue == w->queue_count) return;
+    for (i = 0; i < w->handler_count; i++)
+        if (w->kind_ids[i] == tally->kind) kind = w->kinds[i];
+    for (i = 0; i < m->count; i++) {
+        jobq_pg__counted *c = &m->rows[i];
+        int k;
+        if (c->queue != w->queues[queue] || strcmp(c->kind, kind) != 0) continue;
+        for (k = 0; k < JOBQ_TALLY_COUNT; k++) c->tally.counts[k] += tally->counts[k];
+        return;
+    }
+    m->rows[i].schema = schema;
+    m->rows[i].queue = w->queues[queue];
+    m->rows[i].kind = kind;
+    m->rows[i].tally = *tally;
+    m->count++;
+}
+
+/* Copies what the loops have counted, so that the lock is held only for a moment. */
+static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy)
+{
+    jobq_tally tally;
+    int32_t k;
+    size_t i;
+
+    *busy = 0;
+    pthread_mutex_lock(&group->lock);
+    for (i = 0; i < group->count; i++) {
+        const jobq_pg_worker *w = group->workers[i];
+        const char *schema = group->count > 1 ? jobq_pg_schema(w->pg) : NULL;
+        for (k = 0; jobq_loop_tally(w->loop, k, &tally); k++)
+            jobq_pg__metrics_add(m, w, schema, &tally);
+        *busy += jobq_loop_status_of(w->loop).running;
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
+{
+    jobq_pg__metrics m;
+    int32_t busy;
+
+    JOBQ_ASSERT(w != NULL && (buffer != NULL || size == 0));
+    memset(&m, 0, sizeof m);
+    if (size > 0) buffer[0] = '\0';
+    if (jobq_pg__forked(w->pg)) return 0;
+    m.rows = (jobq_pg__counted *)malloc(w->group->count * JOBQ_LOOP_TALLIES * sizeof *m.rows);
+    if (m.rows == NULL) return 0;
+    m.out = buffer;
+    m.size = size;
+    jobq_pg__metrics_copy(&m, w->group, &busy);
+    jobq_pg__metrics_jobs(&m);
+    jobq_pg__metrics_messages(&m);
+    jobq_pg__metrics_times(&m, "jobq_waiting_seconds", "Time from when a job was due to its start.",
+                           JOBQ_TALLY_WAITING, NULL);
+    jobq_pg__metrics_times(&m, "messaging_process_duration_seconds", "Time that handlers ran.",
+                           JOBQ_TALLY_RUNNING, "process");
+    jobq_pg__metrics_head(&m, "jobq_worker_threads", "gauge", NULL, "Threads of the worker.");
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"busy\"} %d\n", (int)busy);
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"idle\"} %d\n# EOF\n",
+                         (int)(busy < w->group->threads ? w->group->threads - busy : 0));
+    free(m.rows);
+    return m.len;
 }
 
 /* Fills all but the pool's counts. The lock is held. */
@@ -15264,7 +15568,27 @@ static const char *const jobq_pg__sql_008_results[] = {
 "    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    PRIMARY KEY (job_id, channel)\n"
 ");\n"
-"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n",
+"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
+"CREATE TABLE jobq.tally (\n"
+"    worker bigint NOT NULL,\n"
+"    queue_id integer NOT NULL,\n"
+"    kind_id integer NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    counts bigint[] NOT NULL,\n"
+"    PRIMARY KEY (worker, queue_id, kind_id)\n"
+") WITH (fillfactor = 50);\n"
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
+"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.heartbeat(\n"
+"    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],\n"
+"    integer[]);\n"
+"DROP FUNCTION IF EXISTS jobq.deregister(bigint);\n",
     NULL
 };
 
@@ -17582,7 +17906,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
 "    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
-"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL, OUT alive boolean,\n"
+"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
+"    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
@@ -17605,9 +17931,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
 "        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
 "        PERFORM jobq.permits_free(p_worker);\n"
+"        PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "        alive := false;\n"
 "    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
+"    IF p_tally IS NOT NULL THEN\n"
+"        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
+"    END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
 "    cancel := ARRAY(\n"
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
@@ -17620,12 +17950,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
 "               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n",
 "           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
-"        SELECT FROM jobq.kind k\n",
+"        SELECT FROM jobq.kind k\n"
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
 "        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
@@ -17653,10 +17983,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "            p_tokens, p_returned, p_needed) x;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.deregister(\n"
+"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
+"    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)\n"
+"    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
@@ -17666,6 +18000,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -17690,7 +18025,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    queues := '{}';\n"
 "    FOR v_job IN\n"
 "        SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,\n"
-"               j.attempt, j.cancel_requested_at, q.max_crashes,\n"
+"               j.attempt, j.cancel_requested_at, q.max_crashes,\n",
 "               coalesce(j.max_attempts, k.max_attempts, q.max_attempts) AS attempts\n"
 "        FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
 "        JOIN jobq.kind k ON k.id = j.kind_id\n"
@@ -17700,7 +18035,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "        ELSE\n"
-"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n",
+"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
@@ -17767,9 +18102,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    END LOOP;\n"
 "    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
 "    PERFORM jobq.permits_free(p_victim);\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_victim]);\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)\n"
 "RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,\n"
 "               attempt integer, crash integer, stage smallint, error text)\n"
@@ -17781,7 +18117,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
 "    IF v_failed > 0 THEN\n"
 "        RETURN QUERY\n"
-"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n",
+"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
 "               f.errors -> -1 ->> 'error'\n"
 "        FROM jobq.queue q\n"
 "        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
@@ -17854,7 +18190,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "BEGIN\n"
-"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n"
+"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n",
 "    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)\n"
 "    FROM jobq.queue q\n"
 "    CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
@@ -17867,7 +18203,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT o.* FROM unnest(jobq.next_lines(\n"
 "             q.id, lane.priority::smallint, s.stage::smallint,\n"
 "             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)\n"
-"         CROSS JOIN LATERAL (\n",
+"         CROSS JOIN LATERAL (\n"
 "             SELECT f.* FROM jobq.job f\n"
 "             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage\n"
 "               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o\n"
@@ -17929,9 +18265,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
 "    PERFORM jobq.permits_prune();\n"
 "    PERFORM jobq.prune_waiters();\n"
+"    PERFORM jobq.tally_prune();\n"
 "    RETURN v_total;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
+"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
 "DECLARE\n"
 "    v_ring record;\n"
@@ -17951,7 +18288,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        BEGIN\n"
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
-"            CONTINUE;\n",
+"            CONTINUE;\n"
 "        END;\n"
 "        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
 "        WHERE r.retention = v_ring.retention;\n"
@@ -20233,6 +20570,324 @@ static const char *const jobq_pg__sql_results[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_metrics[] = {
+"CREATE OR REPLACE FUNCTION jobq.tally_take(\n"
+"    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],\n"
+"    p_totals bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_size integer := cardinality(p_totals) / cardinality(p_queues);\n"
+"BEGIN\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, number, counts)\n"
+"    SELECT p_worker, u.queue, u.kind, p_number,\n"
+"           p_totals[(u.n - 1) * v_size + 1 : u.n * v_size]\n"
+"    FROM unnest(p_queues, p_kinds) WITH ORDINALITY AS u (queue, kind, n)\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE\n"
+"    SET number = excluded.number, counts = excluded.counts\n"
+"    WHERE t.number < excluded.number;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_fold(p_workers bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.tally t WHERE t.ctid = ANY (ARRAY(\n"
+"            SELECT o.ctid FROM jobq.tally o WHERE o.worker = ANY (p_workers) AND o.worker <> 0\n"
+"            FOR UPDATE SKIP LOCKED)) -- another one folds those that are locked\n"
+"        RETURNING t.queue_id, t.kind_id, t.counts\n"
+"    ), places AS (\n"
+"        SELECT g.queue_id, g.kind_id, u.n, sum(u.count)::bigint AS total\n"
+"        FROM gone g CROSS JOIN unnest(g.counts) WITH ORDINALITY AS u (count, n)\n"
+"        GROUP BY 1, 2, 3\n"
+"    )\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, counts)\n"
+"    SELECT 0, p.queue_id, p.kind_id, array_agg(p.total ORDER BY p.n)\n"
+"    FROM places p GROUP BY 2, 3 ORDER BY 2, 3\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE SET counts = ARRAY(\n"
+"        SELECT coalesce(u.a, 0) + coalesce(u.b, 0)\n"
+"        FROM unnest(t.counts, excluded.counts) WITH ORDINALITY AS u (a, b, n) ORDER BY u.n);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_prune() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.tally_fold(ARRAY(\n"
+"        SELECT DISTINCT t.worker FROM jobq.tally t\n"
+"        WHERE t.worker <> 0 AND NOT EXISTS (\n"
+"            SELECT FROM jobq.worker w WHERE w.id = t.worker AND w.dead_at IS NULL)));\n"
+"    DELETE FROM jobq.tally t\n"
+"    WHERE t.worker = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.queue_id);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_sums()\n"
+"RETURNS TABLE (queue text, kind text, counts bigint[])\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_sums text := (\n"
+"        SELECT string_agg(format('coalesce(sum(s.counts[%s]), 0)::bigint', i), ', ' ORDER BY i)\n"
+"        FROM generate_series(1, (SELECT max(cardinality(t.counts)) FROM jobq.tally t)) i);\n"
+"BEGIN\n"
+"    IF v_sums IS NULL THEN RETURN; END IF;\n"
+"    RETURN QUERY EXECUTE format(\n"
+"        'SELECT s.queue, s.kind, ARRAY[%s] '\n"
+"        'FROM (SELECT q.name AS queue, coalesce(k.name, ''other'') AS kind, t.counts '\n"
+"        '      FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id '\n"
+"        '      LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS s '\n"
+"        'GROUP BY GROUPING SETS ((s.queue, s.kind), (s.queue))', v_sums);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_bounds() RETURNS bigint[]\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY[5000, 10000, 25000, 50000, 75000, 100000, 250000, 500000, 750000, 1000000,\n"
+"                 2500000, 5000000, 7500000, 10000000, 30000000, 60000000, 300000000, 900000000,\n"
+"                 3600000000]::bigint[];\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)\n"
+"RETURNS interval\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));\n"
+"    v_below bigint := 0;\n"
+"    v_from bigint;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. cardinality(p_buckets) LOOP\n"
+"        v_from := coalesce(v_bounds[i - 1], 0);\n"
+"        IF v_rank > 0 AND v_rank <= v_below + p_buckets[i] THEN\n",
+"            RETURN (v_from + coalesce(v_bounds[i] - v_from, 0) * (v_rank - v_below)\n"
+"                    / p_buckets[i]) * interval '1 microsecond';\n"
+"        END IF;\n"
+"        v_below := v_below + p_buckets[i];\n"
+"    END LOOP;\n"
+"    RETURN NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.times AS\n"
+"SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,\n"
+"       jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,\n"
+"       jobq.times_quantile(s.waiting, 0.99) AS waiting_p99,\n"
+"       jobq.times_quantile(s.running, 0.5) AS running_p50,\n"
+"       jobq.times_quantile(s.running, 0.95) AS running_p95,\n"
+"       jobq.times_quantile(s.running, 0.99) AS running_p99,\n"
+"       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
+"       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
+"       s.counts[5] AS released\n"
+"FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,\n"
+"             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started\n"
+"      FROM jobq.tally_sums() t) AS s\n"
+"WHERE s.started > 0\n"
+"ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN replace(replace(replace(p_value, '\\', '\\\\'), '\"', '\\\"'), E'\\n', '\\n');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric(\n"
+"    p_name text, p_type text, p_unit text, p_help text, p_samples text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN format(E'# TYPE %s %s\\n', p_name, p_type)\n"
+"        || CASE WHEN p_unit IS NULL THEN '' ELSE format(E'# UNIT %s %s\\n', p_name, p_unit) END\n"
+"        || format(E'# HELP %s %s\\n', p_name, p_help) || coalesce(p_samples, '');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_times(\n"
+"    p_name text, p_labels text, p_counts bigint[], p_place integer) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_labels text := '{' || p_labels;\n"
+"    v_text text := '';\n"
+"    v_count bigint := 0;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. 20 LOOP\n"
+"        v_count := v_count + p_counts[p_place + i - 1];\n"
+"        v_text := v_text || p_name || '_bucket' || v_labels || ',le=\"'\n"
+"            || coalesce((v_bounds[i] / 1e6)::float8::text, '+Inf') || '\"} ' || v_count\n"
+"            || E'\\n';\n"
+"    END LOOP;\n"
+"    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count || E'\\n' || p_name\n"
+"        || '_sum' || v_labels || '} ' || (p_counts[p_place + 20] / 1e6)::float8 || E'\\n';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_jobs text := '';\n"
+"    v_lost text := '';\n"
+"    v_consumed text := '';\n"
+"    v_messages text := '';\n"
+"    v_waiting text := '';\n"
+"    v_running text := '';\n"
+"    v_labels text;\n"
+"    v_shared text;\n"
+"    v_name text := left('jobq_', 4); -- on its own this word is the name of the schema\n"
+"BEGIN\n"
+"    FOR v IN\n"
+"        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,\n"
+"               t.counts AS c,\n"
+"               (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count)) AS started\n"
+"        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind\n"
+"    LOOP\n"
+"        v_labels := format('queue=\"%s\",kind=\"%s\"', v.queue, v.kind);\n"
+"        v_shared := format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
+"                           'messaging_operation_name=', v_name, v.queue);\n"
+"        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN\n"
+"            v_jobs := v_jobs || (\n"
+"                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', v_labels,\n"
+"                                         o.name, v.c[o.n]), '' ORDER BY o.n)\n"
+"                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n",
+"            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\\n', v_labels, v.c[6]);\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"claim\",kind=\"%s\"} %s\\n',\n"
+"                v_shared, v.kind, v.started);\n"
+"            v_waiting := v_waiting || jobq.metric_times(\n"
+"                'jobq_waiting_seconds', v_labels, v.c, 11);\n"
+"            v_running := v_running || jobq.metric_times(\n"
+"                'messaging_process_duration_seconds',\n"
+"                format('%s\"process\",kind=\"%s\"', v_shared, v.kind), v.c, 32);\n"
+"        END IF;\n"
+"        IF v.c[7] + v.c[9] > 0 THEN\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n', v_shared,\n"
+"                v.c[7]);\n"
+"            v_messages := v_messages || (\n"
+"                SELECT string_agg(format(\n"
+"                    E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', v.queue, o.name,\n"
+"                    v.c[o.n + 7]), '' ORDER BY o.n)\n"
+"                FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',\n"
+"                       v_jobs)\n"
+"        || jobq.metric('jobq_leases_lost', 'counter', NULL,\n"
+"                       'Results that were refused, because others had the job.', v_lost)\n"
+"        || jobq.metric('jobq_messages', 'counter', NULL,\n"
+"                       'What became of messages of the outbox.', v_messages)\n"
+"        || jobq.metric('messaging_client_consumed_messages', 'counter', NULL,\n"
+"                       'Jobs that were started and messages that were delivered.', v_consumed)\n"
+"        || jobq.metric('jobq_waiting_seconds', 'histogram', 'seconds',\n"
+"                       'Time from when a job was due to its start.', v_waiting)\n"
+"        || jobq.metric('messaging_process_duration_seconds', 'histogram', 'seconds',\n"
+"                       'Time that handlers ran.', v_running);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_jobs text;\n"
+"    v_late text;\n"
+"    v_workers text;\n"
+"BEGIN\n"
+"    WITH running AS MATERIALIZED (\n"
+"        SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id\n"
+"    ), queues AS MATERIALIZED (\n"
+"        SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,\n"
+"               (SELECT count(*) FROM jobq.worker w\n"
+"                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
+"                  AND w.expires_at > statement_timestamp()) AS workers\n"
+"        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c\n"
+"        LEFT JOIN running r ON r.queue_id = q.id\n"
+"    )\n"
+"    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue, s.state,\n"
+"                             s.jobs), '' ORDER BY q.queue, s.state),\n"
+"           string_agg(format(E'jobq_queue_lateness_seconds{queue=\"%s\"} %s\\n', q.queue,\n"
+"                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)\n"
+"           FILTER (WHERE s.state = 'ready'),\n"
+"           string_agg(format(E'jobq_workers{queue=\"%s\"} %s\\n', q.queue, q.workers), ''\n"
+"                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready')\n"
+"    INTO v_jobs, v_late, v_workers\n"
+"    FROM queues q CROSS JOIN LATERAL (VALUES\n"
+"        ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),\n"
+"        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))\n"
+"        AS s (state, jobs);\n"
+"    RETURN jobq.metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '\n"
+"                       'at least that many (suspect, failed).', v_jobs)\n"
+"        || jobq.metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'How long the oldest due job has waited.', v_late)\n"
+"        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',\n",
+"                       v_workers);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_lag text;\n"
+"    v_late text;\n"
+"    v_dead text;\n"
+"BEGIN\n"
+"    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag), ''\n"
+"                      ORDER BY o.queue),\n"
+"           string_agg(format(E'jobq_outbox_lateness_seconds{queue=\"%s\"} %s\\n', o.queue,\n"
+"                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)\n"
+"    INTO v_lag, v_late\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, sum(m.lag) AS lag,\n"
+"                 greatest(statement_timestamp() - min(m.oldest_at), '0') AS late\n"
+"          FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id\n"
+"          CROSS JOIN LATERAL (\n"
+"              SELECT count(*) AS lag, min(n.created_at) FILTER (WHERE isfinite(n.created_at))\n"
+"                     AS oldest_at\n"
+"              FROM (SELECT w.created_at FROM jobq.message w\n"
+"                    WHERE w.partition_id = p.id\n"
+"                      AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
+"                          ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
+"                    ORDER BY w.id LIMIT 100) AS n) AS m\n"
+"          GROUP BY q.name) AS o;\n"
+"    SELECT string_agg(format(E'jobq_dead_letters{queue=\"%s\",status=\"%s\"} %s\\n', d.queue,\n"
+"                             d.status, d.count), '' ORDER BY d.queue, d.status)\n"
+"    INTO v_dead\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
+"          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
+"          LEFT JOIN LATERAL (\n"
+"              SELECT o.queue_id FROM jobq.dead_letter o\n"
+"              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id\n"
+"          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;\n"
+"    RETURN jobq.metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '\n"
+"                       'not acknowledged, up to 100 of each partition.', v_lag)\n"
+"        || jobq.metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Age of the oldest message that is not acknowledged.', v_late)\n"
+"        || jobq.metric('jobq_dead_letters', 'gauge', NULL,\n"
+"                       'Open dead letters, of all queues up to 1000 of a status.', v_dead);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_others() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_late text;\n"
+"    v_held text;\n"
+"    v_snapshot float8;\n"
+"    v_history numeric;\n"
+"BEGIN\n"
+"    SELECT string_agg(format(E'jobq_schedule_lateness_seconds{schedule=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(s.name), greatest(extract(\n"
+"                                 epoch FROM statement_timestamp() - s.next_at), 0)), ''\n"
+"                      ORDER BY s.name)\n"
+"    INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);\n"
+"    SELECT string_agg(format(E'jobq_limit_held{queue=\"%s\",kind=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(l.queue), jobq.metric_label(\n"
+"                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)\n"
+"    INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;\n"
+"    v_snapshot := (SELECT coalesce(max(extract(\n"
+"                       epoch FROM statement_timestamp() - a.xact_start)), 0)\n"
+"                   FROM pg_stat_activity a\n"
+"                   WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database());\n"
+"    v_history := (SELECT sum(pg_relation_size(i.inhrelid)) FROM pg_inherits i\n"
+"                  WHERE i.inhparent = 'jobq.history'::regclass);\n"
+"    RETURN jobq.metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Time since the tick that a schedule has not fired.', v_late)\n"
+"        || jobq.metric('jobq_limit_held', 'gauge', NULL,\n"
+"                       'Permits of a limit that workers hold.', v_held)\n",
+"        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '\n"
+"                       'transaction that holds vacuum, as far as the owner may see.',\n"
+"                       format(E'jobq_snapshot_age_seconds %s\\n', greatest(v_snapshot, 0)))\n"
+"        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',\n"
+"                       format(E'jobq_history_bytes %s\\n', coalesce(v_history, 0)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n"
+"BEGIN\n"
+"    RETURN jobq.metrics_counted() || jobq.metrics_queues() || jobq.metrics_outbox()\n"
+"        || jobq.metrics_others() || E'# EOF\\n';\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)\n"
 "RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -20756,7 +21411,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
-"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'\n"
+"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
+"            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
 "            'dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
@@ -20802,8 +21458,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
-"    END IF;\n"
-"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n",
+"    END IF;\n",
+"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
@@ -20880,9 +21536,9 @@ static const char *const jobq_pg__sql_roles[] = {
 "        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
-"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n"
+"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n",
 "              THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END\n"
-"    LOOP\n",
+"    LOOP\n"
 "        EXECUTE v_grant;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -21033,10 +21689,25 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('deadline', 'reprocessing: until when'),\n"
 "    ('schedules.name', 'its name'),\n"
 "    ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),\n"
+"    ('times.kind', 'the kind; other: kinds beyond the first 64 of a worker; NULL: the whole '\n"
+"                   'queue'),\n"
+"    ('started', 'jobs that were started'),\n"
+"    ('waiting_p50', 'half of them waited no longer, from run_at to their start'),\n"
+"    ('waiting_p95', '95 of 100 waited no longer'),\n"
+"    ('waiting_p99', '99 of 100 waited no longer'),\n"
+"    ('running_p50', 'half of the handlers ran no longer'),\n"
+"    ('running_p95', '95 of 100 ran no longer'),\n"
+"    ('running_p99', '99 of 100 ran no longer'),\n"
+"    ('running_total', 'time of all handlers, summed up'),\n"
+"    ('succeeded', 'stages done'),\n"
+"    ('retried', 'attempts that failed and were to be repeated'),\n"
+"    ('times.failed', 'jobs that failed for good'),\n"
+"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
+"    ('released', 'jobs that were given back or parked'),\n"
 "    ('calendar', 'its cron expression, or its interval'),\n"
 "    ('zone', 'the time zone of its cron expression'),\n"
 "    ('next_at', 'when it fires next; NULL: never again'),\n"
-"    ('last_at', 'the last tick that it fired'),\n"
+"    ('last_at', 'the last tick that it fired'),\n",
 "    ('last_state', 'state of the job of that tick; gone: no longer kept'),\n"
 "    ('why', 'why it does not fire, or how the last fire failed; NULL: nothing is wrong'),\n"
 "    ('missed', 'ticks that nobody could fire: the last one fires, all do, or skip'),\n"
@@ -21049,7 +21720,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('schedules.skipped_at', 'the last tick that overlap left out'),\n"
 "    ('owner', 'the program that declared it; NULL: it was made by hand'),\n"
 "    ('revision', 'revision of that program''s set'),\n"
-"    ('schedules.priority', 'of its jobs'),\n",
+"    ('schedules.priority', 'of its jobs'),\n"
 "    ('schedules.max_attempts', 'of its jobs; NULL: that of their kind or queue'),\n"
 "    ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),\n"
 "    ('schedules.partition', 'number of the partition of its messages'),\n"
@@ -21081,6 +21752,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "calendar", jobq_pg__sql_calendar},
     {8, "operators", jobq_pg__sql_operators},
     {8, "results", jobq_pg__sql_results},
+    {8, "metrics", jobq_pg__sql_metrics},
     {8, "schedules", jobq_pg__sql_schedules},
     {8, "roles", jobq_pg__sql_roles},
     {8, "comments", jobq_pg__sql_comments},

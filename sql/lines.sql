@@ -359,8 +359,8 @@ END $$;
 
 -- The job that a strict line, whose row is locked, gives: the one that holds it, if that one
 -- is ready in this lane; if none holds it, the first. A job that has failed and was revived no
--- longer holds it, and has no claimed_at. The first is chosen without a lock. Who asked for the
--- first one that is not locked would get the second one.
+-- longer holds it, and has no claimed_at. The first is chosen without a lock. Who asked for
+-- the first one that is not locked would get the second one.
 CREATE OR REPLACE FUNCTION jobq.strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

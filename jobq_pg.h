@@ -56,6 +56,7 @@
  *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
+ *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_call_trace (jobq.h)
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
@@ -274,6 +275,24 @@
  * THE NAME    of its line is not handed to a handler; call->job.line is a number, 0 for none. Put
  *             what a handler needs into the payload. jobq_pg_job_row.line has it.
  * WHY         jobq_pg_explain, and the view lines in psql.
+ *
+ * TRACES
+ *
+ * A job or a message carries a W3C trace context in its headers, as "traceparent" and "tracestate".
+ * What is enqueued with .trace gets it; jobq_call_trace and jobq_trace_of(message->headers) read
+ * it, in handlers and hooks. jobq makes no spans: give the text to your tracer.
+ *
+ *     job.trace.parent = jobq_str_from(traceparent);   (of a web request)
+ *     child.trace = jobq_call_trace(call);             (in a handler)
+ *     message.trace = jobq_call_trace(call);
+ *     job.trace = jobq_trace_of(message->headers);     (in a handler of messages)
+ *
+ * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
+ * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
+ *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
+ * SIZE         A trace counts for the size of the headers, with up to 76 bytes, or 606 with a
+ *              tracestate. It is never cut or left out for that reason: a job or a message that is
+ *              too large with it is refused.
  *
  * OUTBOX
  *
@@ -577,7 +596,8 @@ typedef struct jobq_pg_job {
     bool payload_bytes;    /* payload holds bytes, kept exactly as they are */
     bool payload_exact;    /* payload is a JSON text, checked, and kept exactly as it is: as bytes,
                               with the header "content-type": "application/json" */
-    jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
+    jobq_str headers;      /* a JSON object: tags (default: none) */
+    jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
     int priority;          /* -9 to 9, smaller runs first (default 0). A queue's first negative one
@@ -740,6 +760,7 @@ typedef struct jobq_pg_message {
     bool payload_bytes;    /* payload holds bytes, kept as they are */
     bool payload_exact;    /* as in jobq_pg_job */
     jobq_str headers;      /* a JSON object (default: none) */
+    jobq_trace trace;      /* as in jobq_pg_job */
     const char *key;       /* idempotency: one message per queue and key, for a day */
     bool quiet;            /* wakes nobody: for transactions that will be PREPAREd */
 } jobq_pg_message;
@@ -4257,7 +4278,8 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
 #define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
 #define JOBQ_PG__EXACT 4096u  /* the bool after that at size is payload_exact: it counts for IF and
-                                 UNLESS; without them, the column has headers, and it marks them */
+                                 UNLESS; without them, the column has headers, and what follows
+                                 the field is the trace: both are added to them */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
 #define JOBQ_PG__ZEROS 16384u /* a list: NULL if all its items are 0 */
 #define JOBQ_PG__NAMED 8192u  /* an enum, written as a name; size: its jobq_enum; 0 is NULL */
@@ -4345,29 +4367,51 @@ static bool jobq_pg__col_exact(const jobq_pg__col *c, const char *row)
     return (c->of.flags & JOBQ_PG__EXACT) != 0 && *(const bool *)(row + c->of.size + 1);
 }
 
-/* Whether headers say that the payload's bytes are JSON. */
-static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
+/* The trace that the headers of a job or of a message get. */
+static const jobq_trace *jobq_pg__col_trace(const jobq_pg__col *c, const char *row)
 {
-    return (c->of.flags & (JOBQ_PG__IF | JOBQ_PG__UNLESS)) == 0 && jobq_pg__col_exact(c, row);
+    const void *trace = row + c->of.offset + sizeof(jobq_str);
+
+    return (const jobq_trace *)trace;
 }
 
-/* Writes headers, valid or none, with that mark before their own; if sized, after their length. */
-static void jobq_pg__put_marked(jobq_pg__params *p, jobq_str headers, bool sized)
+/* Whether headers get more than their own text: that the payload's bytes are JSON, or a trace. */
+static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
 {
-    static const char mark[] = "{\"content-type\": \"application/json\"";
-    jobq_str rest = jobq_str_from("}");
-    size_t at = 0, comma = 0;
+    if ((c->of.flags & (JOBQ_PG__EXACT | JOBQ_PG__IF | JOBQ_PG__UNLESS)) != JOBQ_PG__EXACT)
+        return false;
+    return jobq_pg__col_exact(c, row) || jobq_trace_valid(jobq_pg__col_trace(c, row)->parent);
+}
 
+/* Writes headers, valid or none, with what they get before their own members, because jsonb keeps
+ * the last one of equal members; if sized, after their length. Headers that name a traceparent get
+ * no trace at all: this tracestate would not belong to it. */
+static void jobq_pg__put_marked(jobq_pg__params *p, const jobq_pg__col *c, const char *row,
+                                bool sized)
+{
+    static const char exact[] = "\"content-type\": \"application/json\"";
+    const void *field = row + c->of.offset;
+    jobq_str headers = *(const jobq_str *)field, rest = jobq_str_from("}");
+    char mark[sizeof exact + 1 + JOBQ_TRACE_MAX];
+    size_t size = 0, at = 0, comma = 0;
+
+    if (jobq_pg__col_exact(c, row)) memcpy(mark, exact, size = sizeof exact - 1);
+    if (jobq_json_member(headers, "traceparent").ptr == NULL) {
+        size_t more = jobq_trace_format(mark + size + (size > 0), jobq_pg__col_trace(c, row));
+        if (size > 0 && more > 0) mark[size++] = ',';
+        size += more;
+    }
     if (headers.ptr != NULL) {
         while (headers.ptr[at++] != '{') {}
         rest.ptr = headers.ptr + at;
         rest.len = headers.len - at;
         for (at = 0; strchr(" \t\n\r", rest.ptr[at]) != NULL;) at++;
-        comma = rest.ptr[at] != '}';
+        comma = size > 0 && rest.ptr[at] != '}';
     }
-    if (sized) jobq_pg__raw_int(p, (int64_t)(sizeof mark + comma + rest.len), 4);
+    if (sized) jobq_pg__raw_int(p, (int64_t)(2 + size + comma + rest.len), 4);
     jobq_pg__raw_int(p, 1, 1); /* jsonb's version */
-    jobq_pg__raw(p, mark, sizeof mark - 1);
+    jobq_pg__raw(p, "{", 1);
+    jobq_pg__raw(p, mark, size);
     jobq_pg__raw(p, ",", comma);
     jobq_pg__raw(p, rest.ptr, rest.len);
 }
@@ -4394,10 +4438,9 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
 static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
-    const void *field = row + c->of.offset;
 
     if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
-    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, *(const jobq_str *)field, false);
+    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, c, row, false);
     else if ((c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0)
         jobq_pg__say(p, jobq_pg__col_cstr(c, row));
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
@@ -4416,7 +4459,7 @@ static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const c
     } else if (width > 0) {
         jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
     } else if (jobq_pg__col_marked(c, row)) {
-        jobq_pg__put_marked(p, *(const jobq_str *)field, true);
+        jobq_pg__put_marked(p, c, row, true);
     } else {
         s = (c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0
                 ? jobq_str_from(jobq_pg__col_cstr(c, row)) : *(const jobq_str *)field;
@@ -4588,13 +4631,23 @@ static const jobq_pg__list jobq_pg__enqueue_kind =
     JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
 static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
 
+/* What a trace adds to headers at most. */
+static size_t jobq_pg__trace_size(const jobq_trace *trace)
+{
+    char text[JOBQ_TRACE_MAX];
+
+    return trace->parent.ptr == NULL ? 0 : jobq_trace_format(text, trace) + 2;
+}
+
 /* The size of the text that the caller gave. To measure jsonb as text on the server would cost 8 %
  * of an enqueue, and a role that may insert could insert anything in any case. */
 static int64_t jobq_pg__job_size(const void *row)
 {
     const jobq_pg_job *job = (const jobq_pg_job *)row;
 
-    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
+    size_t headers = job->headers.len + jobq_pg__trace_size(&job->trace);
+
+    return (int64_t)(job->payload.len > headers ? job->payload.len : headers);
 }
 
 /* A job's columns. C and CW make them: single values, or lists. */
@@ -5119,7 +5172,7 @@ static int64_t jobq_pg__message_size(const void *row)
 {
     const jobq_pg_message *m = (const jobq_pg_message *)row;
 
-    return (int64_t)(m->payload.len + m->headers.len);
+    return (int64_t)(m->payload.len + m->headers.len + jobq_pg__trace_size(&m->trace));
 }
 
 static const jobq_pg__list jobq_pg__messages =
@@ -8146,6 +8199,8 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
     if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
     if (job->line != NULL) return jobq_pg__invalid(error, "line", "a schedule's jobs have none");
     if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
+    if (job->trace.parent.ptr != NULL)
+        return jobq_pg__invalid(error, "trace", "a schedule's jobs have none");
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
     return jobq_pg__job_invalid(pg, &checked, error);

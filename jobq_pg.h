@@ -91,8 +91,18 @@
  *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
  *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
  *            your transaction.
- * LOGGING    desc.log; without one, errors and warnings go to stderr. It is called with locks held:
- *            it must not call jobq. A message is a single line.
+ * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
+ *            Without either, errors and warnings go to stderr. They are called with locks held:
+ *            they must not call jobq. A message is a single line. The codes of events, which do not
+ *            change when a text does:
+ *              connections   connect_failed connect_stuck connected connection_lost
+ *                            connection_closed answer_missing listen_failed server_unreachable
+ *              statements    statement_failed maintenance_failed wake_failed transaction_left
+ *                            migrated notice
+ *              jobs          result_refused decision_refused job_unreadable job_unlawful
+ *                            hold_failed
+ *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
+ *              workers       worker_gave_up statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
@@ -469,6 +479,21 @@ typedef enum jobq_pg_level {
     JOBQ_PG_DEBUG
 } jobq_pg_level;
 
+/* A line of the log as fields, for desc.log_event. What does not apply is zero. Pointers live until
+ * the function returns. */
+typedef struct jobq_pg_event {
+    jobq_pg_level level;
+    const char *code;     /* what happened: one of the words under LOGGING */
+    const char *text;     /* the line that desc.log gets */
+    const char *sqlstate; /* NULL: the server said nothing */
+    jobq_str queue, kind;
+    int64_t worker;       /* its id */
+    int64_t job;
+    int64_t partition_id; /* of messages */
+    int32_t attempt;      /* of the job */
+    int64_t duration_us;  /* the handler's time */
+} jobq_pg_event;
+
 /* A connection that is about to be made, for desc.connect. */
 typedef struct jobq_pg_dial {
     const char *conninfo; /* as in the descriptor */
@@ -500,11 +525,12 @@ typedef struct jobq_pg_desc {
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
     bool (*connect)(void *user, jobq_pg_dial *dial);
     /* After each new connection of the pool, before its first use. False: close it. */
     bool (*set_up)(void *user, PGconn *conn);
-    void *user;             /* for these three */
+    void *user;             /* for these four */
 } jobq_pg_desc;
 
 /*
@@ -2436,6 +2462,7 @@ struct jobq_pg {
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
     void *user;
@@ -2455,10 +2482,31 @@ static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *mes
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
 }
 
+static jobq_pg_event jobq_pg__event(jobq_pg_level level, const char *code)
+{
+    jobq_pg_event e;
+
+    memset(&e, 0, sizeof e);
+    e.level = level;
+    e.code = code;
+    return e;
+}
+
+/* An event that tells of an error. */
+static jobq_pg_event jobq_pg__event_error(jobq_pg_level level, const char *code,
+                                          const jobq_pg_error *error)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.sqlstate = error->sqlstate[0] == '\0' ? NULL : error->sqlstate;
+    return e;
+}
+
+/* Every line of the log goes through here. */
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
-static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
+static void jobq_pg__log(const jobq_pg *pg, jobq_pg_event e, const char *format, ...)
 {
     char message[640];
     va_list args;
@@ -2467,7 +2515,10 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *for
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     jobq_pg__one_line(message);
-    pg->log(pg->user, level, message);
+    if (pg->log != NULL) pg->log(pg->user, e.level, message);
+    if (pg->log_event == NULL) return;
+    e.text = message;
+    pg->log_event(pg->user, &e);
 }
 
 JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
@@ -2710,8 +2761,10 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    jobq_pg_event e = jobq_pg__event(JOBQ_PG_DEBUG, "notice");
 
-    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
+    e.sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, e, "%s", text);
 }
 
 /* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's defaults are: under a
@@ -2833,7 +2886,8 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->patience_us = desc->patience_us;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
-    pg->log = desc->log == NULL ? jobq_pg__log_stderr : desc->log;
+    pg->log_event = desc->log_event;
+    pg->log = desc->log == NULL && desc->log_event == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
     return pg;
 }
@@ -2933,7 +2987,8 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         struct timespec nap;
         now = jobq_pg__mono_us();
         if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
+                     error->message);
         if (wait > until - now) wait = until - now;
         nap.tv_sec = (time_t)(wait / 1000000);
         nap.tv_nsec = (long)(wait % 1000000 * 1000);
@@ -3073,12 +3128,14 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     jobq_pg_error error;
 
     if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"),
+                     "a transaction was left open; rolled back");
         PQclear(PQexec(conn, "ROLLBACK"));
     }
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "a released connection was closed: %s", error.message);
+    jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "connection_closed", &error),
+                 "a released connection was closed: %s", error.message);
     return false;
 }
 
@@ -5807,7 +5864,8 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied to %s",
+                     m->name, pg->schema);
     return code;
 }
 
@@ -6489,10 +6547,12 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
 {
     bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
     jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
+    jobq_pg_event e;
 
     if (code == JOBQ_OK || !committed) return code;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "jobs are written, but no worker was woken: %s",
-                 error->message);
+    e = jobq_pg__event_error(JOBQ_PG_WARNING, "wake_failed", error);
+    e.queue = jobq_str_from(bulk->name);
+    jobq_pg__log(pg, e, "jobs are written, but no worker was woken: %s", error->message);
     return JOBQ_OK;
 }
 
@@ -8699,13 +8759,25 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
     w->trouble_mono_us = jobq_pg__mono_us();
 }
 
+/* An event of a worker. error: NULL: none. The lock is held. */
+static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_pg_level level,
+                                           const char *code, const jobq_pg_error *error)
+{
+    jobq_pg_event e = error == NULL ? jobq_pg__event(level, code)
+                                    : jobq_pg__event_error(level, code, error);
+
+    e.worker = w->id;
+    return e;
+}
+
 /* No connection could be made. That may last for hours, so a repeated error is logged at debug
  * level only. The lock is held. */
 static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 {
     bool known = w->away && strcmp(w->trouble, error->message) == 0;
 
-    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING,
+                                              "connect_failed", error), "%s", error->message);
     jobq_pg__trouble(w, error->message);
     w->away = true;
 }
@@ -9176,6 +9248,27 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
     }
 }
 
+/* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
+static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
+                                        const char *code)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        e.queue = run->data->delivery.queue;
+        e.worker = run->work.token.worker;
+        e.partition_id = run->work.partition_id;
+    } else if (run->handler != NULL) {
+        e.queue = jobq_str_from(run->handler->queue);
+        e.kind = jobq_str_from(run->handler->kind);
+        e.worker = run->work.job.worker;
+        e.job = run->work.job.id;
+        e.attempt = run->work.job.attempt;
+    }
+    return e;
+}
+
 /* Calls the hooks after a run; kept: the delivery, NULL: it was a job. The lock is not held. */
 static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
                           const jobq_pg__run_data *data, const jobq_pg__delivery *kept)
@@ -9441,7 +9534,7 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     if (!jobq_pg__group_works(w->group)) return;
     w->group->gave_up = true;
     jobq_pg__trouble(w, why);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "worker_gave_up", NULL), "%s", why);
     for (i = 0; i < w->group->count; i++) {
         jobq_pg_worker *worker = w->group->workers[i];
         if (!jobq_pg__works(worker)) continue;
@@ -9480,6 +9573,7 @@ static void jobq_pg__thread_quit(void *arg)
     static const char text[] = "the handler ended its thread";
     jobq_pg__run *run = (jobq_pg__run *)arg;
     jobq_pg_worker *w = run->worker;
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_ERROR, "thread_ended");
     jobq_pg_report report;
     jobq_verdict verdict;
 
@@ -9492,7 +9586,7 @@ static void jobq_pg__thread_quit(void *arg)
         else jobq_call_error(&run->data->call, jobq_str_from(text));
         jobq_pg__run_ended(w, run, &report, &verdict, false);
     } else pthread_mutex_lock(&w->group->lock);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
+    jobq_pg__log(w->pg, event, "%s: return from handlers", text);
     jobq_pg__thread_end(w->group, run, w);
 }
 
@@ -9558,6 +9652,7 @@ static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t de
     jobq_pg *pg = run->worker->pg;
     jobq_pg__holding from;
     jobq_pg_error error;
+    jobq_pg_event e;
     PGconn *conn = run->conn;
     jobq_error code;
 
@@ -9569,8 +9664,10 @@ static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t de
     from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
     from.why = why[0] == '\0' ? NULL : why;
     code = jobq_pg__ask(pg, conn, JOBQ_PG__HOLD_HERE, &from, NULL, &error);
-    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: hold: %s",
-                                      (long long)call->job.id, error.message);
+    if (code == JOBQ_OK) return code;
+    e = jobq_pg__run_event(run, JOBQ_PG_WARNING, "hold_failed");
+    e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
+    jobq_pg__log(pg, e, "job %lld: hold: %s", (long long)call->job.id, error.message);
     return code;
 }
 
@@ -9748,7 +9845,8 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
     pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
         w->group->stuck++;
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "connect_stuck", NULL),
+                     "desc.connect has not returned: end the process");
     }
     if (over) jobq_pg__attempt_free(a);
 }
@@ -9821,8 +9919,8 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind),
-                 error->message,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "maintenance_failed", error),
+                 "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind), error->message,
                  bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
@@ -9968,7 +10066,8 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg_error error;
         jobq_pg__conn_error(&error, w->conn);
         jobq_pg__trouble(w, error.message);
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
+                     "connection lost: %s", error.message);
         w->away = true;
     }
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
@@ -10079,7 +10178,9 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
         return;
     }
     w->conn = conn;
-    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
+    if (w->away)
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "connected", NULL),
+                     "connected again");
     w->away = false;
     jobq_pg__set_up(w);
 }
@@ -10114,6 +10215,26 @@ static void jobq_pg__ascii(char *text)
     }
 }
 
+static void jobq_pg__refusal_log(const jobq_pg_worker *w, const jobq_ending *e,
+                                 const char *message)
+{
+    static const char said[] = "SQLSTATE ";
+    const jobq_pg_handler *handler = w->held[e->slot].handler;
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "result_refused", NULL);
+    char sqlstate[6];
+
+    if (strncmp(w->refusal, said, sizeof said - 1) == 0) {
+        snprintf(sqlstate, sizeof sqlstate, "%.5s", w->refusal + sizeof said - 1);
+        event.sqlstate = sqlstate;
+    }
+    if (handler != NULL) {
+        event.queue = jobq_str_from(handler->queue);
+        event.kind = jobq_str_from(handler->kind);
+    }
+    event.job = e->job;
+    jobq_pg__log(w->pg, event, "job %lld: %s", (long long)e->job, message);
+}
+
 /* The database refused a job's texts: this error replaces them. */
 static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
@@ -10125,7 +10246,7 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
     snprintf(message, sizeof message, "the database refused the result: %.*s",
              e->refused == 1 ? (int)sizeof w->refusal : 14 /* "SQLSTATE 22P05" */, w->refusal);
     jobq_pg__ascii(message);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
+    jobq_pg__refusal_log(w, e, message);
     free(h->error);
     h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
@@ -10226,6 +10347,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     static const char text[] = "the handler ran out of time";
     const jobq_decision *decision = &a->endings[0].decision;
     jobq_pg__held *h = &w->held[a->slot];
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
@@ -10239,9 +10361,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         hook_call->report.state = decision->state;
         jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
     }
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
     if (jobq_pg__run_abandon(w, run)) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                     "job %lld: its handler ran out of time and was abandoned",
+        jobq_pg__log(w->pg, event, "job %lld: its handler ran out of time and was abandoned",
                      (long long)a->id);
     }
     jobq_pg__too_many_stuck(w);
@@ -10267,14 +10389,16 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     jobq_pg__delivery *kept = w->deliveries[a->slot];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
+    event.partition_id = a->partition_id;
     kept->error_size = sizeof text - 1;
     memcpy(kept->error, text, sizeof text);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                 "partition %lld: its handler ran out of time and was abandoned",
+    jobq_pg__log(w->pg, event, "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition_id);
     if (hook_call != NULL) {
         hook_call->report.result = a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
@@ -10293,7 +10417,8 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "answer_missing", NULL),
+                     "no answer in time: reconnecting");
         w->broken = true;
         break;
     case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
@@ -10394,8 +10519,10 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
-    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
-                 error.sqlstate, error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING
+                                                                        : JOBQ_PG_ERROR,
+                                              "statement_failed", &error),
+                 "%s %s", error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
                 strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
                 error.sqlstate[0] == '\0'; /* from libpq: the server may have committed */
@@ -10405,6 +10532,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
 static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     jobq_answer *a = w->answer;
+    jobq_pg_event event;
     jobq_pg__found f;
 
     memset(&f, 0, sizeof f);
@@ -10413,8 +10541,11 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     f.registered.queue_count = (int32_t)w->queue_count;
     f.registered.kind_count = (int32_t)w->handler_count;
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
-    if (f.odd != 0)
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    if (f.odd != 0) {
+        event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unlawful", NULL);
+        event.job = f.odd;
+        jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    }
     if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
     if (f.portion.answer == 'h') {
@@ -10433,13 +10564,17 @@ static int64_t jobq_pg__left(const jobq_pg_worker *w)
 static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
 {
     const jobq_answer *a = w->answer;
+    jobq_pg_event e;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read: it was marked as failed",
+        e = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unreadable", NULL);
+        e.job = a->id;
+        jobq_pg__log(w->pg, e, "job %lld cannot be read: it was marked as failed",
                      (long long)a->id);
     }
     if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every decision about a job: "
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "decision_refused", NULL),
+                     "the database refuses every decision about a job: "
                      "the job stays running until this worker ends");
     }
 }
@@ -10751,7 +10886,8 @@ static void jobq_pg__listener_connect(jobq_pg_worker *w)
     if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
     l->until_us = 0;
     if (l->conn != NULL) return;
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", &error),
+                 "LISTEN: %s", error.message);
     jobq_pg__listener_hears(w, false);
 }
 
@@ -10835,7 +10971,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 
     if (now < w->stats_mono_us) return;
     w->stats_mono_us = now + w->stats_us;
-    jobq_pg__log(w->pg, JOBQ_PG_INFO,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "statistics", NULL),
                  "statistics of worker %lld since its start: jobs: started %lld, succeeded %lld, "
                  "retried %lld, failed %lld, cancelled %lld, released %lld, lost %lld, abandoned "
                  "%lld, rescued %lld; messages: delivered %lld, succeeded %lld, dead %lld, retried "
@@ -10985,7 +11121,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 
     if (!jobq_pg__forked(w->pg)) return false;
     jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "forked"), "%s", error.message);
     return true;
 }
 
@@ -11644,8 +11780,8 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     pthread_mutex_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__signals_clear(w);
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
-                     (int)stuck);
+        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "handlers_stuck"),
+                     "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
     }
     jobq_pg__group_free(w->group);

@@ -4,9 +4,9 @@
  * Build   cc examples/log_json.c -I. -lpq -o log_json
  * Run     JOBQ_SERVER="host=... dbname=..." ./log_json
  *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/log_json
- * Prints  lines such as
- *           {"level": "warning", "code": "handler_abandoned", "text": "job 1: its handler ran ...",
- *            "queue": "mail", "kind": "greet", "job": 1, "attempt": 1, "duration_us": 200312, ...}
+ * Prints  lines such as (cut into two here)
+ *           {"level": "warning", "code": "hold_failed", "text": "job 1: hold: ...", "sqlstate": ...,
+ *            "queue": "mail", "kind": "greet", "worker": ..., "job": 1, "attempt": 1, ...}
  *
  * Uses the schema jobq_example_log, created anew and dropped at the end.
  */
@@ -77,13 +77,10 @@ static void log_json(void *user, const jobq_pg_event *e)
     fprintf((FILE *)user, "%.*s}\n", (int)l.at, l.text);
 }
 
-/* Does not stop when its time is up. */
+/* Holds its line, but has none: the log says so. */
 static jobq_outcome greet(jobq_call *call)
 {
-    struct timespec nap = {1, 0};
-
-    (void)call;
-    nanosleep(&nap, NULL);
+    jobq_call_hold(call, JOBQ_HOLD_LINE, JOBQ_SECONDS(1), jobq_str_from("429"));
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -101,9 +98,8 @@ int main(void)
     jobq_pg_desc desc = {.conninfo = getenv("JOBQ_SERVER"), .schema = SCHEMA,
                          .log_event = log_json, .user = stdout};
     jobq_pg_worker_desc work = {.handlers = &handler, .handler_count = 1,
-                                .loop = {.threads = 4, .until = JOBQ_UNTIL_ENDED}};
-    jobq_pg_job job = {.queue = "mail", .kind = "greet", .max_attempts = 1,
-                       .timeout_us = JOBQ_MILLISECONDS(200)};
+                                .loop = {.until = JOBQ_UNTIL_ENDED}};
+    jobq_pg_job job = {.queue = "mail", .kind = "greet"};
     PGconn *conn;
     jobq_pg *pg;
     jobq_pg_error error;

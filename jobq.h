@@ -51,6 +51,7 @@
  *     random bits              >>random   jobq_random
  *     worker ids               >>worker   jobq_worker_name_format
  *     input rules              >>input    names, UTF-8, JSON
+ *     traces                   >>trace    jobq_trace_of, jobq_trace_format
  *     backoff                  >>backoff  jobq_backoff_delay
  *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
@@ -645,6 +646,46 @@ JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
  */
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
 
+/* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
+ * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
+ * escapes are not found; jsonb writes none that needs none. */
+JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+#define JOBQ_TRACE_STATE_MAX 512 /* bytes of a tracestate */
+#define JOBQ_TRACE_MAX 608       /* bytes that jobq_trace_format writes, terminator included */
+
+/* A place in a trace, as W3C's HTTP headers of these names give it. Zero: none. */
+typedef struct jobq_trace {
+    jobq_str parent; /* traceparent: bytes 3 to 34 are the trace's id, 36 to 51 the caller's span */
+    jobq_str state;  /* tracestate */
+} jobq_trace;
+
+/*
+ * jobq_trace_valid -- whether a traceparent can be used.
+ *
+ * Shape   any bytes. Not: ids of zeros, letters in upper case, version ff. Of a version that is not
+ *         known yet the first 55 bytes count, and a dash must follow if there are more.
+ * Source  W3C Trace Context, level 1, sections 3.2 and 4
+ */
+JOBQ_API bool jobq_trace_valid(jobq_str parent);
+
+/*
+ * jobq_trace_format -- a trace as members of a JSON object: "traceparent": "00-...", and
+ * "tracestate" if there is one.
+ *
+ * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
+ *         not valid. A version that is not known yet is written as version 00. A tracestate is left
+ *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
+ *         backslash.
+ */
+JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
+
+/* jobq_trace_of -- the trace that the headers of a job or of a message hold, with pointers into
+ * them; zero if they hold no valid one. What jobq_trace_format leaves out is left out here too. */
+JOBQ_API jobq_trace jobq_trace_of(jobq_str headers);
+
 /* ---- backoff --------------------------------------------------------------------------------- */
 
 typedef enum jobq_curve {
@@ -1074,6 +1115,10 @@ JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
  * grace if the worker is stopping; at least 0, JOBQ_NEVER: no limit. For time-outs of what it
  * calls. */
 JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
+
+/* jobq_call_trace -- the trace of the handler's job: jobq_trace_of(call->headers). Zero: none. Give
+ * it to what the handler enqueues (jobq_pg_job.trace) and to your tracer. */
+JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call);
 
 /* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
  * it threw. */
@@ -2839,6 +2884,151 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
     return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
 }
 
+JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name)
+{
+    jobq_str wanted = jobq_str_from(name), found = {NULL, 0}, none = {NULL, 0}, key, value;
+    jobq__json j = {NULL, 0, 0, NULL};
+    int c;
+
+    j.ptr = object.ptr;
+    j.len = object.ptr == NULL ? 0 : object.len;
+    jobq__json_space(&j);
+    if (jobq__json_peek(&j) != '{') return none;
+    do {
+        j.at++;
+        jobq__json_space(&j);
+        key.ptr = j.ptr + j.at + 1;
+        if (!jobq__json_key(&j)) return none;
+        key.len = wanted.len;
+        jobq__json_space(&j);
+        value.ptr = j.ptr + j.at;
+        if (!jobq__json_value(&j)) return none;
+        value.len = (size_t)(j.ptr + j.at - value.ptr);
+        if (value.ptr > key.ptr + key.len && key.ptr[key.len] == '"' &&
+            jobq_str_equal(key, wanted)) found = value;
+        jobq__json_space(&j);
+        c = jobq__json_peek(&j);
+    } while (c == ',');
+    return c == '}' ? found : none;
+}
+
+/* ---- >>trace --------------------------------------------------------------------------------- */
+
+/* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
+typedef struct jobq__text {
+    char *out;
+    size_t size, at;
+    bool full;
+} jobq__text;
+
+static void jobq__put(jobq__text *t, jobq_str s)
+{
+    if (t->full || t->at + s.len + 1 > t->size) {
+        t->full = true;
+        return;
+    }
+    if (s.len > 0) memcpy(t->out + t->at, s.ptr, s.len);
+    t->at += s.len;
+    t->out[t->at] = '\0';
+}
+
+#define JOBQ__TRACE_SIZE 55 /* of a traceparent of version 00 */
+
+/* Whether text[from, from + count) are hex digits in lower case; *zero: all of them are 0. */
+static bool jobq__trace_hex(jobq_str text, size_t from, size_t count, bool *zero)
+{
+    size_t i;
+
+    *zero = true;
+    for (i = from; i < from + count; i++) {
+        char c = text.ptr[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
+        if (c != '0') *zero = false;
+    }
+    return true;
+}
+
+JOBQ_API bool jobq_trace_valid(jobq_str parent)
+{
+    const char *p = parent.ptr;
+    bool known, no_trace, no_span, unused;
+
+    if (p == NULL || parent.len < JOBQ__TRACE_SIZE) return false;
+    if (p[2] != '-' || p[35] != '-' || p[52] != '-') return false;
+    if (!jobq__trace_hex(parent, 0, 2, &known) || (p[0] == 'f' && p[1] == 'f')) return false;
+    if (parent.len > JOBQ__TRACE_SIZE && (known || p[JOBQ__TRACE_SIZE] != '-')) return false;
+    return jobq__trace_hex(parent, 3, 32, &no_trace) && !no_trace &&
+           jobq__trace_hex(parent, 36, 16, &no_span) && !no_span &&
+           jobq__trace_hex(parent, 53, 2, &unused);
+}
+
+/* Whether a tracestate can be used, and stands in JSON as it is. */
+static bool jobq__trace_state_valid(jobq_str state)
+{
+    size_t i;
+
+    if (state.ptr == NULL || state.len == 0 || state.len > JOBQ_TRACE_STATE_MAX) return false;
+    for (i = 0; i < state.len; i++) {
+        char c = state.ptr[i];
+        if (c < 0x20 || c > 0x7e || c == '"' || c == '\\') return false;
+    }
+    return true;
+}
+
+JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace)
+{
+    jobq__text t = {NULL, JOBQ_TRACE_MAX, 0, false};
+    jobq_str parent;
+
+    JOBQ_ASSERT(out != NULL && trace != NULL);
+    out[0] = '\0';
+    if (!jobq_trace_valid(trace->parent)) return 0;
+    t.out = out;
+    parent.ptr = trace->parent.ptr + 2;
+    parent.len = JOBQ__TRACE_SIZE - 2;
+    jobq__put(&t, jobq_str_from("\"traceparent\": \"00"));
+    jobq__put(&t, parent);
+    /* Version 00 knows one flag. Those of an unknown version must not pass for its own. */
+    if (trace->parent.ptr[0] != '0' || trace->parent.ptr[1] != '0') {
+        char last = out[t.at - 1];
+        out[t.at - 2] = '0';
+        out[t.at - 1] = (char)('0' + ((last <= '9' ? last : last + 1) & 1));
+    }
+    jobq__put(&t, jobq_str_from("\""));
+    if (!jobq__trace_state_valid(trace->state)) return t.at;
+    jobq__put(&t, jobq_str_from(", \"tracestate\": \""));
+    jobq__put(&t, trace->state);
+    jobq__put(&t, jobq_str_from("\""));
+    return t.at;
+}
+
+/* What is between the quotes of a member that is a string. */
+static jobq_str jobq__trace_member(jobq_str headers, const char *name)
+{
+    jobq_str value = jobq_json_member(headers, name), none = {NULL, 0};
+
+    if (value.len < 2 || value.ptr[0] != '"') return none;
+    value.ptr++;
+    value.len -= 2;
+    return value;
+}
+
+JOBQ_API jobq_trace jobq_trace_of(jobq_str headers)
+{
+    jobq_trace trace;
+
+    memset(&trace, 0, sizeof trace);
+    trace.parent = jobq__trace_member(headers, "traceparent");
+    if (!jobq_trace_valid(trace.parent)) {
+        memset(&trace, 0, sizeof trace);
+        return trace;
+    }
+    trace.parent.len = JOBQ__TRACE_SIZE; /* of an unknown version the rest has no meaning */
+    trace.state = jobq__trace_member(headers, "tracestate");
+    if (!jobq__trace_state_valid(trace.state)) memset(&trace.state, 0, sizeof trace.state);
+    return trace;
+}
+
 /* ---- >>backoff ------------------------------------------------------------------------------- */
 
 #define JOBQ__SECOND ((int64_t)1000000)
@@ -3446,24 +3636,6 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
 }
 
-/* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
-typedef struct jobq__text {
-    char *out;
-    size_t size, at;
-    bool full;
-} jobq__text;
-
-static void jobq__put(jobq__text *t, jobq_str s)
-{
-    if (t->full || t->at + s.len + 1 > t->size) {
-        t->full = true;
-        return;
-    }
-    if (s.len > 0) memcpy(t->out + t->at, s.ptr, s.len);
-    t->at += s.len;
-    t->out[t->at] = '\0';
-}
-
 static void jobq__put_number(jobq__text *t, int32_t value)
 {
     char digits[12];
@@ -3604,6 +3776,12 @@ JOBQ_API int64_t jobq_call_remaining(const jobq_call *call)
 
     jobq__call_asks(call, &remaining_us);
     return remaining_us;
+}
+
+JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call)
+{
+    JOBQ_ASSERT(call != NULL);
+    return jobq_trace_of(call->headers);
 }
 
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)

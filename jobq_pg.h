@@ -56,6 +56,7 @@
  *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
+ *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_call_trace (jobq.h)
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
@@ -92,8 +93,18 @@
  *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
  *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
  *            your transaction.
- * LOGGING    desc.log; without one, errors and warnings go to stderr. It is called with locks held:
- *            it must not call jobq. A message is a single line.
+ * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
+ *            Without either, errors and warnings go to stderr. They are called with locks held:
+ *            they must not call jobq. A message is a single line. The codes of events, which do not
+ *            change when a text does:
+ *              connections   connect_failed connect_stuck connected connection_lost
+ *                            connection_closed answer_missing listen_failed server_unreachable
+ *              statements    statement_failed maintenance_failed wake_failed transaction_left
+ *                            migrated notice
+ *              jobs          result_refused decision_refused job_unreadable job_unlawful
+ *                            hold_failed
+ *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
+ *              workers       worker_gave_up statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
@@ -293,6 +304,24 @@
  * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
  * wait in a handler either: the job it waits for may need its thread.
  *
+ * TRACES
+ *
+ * A job or a message carries a W3C trace context in its headers, as "traceparent" and "tracestate".
+ * What is enqueued with .trace gets it; jobq_call_trace and jobq_trace_of(message->headers) read
+ * it, in handlers and hooks. jobq makes no spans: give the text to your tracer.
+ *
+ *     job.trace.parent = jobq_str_from(traceparent);   (of a web request)
+ *     child.trace = jobq_call_trace(call);             (in a handler)
+ *     message.trace = jobq_call_trace(call);
+ *     job.trace = jobq_trace_of(message->headers);     (in a handler of messages)
+ *
+ * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
+ * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
+ *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
+ * SIZE         A trace counts for the size of the headers, with up to 76 bytes, or 606 with a
+ *              tracestate. It is never cut or left out for that reason: a job or a message that is
+ *              too large with it is refused.
+ *
  * OUTBOX
  *
  * A message is written in the transaction that changes your data. A worker delivers it, in order
@@ -468,6 +497,21 @@ typedef enum jobq_pg_level {
     JOBQ_PG_DEBUG
 } jobq_pg_level;
 
+/* A line of the log as fields, for desc.log_event. What does not apply is zero. Pointers live until
+ * the function returns. */
+typedef struct jobq_pg_event {
+    jobq_pg_level level;
+    const char *code;     /* what happened: one of the words under LOGGING */
+    const char *text;     /* the line that desc.log gets */
+    const char *sqlstate; /* NULL: the server said nothing */
+    jobq_str queue, kind;
+    int64_t worker;       /* its id */
+    int64_t job;
+    int64_t partition_id; /* of messages */
+    int32_t attempt;      /* of the job */
+    int64_t duration_us;  /* the handler's time */
+} jobq_pg_event;
+
 /* A connection that is about to be made, for desc.connect. */
 typedef struct jobq_pg_dial {
     const char *conninfo; /* as in the descriptor */
@@ -499,11 +543,12 @@ typedef struct jobq_pg_desc {
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
     bool (*connect)(void *user, jobq_pg_dial *dial);
     /* After each new connection of the pool, before its first use. False: close it. */
     bool (*set_up)(void *user, PGconn *conn);
-    void *user;             /* for these three */
+    void *user;             /* for these four */
 } jobq_pg_desc;
 
 /*
@@ -595,7 +640,8 @@ typedef struct jobq_pg_job {
     bool payload_bytes;    /* payload holds bytes, kept exactly as they are */
     bool payload_exact;    /* payload is a JSON text, checked, and kept exactly as it is: as bytes,
                               with the header "content-type": "application/json" */
-    jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
+    jobq_str headers;      /* a JSON object: tags (default: none) */
+    jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
     int priority;          /* -9 to 9, smaller runs first (default 0). A queue's first negative one
@@ -781,6 +827,7 @@ typedef struct jobq_pg_message {
     bool payload_bytes;    /* payload holds bytes, kept as they are */
     bool payload_exact;    /* as in jobq_pg_job */
     jobq_str headers;      /* a JSON object (default: none) */
+    jobq_trace trace;      /* as in jobq_pg_job */
     const char *key;       /* idempotency: one message per queue and key, for a day */
     bool quiet;            /* wakes nobody: for transactions that will be PREPAREd */
 } jobq_pg_message;
@@ -2497,6 +2544,7 @@ struct jobq_pg {
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
     void *user;
@@ -2517,10 +2565,31 @@ static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *mes
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
 }
 
+static jobq_pg_event jobq_pg__event(jobq_pg_level level, const char *code)
+{
+    jobq_pg_event e;
+
+    memset(&e, 0, sizeof e);
+    e.level = level;
+    e.code = code;
+    return e;
+}
+
+/* An event that tells of an error. */
+static jobq_pg_event jobq_pg__event_error(jobq_pg_level level, const char *code,
+                                          const jobq_pg_error *error)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.sqlstate = error->sqlstate[0] == '\0' ? NULL : error->sqlstate;
+    return e;
+}
+
+/* Every line of the log goes through here. */
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
-static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
+static void jobq_pg__log(const jobq_pg *pg, jobq_pg_event e, const char *format, ...)
 {
     char message[640];
     va_list args;
@@ -2529,7 +2598,10 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *for
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     jobq_pg__one_line(message);
-    pg->log(pg->user, level, message);
+    if (pg->log != NULL) pg->log(pg->user, e.level, message);
+    if (pg->log_event == NULL) return;
+    e.text = message;
+    pg->log_event(pg->user, &e);
 }
 
 JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
@@ -2772,8 +2844,10 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    jobq_pg_event e = jobq_pg__event(JOBQ_PG_DEBUG, "notice");
 
-    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
+    e.sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, e, "%s", text);
 }
 
 /* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's defaults are: under a
@@ -2895,7 +2969,8 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->patience_us = desc->patience_us;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
-    pg->log = desc->log == NULL ? jobq_pg__log_stderr : desc->log;
+    pg->log_event = desc->log_event;
+    pg->log = desc->log == NULL && desc->log_event == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
     return pg;
 }
@@ -2995,7 +3070,8 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         struct timespec nap;
         now = jobq_pg__mono_us();
         if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
+                     error->message);
         if (wait > until - now) wait = until - now;
         nap.tv_sec = (time_t)(wait / 1000000);
         nap.tv_nsec = (long)(wait % 1000000 * 1000);
@@ -3137,12 +3213,14 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     jobq_pg_error error;
 
     if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"),
+                     "a transaction was left open; rolled back");
         PQclear(PQexec(conn, "ROLLBACK"));
     }
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "a released connection was closed: %s", error.message);
+    jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "connection_closed", &error),
+                 "a released connection was closed: %s", error.message);
     return false;
 }
 
@@ -4342,7 +4420,8 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
 #define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
 #define JOBQ_PG__EXACT 4096u  /* the bool after that at size is payload_exact: it counts for IF and
-                                 UNLESS; without them, the column has headers, and it marks them */
+                                 UNLESS; without them, the column has headers, and what follows
+                                 the field is the trace: both are added to them */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
 #define JOBQ_PG__ZEROS 16384u /* a list: NULL if all its items are 0 */
 #define JOBQ_PG__NAMED 8192u  /* an enum, written as a name; size: its jobq_enum; 0 is NULL */
@@ -4430,29 +4509,51 @@ static bool jobq_pg__col_exact(const jobq_pg__col *c, const char *row)
     return (c->of.flags & JOBQ_PG__EXACT) != 0 && *(const bool *)(row + c->of.size + 1);
 }
 
-/* Whether headers say that the payload's bytes are JSON. */
-static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
+/* The trace that the headers of a job or of a message get. */
+static const jobq_trace *jobq_pg__col_trace(const jobq_pg__col *c, const char *row)
 {
-    return (c->of.flags & (JOBQ_PG__IF | JOBQ_PG__UNLESS)) == 0 && jobq_pg__col_exact(c, row);
+    const void *trace = row + c->of.offset + sizeof(jobq_str);
+
+    return (const jobq_trace *)trace;
 }
 
-/* Writes headers, valid or none, with that mark before their own; if sized, after their length. */
-static void jobq_pg__put_marked(jobq_pg__params *p, jobq_str headers, bool sized)
+/* Whether headers get more than their own text: that the payload's bytes are JSON, or a trace. */
+static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
 {
-    static const char mark[] = "{\"content-type\": \"application/json\"";
-    jobq_str rest = jobq_str_from("}");
-    size_t at = 0, comma = 0;
+    if ((c->of.flags & (JOBQ_PG__EXACT | JOBQ_PG__IF | JOBQ_PG__UNLESS)) != JOBQ_PG__EXACT)
+        return false;
+    return jobq_pg__col_exact(c, row) || jobq_trace_valid(jobq_pg__col_trace(c, row)->parent);
+}
 
+/* Writes headers, valid or none, with what they get before their own members, because jsonb keeps
+ * the last one of equal members; if sized, after their length. Headers that name a traceparent get
+ * no trace at all: this tracestate would not belong to it. */
+static void jobq_pg__put_marked(jobq_pg__params *p, const jobq_pg__col *c, const char *row,
+                                bool sized)
+{
+    static const char exact[] = "\"content-type\": \"application/json\"";
+    const void *field = row + c->of.offset;
+    jobq_str headers = *(const jobq_str *)field, rest = jobq_str_from("}");
+    char mark[sizeof exact + 1 + JOBQ_TRACE_MAX];
+    size_t size = 0, at = 0, comma = 0;
+
+    if (jobq_pg__col_exact(c, row)) memcpy(mark, exact, size = sizeof exact - 1);
+    if (jobq_json_member(headers, "traceparent").ptr == NULL) {
+        size_t more = jobq_trace_format(mark + size + (size > 0), jobq_pg__col_trace(c, row));
+        if (size > 0 && more > 0) mark[size++] = ',';
+        size += more;
+    }
     if (headers.ptr != NULL) {
         while (headers.ptr[at++] != '{') {}
         rest.ptr = headers.ptr + at;
         rest.len = headers.len - at;
         for (at = 0; strchr(" \t\n\r", rest.ptr[at]) != NULL;) at++;
-        comma = rest.ptr[at] != '}';
+        comma = size > 0 && rest.ptr[at] != '}';
     }
-    if (sized) jobq_pg__raw_int(p, (int64_t)(sizeof mark + comma + rest.len), 4);
+    if (sized) jobq_pg__raw_int(p, (int64_t)(2 + size + comma + rest.len), 4);
     jobq_pg__raw_int(p, 1, 1); /* jsonb's version */
-    jobq_pg__raw(p, mark, sizeof mark - 1);
+    jobq_pg__raw(p, "{", 1);
+    jobq_pg__raw(p, mark, size);
     jobq_pg__raw(p, ",", comma);
     jobq_pg__raw(p, rest.ptr, rest.len);
 }
@@ -4479,10 +4580,9 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
 static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
-    const void *field = row + c->of.offset;
 
     if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
-    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, *(const jobq_str *)field, false);
+    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, c, row, false);
     else if ((c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0)
         jobq_pg__say(p, jobq_pg__col_cstr(c, row));
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
@@ -4501,7 +4601,7 @@ static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const c
     } else if (width > 0) {
         jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
     } else if (jobq_pg__col_marked(c, row)) {
-        jobq_pg__put_marked(p, *(const jobq_str *)field, true);
+        jobq_pg__put_marked(p, c, row, true);
     } else {
         s = (c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0
                 ? jobq_str_from(jobq_pg__col_cstr(c, row)) : *(const jobq_str *)field;
@@ -4673,13 +4773,23 @@ static const jobq_pg__list jobq_pg__enqueue_kind =
     JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
 static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
 
+/* What a trace adds to headers at most. */
+static size_t jobq_pg__trace_size(const jobq_trace *trace)
+{
+    char text[JOBQ_TRACE_MAX];
+
+    return trace->parent.ptr == NULL ? 0 : jobq_trace_format(text, trace) + 2;
+}
+
 /* The size of the text that the caller gave. To measure jsonb as text on the server would cost 8 %
  * of an enqueue, and a role that may insert could insert anything in any case. */
 static int64_t jobq_pg__job_size(const void *row)
 {
     const jobq_pg_job *job = (const jobq_pg_job *)row;
 
-    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
+    size_t headers = job->headers.len + jobq_pg__trace_size(&job->trace);
+
+    return (int64_t)(job->payload.len > headers ? job->payload.len : headers);
 }
 
 /* A job's columns. C and CW make them: single values, or lists. */
@@ -5223,7 +5333,7 @@ static int64_t jobq_pg__message_size(const void *row)
 {
     const jobq_pg_message *m = (const jobq_pg_message *)row;
 
-    return (int64_t)(m->payload.len + m->headers.len);
+    return (int64_t)(m->payload.len + m->headers.len + jobq_pg__trace_size(&m->trace));
 }
 
 static const jobq_pg__list jobq_pg__messages =
@@ -5870,7 +5980,8 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied to %s",
+                     m->name, pg->schema);
     return code;
 }
 
@@ -6552,10 +6663,12 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
 {
     bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
     jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
+    jobq_pg_event e;
 
     if (code == JOBQ_OK || !committed) return code;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "jobs are written, but no worker was woken: %s",
-                 error->message);
+    e = jobq_pg__event_error(JOBQ_PG_WARNING, "wake_failed", error);
+    e.queue = jobq_str_from(bulk->name);
+    jobq_pg__log(pg, e, "jobs are written, but no worker was woken: %s", error->message);
     return JOBQ_OK;
 }
 
@@ -6831,7 +6944,8 @@ static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel)
     PGresult *res;
 
     if (conn == NULL) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "listen_failed", &error),
+                     "LISTEN: %s", error.message);
         return NULL;
     }
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
@@ -8521,6 +8635,8 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
     if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
     if (job->line != NULL) return jobq_pg__invalid(error, "line", "a schedule's jobs have none");
     if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
+    if (job->trace.parent.ptr != NULL)
+        return jobq_pg__invalid(error, "trace", "a schedule's jobs have none");
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
     return jobq_pg__job_invalid(pg, &checked, error);
@@ -9025,13 +9141,25 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
     w->trouble_mono_us = jobq_pg__mono_us();
 }
 
+/* An event of a worker. error: NULL: none. The lock is held. */
+static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_pg_level level,
+                                           const char *code, const jobq_pg_error *error)
+{
+    jobq_pg_event e = error == NULL ? jobq_pg__event(level, code)
+                                    : jobq_pg__event_error(level, code, error);
+
+    e.worker = w->id;
+    return e;
+}
+
 /* No connection could be made. That may last for hours, so a repeated error is logged at debug
  * level only. The lock is held. */
 static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 {
     bool known = w->away && strcmp(w->trouble, error->message) == 0;
 
-    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING,
+                                              "connect_failed", error), "%s", error->message);
     jobq_pg__trouble(w, error->message);
     w->away = true;
 }
@@ -9503,6 +9631,27 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
     }
 }
 
+/* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
+static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
+                                        const char *code)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        e.queue = run->data->delivery.queue;
+        e.worker = run->work.token.worker;
+        e.partition_id = run->work.partition_id;
+    } else if (run->handler != NULL) {
+        e.queue = jobq_str_from(run->handler->queue);
+        e.kind = jobq_str_from(run->handler->kind);
+        e.worker = run->work.job.worker;
+        e.job = run->work.job.id;
+        e.attempt = run->work.job.attempt;
+    }
+    return e;
+}
+
 /* Calls the hooks after a run; kept: the delivery, NULL: it was a job. The lock is not held. */
 static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
                           const jobq_pg__run_data *data, const jobq_pg__delivery *kept)
@@ -9768,7 +9917,7 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     if (!jobq_pg__group_works(w->group)) return;
     w->group->gave_up = true;
     jobq_pg__trouble(w, why);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "worker_gave_up", NULL), "%s", why);
     for (i = 0; i < w->group->count; i++) {
         jobq_pg_worker *worker = w->group->workers[i];
         if (!jobq_pg__works(worker)) continue;
@@ -9807,6 +9956,7 @@ static void jobq_pg__thread_quit(void *arg)
     static const char text[] = "the handler ended its thread";
     jobq_pg__run *run = (jobq_pg__run *)arg;
     jobq_pg_worker *w = run->worker;
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_ERROR, "thread_ended");
     jobq_pg_report report;
     jobq_verdict verdict;
 
@@ -9819,7 +9969,7 @@ static void jobq_pg__thread_quit(void *arg)
         else jobq_call_error(&run->data->call, jobq_str_from(text));
         jobq_pg__run_ended(w, run, &report, &verdict, false);
     } else pthread_mutex_lock(&w->group->lock);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
+    jobq_pg__log(w->pg, event, "%s: return from handlers", text);
     jobq_pg__thread_end(w->group, run, w);
 }
 
@@ -9885,6 +10035,7 @@ static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t de
     jobq_pg *pg = run->worker->pg;
     jobq_pg__holding from;
     jobq_pg_error error;
+    jobq_pg_event e;
     PGconn *conn = run->conn;
     jobq_error code;
 
@@ -9896,8 +10047,10 @@ static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t de
     from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
     from.why = why[0] == '\0' ? NULL : why;
     code = jobq_pg__ask(pg, conn, JOBQ_PG__HOLD_HERE, &from, NULL, &error);
-    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: hold: %s",
-                                      (long long)call->job.id, error.message);
+    if (code == JOBQ_OK) return code;
+    e = jobq_pg__run_event(run, JOBQ_PG_WARNING, "hold_failed");
+    e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
+    jobq_pg__log(pg, e, "job %lld: hold: %s", (long long)call->job.id, error.message);
     return code;
 }
 
@@ -10075,7 +10228,8 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
     pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
         w->group->stuck++;
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "connect_stuck", NULL),
+                     "desc.connect has not returned: end the process");
     }
     if (over) jobq_pg__attempt_free(a);
 }
@@ -10148,8 +10302,8 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind),
-                 error->message,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "maintenance_failed", error),
+                 "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind), error->message,
                  bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
@@ -10299,7 +10453,8 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg_error error;
         jobq_pg__conn_error(&error, w->conn);
         jobq_pg__trouble(w, error.message);
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
+                     "connection lost: %s", error.message);
         w->away = true;
     }
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
@@ -10410,7 +10565,9 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
         return;
     }
     w->conn = conn;
-    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
+    if (w->away)
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "connected", NULL),
+                     "connected again");
     w->away = false;
     jobq_pg__set_up(w);
 }
@@ -10445,6 +10602,26 @@ static void jobq_pg__ascii(char *text)
     }
 }
 
+static void jobq_pg__refusal_log(const jobq_pg_worker *w, const jobq_ending *e,
+                                 const char *message)
+{
+    static const char said[] = "SQLSTATE ";
+    const jobq_pg_handler *handler = w->held[e->slot].handler;
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "result_refused", NULL);
+    char sqlstate[6];
+
+    if (strncmp(w->refusal, said, sizeof said - 1) == 0) {
+        snprintf(sqlstate, sizeof sqlstate, "%.5s", w->refusal + sizeof said - 1);
+        event.sqlstate = sqlstate;
+    }
+    if (handler != NULL) {
+        event.queue = jobq_str_from(handler->queue);
+        event.kind = jobq_str_from(handler->kind);
+    }
+    event.job = e->job;
+    jobq_pg__log(w->pg, event, "job %lld: %s", (long long)e->job, message);
+}
+
 /* The database refused a job's texts: this error replaces them. */
 static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
@@ -10456,7 +10633,7 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
     snprintf(message, sizeof message, "the database refused the result: %.*s",
              e->refused == 1 ? (int)sizeof w->refusal : 14 /* "SQLSTATE 22P05" */, w->refusal);
     jobq_pg__ascii(message);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
+    jobq_pg__refusal_log(w, e, message);
     free(h->error);
     h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
@@ -10557,6 +10734,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     static const char text[] = "the handler ran out of time";
     const jobq_decision *decision = &a->endings[0].decision;
     jobq_pg__held *h = &w->held[a->slot];
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
@@ -10570,9 +10748,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         hook_call->report.state = decision->state;
         jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
     }
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
     if (jobq_pg__run_abandon(w, run)) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                     "job %lld: its handler ran out of time and was abandoned",
+        jobq_pg__log(w->pg, event, "job %lld: its handler ran out of time and was abandoned",
                      (long long)a->id);
     }
     jobq_pg__too_many_stuck(w);
@@ -10598,14 +10776,16 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     jobq_pg__delivery *kept = w->deliveries[a->slot];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
+    event.partition_id = a->partition_id;
     kept->error_size = sizeof text - 1;
     memcpy(kept->error, text, sizeof text);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                 "partition %lld: its handler ran out of time and was abandoned",
+    jobq_pg__log(w->pg, event, "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition_id);
     if (hook_call != NULL) {
         hook_call->report.result = a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
@@ -10624,7 +10804,8 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "answer_missing", NULL),
+                     "no answer in time: reconnecting");
         w->broken = true;
         break;
     case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
@@ -10725,8 +10906,10 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
-    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
-                 error.sqlstate, error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING
+                                                                        : JOBQ_PG_ERROR,
+                                              "statement_failed", &error),
+                 "%s %s", error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
                 strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
                 error.sqlstate[0] == '\0'; /* from libpq: the server may have committed */
@@ -10736,6 +10919,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
 static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     jobq_answer *a = w->answer;
+    jobq_pg_event event;
     jobq_pg__found f;
 
     memset(&f, 0, sizeof f);
@@ -10744,8 +10928,11 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     f.registered.queue_count = (int32_t)w->queue_count;
     f.registered.kind_count = (int32_t)w->handler_count;
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
-    if (f.odd != 0)
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    if (f.odd != 0) {
+        event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unlawful", NULL);
+        event.job = f.odd;
+        jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    }
     if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
         memcpy(w->queue_ids, f.registered.queue_ids, w->queue_count * sizeof *w->queue_ids);
@@ -10766,13 +10953,17 @@ static int64_t jobq_pg__left(const jobq_pg_worker *w)
 static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
 {
     const jobq_answer *a = w->answer;
+    jobq_pg_event e;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read: it was marked as failed",
+        e = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unreadable", NULL);
+        e.job = a->id;
+        jobq_pg__log(w->pg, e, "job %lld cannot be read: it was marked as failed",
                      (long long)a->id);
     }
     if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every decision about a job: "
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "decision_refused", NULL),
+                     "the database refuses every decision about a job: "
                      "the job stays running until this worker ends");
     }
 }
@@ -11201,7 +11392,8 @@ static void jobq_pg__listener_connect(jobq_pg_worker *w)
     if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
     l->until_us = 0;
     if (l->conn != NULL) return;
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", &error),
+                 "LISTEN: %s", error.message);
     jobq_pg__listener_hears(w, false);
 }
 
@@ -11285,7 +11477,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 
     if (now < w->stats_mono_us) return;
     w->stats_mono_us = now + w->stats_us;
-    jobq_pg__log(w->pg, JOBQ_PG_INFO,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "statistics", NULL),
                  "statistics of worker %lld since its start: jobs: started %lld, succeeded %lld, "
                  "retried %lld, failed %lld, cancelled %lld, released %lld, lost %lld, abandoned "
                  "%lld, rescued %lld; messages: delivered %lld, succeeded %lld, dead %lld, retried "
@@ -11438,7 +11630,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 
     if (!jobq_pg__forked(w->pg)) return false;
     jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "forked"), "%s", error.message);
     return true;
 }
 
@@ -12097,8 +12289,8 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     pthread_mutex_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__signals_clear(w);
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
-                     (int)stuck);
+        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "handlers_stuck"),
+                     "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
     }
     jobq_pg__group_free(w->group);

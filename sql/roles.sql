@@ -113,9 +113,9 @@ BEGIN
     END IF;
 END $$;
 
--- The role may look: the views, peek and audit. With payloads => false the columns payload,
--- bytes and headers are closed (name the other columns instead of *), and so is peek, even if
--- an earlier call or grant_operate opened them.
+-- The role may look: the views, peek, metrics and audit. With payloads => false the columns
+-- payload, bytes and headers are closed (name the other columns instead of *), and so is peek,
+-- even if an earlier call or grant_operate opened them.
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;

@@ -115,10 +115,10 @@ BEGIN
     END IF;
 END $$;
 
--- The role may look, and wait for jobs: the views, peek, await and audit. With payloads =>
--- false the columns payload, bytes, headers and those of results are closed (name the other
--- columns instead of *), and so are peek and await, even if an earlier call or grant_operate
--- opened them.
+-- The role may look, and wait for jobs: the views, peek, await, metrics and audit. With
+-- payloads => false the columns payload, bytes, headers and those of results are closed (name
+-- the other columns instead of *), and so are peek and await, even if an earlier call or
+-- grant_operate opened them.
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;

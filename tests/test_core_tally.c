@@ -216,6 +216,7 @@ static void the_sixty_fifth_kind_is_one_of_the_rest(void **unused)
     assert_int_equal(t.queues[65], 2);
     assert_int_equal(t.now[65][JOBQ_TALLY_SUCCEEDED], 1);
     jobq__tally_add(&t, 3, 65, JOBQ_TALLY_SUCCEEDED, 1); /* no room: not counted */
+    jobq__tally_time(&t, 3, 65, JOBQ_TALLY_RUNNING, SECOND);
     assert_int_equal(t.count, JOBQ_LOOP_TALLIES);
     assert_int_equal(t.now[0][JOBQ_TALLY_SUCCEEDED], 1);
 }

@@ -318,7 +318,7 @@
  * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
  * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
  *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
- * SIZE         A trace counts for the size of the headers, with up to 76 bytes, or 606 with a
+ * SIZE         A trace counts for the size of the headers, with 74 bytes, and up to 530 more for its
  *              tracestate. It is never cut or left out for that reason: a job or a message that is
  *              too large with it is refused.
  *

@@ -49,6 +49,7 @@
  *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
  *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
  *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
+ *     show how far a job is                     jobq_call_progress (jobq.h), the view running
  *     a key made of fields of the payload       jobq_pg_digest
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
@@ -2172,6 +2173,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(LINE_SET, "line_set", line_set_in, none)                                                     \
     X(HOLD, "hold", hold_in, none)                                                                 \
     X(HOLD_HERE, "hold_here", hold_here_in, none)                                                  \
+    X(PROGRESS_HERE, "progress_here", progress_here_in, none)                                      \
     X(RETENTION_SET, "retention_set", retention_in, none)                                          \
     X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
@@ -5061,6 +5063,38 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__COLS_END};
 
+/* How far a running job is. */
+typedef struct jobq_pg__progress_row {
+    int64_t worker, claim, job;
+    int32_t permille;
+    const char *note; /* NULL: none */
+} jobq_pg__progress_row;
+
+/* What a heartbeat carries besides its request: the progress that changed. */
+typedef struct jobq_pg__progresses {
+    const jobq_pg__progress_row *rows;
+    int32_t count;
+} jobq_pg__progresses;
+
+static const jobq_pg__list jobq_pg__progress_rows =
+    JOBQ_PG__LIST_APART(jobq_pg__progresses, rows, count);
+
+#define JOBQ_PG__PROGRESS(name, field, wire, type, flags) \
+    JOBQ_PG__LIST(name, progress_rows, jobq_pg__progress_row, field, wire, type, \
+                  JOBQ_PG__SPARSE | (flags))
+static const jobq_pg__col jobq_pg__progress_in[] = {
+    JOBQ_PG__PROGRESS("p_progress_claims", claim, INT8, INT64, 0),
+    JOBQ_PG__PROGRESS("p_progress_jobs", job, INT8, INT64, 0),
+    JOBQ_PG__PROGRESS("p_permilles", permille, INT4, INT32, 0),
+    JOBQ_PG__PROGRESS("p_notes", note, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__NEAR(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__progress_row, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__progress_here_in[] = {
+    JOBQ_PG__NEAR(worker, INT8, INT64, 0), JOBQ_PG__NEAR(claim, INT8, INT64, 0),
+    JOBQ_PG__NEAR(job, INT8, INT64, 0), JOBQ_PG__NEAR(permille, INT4, INT32, 0),
+    JOBQ_PG__NEAR(note, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
 static const jobq_pg__list jobq_pg__cancels =
     JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
 static const jobq_pg__list jobq_pg__news_kinds =
@@ -5080,7 +5114,7 @@ static const jobq_pg__list jobq_pg__permits =
 #define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
-    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
+    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL), JOBQ_PG__NEWS("written", written, BOOL, BOOL),
     JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
     JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
     JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
@@ -5646,6 +5680,11 @@ static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *
     for (; c->wire != JOBQ_PG__NOTHING; c++) {
         if (c > jobq_pg__specs[st].in) jobq_pg__say(out, ", ");
         if (c->of.name != NULL) jobq_pg__sayf(out, "%s => ", c->of.name);
+        jobq_pg__say_param(out, c, ++*n);
+    }
+    c = st == JOBQ_PG__HEARTBEAT ? jobq_pg__progress_in : jobq_pg__none;
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        jobq_pg__sayf(out, ", %s => ", c->of.name);
         jobq_pg__say_param(out, c, ++*n);
     }
     jobq_pg__say(out, ")");
@@ -7070,11 +7109,16 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition_id,
     return ack;
 }
 
-/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. */
+/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. That of
+ * a heartbeat holds only what is not in the request. */
 static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
                                  const void *from)
 {
-    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL ? a : from);
+    static const jobq_pg__progresses nothing = {NULL, 0};
+    bool beats = st == JOBQ_PG__HEARTBEAT || st == JOBQ_PG__BEAT_CLAIM;
+
+    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL || beats ? a : from);
+    if (beats) jobq_pg__put(p, jobq_pg__progress_in, from == NULL ? &nothing : from);
     if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
 }
 
@@ -8800,6 +8844,14 @@ typedef struct jobq_pg__maintenance {
     jobq_error code;           /* its result so far */
 } jobq_pg__maintenance;
 
+/* How far a run's job is. changes counts what its handler told: the heartbeat under way carries
+ * those up to sent, and the database has those up to known. */
+typedef struct jobq_pg__progress {
+    int32_t permille;
+    int64_t changes, sent, known;
+    char note[JOBQ_NOTE_MAX + 1];
+} jobq_pg__progress;
+
 /* A thread for handlers, or the host, and the handler that it runs. */
 struct jobq_pg__run {
     jobq_pg_worker *worker; /* whose work it does; NULL: the thread waits for work */
@@ -8828,6 +8880,7 @@ struct jobq_pg__run {
 struct jobq_pg__run_data {
     jobq_call call;
     jobq_delivery delivery;
+    jobq_pg__progress progress;         /* of the job; guarded by the lock */
     jobq_ack ack;                       /* what will be written about the delivery */
     int32_t planned;                    /* messages that are settled by it, for the hooks */
     char error[JOBQ_ERROR_MAX + 1];     /* of the job or the delivery, for the hooks */
@@ -8916,7 +8969,9 @@ static bool jobq_pg__turn(jobq_pg_worker *w);
 
 static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
                                      const char *why);
-static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold};
+static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const char *note, bool now);
+static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold,
+                                          jobq_pg__call_progress};
 
 /* -- what the worker keeps for a job -- */
 
@@ -9034,6 +9089,7 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->error[0] = '\0';
     call->store = &jobq_pg__store;
     call->context = (void *)run;
+    memset(&run->data->progress, 0, sizeof run->data->progress);
 }
 
 /* Copies the slot's error for the hooks, because the slot may have been cleared when they are
@@ -9822,29 +9878,72 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
     return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
 }
 
-/* The handler's own connection may be in a transaction: then another one of the pool commits the
- * hold. The error's text goes to the log, because the handler gets only its class. */
-static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
-                                     const char *why)
+/* Runs a statement of a handler about its job. The handler's own connection may be in a
+ * transaction: then another one of the pool commits it. The error's text goes to the log, because
+ * the handler gets only its class. */
+static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement st,
+                                    const void *from)
 {
-    jobq_pg__run *run = (jobq_pg__run *)call->context;
     jobq_pg *pg = run->worker->pg;
-    jobq_pg__holding from;
     jobq_pg_error error;
     PGconn *conn = run->conn;
     jobq_error code;
 
-    if (!run->busy) return JOBQ_ERROR_LOST;
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
+    code = jobq_pg__ask(pg, conn, st, from, NULL, &error);
+    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: %s: %s",
+                                      (long long)run->work.job.id, jobq_pg__specs[st].name,
+                                      error.message);
+    return code;
+}
+
+static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                     const char *why)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__holding from;
+
+    if (!run->busy) return JOBQ_ERROR_LOST;
     memset(&from, 0, sizeof from);
     from.job = call->job;
     from.queue = what == JOBQ_HOLD_QUEUE;
     from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
     from.why = why[0] == '\0' ? NULL : why;
-    code = jobq_pg__ask(pg, conn, JOBQ_PG__HOLD_HERE, &from, NULL, &error);
-    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: hold: %s",
-                                      (long long)call->job.id, error.message);
-    return code;
+    return jobq_pg__call_ask(run, JOBQ_PG__HOLD_HERE, &from);
+}
+
+/* Keeps the progress for the next heartbeat. The same again is no change. False: the job is no
+ * longer this worker's. The lock is held. */
+static bool jobq_pg__progress_keep(jobq_pg__run *run, int permille, const char *note)
+{
+    jobq_pg__progress *p = &run->data->progress;
+    int64_t remaining_us;
+    jobq_stop stop;
+
+    if (!run->busy || run->abandoned) return false;
+    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), &run->work, &remaining_us);
+    if (stop == JOBQ_STOP_LOST || stop == JOBQ_STOP_TIMEOUT) return false;
+    if (p->changes > 0 && p->permille == permille && strcmp(p->note, note) == 0) return true;
+    p->permille = permille;
+    memcpy(p->note, note, strlen(note) + 1);
+    p->changes++;
+    return true;
+}
+
+/* What is published at once goes with the next heartbeat, too: one that is under way may carry an
+ * older progress, and be executed later. */
+static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const char *note, bool now)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__progress_row from = {call->job.worker, call->job.claim, call->job.id, permille,
+                                  note[0] == '\0' ? NULL : note};
+    bool kept;
+
+    pthread_mutex_lock(&run->worker->group->lock);
+    kept = jobq_pg__progress_keep(run, permille, note);
+    pthread_mutex_unlock(&run->worker->group->lock);
+    if (!kept) return JOBQ_ERROR_LOST;
+    return now ? jobq_pg__call_ask(run, JOBQ_PG__PROGRESS_HERE, &from) : JOBQ_OK;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -10437,6 +10536,46 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__send(w, a, &ends);
 }
 
+/* The progress of a run's job, if the worker runs it under this id; otherwise NULL. */
+static jobq_pg__progress *jobq_pg__progress_of(const jobq_pg_worker *w, const jobq_pg__run *run,
+                                               int64_t worker)
+{
+    if (run->worker != w || !run->busy || run->abandoned || run->kept != NULL) return NULL;
+    return run->work.job.worker == worker ? &run->data->progress : NULL;
+}
+
+/* Sends a heartbeat with the progress that changed since the last one that was answered. */
+static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__progress_row rows[JOBQ_LOOP_THREADS], *row;
+    jobq_pg__progresses from = {rows, 0};
+    const jobq_pg__run *run;
+    jobq_pg__progress *p;
+
+    for (run = w->group->runs; run != NULL && from.count < JOBQ_LOOP_THREADS; run = run->link) {
+        p = jobq_pg__progress_of(w, run, a->worker);
+        if (p == NULL || p->changes == p->known) continue;
+        p->sent = p->changes;
+        row = &rows[from.count++];
+        row->claim = run->work.job.claim;
+        row->job = run->work.job.id;
+        row->permille = p->permille;
+        row->note = p->note[0] == '\0' ? NULL : p->note;
+    }
+    jobq_pg__send(w, a, &from);
+}
+
+/* A heartbeat has written what it carried. */
+static void jobq_pg__progress_known(jobq_pg_worker *w, int64_t worker)
+{
+    const jobq_pg__run *run;
+
+    for (run = w->group->runs; run != NULL; run = run->link) {
+        jobq_pg__progress *p = jobq_pg__progress_of(w, run, worker);
+        if (p != NULL) p->known = p->sent;
+    }
+}
+
 static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 {
     char reason[sizeof w->refusal];
@@ -10573,6 +10712,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
+    case JOBQ_REQUEST_HEARTBEAT: jobq_pg__do_beat(w, a); break;
     case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
     case JOBQ_REQUEST_PRUNE:
     case JOBQ_REQUEST_VACUUM:
@@ -10587,7 +10727,6 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_POLICIES:
     case JOBQ_REQUEST_CLAIM:
     case JOBQ_REQUEST_RECOVER:
-    case JOBQ_REQUEST_HEARTBEAT:
     case JOBQ_REQUEST_RESCUE:
     case JOBQ_REQUEST_SLEEP:
     case JOBQ_REQUEST_UNPARK:
@@ -10950,6 +11089,8 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
     if (p->kind == JOBQ_REQUEST_RESCUE && code == JOBQ_OK) jobq_pg__rescue_failed(w, p);
     jobq_pg__log_answer(w, left);
+    if (p->kind == JOBQ_REQUEST_HEARTBEAT && code == JOBQ_OK && w->answer->news.alive &&
+        w->answer->news.written) jobq_pg__progress_known(w, p->worker);
     if (p->kind == JOBQ_REQUEST_REGISTER || p->kind == JOBQ_REQUEST_HEARTBEAT)
         pthread_cond_broadcast(&w->group->gone);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
@@ -15115,7 +15256,19 @@ static const char *const jobq_pg__sql_008_results[] = {
 "    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    PRIMARY KEY (job_id, channel)\n"
 ");\n"
-"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n",
+"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
+"ALTER TABLE jobq.claim ADD progress jsonb;\n"
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
+"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.heartbeat(\n"
+"    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],\n"
+"    integer[]);\n",
     NULL
 };
 
@@ -17419,13 +17572,15 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
 "    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
-"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL, OUT alive boolean,\n"
+"    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
+"    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
+"    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
 "    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],\n"
 "    OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],\n"
-"    OUT tokens integer[], OUT waits_us bigint[])\n"
+"    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
@@ -17446,6 +17601,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
+"    written := p_progress_jobs IS NULL OR jobq.progress_write(\n"
+"        p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);\n"
 "    cancel := ARRAY(\n"
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
 "        WHERE c.worker = p_worker AND c.cancel IS NOT NULL\n"
@@ -17457,12 +17614,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
 "               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n",
 "           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
-"        SELECT FROM jobq.kind k\n",
+"        SELECT FROM jobq.kind k\n"
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
 "        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
@@ -17533,11 +17690,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "        JOIN jobq.kind k ON k.id = j.kind_id\n"
 "        WHERE j.id = ANY (p_claim.jobs) AND j.worker = p_claim.worker\n"
 "          AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)\n"
-"        FOR UPDATE OF j SKIP LOCKED LOOP\n"
+"        FOR UPDATE OF j SKIP LOCKED LOOP\n",
 "        IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "        ELSE\n"
-"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n",
+"            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
@@ -17613,12 +17770,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE v_failed integer;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    SELECT r.dead, r.rescued, r.more, r.failed INTO dead, rescued, more, v_failed\n"
 "    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
 "    IF v_failed > 0 THEN\n"
 "        RETURN QUERY\n"
-"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n",
+"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
 "               f.errors -> -1 ->> 'error'\n"
 "        FROM jobq.queue q\n"
 "        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
@@ -17698,13 +17855,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "    CROSS JOIN LATERAL (\n"
 "        (SELECT o.* FROM jobq.job o\n"
-"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
+"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n",
 "           AND NOT o.suspect AND o.line IS NULL ORDER BY o.run_at, o.id LIMIT p_limit)\n"
 "        UNION ALL\n"
 "        (SELECT o.* FROM unnest(jobq.next_lines(\n"
 "             q.id, lane.priority::smallint, s.stage::smallint,\n"
 "             (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)\n"
-"         CROSS JOIN LATERAL (\n",
+"         CROSS JOIN LATERAL (\n"
 "             SELECT f.* FROM jobq.job f\n"
 "             WHERE f.queue_id = q.id AND f.priority = lane.priority AND f.stage = s.stage\n"
 "               AND NOT f.suspect AND f.line = l.no ORDER BY f.run_at, f.id LIMIT 10) AS o\n"
@@ -17779,7 +17936,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r\n"
 "        WHERE r.since < statement_timestamp() - r.keep / 7\n"
 "        FOR UPDATE SKIP LOCKED\n"
-"    LOOP\n"
+"    LOOP\n",
 "        v_part := to_regclass('jobq.history_' || v_ring.slot);\n"
 "        CONTINUE WHEN NOT EXISTS (\n"
 "            SELECT FROM pg_inherits i\n"
@@ -17788,7 +17945,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        BEGIN\n"
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
-"            CONTINUE;\n",
+"            CONTINUE;\n"
 "        END;\n"
 "        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
 "        WHERE r.retention = v_ring.retention;\n"
@@ -20070,6 +20227,58 @@ static const char *const jobq_pg__sql_results[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_progress[] = {
+"CREATE OR REPLACE FUNCTION jobq.progress_write(\n"
+"    p_worker bigint, p_claims bigint[], p_jobs bigint[], p_permilles integer[], p_notes text[])\n"
+"RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE v_count integer;\n"
+"BEGIN\n"
+"    UPDATE jobq.claim c SET progress = coalesce(c.progress, '{}') || n.progress\n"
+"    FROM (SELECT u.claim, jsonb_object_agg(u.job, jsonb_build_array(\n"
+"                     u.permille, u.note, statement_timestamp())) AS progress\n"
+"          FROM unnest(p_claims, p_jobs, p_permilles, p_notes) AS u (claim, job, permille, note)\n"
+"          GROUP BY u.claim) AS n\n"
+"    WHERE c.number = n.claim AND c.ctid = ANY (ARRAY(\n"
+"        SELECT o.ctid FROM jobq.claim o\n"
+"        WHERE o.worker = p_worker AND o.number = ANY (p_claims)\n"
+"        FOR NO KEY UPDATE SKIP LOCKED));\n"
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
+"    RETURN v_count = (SELECT count(*) FROM jobq.claim c\n"
+"                      WHERE c.worker = p_worker AND c.number = ANY (p_claims));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.progress_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)\n"
+"RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.claim c\n"
+"    SET progress = coalesce(c.progress, '{}') || jsonb_build_object(p_id, jsonb_build_array(\n"
+"            p_permille, p_note, statement_timestamp()))\n"
+"    WHERE c.worker = p_worker AND c.number = p_claim AND EXISTS (\n"
+"        SELECT FROM jobq.job j\n"
+"        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim);\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
+"            HINT = 'Another worker has, or had, this job.';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.running AS\n"
+"SELECT r.id, q.name AS queue, k.name AS kind, w.name AS worker, r.attempt,\n"
+"       r.claimed_at AS since, round((r.progress ->> 0)::integer / 10.0, 1) AS percent,\n"
+"       r.progress ->> 1 AS note, (r.progress ->> 2)::timestamptz AS progress_at\n"
+"FROM (SELECT j.id, j.queue_id, j.kind_id, j.worker, j.attempt, j.claimed_at,\n"
+"             c.progress -> j.id::text AS progress\n"
+"      FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id) CROSS JOIN LATERAL (\n"
+"          SELECT one.* FROM jobq.job one\n"
+"          WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number\n"
+"          LIMIT 1) AS j) AS r\n"
+"JOIN jobq.queue q ON q.id = r.queue_id JOIN jobq.kind k ON k.id = r.kind_id\n"
+"LEFT JOIN jobq.worker w ON w.id = r.worker;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)\n"
 "RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -20589,7 +20798,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'\n"
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|'\n"
-"            'tick|schedules_set|hold|hold_here|'\n"
+"            'tick|schedules_set|hold|hold_here|progress_here|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
@@ -20818,6 +21027,11 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n",
+"    ('running.worker', 'name of the worker that has it'),\n"
+"    ('running.since', 'when that worker took it'),\n"
+"    ('percent', 'how far its handler says it is; NULL: it has not said'),\n"
+"    ('note', 'what its handler says it does'),\n"
+"    ('progress_at', 'when the database heard that'),\n"
 "    ('longest', 'how long it has held the oldest of its jobs'),\n"
 "    ('jobs', 'ids of the 20 jobs that it has held longest'),\n"
 "    ('asleep', 'it is idle, and asked producers to notify it'),\n"
@@ -20880,12 +21094,12 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('overlap', 'while the last job has not ended: allow, skip, wait or cancel'),\n"
 "    ('spread_by', 'it fires this much after each tick'),\n"
 "    ('starts_at', 'it does not fire before'),\n"
-"    ('ends_at', 'it does not fire after'),\n"
+"    ('ends_at', 'it does not fire after'),\n",
 "    ('schedules.paused_at', 'since when it is paused; NULL: it is not'),\n"
 "    ('schedules.skipped_at', 'the last tick that overlap left out'),\n"
 "    ('owner', 'the program that declared it; NULL: it was made by hand'),\n"
 "    ('revision', 'revision of that program''s set'),\n"
-"    ('schedules.priority', 'of its jobs'),\n",
+"    ('schedules.priority', 'of its jobs'),\n"
 "    ('schedules.max_attempts', 'of its jobs; NULL: that of their kind or queue'),\n"
 "    ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),\n"
 "    ('schedules.partition', 'number of the partition of its messages'),\n"
@@ -20917,6 +21131,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "calendar", jobq_pg__sql_calendar},
     {8, "operators", jobq_pg__sql_operators},
     {8, "results", jobq_pg__sql_results},
+    {8, "progress", jobq_pg__sql_progress},
     {8, "schedules", jobq_pg__sql_schedules},
     {8, "roles", jobq_pg__sql_roles},
     {8, "comments", jobq_pg__sql_comments},

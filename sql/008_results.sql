@@ -17,3 +17,22 @@ CREATE TABLE jobq.waiter (
 -- awaited: somebody has waited for a job of this queue, so the end of its jobs looks for
 -- waiters.
 ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;
+
+-- How far the running jobs of a claim are: an object by job id, of arrays [permille, note,
+-- time]. The worker's heartbeat writes it. What it says of jobs that have ended counts no
+-- more; it goes with the claim's row.
+ALTER TABLE jobq.claim ADD progress jsonb;
+
+-- As in version 7: the text that follows defines heartbeat with more arguments.
+DO $$ BEGIN
+    PERFORM set_config('jobq_install.granted', concat_ws(',',
+        nullif(current_setting('jobq_install.granted', true), ''), (
+        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')
+        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
+        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),
+        true);
+END $$;
+
+DROP FUNCTION IF EXISTS jobq.heartbeat(
+    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],
+    integer[]);

@@ -202,6 +202,8 @@ static const struct {
     {"TABLE jobq.queues", "---orw-"},
     {"TABLE jobq.workers", "---orw-"},
     {"TABLE jobq.outbox", "---orw-"},
+    {"TABLE jobq.running", "---orw-"},
+    {"SELECT jobq.progress_write(101, NULL, NULL, NULL, NULL)", "-------"},
     {"SELECT jobq.outbox_enqueue('o', '1')", "efw----"},
     {"SELECT payload FROM jobq.message", "-------"},
     {"SELECT payload FROM jobq.dead_letter", "-------"},

@@ -59,6 +59,7 @@ static void run_one(jobq_pg_handler *h, int64_t heartbeat_us)
     jobq_pg_worker_desc d = work_of(h, 1);
 
     *h = handler_of("q", "k", tells);
+    d.loop.threads = 1;
     d.loop.heartbeat_us = heartbeat_us;
     d.loop.lease_us = 10 * SECOND + 2 * heartbeat_us;
     enqueue_count(1);
@@ -130,6 +131,9 @@ static void the_next_attempt_begins_anew(void **unused)
     assert_true(reaches(20, &runs, 2));
     all_hear();
     expect_text("- -", HOW_FAR);
+    tell(900, jobq_str_from("almost")); /* the same again is news of this attempt */
+    all_hear();
+    expect_text("90.0 almost", HOW_FAR);
     SET(gate, 1);
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
 }

@@ -8786,8 +8786,8 @@ static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number, in
     return true;
 }
 
-/* If the stage is done, its next payload becomes the job's; if the job has succeeded, its result. Any
- * other end of the run drops it. */
+/* If the stage is done, its next payload becomes the job's; if the job has succeeded, its result.
+ * Any other end of the run drops it. */
 static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int64_t now_us)
 {
     if (d->stage > mj->job.stage && mj->next.ptr != NULL) mj->payload = mj->next;

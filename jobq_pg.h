@@ -200,7 +200,8 @@
  *     }
  *     jobq_pg_worker_free(worker);
  *
- * jobq_pg_worker_enqueue, _get and _cancel do not wait: a later step calls back with the answer.
+ * jobq_pg_worker_enqueue, _get, _cancel and _await do not wait: a later step calls back with the
+ * answer.
  *
  * Handlers run inside the step, one at a time. jobq_pg_worker_stop may be called from anywhere,
  * even from a signal handler, and wakes the poll. One thread may step many workers, for example one
@@ -276,6 +277,21 @@
  * THE NAME    of its line is not handed to a handler; call->job.line is a number, 0 for none. Put
  *             what a handler needs into the payload. jobq_pg_job_row.line has it.
  * WHY         jobq_pg_explain, and the view lines in psql.
+ *
+ * RESULTS AND WAITING
+ *
+ * A handler leaves a result behind, and whoever has the job's id can wait for it:
+ *
+ *     jobq_call_result(call, jobq_str_from("{\"pages\": 12}"), false);        in the handler
+ *     jobq_pg_wait(pg, NULL, &id, 1, JOBQ_SECONDS(5), &jobs, &error);         elsewhere
+ *     call jobq.wait(42, '5 s');                                              in psql
+ *
+ * The result is written with the end of the job, by the worker that holds it, or not at all. It is
+ * that of the attempt that succeeded. It is kept in the history, in a queue without history too
+ * (such a job is then the only one that is kept), until the history forgets the job.
+ *
+ * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
+ * wait in a handler either: the job it waits for may need its thread.
  *
  * OUTBOX
  *
@@ -1253,7 +1269,9 @@ typedef struct jobq_pg_reply {
     jobq_error code;                 /* as the blocking function answers; or one of those below */
     const jobq_pg_error *error;      /* filled if code is not JOBQ_OK */
     int64_t id;                      /* enqueue: as *id; get: as asked */
-    jobq_job job;                    /* get */
+    jobq_job job;                    /* get, await */
+    jobq_str result;                 /* await: what the job left behind; {NULL, 0}: nothing */
+    bool result_bytes;               /* it is bytes, not JSON */
     int64_t count, requested;        /* cancel */
 } jobq_pg_reply;
 
@@ -1262,9 +1280,9 @@ typedef void (*jobq_pg_done)(void *user, const jobq_pg_reply *reply);
 #define JOBQ_PG_ASYNC_MAX 4096 /* asynchronous calls of a worker without an answer */
 
 /*
- * jobq_pg_worker_enqueue, _get, _cancel -- as jobq_pg_enqueue, _get and _cancel, but they do not
- * wait: the statement goes over the connection of a worker that its host steps, and a later step
- * calls done, once, before the worker has stopped.
+ * jobq_pg_worker_enqueue, _get, _cancel, _await -- as jobq_pg_enqueue, _get, _cancel and _wait, but
+ * they do not wait: the statement goes over the connection of a worker that its host steps, and a
+ * later step calls done, once, before the worker has stopped.
  *
  * Shape   what you pass is copied. The calls are sent in their order, at once, or as soon as there
  *         is a connection. done runs outside of handlers; it may call these functions, but must
@@ -1283,6 +1301,8 @@ JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_
                                        void *user, jobq_pg_error *error);
 JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_filter *which,
                                           jobq_pg_done done, void *user, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int64_t timeout_us,
+                                         jobq_pg_done done, void *user, jobq_pg_error *error);
 
 /* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
  * released. Returns at once; fit for signal handlers, until it is freed. Twice: the grace ends
@@ -8785,6 +8805,10 @@ struct jobq_pg__async {
     jobq_pg_error error;
     char *key;              /* of an enqueue, or NULL */
     jobq_pg__change change; /* of a cancel */
+    int64_t until_us;       /* await: when its time is up */
+    int64_t next_us, nap_us; /* its next look, and how long after the latest one */
+    int64_t channel;        /* await has written that the worker with this id listens; 0: nothing */
+    jobq_pg_rows rows;      /* await: reply.result points into them */
     jobq_pg__params params;
 };
 
@@ -8933,6 +8957,7 @@ struct jobq_pg_worker {
     jobq_pg__end_row *ends;         /* room for the rows of one flush */
     char refusal[512];              /* why the database last refused a statement */
     jobq_pg__asyncs waiting;        /* asynchronous calls that were not sent yet */
+    jobq_pg__asyncs awaiting;       /* ... those that look again, each at its time */
     jobq_pg__asyncs answered;       /* ... and those to be told of */
     int async_count, async_sent;    /* all of them, and those in pending */
     bool async_turn;                /* behind a pooler: a call may go before the loop's statement */
@@ -10323,7 +10348,11 @@ static void jobq_pg__pending_drop(jobq_pg_worker *w)
 {
     jobq_pg__async *n = w->pending[w->pending_first].async;
 
-    if (n != NULL) {
+    if (n != NULL && n->st == JOBQ_PG__AWAIT) { /* another look does no harm */
+        w->async_sent--;
+        n->channel = n->next_us = 0;
+        jobq_pg__async_push(&w->awaiting, n);
+    } else if (n != NULL) {
         w->async_sent--;
         jobq_pg__async_end(w, n, JOBQ_ERROR_CONNECTION, "the connection was lost before an answer "
                            "came: it may have been carried out; repeat it if it has a key, or get "
@@ -10878,6 +10907,92 @@ static void jobq_pg__async_send(jobq_pg_worker *w)
     }
 }
 
+/* Fills in the parameters of the next look. The first one under a worker's id says who listens. */
+static void jobq_pg__await_put(const jobq_pg_worker *w, jobq_pg__async *n)
+{
+    jobq_pg__awaiting from;
+
+    from.ids.items = &n->reply.id;
+    from.ids.count = 1;
+    from.channel = w->config.listen && n->channel != w->id ? w->id : 0;
+    if (from.channel != 0) n->channel = from.channel;
+    jobq_pg__params_reset(&n->params);
+    jobq_pg__put(&n->params, jobq_pg__specs[JOBQ_PG__AWAIT].in, &from);
+}
+
+static void jobq_pg__await_late(jobq_pg_worker *w, jobq_pg__async *n)
+{
+    jobq_pg__async_end(w, n, JOBQ_ERROR_TIMEOUT, "the job has not ended: await it again, or see "
+                       "jobq_pg_explain");
+}
+
+/* Makes ready to be sent what is due. Answers when the next look is. The lock is held. */
+static int64_t jobq_pg__await_due(jobq_pg_worker *w, int64_t now)
+{
+    jobq_pg__asyncs all = w->awaiting;
+    jobq_pg__async *n;
+    int64_t until = JOBQ_NEVER;
+
+    w->awaiting.head = NULL;
+    while (all.head != NULL) {
+        n = jobq_pg__async_pop(&all);
+        if (n->next_us <= now && w->conn != NULL) {
+            jobq_pg__await_put(w, n);
+            jobq_pg__async_push(&w->waiting, n);
+        } else if (n->until_us <= now && w->conn == NULL) {
+            jobq_pg__await_late(w, n);
+        } else {
+            int64_t due = w->conn == NULL ? n->until_us : n->next_us;
+            if (due < until) until = due;
+            jobq_pg__async_push(&w->awaiting, n);
+        }
+    }
+    return until;
+}
+
+/* A notification: "ended", and ids in hexadecimal. Their next looks are due. The lock is held. */
+static void jobq_pg__await_heard(jobq_pg_worker *w, const char *text)
+{
+    jobq_pg__async *n;
+    char *end;
+
+    for (text += 5; *text == ' '; text = end) {
+        int64_t id = (int64_t)strtoull(text + 1, &end, 16);
+        for (n = w->awaiting.head; n != NULL; n = n->next) {
+            if (n->reply.id == id) n->next_us = 0;
+        }
+    }
+}
+
+/* Reads a look. False: it is not the last one, or the host will be told that the time is up. */
+static bool jobq_pg__await_read(jobq_pg_worker *w, jobq_pg__async *n, PGresult *res,
+                                jobq_error *code)
+{
+    int64_t now = jobq_pg__mono_us();
+    const jobq_pg_job_row *row;
+
+    jobq_pg_rows_clear(&n->rows);
+    *code = jobq_pg__rows_of(JOBQ_PG__AWAIT, res, &n->rows, &n->error);
+    if (*code != JOBQ_OK) return true;
+    row = (const jobq_pg_job_row *)n->rows.rows;
+    n->reply.job = jobq_pg_job_facts(row);
+    n->reply.result_bytes = row->result_bytes.ptr != NULL;
+    n->reply.result = n->reply.result_bytes ? row->result_bytes : row->result;
+    if ((int)row->facts.state == 0)
+        *code = jobq_pg__not_found(&n->error, n->reply.id, "none");
+    if ((int)row->facts.state == 0 || jobq_state_final(row->facts.state)) return true;
+    if (now >= n->until_us) {
+        jobq_pg__await_late(w, n);
+        return false;
+    }
+    n->next_us = n->nap_us < n->until_us - now ? now + n->nap_us : n->until_us;
+    n->nap_us *= 2;
+    if (n->nap_us > (n->channel != 0 ? 4096000 : 250000))
+        n->nap_us = n->channel != 0 ? 4096000 : 250000;
+    jobq_pg__async_push(&w->awaiting, n);
+    return false;
+}
+
 /* Reads an answer, and clears the result. */
 static jobq_error jobq_pg__async_read(jobq_pg__async *n, PGresult *res)
 {
@@ -10903,9 +11018,12 @@ static void jobq_pg__async_got(jobq_pg_worker *w, jobq_pg__pending *p)
     ExecStatusType status = PQresultStatus(p->result);
     bool good = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
     jobq_pg__async *n = p->async;
-    jobq_error code;
+    jobq_error code = JOBQ_OK;
 
-    if (good) {
+    if (good && n->st == JOBQ_PG__AWAIT) {
+        if (!jobq_pg__await_read(w, n, p->result, &code)) n = NULL;
+        p->result = NULL;
+    } else if (good) {
         code = jobq_pg__async_read(n, p->result);
         p->result = NULL;
     } else {
@@ -10927,6 +11045,7 @@ static void jobq_pg__async_got(jobq_pg_worker *w, jobq_pg__pending *p)
 static void jobq_pg__async_free(jobq_pg__async *n)
 {
     jobq_pg__params_clear(&n->params);
+    jobq_pg_rows_clear(&n->rows);
     free(n->key);
     free(n);
 }
@@ -10957,6 +11076,8 @@ static void jobq_pg__async_leave(jobq_pg_worker *w)
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     while ((n = jobq_pg__async_pop(&w->waiting)) != NULL)
         jobq_pg__async_end(w, n, JOBQ_ERROR_DEAD, "it was not sent: the worker has stopped");
+    while ((n = jobq_pg__async_pop(&w->awaiting)) != NULL)
+        jobq_pg__async_end(w, n, JOBQ_ERROR_DEAD, "the worker has stopped: await it elsewhere");
     pthread_mutex_unlock(&w->group->lock);
     jobq_pg__async_tell(w);
 }
@@ -10966,6 +11087,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
                                        jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
+    int64_t until;
 
     jobq_pg__put(&n->params, jobq_pg__specs[n->st].in, from);
     pthread_mutex_lock(&w->group->lock);
@@ -10978,7 +11100,9 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
                              "step the worker first");
     else {
         w->async_count++;
-        jobq_pg__async_push(&w->waiting, n);
+        jobq_pg__async_push(n->st == JOBQ_PG__AWAIT ? &w->awaiting : &w->waiting, n);
+        until = jobq_pg__await_due(w, jobq_pg__mono_us());
+        if (until < w->io_until_us) w->io_until_us = until;
         jobq_pg__async_send(w);
         if (w->broken) w->io_until_us = INT64_MIN; /* the next step is due */
     }
@@ -11059,6 +11183,27 @@ JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_
     return jobq_pg__async_start(worker, n, &n->change, error);
 }
 
+JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int64_t timeout_us,
+                                         jobq_pg_done done, void *user, jobq_pg_error *error)
+{
+    int64_t now = jobq_pg__mono_us();
+    jobq_pg__awaiting from;
+    jobq_pg_error local;
+    jobq_pg__async *n;
+
+    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL && timeout_us >= 0);
+    if (error == NULL) error = &local;
+    n = jobq_pg__async_new(worker, JOBQ_PG__AWAIT, done, user, error);
+    if (n == NULL) return error->code;
+    n->reply.id = id;
+    n->until_us = timeout_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + timeout_us;
+    n->nap_us = 1000;
+    from.ids.items = &n->reply.id;
+    from.ids.count = 1;
+    from.channel = 0;
+    return jobq_pg__async_start(worker, n, &from, error);
+}
+
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     ExecStatusType status = PQresultStatus(p->result);
@@ -11118,7 +11263,8 @@ static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
     PGnotify *n;
 
     while ((n = PQnotifies(conn)) != NULL) {
-        jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
+        if (strncmp(n->extra, "ended", 5) == 0) jobq_pg__await_heard(w, n->extra);
+        else jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
         PQfreemem(n);
     }
 }
@@ -11268,11 +11414,13 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     jobq_request *a = w->request;
     jobq_pg_error error;
     PGconn *conn;
+    int64_t await_us;
 
     jobq_pg__tell_stats(w, jobq_pg__mono_us());
     while (!w->ended) {
         if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
         if (w->broken) jobq_pg__disconnect(w);
+        await_us = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (w->async_turn || !w->pg->behind_pooler) jobq_pg__async_send(w);
         w->async_turn = false;
         if (jobq_pg__one_at_a_time(w)) return true;
@@ -11282,6 +11430,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
             if (w->pg->behind_pooler) jobq_pg__async_send(w);
             w->io_until_us = a->until_mono_us < w->stats_mono_us ? a->until_mono_us
                                                                  : w->stats_mono_us;
+            if (await_us < w->io_until_us) w->io_until_us = await_us;
             return true;
         }
         if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
@@ -16212,41 +16361,55 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
+"    v_silent integer[];\n"
+"    v_odd integer[];\n"
+"    v_kinds integer[];\n"
+"    v_slots smallint[];\n"
+"    v_slot smallint;\n"
+"    v_awaited boolean;\n"
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
-"    WITH held AS MATERIALIZED (\n"
-"        SELECT j.ctid AS at, u.result, u.bytes\n"
-"        FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)\n"
-"             AS u (worker, claim, id, result, bytes)\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT o.ctid FROM jobq.job o\n"
-"            WHERE o.id = u.id AND o.worker = u.worker AND o.claim = u.claim\n"
-"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS j\n"
-"    ), gone AS (\n"
-"        DELETE FROM jobq.job j USING held h WHERE j.ctid = h.at\n"
-"        RETURNING j.*, h.result, h.bytes AS result_bytes\n"
+"    SELECT r.slot, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
+"           (SELECT bool_or(q.awaited) FROM jobq.queue q), a.odd, a.kinds, a.slots\n"
+"    INTO v_slot, v_silent, v_awaited, v_odd, v_kinds, v_slots\n"
+"    FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.job j USING (\n"
+"            SELECT o.at, u.result, u.bytes\n"
+"            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)\n"
+"                 AS u (worker, claim, id, result, bytes)\n"
+"            CROSS JOIN LATERAL (\n"
+"                SELECT l.ctid AS at FROM jobq.job l\n"
+"                WHERE l.id = u.id AND l.worker = u.worker AND l.claim = u.claim\n"
+"                FOR UPDATE SKIP LOCKED) AS o) AS held\n"
+"        WHERE j.ctid = held.at\n"
+"        RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,\n"
+"                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.key, j.line_name,\n"
+"                  j.payload, j.bytes, j.headers, j.errors, held.result,\n"
+"                  held.bytes AS result_bytes\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
-"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
+"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n",
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
 "            headers, errors, result, result_bytes)\n"
-"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
-"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
-"               g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,\n"
-"               g.result, g.result_bytes\n"
-"        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
-"            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)\n"
-"        WHERE coalesce(k.history, q.history) OR num_nonnulls(g.result, g.result_bytes) > 0\n",
-"        ON CONFLICT DO NOTHING\n"
+"        SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
+"               ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
+"               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
+"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
+"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
+"               g.result_bytes\n"
+"        FROM gone g\n"
+"        WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
+"           OR num_nonnulls(g.result, g.result_bytes) > 0\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
-"    PERFORM jobq.tell_waiters(p_ids);\n"
+"    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
 "    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n"
 "    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)\n"
 "    FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)\n"
@@ -16309,7 +16472,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        IF p_errors[i] IS NOT NULL THEN\n"
 "            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n"
-"        END IF;\n"
+"        END IF;\n",
 "        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n"
 "        ELSIF p_states[i] <> 'r' THEN\n"
@@ -16323,7 +16486,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n"
 "            END IF;\n"
 "        ELSE\n"
-"            v_run_at := CASE\n",
+"            v_run_at := CASE\n"
 "                WHEN p_delays_us[i] >= 0\n"
 "                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'\n"
 "                ELSE jobq.park(v_job.kind_id) END;\n"
@@ -20779,10 +20942,10 @@ static const char *const jobq_pg__sql_roles[] = {
 "    FOR v_function IN\n"
 "        SELECT p.oid::regprocedure AS name,\n"
 "               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')\n"
-"               AND p.proname NOT LIKE 'grant%' AS door\n"
-"        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
+"               AND p.proname NOT LIKE 'grant%' AND p.prokind = 'f' AS door\n"
+"        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')\n"
 "    LOOP\n"
-"        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);\n"
+"        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', v_function.name);\n"
 "        IF v_function.door THEN\n"
 "            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);\n"
 "        END IF;\n"
@@ -20803,7 +20966,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
 "            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'\n"
-"        WHEN 'payloads' THEN 'peek|await|unawait|dead_letter_(list|count)'\n"
+"        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
+"            'dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)' END;\n"
@@ -20813,8 +20977,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_function regprocedure;\n"
-"    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'\n"
-"                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;\n"
+"    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON ROUTINE %s TO %s'\n"
+"                     ELSE 'REVOKE EXECUTE ON ROUTINE %s FROM %s' END;\n"
 "BEGIN\n"
 "    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);\n"
@@ -20848,8 +21012,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
 "    END IF;\n"
-"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n",
+"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n",
+"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
 "    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
@@ -20895,7 +21059,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);\n"
+"    EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON SCHEMA jobq FROM %s', role);\n"
@@ -20914,7 +21078,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            CROSS JOIN aclexplode(p.proacl) a\n"
 "            WHERE a.grantee NOT IN (0, p.proowner)\n"
 "        )\n"
-"        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,\n"
+"        SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,\n"
 "                      h.grantee::regrole)\n"
 "        FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace\n"
 "             AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')\n"
@@ -20927,16 +21091,16 @@ static const char *const jobq_pg__sql_roles[] = {
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
 "          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n"
 "              THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END\n"
-"    LOOP\n"
+"    LOOP\n",
 "        EXECUTE v_grant;\n"
 "    END LOOP;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_again(p_known text[], p_granted text) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_grant text;\n"
 "BEGIN\n"
 "    FOR v_grant IN\n"
-"        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,\n"
+"        SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,\n"
 "                      a.oid::regrole)\n"
 "        FROM unnest(string_to_array(p_granted, ',')) AS g (held)\n"
 "        JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace\n"

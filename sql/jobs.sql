@@ -1138,41 +1138,55 @@ DECLARE
     v_keyed bigint[];
     v_queues integer[];
     v_keys text[];
+    v_silent integer[];
+    v_odd integer[];
+    v_kinds integer[];
+    v_slots smallint[];
+    v_slot smallint;
+    v_awaited boolean;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    WITH held AS MATERIALIZED (
-        SELECT j.ctid AS at, u.result, u.bytes
-        FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)
-             AS u (worker, claim, id, result, bytes)
-        CROSS JOIN LATERAL (
-            SELECT o.ctid FROM jobq.job o
-            WHERE o.id = u.id AND o.worker = u.worker AND o.claim = u.claim
-            LIMIT 1 FOR UPDATE SKIP LOCKED) AS j
-    ), gone AS (
-        DELETE FROM jobq.job j USING held h WHERE j.ctid = h.at
-        RETURNING j.*, h.result, h.bytes AS result_bytes
+    SELECT r.slot, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
+           (SELECT bool_or(q.awaited) FROM jobq.queue q), a.odd, a.kinds, a.slots
+    INTO v_slot, v_silent, v_awaited, v_odd, v_kinds, v_slots
+    FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;
+    WITH gone AS (
+        DELETE FROM jobq.job j USING (
+            SELECT o.at, u.result, u.bytes
+            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)
+                 AS u (worker, claim, id, result, bytes)
+            CROSS JOIN LATERAL (
+                SELECT l.ctid AS at FROM jobq.job l
+                WHERE l.id = u.id AND l.worker = u.worker AND l.claim = u.claim
+                FOR UPDATE SKIP LOCKED) AS o) AS held
+        WHERE j.ctid = held.at
+        RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,
+                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.key, j.line_name,
+                  j.payload, j.bytes, j.headers, j.errors, held.result,
+                  held.bytes AS result_bytes
     ), history AS (
         INSERT INTO jobq.history (
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
             attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
             headers, errors, result, result_bytes)
-        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
-               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
-               g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,
-               g.result, g.result_bytes
-        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id
-            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)
-        WHERE coalesce(k.history, q.history) OR num_nonnulls(g.result, g.result_bytes) > 0
-        ON CONFLICT DO NOTHING
+        SELECT CASE WHEN v_kinds IS NULL THEN v_slot
+               ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
+               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
+               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',
+               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,
+               g.result_bytes
+        FROM gone g
+        WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
+           OR num_nonnulls(g.result, g.result_bytes) > 0
     )
     SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
            array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
            array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
     INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
-    PERFORM jobq.tell_waiters(p_ids);
+    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
     RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)
     FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)

@@ -3,7 +3,7 @@
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
 -- nobody else may call it until it is granted. So a role needs no right on any table and
 -- reaches the rows only through these functions. The grant functions must not lend the owner's
--- rights.
+-- rights, and a procedure that commits, wait, cannot.
 CREATE OR REPLACE FUNCTION jobq.secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
@@ -11,10 +11,10 @@ BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure AS name,
                p.proname NOT IN ('outbox_direct', 'secure', 'revoke')
-               AND p.proname NOT LIKE 'grant%' AS door
-        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+               AND p.proname NOT LIKE 'grant%' AND p.prokind = 'f' AS door
+        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')
     LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', v_function.name);
         IF v_function.door THEN
             EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);
         END IF;
@@ -38,7 +38,8 @@ BEGIN
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'
-        WHEN 'payloads' THEN 'peek|await|unawait|dead_letter_(list|count)'
+        WHEN 'payloads' THEN 'peek|wait|await|unawait|'
+            'dead_letter_(list|count)'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'
             'schedule|schedule_(pause|resume|run|drop)' END;
@@ -50,8 +51,8 @@ CREATE OR REPLACE FUNCTION jobq.grant_functions(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_function regprocedure;
-    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'
-                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;
+    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON ROUTINE %s TO %s'
+                     ELSE 'REVOKE EXECUTE ON ROUTINE %s FROM %s' END;
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
     EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
@@ -154,7 +155,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON SCHEMA jobq FROM %s', role);
@@ -178,7 +179,7 @@ BEGIN
             CROSS JOIN aclexplode(p.proacl) a
             WHERE a.grantee NOT IN (0, p.proowner)
         )
-        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,
+        SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,
                       h.grantee::regrole)
         FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
              AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')
@@ -204,7 +205,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_grant text;
 BEGIN
     FOR v_grant IN
-        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,
+        SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,
                       a.oid::regrole)
         FROM unnest(string_to_array(p_granted, ',')) AS g (held)
         JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace

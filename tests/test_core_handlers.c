@@ -384,6 +384,42 @@ static void a_test_shows_retries_and_their_times(void **unused)
     assert_null(jobq_test_get(by_name, id + 1));
 }
 
+static jobq_outcome leaves_a_result(jobq_call *c)
+{
+    char local[] = "1";
+
+    local[0] = (char)('0' + c->job.attempt);
+    assert_true(jobq_call_result(c, jobq_str_from(local), c->job.attempt == 3));
+    assert_false(jobq_call_result(c, jobq_str_from("{"), false)); /* and that counts for nothing */
+    local[0] = '9';
+    jobq_call_delay(c, 0);
+    return c->job.attempt < 2 ? JOBQ_OUTCOME_RETRY
+           : *(int *)c->user == 1 ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_DISCARD;
+}
+
+static void a_result_is_that_of_the_attempt_that_succeeded(void **unused)
+{
+    jobq_job_handler h = {.queue = "mail", .kind = "sum", .run = {leaves_a_result}};
+    jobq_test_job job = {.queue = "mail", .kind = "sum"};
+    int good = 1;
+    int64_t id;
+
+    (void)unused;
+    h.user = &good;
+    free(by_name);
+    by_name = jobq_test_init(malloc(jobq_test_size()), &h, 1);
+    id = jobq_test_enqueue(by_name, &job);
+    assert_null(jobq_test_result(by_name, id).ptr);
+    assert_null(jobq_test_result(by_name, 77).ptr);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
+    assert_true(jobq_str_equal(jobq_test_result(by_name, id), jobq_str_from("2")));
+    good = 0;
+    id = jobq_test_enqueue(by_name, &job);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
+    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_FAILED);
+    assert_null(jobq_test_result(by_name, id).ptr);
+}
+
 /* The run of a test with one fault: how often the handler ran. */
 static int64_t faulty(jobq_test_event event, jobq_state ends, int attempt)
 {
@@ -538,6 +574,7 @@ int main(void)
         cmocka_unit_test(a_test_lets_workers_die_until_the_job_fails),
         cmocka_unit_test(a_test_takes_what_postgres_takes),
         cmocka_unit_test(a_test_lets_time_pass_in_a_handler),
+        cmocka_unit_test(a_result_is_that_of_the_attempt_that_succeeded),
         cmocka_unit_test(a_handler_holds_its_queue),
     };
 

@@ -829,6 +829,93 @@ static void calls_answer_as_those_that_wait_do(void **unused)
     assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
 }
 
+static jobq_outcome leaves_a_result(jobq_call *call)
+{
+    jobq_call_result(call, jobq_str_from("{\"done\": 1}"), false);
+    return succeed(call);
+}
+
+static char left[40]; /* the latest result, as text */
+
+static void hears_the_end(void *user, const jobq_pg_reply *reply)
+{
+    hears(user, reply);
+    snprintf(left, sizeof left, "%.*s%s", (int)reply->result.len,
+             reply->result.ptr == NULL ? "-" : reply->result.ptr,
+             reply->result_bytes ? " bytes" : "");
+}
+
+static void awaits(jobq_pg_worker *w, int64_t id, int64_t timeout_us)
+{
+    jobq_pg_error error;
+
+    if (jobq_pg_worker_await(w, id, timeout_us, hears_the_end, &replies, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
+}
+
+/* The host awaits the end of a job as it awaits its sockets. */
+static void a_job_is_awaited(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", leaves_a_result);
+    jobq_pg_worker_desc d = work_of(NULL, 0), does = work_of(&h, 1);
+    jobq_pg_worker *w;
+    int64_t id, began;
+
+    (void)unused;
+    replies_forgotten();
+    w = open_worker(pg, &d);
+    id = enqueue_kind("k", "1");
+    awaits(w, id, 30000);
+    assert_int_equal(answered(1), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(latest.job.state, JOBQ_STATE_READY);
+    awaits(w, id, JOBQ_NEVER);
+    awaits(w, 4711, JOBQ_NEVER);
+    assert_int_equal(answered(2), JOBQ_ERROR_NOT_FOUND);
+    assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.waiter"));
+    start(&does);
+    assert_int_equal(answered(3), JOBQ_OK);
+    assert_int_equal(latest.job.state, JOBQ_STATE_SUCCEEDED);
+    assert_string_equal(left, "{\"done\": 1}");
+    id = enqueue_kind("later", "1"); /* nobody does it */
+    awaits(w, id, JOBQ_NEVER);
+    assert_false(turns(2.2, &replies, 4)); /* the next look is in two seconds */
+    assert_int_equal(replies, 3);
+    began = mono_us();
+    RUN("SELECT jobq.cancel(%lld)", (long long)id);
+    assert_int_equal(answered(4), JOBQ_OK);
+    assert_true(mono_us() - began < 500000);
+    assert_int_equal(latest.job.state, JOBQ_STATE_CANCELLED);
+    awaits(w, enqueue_kind("later", "1"), JOBQ_NEVER);
+    freed(w);
+    assert_int_equal(replies, 5);
+    assert_int_equal(latest.code, JOBQ_ERROR_DEAD);
+}
+
+/* A connection that is lost costs a look and no more. */
+static void a_job_is_awaited_through_lost_connections(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg *handle = through_proxy();
+    jobq_pg_worker *w = open_worker(handle, &d);
+    int64_t id;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        replies_forgotten();
+        id = enqueue_kind("k", "1");
+        proxy_fault_at(i % 2 == 0 ? PROXY_CUT_REQUEST : PROXY_CUT_ANSWER, 1 + i / 2);
+        awaits(w, id, JOBQ_NEVER);
+        turn(100000);
+        proxy_fault_at(PROXY_NONE, 0);
+        RUN("SELECT jobq.cancel(%lld)", (long long)id);
+        assert_int_equal(answered(1), JOBQ_OK);
+        assert_int_equal(latest.job.state, JOBQ_STATE_CANCELLED);
+    }
+    freed(w);
+    jobq_pg_close(handle);
+}
+
 /* A server that does not answer does not hold up the host. The outcome of the call is unknown; the
  * next call, on a new connection, works. */
 static void calls_do_not_wait_for_a_server_that_stands_still(void **unused)
@@ -1058,6 +1145,8 @@ int main(void)
         TEST(a_thousand_are_enqueued_while_jobs_run),
         TEST(calls_answer_as_those_that_wait_do),
         TEST(calls_do_not_wait_for_a_server_that_stands_still),
+        TEST(a_job_is_awaited),
+        TEST(a_job_is_awaited_through_lost_connections),
         TEST(calls_are_answered_if_the_connection_is_cut),
         TEST(calls_pass_a_pooler_one_at_a_time),
         TEST(calls_do_not_depend_on_prepared_statements),

@@ -129,7 +129,13 @@ static void a_narrower_grant_takes_back(void **unused)
     RUN(operate, quoted("nobody"));
     RUN(watch, quoted("nobody"));
     assert_string_equal(as("nobody", "SELECT payload FROM jobq.jobs"), "42501");
+    assert_string_equal(as("nobody", "SELECT result FROM jobq.jobs"), "42501");
+    assert_string_equal(as("nobody", "SELECT result_bytes FROM jobq.past_jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT FROM jobq.peek()"), "42501");
+    assert_string_equal(as("nobody", "SELECT FROM jobq.await('{1}')"), "42501");
+    assert_string_equal(as("read", "SELECT FROM jobq.await('{1}', 7)"), "");
+    assert_string_equal(as("read", "SELECT result, result_bytes FROM jobq.jobs"), "");
+    assert_string_equal(as("work", "SELECT FROM jobq.await('{1}')"), "42501");
     assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
     RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
 }
@@ -248,9 +254,9 @@ static void every_function_is_secured(void **unused)
     (void)unused;
     assert_int_equal(number(
         "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
-        "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', false) OR "
-        "p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname IN "
-        "('outbox_direct', 'secure', 'revoke') OR p.proname LIKE 'grant%%'))"), 0);
+        "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', p.proname = 'wait') "
+        "OR p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname IN "
+        "('outbox_direct', 'secure', 'revoke', 'wait') OR p.proname LIKE 'grant%%'))"), 0);
 }
 
 /* A handle whose connections act as that role. */

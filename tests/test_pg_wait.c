@@ -135,9 +135,18 @@ static void a_result_is_kept_without_history(void **unused)
     RUN("SELECT jobq.queue_set('q', history => false)");
     id = enqueue_kind("k", "7");
     gone = enqueue_kind("none", "7");
-    start(&d);
+    start(&d); /* its first claim takes both, and one flush ends them */
     leaves(id, "7", "");
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.complete_with('{5,5}', '{6,6}', '{7,8}', "
+                            "'{1,NULL}', '{NULL,NULL}')"), 2); /* lost */
+    RUN("INSERT INTO jobq.job (id, queue_id, kind_id, state, worker, claim, claimed_at) SELECT n, "
+        "k.queue_id, k.id, 'x', 5, 6, now() FROM jobq.kind k, generate_series(70001, 70002) n "
+        "WHERE k.name = 'none'");
+    assert_int_equal(number("SELECT count(*) FROM jobq.complete_with('{5,5}', '{6,6}', "
+                            "'{70001,70002}', '{NULL,2}', '{NULL,NULL}')"), 0);
+    expect_text("70002", "SELECT string_agg(id::text, ' ') FROM jobq.history WHERE id > 70000");
+    RUN("DELETE FROM jobq.history WHERE id > 70000");
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE id = %lld", (long long)gone),
                      0);

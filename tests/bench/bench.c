@@ -14,6 +14,7 @@ static const struct {
 } all[] = {
     {"drain", row_drain},       {"drain-history", row_drain_history}, {"one", row_one},
     {"bulk", row_bulk},         {"single", row_single},               {"latency", row_latency},
+    {"wait", row_wait},         {"results", row_results},
     {"schedule", row_schedule}, {"snapshot", row_snapshot},           {"depth", row_depth},
     {"sleepers", row_sleepers}, {"idle", row_idle},                   {"keepup", row_keepup},
     {"size", row_size},         {"cost", row_cost},                   {"build", row_build},

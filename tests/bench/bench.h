@@ -107,7 +107,8 @@ FILE *bench_data(const char *name); /* a file of points for the plots */
 
 /* -- rows, by file -- */
 
-void row_drain(void), row_drain_history(void), row_one(void), row_sleepers(void);
+void row_drain(void), row_drain_history(void), row_results(void), row_one(void);
+void row_sleepers(void), row_wait(void);
 void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
 void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
 void row_depth(void), row_size(void);

@@ -1,5 +1,5 @@
 /*
- * drain.c -- rows in which workers empty a full queue: drain, drain-history, one, sleepers.
+ * drain.c -- rows in which workers empty a full queue: drain, drain-history, results, one, sleepers.
  */
 #include "bench.h"
 
@@ -50,6 +50,27 @@ static void drain_row(const char *label, bool history, double target)
 
 void row_drain(void) { drain_row("drain, history off, 2 workers", false, 0.40); }
 void row_drain_history(void) { drain_row("drain, history on, 2 workers", true, 0.25); }
+
+static jobq_outcome leaves_a_result(jobq_call *call)
+{
+    jobq_call_result(call, call->payload, false);
+    return bench_noop(call);
+}
+
+void row_results(void)
+{
+    long count = bench_long ? 1000000 : 200000;
+    jobq_loop_config loop;
+    double without, with;
+
+    memset(&loop, 0, sizeof loop);
+    loop.threads = 1;
+    without = drain(true, count, 2, bench_noop, &loop);
+    with = drain(true, count, 2, leaves_a_result, &loop);
+    without = (without + drain(true, count, 2, bench_noop, &loop)) / 2;
+    bench_figure("drain, a result of 100 bytes each, 2 workers", with, "jobs/s",
+                 "without results", without, BENCH_RATIO_AT_LEAST, 0.75);
+}
 
 /* -- one job at a time -- */
 

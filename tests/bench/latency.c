@@ -1,5 +1,5 @@
 /*
- * latency.c -- rows about time: latency, schedule, snapshot, idle, outbox-latency.
+ * latency.c -- rows about time: latency, wait, schedule, snapshot, idle, outbox-latency.
  */
 #include "bench.h"
 
@@ -163,6 +163,70 @@ void row_latency(void)
     }
     fclose(data);
     PQfinish(db);
+}
+
+/* -- waiting -- */
+
+static jobq_outcome answer(jobq_call *call)
+{
+    jobq_call_result(call, call->payload, false);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Milliseconds from just before the enqueue to the result. */
+static void sample_waits(jobq_pg *pg, PGconn *db, double *ms, int count)
+{
+    char payload[BENCH_PAYLOAD + 1];
+    jobq_pg_job job;
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    double started;
+    int64_t id;
+    int i;
+
+    memset(&job, 0, sizeof job);
+    bench_payload(payload, 1);
+    job.queue = BENCH_QUEUE;
+    job.kind = BENCH_KIND;
+    job.payload.ptr = payload;
+    job.payload.len = BENCH_PAYLOAD;
+    for (i = 0; i < count; i++) {
+        bench_sleep(0.001 * bench_chance(20, 40));
+        started = bench_now();
+        if (jobq_pg_enqueue(pg, db, &job, &id, &error) ||
+            jobq_pg_wait(pg, NULL, &id, 1, JOBQ_SECONDS(60), &rows, &error))
+            bench_fail("%s", error.message);
+        ms[i] = 1000 * (bench_now() - started);
+        if (((const jobq_pg_job_row *)rows.rows)->result.ptr == NULL) bench_fail("no result");
+        jobq_pg_rows_clear(&rows);
+    }
+}
+
+void row_wait(void)
+{
+    int count = bench_long ? 2000 : 150;
+    double start[SAMPLES_MAX], end[SAMPLES_MAX];
+    PGconn *db = bench_db();
+    jobq_pg *pg = bench_schema(db, true);
+    bench_crew crew;
+
+    bench_crew_start(&crew, pg, 1, stamp, NULL);
+    bench_sleep(0.5);
+    sample_worker(pg, db, start, 10);
+    sample_worker(pg, db, start, count);
+    bench_crew_stop(&crew);
+    bench_crew_start(&crew, pg, 1, answer, NULL);
+    bench_sleep(0.5);
+    sample_waits(pg, db, end, 10);
+    sample_waits(pg, db, end, count);
+    bench_crew_stop(&crew);
+    jobq_pg_close(pg);
+    PQfinish(db);
+    bench_figure("idle enqueue to result, p50", bench_quantile(end, (size_t)count, 0.5), "ms",
+                 "enqueue to handler, and 1 ms more",
+                 bench_quantile(start, (size_t)count, 0.5) + 1, BENCH_RATIO_AT_MOST, 1);
+    bench_figure("idle enqueue to result, p99", bench_quantile(end, (size_t)count, 0.99), "ms",
+                 "enqueue to handler", bench_quantile(start, (size_t)count, 0.99), BENCH_SHOWN, 0);
 }
 
 /* -- messages -- */

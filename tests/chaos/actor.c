@@ -255,6 +255,25 @@ static void replacing(int64_t ref)
         log_line(role, "replaced", id, 0, 0, ref, key);
 }
 
+/* How a job ended, as a wait for it tells: its state, and what it left behind. */
+static void wait_for(int64_t id)
+{
+    const jobq_pg_job_row *row;
+    jobq_pg_rows rows;
+    char detail[100];
+    jobq_error answer = jobq_pg_wait(pg, NULL, &id, 1, between(0, 1500000), &rows, NULL);
+
+    row = (const jobq_pg_job_row *)rows.rows;
+    if (answer == JOBQ_OK)
+        snprintf(detail, sizeof detail, "%s %s",
+                 jobq_enum_name(JOBQ_ENUM_STATE, row->facts.state),
+                 row->result.ptr == NULL ? "nothing" : row->result.ptr);
+    else
+        snprintf(detail, sizeof detail, "%s", answer == JOBQ_ERROR_TIMEOUT ? "late" : "error");
+    log_line(role, "waited", id, 0, 0, 0, detail);
+    jobq_pg_rows_clear(&rows);
+}
+
 /* One job under a key, asked for until it is certain that it is there. */
 static void keyed(int64_t ref)
 {
@@ -273,7 +292,9 @@ static void keyed(int64_t ref)
         answer = jobq_pg_enqueue(pg, NULL, &job, &id, NULL);
         if (answer != JOBQ_OK && answer != JOBQ_ERROR_EXISTS) nap_us(50000);
     } while (answer != JOBQ_OK && answer != JOBQ_ERROR_EXISTS && going());
-    if (id != 0) log_line(role, "keyed", id, 0, 0, ref, answer == JOBQ_OK ? "new" : "known");
+    if (id == 0) return;
+    log_line(role, "keyed", id, 0, 0, ref, answer == JOBQ_OK ? "new" : "known");
+    if (ref % 2 == 0) wait_for(id);
 }
 
 static void produce(void)
@@ -330,6 +351,16 @@ static void note_start(jobq_call *call)
     note(call, "start", call->job.alone ? "alone" : call->job.suspect ? "suspect" : "");
 }
 
+/* Leaves a result that names the job and the claim that it was run in. */
+static void leave(jobq_call *call)
+{
+    char result[60];
+
+    snprintf(result, sizeof result, "[%lld, %lld]", (long long)call->job.id,
+             (long long)call->job.claim);
+    jobq_call_result(call, jobq_str_from(result), false);
+}
+
 /* Effects in the database, in the transaction that completes the job. */
 static jobq_outcome ledger(jobq_call *call)
 {
@@ -350,6 +381,7 @@ static jobq_outcome ledger(jobq_call *call)
         raise(SIGSTOP);
     }
     if (chance(call) < 5) nap_us(400000);
+    if (call->job.stage + 1 == call->job.stages) leave(call);
     return ended(call, jobq_pg_call_commit(call, conn));
 }
 
@@ -369,6 +401,7 @@ static jobq_outcome outside(jobq_call *call)
     if (call->job.suspect && slowly()) nap_us(2000000);
     if (jobq_call_stopping(call) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
     note(call, "effect", "");
+    if (call->job.stage + 1 == call->job.stages) leave(call);
     return ended(call, JOBQ_OUTCOME_SUCCESS);
 }
 

@@ -105,6 +105,22 @@ SELECT 1, 'enqueue was confirmed, the job is gone', l.job::text
 FROM kept_log l
 WHERE l.event IN ('keyed', 'replaced') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = l.job);
 
+-- A wait that ended told how the job has ended, and brought its own result. Older programs leave
+-- none.
+INSERT INTO broken
+SELECT 1, 'a wait told of another end', l.job::text
+FROM kept_log l JOIN jobs j ON j.id = l.job
+WHERE l.event = 'waited' AND l.detail NOT IN ('late', 'error')
+  AND l.detail <> concat_ws(' ', j.state, coalesce(j.result::text, 'nothing'));
+
+INSERT INTO broken
+SELECT 3, 'a result of another job, or of a run that lost it', j.id::text
+FROM jobs j
+WHERE j.result IS NOT NULL AND NOT (
+    (j.result->>0)::bigint = j.id AND j.state = 'succeeded'
+    AND EXISTS (SELECT FROM move m WHERE m.id = j.id AND m.was_state = 'x'
+                AND m.now_state IS NULL AND m.was_claim = (j.result->>1)::bigint));
+
 INSERT INTO broken
 SELECT 1, 'a job of an order that was rolled back', j.id::text
 FROM jobs j JOIN log l ON l.job = (j.payload->>'ref')::bigint
@@ -596,9 +612,12 @@ SELECT '  ' || rpad(what, 30) || n FROM (
     UNION ALL SELECT 10, 'claims of quotas, last permit', (
         SELECT format('%s, %s', count(*), count(*) FILTER (WHERE running = most))
         FROM quota_step WHERE was_state = 'r' AND now_state = 'x')
-    UNION ALL SELECT 12, 'on Postgres', (
+    UNION ALL SELECT 11, 'waits that ended, with a result', (
+        SELECT format('%s, %s', count(*), count(*) FILTER (WHERE detail LIKE '%[%'))
+        FROM log WHERE event = 'waited' AND detail NOT IN ('late', 'error'))
+    UNION ALL SELECT 13, 'on Postgres', (
         SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
-    UNION ALL SELECT 11, 'longest stall', (
+    UNION ALL SELECT 12, 'longest stall', (
         SELECT format('%s s', round(extract(epoch FROM max(gap)), 1))
         FROM (SELECT at - lag(at) OVER (ORDER BY n) AS gap FROM move
               WHERE was_state = 'x' AND now_state IS DISTINCT FROM 'x') g)

@@ -88,6 +88,11 @@ test: ## run all tests except the slow targets; install what they need
 	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
 	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
 		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
+	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/trace.c >.build/trace.txt
+	@tests/run.sh --step "trace.c prints what it says" tests/server.sh sh -c \
+		'.build/examples/trace | diff .build/trace.txt -'
+	@tests/run.sh --step "log_json.c prints JSON" tests/server.sh sh -c \
+		".build/examples/log_json | grep -q '\"hold_failed\".*\"job\": 1, \"attempt\": 1'"
 	@tests/run.sh --total
 
 LONG_TESTS = outbox_steps order refusals points pairs calendar

@@ -51,6 +51,7 @@
  *     random bits              >>random   jobq_random
  *     worker ids               >>worker   jobq_worker_name_format
  *     input rules              >>input    names, UTF-8, JSON
+ *     traces                   >>trace    jobq_trace_of, jobq_trace_format
  *     backoff                  >>backoff  jobq_backoff_delay
  *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
@@ -58,6 +59,7 @@
  *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
  *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
+ *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
  *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
  *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
  *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
@@ -468,6 +470,9 @@
 #ifndef JOBQ_LOOP_BATCH
 #define JOBQ_LOOP_BATCH 1000
 #endif
+#ifndef JOBQ_TALLY_KINDS /* kinds that a worker counts each by itself */
+#define JOBQ_TALLY_KINDS 64
+#endif
 #ifndef JOBQ_MEMORY_PARTITIONS
 #define JOBQ_MEMORY_PARTITIONS 16
 #endif
@@ -640,6 +645,46 @@ JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
  *         (may be NULL) a constant text.
  */
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
+
+/* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
+ * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
+ * escapes are not found; jsonb writes none that needs none. */
+JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+#define JOBQ_TRACE_STATE_MAX 512 /* bytes of a tracestate */
+#define JOBQ_TRACE_MAX 608       /* bytes that jobq_trace_format writes, terminator included */
+
+/* A place in a trace, as W3C's HTTP headers of these names give it. Zero: none. */
+typedef struct jobq_trace {
+    jobq_str parent; /* traceparent: bytes 3 to 34 are the trace's id, 36 to 51 the caller's span */
+    jobq_str state;  /* tracestate */
+} jobq_trace;
+
+/*
+ * jobq_trace_valid -- whether a traceparent can be used.
+ *
+ * Shape   any bytes. Not: ids of zeros, letters in upper case, version ff. Of a version that is not
+ *         known yet the first 55 bytes count, and a dash must follow if there are more.
+ * Source  W3C Trace Context, level 1, sections 3.2 and 4
+ */
+JOBQ_API bool jobq_trace_valid(jobq_str parent);
+
+/*
+ * jobq_trace_format -- a trace as members of a JSON object: "traceparent": "00-...", and
+ * "tracestate" if there is one.
+ *
+ * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
+ *         not valid. A version that is not known yet is written as version 00. A tracestate is left
+ *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
+ *         backslash.
+ */
+JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
+
+/* jobq_trace_of -- the trace that the headers of a job or of a message hold, with pointers into
+ * them; zero if they hold no valid one. What jobq_trace_format leaves out is left out here too. */
+JOBQ_API jobq_trace jobq_trace_of(jobq_str headers);
 
 /* ---- backoff --------------------------------------------------------------------------------- */
 
@@ -1094,6 +1139,10 @@ JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
  * calls. */
 JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
 
+/* jobq_call_trace -- the trace of the handler's job: jobq_trace_of(call->headers). Zero: none. Give
+ * it to what the handler enqueues (jobq_pg_job.trace) and to your tracer. */
+JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call);
+
 /* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
  * it threw. */
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
@@ -1415,7 +1464,62 @@ JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t 
 JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
                                 int32_t jobs);
 
+/* ---- counts and times ------------------------------------------------------------------------ */
+
+/*
+ * A loop counts what becomes of its jobs and messages, and how long jobs wait and run. Its
+ * heartbeats deliver the totals that changed, so that the store can add up the whole fleet.
+ */
+
+/* A histogram of times: a count for each bucket, then the sum of all in microseconds. */
+#define JOBQ_TIMES_BUCKETS 20
+#define JOBQ_TIMES_SIZE (JOBQ_TIMES_BUCKETS + 1)
+
+/* jobq_times_bound -- the longest time of a bucket, 0 to JOBQ_TIMES_BUCKETS - 1, in microseconds.
+ * The last has none: JOBQ_NEVER.
+ *
+ * Source  up to 10 s the buckets that OpenTelemetry's semantic conventions advise for durations. */
+JOBQ_API int64_t jobq_times_bound(int32_t bucket);
+
+/* jobq_times_bucket -- the bucket of a time. Less than 0 counts as 0. */
+JOBQ_API int32_t jobq_times_bucket(int64_t us);
+
+/* id, name. Of jobs: what handlers said, each run once; LOST: results that the store refused,
+ * because the job was no longer ours. Of messages: as in jobq_relay_stats. */
+#define JOBQ_TALLIES(X)           \
+    X(SUCCEEDED, "succeeded")     \
+    X(RETRIED, "retried")         \
+    X(FAILED, "failed")           \
+    X(CANCELLED, "cancelled")     \
+    X(RELEASED, "released")       \
+    X(LOST, "lost")               \
+    X(DELIVERED, "delivered")     \
+    X(ACKNOWLEDGED, "acknowledged") \
+    X(DEAD, "dead")               \
+    X(REPEATED, "repeated")
+
+/* Places in jobq_tally's counts. New ones are added at the end: the store keeps them in this
+ * order. */
+typedef enum jobq_tally_place {
+#define JOBQ__X(id, name) JOBQ_TALLY_##id,
+    JOBQ_TALLIES(JOBQ__X)
+#undef JOBQ__X
+    JOBQ_TALLY_WAITING, /* histogram of the times from run_at to the start */
+    JOBQ_TALLY_RUNNING = JOBQ_TALLY_WAITING + JOBQ_TIMES_SIZE, /* ... of the handlers' times */
+    JOBQ_TALLY_COUNT = JOBQ_TALLY_RUNNING + JOBQ_TIMES_SIZE
+} jobq_tally_place;
+
+/* What a loop has counted for one kind. The first JOBQ_TALLY_KINDS kinds that a loop counts have
+ * their own; the rest of a queue are one, and so are its messages. */
+typedef struct jobq_tally {
+    int32_t queue; /* ids in the store */
+    int32_t kind;  /* 0: the rest of the queue */
+    int64_t counts[JOBQ_TALLY_COUNT];
+} jobq_tally;
+
 /* ---- the worker's loop ----------------------------------------------------------------------- */
+
+#define JOBQ_LOOP_TALLIES (JOBQ_LOOP_QUEUES + JOBQ_TALLY_KINDS)
 
 #define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX - JOBQ_PRIORITY_MIN + 1)
 
@@ -1486,8 +1590,8 @@ typedef enum jobq_request_kind {
                                 again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks -> news. claim not 0:
-                                includes a CLAIM in the same statement -> claimed too */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks, tallies -> news. claim
+                                not 0: includes a CLAIM in the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
@@ -1496,7 +1600,7 @@ typedef enum jobq_request_kind {
                                 wrote; due_us */
     JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take long */
     JOBQ_REQUEST_VACUUM,
-    JOBQ_REQUEST_DEREGISTER, /* worker */
+    JOBQ_REQUEST_DEREGISTER, /* worker, tallies */
     JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: some job has not ended, or some
                                 message is not acknowledged, in this worker or another */
     JOBQ_REQUEST_SET_ASIDE,  /* id of the job, bytes -> done: it is failed now */
@@ -1627,6 +1731,9 @@ typedef struct jobq_request {
     bool relaxed;        /* the commit need not wait for the disk */
     int32_t queue_count, message_queue_count, settled_count, kind_count, lane_count, ending_count;
     int32_t ask_count;
+    int64_t tally;       /* HEARTBEAT, DEREGISTER: number of these tallies; those with a number that
+                            is not greater than the latest change nothing. 0: there are none */
+    int32_t tally_count, total_count;
     /* Only as many as these counts are filled. */
     int32_t queues[JOBQ_LOOP_QUEUES]; /* ids */
     int32_t message_queues[JOBQ_LOOP_QUEUES];
@@ -1634,6 +1741,9 @@ typedef struct jobq_request {
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* kinds whose jobs may be claimed */
     jobq_lane lanes[JOBQ_LOOP_LANES];                 /* in claiming order */
     jobq_ask asks[JOBQ_LOOP_QUOTAS];
+    int32_t tally_queues[JOBQ_LOOP_TALLIES]; /* of the tallies: as in jobq_tally */
+    int32_t tally_kinds[JOBQ_LOOP_TALLIES];
+    int64_t totals[JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT]; /* counts, one tally after the other */
     jobq_ending endings[JOBQ_ENDINGS_MAX];
     jobq_ack ack;
 } jobq_request;
@@ -1912,6 +2022,9 @@ typedef struct jobq_loop_status {
 } jobq_loop_status;
 
 JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
+
+/* jobq_loop_tally -- what it has counted since its start; index 0, 1, 2 ... False: no more. */
+JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *tally);
 
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
@@ -2799,6 +2912,151 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
     return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
 }
 
+JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name)
+{
+    jobq_str wanted = jobq_str_from(name), found = {NULL, 0}, none = {NULL, 0}, key, value;
+    jobq__json j = {NULL, 0, 0, NULL};
+    int c;
+
+    j.ptr = object.ptr;
+    j.len = object.ptr == NULL ? 0 : object.len;
+    jobq__json_space(&j);
+    if (jobq__json_peek(&j) != '{') return none;
+    do {
+        j.at++;
+        jobq__json_space(&j);
+        key.ptr = j.ptr + j.at + 1;
+        if (!jobq__json_key(&j)) return none;
+        key.len = wanted.len;
+        jobq__json_space(&j);
+        value.ptr = j.ptr + j.at;
+        if (!jobq__json_value(&j)) return none;
+        value.len = (size_t)(j.ptr + j.at - value.ptr);
+        if (value.ptr > key.ptr + key.len && key.ptr[key.len] == '"' &&
+            jobq_str_equal(key, wanted)) found = value;
+        jobq__json_space(&j);
+        c = jobq__json_peek(&j);
+    } while (c == ',');
+    return c == '}' ? found : none;
+}
+
+/* ---- >>trace --------------------------------------------------------------------------------- */
+
+/* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
+typedef struct jobq__text {
+    char *out;
+    size_t size, at;
+    bool full;
+} jobq__text;
+
+static void jobq__put(jobq__text *t, jobq_str s)
+{
+    if (t->full || t->at + s.len + 1 > t->size) {
+        t->full = true;
+        return;
+    }
+    if (s.len > 0) memcpy(t->out + t->at, s.ptr, s.len);
+    t->at += s.len;
+    t->out[t->at] = '\0';
+}
+
+#define JOBQ__TRACE_SIZE 55 /* of a traceparent of version 00 */
+
+/* Whether text[from, from + count) are hex digits in lower case; *zero: all of them are 0. */
+static bool jobq__trace_hex(jobq_str text, size_t from, size_t count, bool *zero)
+{
+    size_t i;
+
+    *zero = true;
+    for (i = from; i < from + count; i++) {
+        char c = text.ptr[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
+        if (c != '0') *zero = false;
+    }
+    return true;
+}
+
+JOBQ_API bool jobq_trace_valid(jobq_str parent)
+{
+    const char *p = parent.ptr;
+    bool known, no_trace, no_span, unused;
+
+    if (p == NULL || parent.len < JOBQ__TRACE_SIZE) return false;
+    if (p[2] != '-' || p[35] != '-' || p[52] != '-') return false;
+    if (!jobq__trace_hex(parent, 0, 2, &known) || (p[0] == 'f' && p[1] == 'f')) return false;
+    if (parent.len > JOBQ__TRACE_SIZE && (known || p[JOBQ__TRACE_SIZE] != '-')) return false;
+    return jobq__trace_hex(parent, 3, 32, &no_trace) && !no_trace &&
+           jobq__trace_hex(parent, 36, 16, &no_span) && !no_span &&
+           jobq__trace_hex(parent, 53, 2, &unused);
+}
+
+/* Whether a tracestate can be used, and stands in JSON as it is. */
+static bool jobq__trace_state_valid(jobq_str state)
+{
+    size_t i;
+
+    if (state.ptr == NULL || state.len == 0 || state.len > JOBQ_TRACE_STATE_MAX) return false;
+    for (i = 0; i < state.len; i++) {
+        char c = state.ptr[i];
+        if (c < 0x20 || c > 0x7e || c == '"' || c == '\\') return false;
+    }
+    return true;
+}
+
+JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace)
+{
+    jobq__text t = {NULL, JOBQ_TRACE_MAX, 0, false};
+    jobq_str parent;
+
+    JOBQ_ASSERT(out != NULL && trace != NULL);
+    out[0] = '\0';
+    if (!jobq_trace_valid(trace->parent)) return 0;
+    t.out = out;
+    parent.ptr = trace->parent.ptr + 2;
+    parent.len = JOBQ__TRACE_SIZE - 2;
+    jobq__put(&t, jobq_str_from("\"traceparent\": \"00"));
+    jobq__put(&t, parent);
+    /* Version 00 knows one flag. Those of an unknown version must not pass for its own. */
+    if (trace->parent.ptr[0] != '0' || trace->parent.ptr[1] != '0') {
+        char last = out[t.at - 1];
+        out[t.at - 2] = '0';
+        out[t.at - 1] = (char)('0' + ((last <= '9' ? last : last + 1) & 1));
+    }
+    jobq__put(&t, jobq_str_from("\""));
+    if (!jobq__trace_state_valid(trace->state)) return t.at;
+    jobq__put(&t, jobq_str_from(", \"tracestate\": \""));
+    jobq__put(&t, trace->state);
+    jobq__put(&t, jobq_str_from("\""));
+    return t.at;
+}
+
+/* What is between the quotes of a member that is a string. */
+static jobq_str jobq__trace_member(jobq_str headers, const char *name)
+{
+    jobq_str value = jobq_json_member(headers, name), none = {NULL, 0};
+
+    if (value.len < 2 || value.ptr[0] != '"') return none;
+    value.ptr++;
+    value.len -= 2;
+    return value;
+}
+
+JOBQ_API jobq_trace jobq_trace_of(jobq_str headers)
+{
+    jobq_trace trace;
+
+    memset(&trace, 0, sizeof trace);
+    trace.parent = jobq__trace_member(headers, "traceparent");
+    if (!jobq_trace_valid(trace.parent)) {
+        memset(&trace, 0, sizeof trace);
+        return trace;
+    }
+    trace.parent.len = JOBQ__TRACE_SIZE; /* of an unknown version the rest has no meaning */
+    trace.state = jobq__trace_member(headers, "tracestate");
+    if (!jobq__trace_state_valid(trace.state)) memset(&trace.state, 0, sizeof trace.state);
+    return trace;
+}
+
 /* ---- >>backoff ------------------------------------------------------------------------------- */
 
 #define JOBQ__SECOND ((int64_t)1000000)
@@ -3406,24 +3664,6 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
 }
 
-/* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
-typedef struct jobq__text {
-    char *out;
-    size_t size, at;
-    bool full;
-} jobq__text;
-
-static void jobq__put(jobq__text *t, jobq_str s)
-{
-    if (t->full || t->at + s.len + 1 > t->size) {
-        t->full = true;
-        return;
-    }
-    if (s.len > 0) memcpy(t->out + t->at, s.ptr, s.len);
-    t->at += s.len;
-    t->out[t->at] = '\0';
-}
-
 static void jobq__put_number(jobq__text *t, int32_t value)
 {
     char digits[12];
@@ -3584,6 +3824,12 @@ JOBQ_API int64_t jobq_call_remaining(const jobq_call *call)
 
     jobq__call_asks(call, &remaining_us);
     return remaining_us;
+}
+
+JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call)
+{
+    JOBQ_ASSERT(call != NULL);
+    return jobq_trace_of(call->headers);
 }
 
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
@@ -4306,6 +4552,132 @@ JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t 
     return jobq__line_free(&line->rate, free_us, now_us) + jobs * jobq__token_us(&line->rate);
 }
 
+/* ---- >>tally --------------------------------------------------------------------------------- */
+
+static const int64_t jobq__bounds_ms[JOBQ_TIMES_BUCKETS - 1] = {
+    5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000,
+    30000, 60000, 300000, 900000, 3600000};
+
+JOBQ_API int64_t jobq_times_bound(int32_t bucket)
+{
+    JOBQ_ASSERT(bucket >= 0 && bucket < JOBQ_TIMES_BUCKETS);
+    return bucket == JOBQ_TIMES_BUCKETS - 1 ? JOBQ_NEVER : jobq__bounds_ms[bucket] * 1000;
+}
+
+JOBQ_API int32_t jobq_times_bucket(int64_t us)
+{
+    int32_t i = 0;
+
+    while (us > jobq_times_bound(i)) i++;
+    return i;
+}
+
+/* Counts of a loop, by place. Each row of counts belongs to the queue and kind of its place. What
+ * an earlier id of the worker delivered remains that id's, so the rows of the present id count from
+ * there. */
+typedef struct jobq_tallies {
+    int32_t count;      /* places in use */
+    int32_t kind_count; /* ... by kinds */
+    int32_t tries;      /* statements that carried `sent` and were not answered well */
+    int64_t number;     /* of `sent` */
+    int64_t clock_us;   /* the store's clock less the loop's, at the latest heartbeat */
+    int32_t queues[JOBQ_LOOP_TALLIES];
+    int32_t kinds[JOBQ_LOOP_TALLIES];
+    int64_t now[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT];
+    int64_t sent[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT];  /* in the latest statement */
+    int64_t known[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT]; /* the store has these */
+    int64_t older[JOBQ_LOOP_TALLIES][JOBQ_TALLY_COUNT]; /* ... and these from earlier ids */
+} jobq_tallies;
+
+static int32_t jobq__tally_find(const jobq_tallies *t, int32_t queue, int32_t kind)
+{
+    int32_t i = 0;
+
+    while (i < t->count && (t->queues[i] != queue || t->kinds[i] != kind)) i++;
+    return i;
+}
+
+/* The counts of a kind, or of the rest of its queue. NULL: no room, because the ids of queues have
+ * changed many times. */
+static int64_t *jobq__tally_of(jobq_tallies *t, int32_t queue, int32_t kind)
+{
+    int32_t i = jobq__tally_find(t, queue, kind);
+
+    if (i == t->count && kind != 0 && t->kind_count == JOBQ_TALLY_KINDS) {
+        kind = 0;
+        i = jobq__tally_find(t, queue, kind);
+    }
+    if (i < t->count) return t->now[i];
+    if (i == JOBQ_LOOP_TALLIES) return NULL;
+    t->queues[i] = queue;
+    t->kinds[i] = kind;
+    t->kind_count += kind != 0;
+    t->count++;
+    return t->now[i];
+}
+
+static void jobq__tally_add(jobq_tallies *t, int32_t queue, int32_t kind, jobq_tally_place place,
+                            int64_t by)
+{
+    int64_t *counts = jobq__tally_of(t, queue, kind);
+
+    if (counts != NULL) counts[place] += by;
+}
+
+/* Adds a time to a histogram. The sum stays below the limit of its type, whatever clocks do. */
+static void jobq__tally_time(jobq_tallies *t, int32_t queue, int32_t kind, jobq_tally_place place,
+                             int64_t us)
+{
+    int64_t *counts = jobq__tally_of(t, queue, kind), *sum;
+
+    if (counts == NULL) return;
+    us = jobq__max(us, 0);
+    counts[(int32_t)place + jobq_times_bucket(us)]++;
+    sum = &counts[(int32_t)place + JOBQ_TIMES_BUCKETS];
+    *sum = jobq__min(jobq__add(*sum, us), INT64_MAX / 4);
+}
+
+static bool jobq__tally_same(const int64_t *a, const int64_t *b)
+{
+    return memcmp(a, b, JOBQ_TALLY_COUNT * sizeof *a) == 0;
+}
+
+/* Adds what the store does not know yet, as totals: repeated, they change nothing. While it is not
+ * known whether a statement came through, the next ones carry the same. So if the worker is dead
+ * then, that alone is in doubt. */
+static void jobq__tally_send(jobq_tallies *t, jobq_request *a)
+{
+    int32_t i, k;
+
+    if (t->tries == 0) memcpy(t->sent, t->now, (size_t)t->count * sizeof *t->now);
+    for (i = 0; i < t->count; i++) {
+        if (jobq__tally_same(t->sent[i], t->known[i])) continue;
+        a->tally_queues[a->tally_count] = t->queues[i];
+        a->tally_kinds[a->tally_count++] = t->kinds[i];
+        for (k = 0; k < JOBQ_TALLY_COUNT; k++)
+            a->totals[a->total_count++] = t->sent[i][k] - t->older[i][k];
+    }
+    if (a->tally_count == 0) return;
+    if (t->tries++ == 0) t->number++;
+    a->tally = t->number;
+}
+
+/* The store has taken what was sent. */
+static void jobq__tally_took(jobq_tallies *t)
+{
+    memcpy(t->known, t->sent, (size_t)t->count * sizeof *t->sent);
+    t->tries = 0;
+}
+
+/* The worker is dead; its next id counts from what the store has. refused: the latest statement
+ * brought nothing. What may have been brought counts as brought, so that nothing counts twice. */
+static void jobq__tally_die(jobq_tallies *t, bool refused)
+{
+    if (t->tries > refused) jobq__tally_took(t);
+    memcpy(t->older, t->known, (size_t)t->count * sizeof *t->known);
+    t->tries = 0;
+}
+
 /* ---- >>loop ---------------------------------------------------------------------------------- */
 
 typedef enum jobq_slot_state {
@@ -4621,6 +4993,7 @@ struct jobq_loop {
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
     jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
+    jobq_tallies tallies;
     jobq_relay relay;
 };
 
@@ -5228,6 +5601,11 @@ static int32_t jobq__relay_waiting(const jobq_loop *l, int64_t now)
     return count;
 }
 
+static void jobq__part_count(jobq_loop *l, const jobq_part *p, jobq_tally_place place, int32_t by)
+{
+    if (by > 0) jobq__tally_add(&l->tallies, l->queues[p->queue].id, 0, place, by);
+}
+
 /* The part is not held. due_mono_us: when to read it, as far as is known now. */
 static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
 {
@@ -5594,6 +5972,7 @@ static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *r
     if (reading->aside) {
         l->relay.stats.aside++;
         l->relay.stats.dead++;
+        jobq__part_count(l, p, JOBQ_TALLY_DEAD, 1);
         l->vacuum_rows++;
         p->due_mono_us = now;
     } else if (reading->due_us > 0) p->due_mono_us = jobq__add(now, reading->due_us);
@@ -5662,6 +6041,7 @@ static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
                                                ? l->queues[p->queue].policy.timeout_us
                                                : jobq__relay_tuning(l, p)->budget_us);
     l->relay.stats.delivered += p->given;
+    jobq__part_count(l, p, JOBQ_TALLY_DELIVERED, p->given);
     return first;
 }
 
@@ -5729,6 +6109,9 @@ static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
 {
     jobq__relay_count(&l->relay.stats, &p->plan);
+    jobq__part_count(l, p, JOBQ_TALLY_ACKNOWLEDGED, p->plan.done - p->plan.dead);
+    jobq__part_count(l, p, JOBQ_TALLY_DEAD, p->plan.dead);
+    jobq__part_count(l, p, JOBQ_TALLY_REPEATED, p->plan.failed >= 0);
     l->vacuum_rows += p->plan.done;
     p->failures = 0;
 }
@@ -6217,12 +6600,13 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
  * end, lists them all. */
 
 /* The worker is dead, or was told so. What waits now belongs to others. What runs is told to stop.
- * What is finished is still sent: its token guards the write. */
-static void jobq__die(jobq_loop *l)
+ * What is finished is still sent: its token guards the write. refused: a heartbeat said so. */
+static void jobq__die(jobq_loop *l, bool refused)
 {
     int32_t i;
 
     l->stats.deaths++;
+    jobq__tally_die(&l->tallies, refused);
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__slot_free(l, i);
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
         jobq_claim *c = &l->claims[i];
@@ -6372,6 +6756,15 @@ static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
     return jobq__or(job->timeout_us, jobq__or(of_policy, JOBQ_NEVER));
 }
 
+/* How long a job was due, by the store's clock as this loop last saw it. */
+static int64_t jobq__waited(const jobq_loop *l, int64_t mono_us, const jobq_job *job)
+{
+    int64_t now = mono_us + l->tallies.clock_us, due = job->run_at_us;
+
+    if (due >= now) return 0;
+    return due >= 0 ? now - due : jobq__add(now, -jobq__max(due, -INT64_MAX));
+}
+
 static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
 {
     jobq_slot *s;
@@ -6392,6 +6785,8 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     s->position = l->running_count;
     l->running[l->running_count++] = i;
     l->stats.started++;
+    jobq__tally_time(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_WAITING,
+                     jobq__waited(l, mono_us, &s->job));
     return i;
 }
 
@@ -6422,14 +6817,36 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     jobq__limit_freed(l, s->job.kind, now);
 }
 
-static void jobq__count_outcome(jobq_loop_stats *stats, const jobq_decision *d,
-                                jobq_event_kind event)
+/* What becomes of a job, for statistics. COUNT: it is not counted. */
+static jobq_tally_place jobq__outcome_of(const jobq_slot *s, jobq_event_kind event)
 {
-    if (d->state == JOBQ_STATE_SUCCEEDED || event == JOBQ_EVENT_SUCCESS) stats->succeeded++;
-    else if (d->state == JOBQ_STATE_FAILED) stats->failed++;
-    else if (d->state == JOBQ_STATE_CANCELLED) stats->cancelled++;
-    else if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) stats->released++;
-    else if (event != JOBQ_EVENT_SNOOZE) stats->retried++;
+    const jobq_decision *d = &s->decision;
+
+    if (s->verify || d->state == JOBQ_STATE_SUCCEEDED || event == JOBQ_EVENT_SUCCESS)
+        return JOBQ_TALLY_SUCCEEDED;
+    if (d->state == JOBQ_STATE_FAILED) return JOBQ_TALLY_FAILED;
+    if (d->state == JOBQ_STATE_CANCELLED) return JOBQ_TALLY_CANCELLED;
+    if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) return JOBQ_TALLY_RELEASED;
+    return event == JOBQ_EVENT_SNOOZE ? JOBQ_TALLY_COUNT : JOBQ_TALLY_RETRIED;
+}
+
+static void jobq__count_outcome(jobq_loop *l, const jobq_slot *s, jobq_event_kind event)
+{
+    jobq_tally_place outcome = jobq__outcome_of(s, event);
+
+    l->stats.succeeded += outcome == JOBQ_TALLY_SUCCEEDED;
+    l->stats.failed += outcome == JOBQ_TALLY_FAILED;
+    l->stats.cancelled += outcome == JOBQ_TALLY_CANCELLED;
+    l->stats.released += outcome == JOBQ_TALLY_RELEASED;
+    l->stats.retried += outcome == JOBQ_TALLY_RETRIED;
+    if (outcome == JOBQ_TALLY_COUNT) return;
+    jobq__tally_add(&l->tallies, s->job.queue, s->job.kind, outcome, 1);
+}
+
+/* A handler has returned, or was abandoned, after this time. */
+static void jobq__count_run(jobq_loop *l, const jobq_slot *s, int64_t took)
+{
+    jobq__tally_time(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_RUNNING, took);
 }
 
 static jobq_event_kind jobq__event_of(jobq_outcome outcome)
@@ -6455,6 +6872,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     jobq_event event;
 
     l->handler_us = l->handler_us < 0 ? took : l->handler_us + (took - l->handler_us) / 8;
+    jobq__count_run(l, s, took);
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
     event.kind = jobq__event_of(handled->outcome);
@@ -6463,8 +6881,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     event.random = jobq_random_next(&l->random);
     s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
     jobq__finish(l, slot, &event, now);
-    if (s->verify) l->stats.succeeded++;
-    else jobq__count_outcome(&l->stats, &s->decision, event.kind);
+    jobq__count_outcome(l, s, event.kind);
 }
 
 /* Finishes a slot with an event that no handler reported. */
@@ -6476,7 +6893,7 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
     event.kind = kind;
     event.random = jobq_random_next(&l->random);
     jobq__finish(l, slot, &event, now);
-    jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
+    jobq__count_outcome(l, &l->slots[slot], kind);
 }
 
 /* This worker has no handler for the job's kind. */
@@ -7157,7 +7574,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_CLAIM, now, a->error);
     jobq__shares_answered(l, now, got, a->error == JOBQ_OK ? got->count : 0);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
-    if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
+    if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
         jobq__sweep_overran(l, now);
@@ -7275,6 +7692,12 @@ static void jobq__make_flush(jobq_loop *l, int64_t now, jobq_request *a)
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
 }
 
+static void jobq__count_lost(jobq_loop *l, const jobq_slot *s)
+{
+    l->stats.lost++;
+    jobq__tally_add(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_LOST, 1);
+}
+
 /* A decision was not written: its job is locked, or has another token. */
 static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
                             const jobq_exception *e)
@@ -7295,7 +7718,7 @@ static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
         return;
     }
     if (l->slots[i].verify) jobq__look_again(l, now); /* its next stage may be ready */
-    else if (!l->slots[i].resent) l->stats.lost++;
+    else if (!l->slots[i].resent) jobq__count_lost(l, &l->slots[i]);
     jobq__slot_free(l, i);
 }
 
@@ -7561,6 +7984,7 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
         a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
         jobq__add_claim(l, now, a);
     }
+    jobq__tally_send(&l->tallies, a);
     jobq__add_asks(l, now, a); /* last: it counts that claim */
 }
 
@@ -7674,6 +8098,8 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     l->parked_kind = n->parked_kind;
     if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
     l->store_now_us = n->store_now_us;
+    l->tallies.clock_us = n->store_now_us - sent;
+    if (l->tallies.tries > 0) jobq__tally_took(&l->tallies);
     jobq__watched_sift(l);
     jobq__inform(l, now, n->overdue);
 }
@@ -7685,7 +8111,7 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, now, a->error);
     jobq__claims_gone(l, alive);
     if (alive) jobq__news(l, now, &a->news);
-    else if (a->error == JOBQ_OK) jobq__die(l);
+    else if (a->error == JOBQ_OK) jobq__die(l, true);
     if (a->claim != 0) jobq__tell_claim(l, now, a);
 }
 
@@ -8058,6 +8484,12 @@ static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 
+static void jobq__make_deregister(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    (void)now;
+    jobq__tally_send(&l->tallies, a);
+}
+
 static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
@@ -8205,7 +8637,7 @@ static const jobq_activity jobq__activities[] = {
     {JOBQ_REQUEST_SLEEP, jobq__due_sleep, jobq__make_sleep, jobq__tell_sleep},
     {JOBQ_REQUEST_PRUNE, jobq__due_wanted, NULL, jobq__tell_prune},
     {JOBQ_REQUEST_VACUUM, jobq__due_wanted, jobq__make_vacuum, jobq__tell_vacuum},
-    {JOBQ_REQUEST_DEREGISTER, jobq__due_wanted, NULL, jobq__tell_deregister},
+    {JOBQ_REQUEST_DEREGISTER, jobq__due_wanted, jobq__make_deregister, jobq__tell_deregister},
     {JOBQ_REQUEST_REMAIN, jobq__due_wanted, jobq__make_queues, jobq__tell_remain},
     {JOBQ_REQUEST_CLAIM, jobq__due_claim, jobq__make_claim, jobq__tell_claim},
 };
@@ -8243,6 +8675,7 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
             continue;
         }
         jobq__unrun(l, slot);
+        jobq__count_run(l, &l->slots[slot], now - l->slots[slot].since_mono_us);
         jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
         l->stats.abandoned++;
         jobq__ask(a, JOBQ_REQUEST_ABANDON);
@@ -8547,6 +8980,16 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     return s;
 }
 
+JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tally)
+{
+    JOBQ_ASSERT(l != NULL && index >= 0 && tally != NULL);
+    if (index >= l->tallies.count) return false;
+    tally->queue = l->tallies.queues[index];
+    tally->kind = l->tallies.kinds[index];
+    memcpy(tally->counts, l->tallies.now[index], sizeof tally->counts);
+    return true;
+}
+
 /* ---- >>memory -------------------------------------------------------------------------------- */
 
 typedef struct jobq_memory_worker {
@@ -8796,6 +9239,7 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     mj->reason = d->reason;
     mj->limit = d->limit;
     mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
+    mj->holds = mj->holds && !jobq_state_final(d->state); /* nor does it when it is revived */
     jobq_job_apply(&mj->job, d, now_us);
     jobq__memory_stand(mj, now_us);
 }

@@ -57,9 +57,11 @@
  *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
+ *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_call_trace (jobq.h)
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
+ *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
  *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
  *     know why a job does not run               jobq_pg_explain
@@ -92,8 +94,18 @@
  *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
  *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
  *            your transaction.
- * LOGGING    desc.log; without one, errors and warnings go to stderr. It is called with locks held:
- *            it must not call jobq. A message is a single line.
+ * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
+ *            Without either, errors and warnings go to stderr. They are called with locks held:
+ *            they must not call jobq. A message is a single line. The codes of events, which do not
+ *            change when a text does:
+ *              connections   connect_failed connect_stuck connected connection_lost
+ *                            connection_closed answer_missing listen_failed server_unreachable
+ *              statements    statement_failed maintenance_failed wake_failed transaction_left
+ *                            migrated notice
+ *              jobs          result_refused decision_refused job_unreadable job_unlawful
+ *                            hold_failed
+ *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
+ *              workers       worker_gave_up statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
@@ -293,6 +305,24 @@
  * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
  * wait in a handler either: the job it waits for may need its thread.
  *
+ * TRACES
+ *
+ * A job or a message carries a W3C trace context in its headers, as "traceparent" and "tracestate".
+ * What is enqueued with .trace gets it; jobq_call_trace and jobq_trace_of(message->headers) read
+ * it, in handlers and hooks. jobq makes no spans: give the text to your tracer.
+ *
+ *     job.trace.parent = jobq_str_from(traceparent);   (of a web request)
+ *     child.trace = jobq_call_trace(call);             (in a handler)
+ *     message.trace = jobq_call_trace(call);
+ *     job.trace = jobq_trace_of(message->headers);     (in a handler of messages)
+ *
+ * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
+ * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
+ *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
+ * SIZE         A trace counts for the size of the headers, with up to 76 bytes, or 606 with a
+ *              tracestate. It is never cut or left out for that reason: a job or a message that is
+ *              too large with it is refused.
+ *
  * OUTBOX
  *
  * A message is written in the transaction that changes your data. A worker delivers it, in order
@@ -468,6 +498,21 @@ typedef enum jobq_pg_level {
     JOBQ_PG_DEBUG
 } jobq_pg_level;
 
+/* A line of the log as fields, for desc.log_event. What does not apply is zero. Pointers live until
+ * the function returns. */
+typedef struct jobq_pg_event {
+    jobq_pg_level level;
+    const char *code;     /* what happened: one of the words under LOGGING */
+    const char *text;     /* the line that desc.log gets */
+    const char *sqlstate; /* NULL: the server said nothing */
+    jobq_str queue, kind;
+    int64_t worker;       /* its id */
+    int64_t job;
+    int64_t partition_id; /* of messages */
+    int32_t attempt;      /* of the job */
+    int64_t duration_us;  /* the handler's time */
+} jobq_pg_event;
+
 /* A connection that is about to be made, for desc.connect. */
 typedef struct jobq_pg_dial {
     const char *conninfo; /* as in the descriptor */
@@ -499,11 +544,12 @@ typedef struct jobq_pg_desc {
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
     bool (*connect)(void *user, jobq_pg_dial *dial);
     /* After each new connection of the pool, before its first use. False: close it. */
     bool (*set_up)(void *user, PGconn *conn);
-    void *user;             /* for these three */
+    void *user;             /* for these four */
 } jobq_pg_desc;
 
 /*
@@ -595,7 +641,8 @@ typedef struct jobq_pg_job {
     bool payload_bytes;    /* payload holds bytes, kept exactly as they are */
     bool payload_exact;    /* payload is a JSON text, checked, and kept exactly as it is: as bytes,
                               with the header "content-type": "application/json" */
-    jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
+    jobq_str headers;      /* a JSON object: tags (default: none) */
+    jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
     int priority;          /* -9 to 9, smaller runs first (default 0). A queue's first negative one
@@ -781,6 +828,7 @@ typedef struct jobq_pg_message {
     bool payload_bytes;    /* payload holds bytes, kept as they are */
     bool payload_exact;    /* as in jobq_pg_job */
     jobq_str headers;      /* a JSON object (default: none) */
+    jobq_trace trace;      /* as in jobq_pg_job */
     const char *key;       /* idempotency: one message per queue and key, for a day */
     bool quiet;            /* wakes nobody: for transactions that will be PREPAREd */
 } jobq_pg_message;
@@ -1333,6 +1381,18 @@ JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *worker, int64_t wait_us
  * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t index);
+
+/*
+ * jobq_pg_metrics -- what this worker has counted, in the text format of OpenMetrics: from any
+ * thread, without the database. jobq.metrics() in SQL is the same for the whole fleet, with queues
+ * and more.
+ *
+ * Shape   like snprintf: writes at most size bytes, the last of them NUL, and returns how long the
+ *         text is. 0: out of memory. Of several schemas, each line has a label with its name. Until
+ *         it is freed.
+ * Units   application/openmetrics-text; version=1.0.0; charset=utf-8
+ */
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *worker, char *buffer, size_t size);
 
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
@@ -2174,7 +2234,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(TICK, "tick", tick_in, tick_out)                                                             \
     T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
     T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
-    X(DEREGISTER, "deregister", worker_in, none)                                                   \
+    X(DEREGISTER, "deregister", deregister_in, none)                                               \
     X(CANCEL, "cancel", id_in, none)   /* of a verb: on one job, then on many */                   \
     X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
     X(REVIVE, "revive", id_in, none)                                                               \
@@ -2486,6 +2546,7 @@ struct jobq_pg {
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
     void *user;
@@ -2506,10 +2567,31 @@ static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *mes
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
 }
 
+static jobq_pg_event jobq_pg__event(jobq_pg_level level, const char *code)
+{
+    jobq_pg_event e;
+
+    memset(&e, 0, sizeof e);
+    e.level = level;
+    e.code = code;
+    return e;
+}
+
+/* An event that tells of an error. */
+static jobq_pg_event jobq_pg__event_error(jobq_pg_level level, const char *code,
+                                          const jobq_pg_error *error)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.sqlstate = error->sqlstate[0] == '\0' ? NULL : error->sqlstate;
+    return e;
+}
+
+/* Every line of the log goes through here. */
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
-static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
+static void jobq_pg__log(const jobq_pg *pg, jobq_pg_event e, const char *format, ...)
 {
     char message[640];
     va_list args;
@@ -2518,7 +2600,10 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *for
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     jobq_pg__one_line(message);
-    pg->log(pg->user, level, message);
+    if (pg->log != NULL) pg->log(pg->user, e.level, message);
+    if (pg->log_event == NULL) return;
+    e.text = message;
+    pg->log_event(pg->user, &e);
 }
 
 JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
@@ -2761,8 +2846,10 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    jobq_pg_event e = jobq_pg__event(JOBQ_PG_DEBUG, "notice");
 
-    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
+    e.sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, e, "%s", text);
 }
 
 /* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's defaults are: under a
@@ -2884,7 +2971,8 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->patience_us = desc->patience_us;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
-    pg->log = desc->log == NULL ? jobq_pg__log_stderr : desc->log;
+    pg->log_event = desc->log_event;
+    pg->log = desc->log == NULL && desc->log_event == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
     return pg;
 }
@@ -2984,7 +3072,8 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         struct timespec nap;
         now = jobq_pg__mono_us();
         if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
+                     error->message);
         if (wait > until - now) wait = until - now;
         nap.tv_sec = (time_t)(wait / 1000000);
         nap.tv_nsec = (long)(wait % 1000000 * 1000);
@@ -3126,12 +3215,14 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     jobq_pg_error error;
 
     if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"),
+                     "a transaction was left open; rolled back");
         PQclear(PQexec(conn, "ROLLBACK"));
     }
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "a released connection was closed: %s", error.message);
+    jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "connection_closed", &error),
+                 "a released connection was closed: %s", error.message);
     return false;
 }
 
@@ -4331,7 +4422,8 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
 #define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
 #define JOBQ_PG__EXACT 4096u  /* the bool after that at size is payload_exact: it counts for IF and
-                                 UNLESS; without them, the column has headers, and it marks them */
+                                 UNLESS; without them, the column has headers, and what follows
+                                 the field is the trace: both are added to them */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
 #define JOBQ_PG__ZEROS 16384u /* a list: NULL if all its items are 0 */
 #define JOBQ_PG__NAMED 8192u  /* an enum, written as a name; size: its jobq_enum; 0 is NULL */
@@ -4419,29 +4511,51 @@ static bool jobq_pg__col_exact(const jobq_pg__col *c, const char *row)
     return (c->of.flags & JOBQ_PG__EXACT) != 0 && *(const bool *)(row + c->of.size + 1);
 }
 
-/* Whether headers say that the payload's bytes are JSON. */
-static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
+/* The trace that the headers of a job or of a message get. */
+static const jobq_trace *jobq_pg__col_trace(const jobq_pg__col *c, const char *row)
 {
-    return (c->of.flags & (JOBQ_PG__IF | JOBQ_PG__UNLESS)) == 0 && jobq_pg__col_exact(c, row);
+    const void *trace = row + c->of.offset + sizeof(jobq_str);
+
+    return (const jobq_trace *)trace;
 }
 
-/* Writes headers, valid or none, with that mark before their own; if sized, after their length. */
-static void jobq_pg__put_marked(jobq_pg__params *p, jobq_str headers, bool sized)
+/* Whether headers get more than their own text: that the payload's bytes are JSON, or a trace. */
+static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
 {
-    static const char mark[] = "{\"content-type\": \"application/json\"";
-    jobq_str rest = jobq_str_from("}");
-    size_t at = 0, comma = 0;
+    if ((c->of.flags & (JOBQ_PG__EXACT | JOBQ_PG__IF | JOBQ_PG__UNLESS)) != JOBQ_PG__EXACT)
+        return false;
+    return jobq_pg__col_exact(c, row) || jobq_trace_valid(jobq_pg__col_trace(c, row)->parent);
+}
 
+/* Writes headers, valid or none, with what they get before their own members, because jsonb keeps
+ * the last one of equal members; if sized, after their length. Headers that name a traceparent get
+ * no trace at all: this tracestate would not belong to it. */
+static void jobq_pg__put_marked(jobq_pg__params *p, const jobq_pg__col *c, const char *row,
+                                bool sized)
+{
+    static const char exact[] = "\"content-type\": \"application/json\"";
+    const void *field = row + c->of.offset;
+    jobq_str headers = *(const jobq_str *)field, rest = jobq_str_from("}");
+    char mark[sizeof exact + 1 + JOBQ_TRACE_MAX];
+    size_t size = 0, at = 0, comma = 0;
+
+    if (jobq_pg__col_exact(c, row)) memcpy(mark, exact, size = sizeof exact - 1);
+    if (jobq_json_member(headers, "traceparent").ptr == NULL) {
+        size_t more = jobq_trace_format(mark + size + (size > 0), jobq_pg__col_trace(c, row));
+        if (size > 0 && more > 0) mark[size++] = ',';
+        size += more;
+    }
     if (headers.ptr != NULL) {
         while (headers.ptr[at++] != '{') {}
         rest.ptr = headers.ptr + at;
         rest.len = headers.len - at;
         for (at = 0; strchr(" \t\n\r", rest.ptr[at]) != NULL;) at++;
-        comma = rest.ptr[at] != '}';
+        comma = size > 0 && rest.ptr[at] != '}';
     }
-    if (sized) jobq_pg__raw_int(p, (int64_t)(sizeof mark + comma + rest.len), 4);
+    if (sized) jobq_pg__raw_int(p, (int64_t)(2 + size + comma + rest.len), 4);
     jobq_pg__raw_int(p, 1, 1); /* jsonb's version */
-    jobq_pg__raw(p, mark, sizeof mark - 1);
+    jobq_pg__raw(p, "{", 1);
+    jobq_pg__raw(p, mark, size);
     jobq_pg__raw(p, ",", comma);
     jobq_pg__raw(p, rest.ptr, rest.len);
 }
@@ -4468,10 +4582,9 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
 static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
-    const void *field = row + c->of.offset;
 
     if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
-    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, *(const jobq_str *)field, false);
+    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, c, row, false);
     else if ((c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0)
         jobq_pg__say(p, jobq_pg__col_cstr(c, row));
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
@@ -4490,7 +4603,7 @@ static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const c
     } else if (width > 0) {
         jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
     } else if (jobq_pg__col_marked(c, row)) {
-        jobq_pg__put_marked(p, *(const jobq_str *)field, true);
+        jobq_pg__put_marked(p, c, row, true);
     } else {
         s = (c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0
                 ? jobq_str_from(jobq_pg__col_cstr(c, row)) : *(const jobq_str *)field;
@@ -4662,13 +4775,23 @@ static const jobq_pg__list jobq_pg__enqueue_kind =
     JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
 static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
 
+/* What a trace adds to headers at most. */
+static size_t jobq_pg__trace_size(const jobq_trace *trace)
+{
+    char text[JOBQ_TRACE_MAX];
+
+    return trace->parent.ptr == NULL ? 0 : jobq_trace_format(text, trace) + 2;
+}
+
 /* The size of the text that the caller gave. To measure jsonb as text on the server would cost 8 %
  * of an enqueue, and a role that may insert could insert anything in any case. */
 static int64_t jobq_pg__job_size(const void *row)
 {
     const jobq_pg_job *job = (const jobq_pg_job *)row;
 
-    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
+    size_t headers = job->headers.len + jobq_pg__trace_size(&job->trace);
+
+    return (int64_t)(job->payload.len > headers ? job->payload.len : headers);
 }
 
 /* A job's columns. C and CW make them: single values, or lists. */
@@ -4850,6 +4973,12 @@ static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
 static const jobq_pg__list jobq_pg__exchange =
     JOBQ_PG__LIST_IN(jobq_request, asks, ask_count, 0);
+static const jobq_pg__list jobq_pg__tally_queues =
+    JOBQ_PG__LIST_IN(jobq_request, tally_queues, tally_count, 0);
+static const jobq_pg__list jobq_pg__tally_kinds =
+    JOBQ_PG__LIST_IN(jobq_request, tally_kinds, tally_count, 0);
+static const jobq_pg__list jobq_pg__totals =
+    JOBQ_PG__LIST_IN(jobq_request, totals, total_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {
     offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
 static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, claim), SIZE_MAX, 8, 1,
@@ -5071,6 +5200,13 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("ageing", of.ageing, BOOL, BOOL),
     JOBQ_PG__POLICY("hold_us", of.hold_us, INT8, INT64), JOBQ_PG__COLS_END};
 
+/* NULL if nothing was counted: a kind 0 is one, too. */
+#define JOBQ_PG__TALLIES \
+    JOBQ_PG__COL("p_tally", jobq_request, tally, INT8, INT64, JOBQ_PG_ZERO), \
+    JOBQ_PG__ITEMS("p_tally_queues", tally_queues, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_tally_kinds", tally_kinds, INT4, INT32, JOBQ_PG__SPARSE), \
+    JOBQ_PG__ITEMS("p_totals", totals, INT8, INT64, JOBQ_PG__SPARSE)
+
 static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
     JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0),
@@ -5081,7 +5217,7 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, tokens, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, returned, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 /* How far a running job is. */
 typedef struct jobq_pg__progress_row {
@@ -5196,8 +5332,8 @@ static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__prune_in[] = {
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__worker_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__deregister_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 /* -- columns of statements about messages -- */
 
@@ -5231,7 +5367,7 @@ static int64_t jobq_pg__message_size(const void *row)
 {
     const jobq_pg_message *m = (const jobq_pg_message *)row;
 
-    return (int64_t)(m->payload.len + m->headers.len);
+    return (int64_t)(m->payload.len + m->headers.len + jobq_pg__trace_size(&m->trace));
 }
 
 static const jobq_pg__list jobq_pg__messages =
@@ -5883,7 +6019,8 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied to %s",
+                     m->name, pg->schema);
     return code;
 }
 
@@ -6565,10 +6702,12 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
 {
     bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
     jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
+    jobq_pg_event e;
 
     if (code == JOBQ_OK || !committed) return code;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "jobs are written, but no worker was woken: %s",
-                 error->message);
+    e = jobq_pg__event_error(JOBQ_PG_WARNING, "wake_failed", error);
+    e.queue = jobq_str_from(bulk->name);
+    jobq_pg__log(pg, e, "jobs are written, but no worker was woken: %s", error->message);
     return JOBQ_OK;
 }
 
@@ -6844,7 +6983,8 @@ static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel)
     PGresult *res;
 
     if (conn == NULL) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "listen_failed", &error),
+                     "LISTEN: %s", error.message);
         return NULL;
     }
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
@@ -7538,6 +7678,8 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
                  {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
                  {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
                  {a->ask_count, JOBQ_LOOP_QUOTAS, "asks"},
+                 {a->tally_count, JOBQ_LOOP_TALLIES, "tallies"},
+                 {a->total_count, JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT, "totals"},
                  {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
     bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
@@ -8537,6 +8679,8 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
     if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
     if (job->line != NULL) return jobq_pg__invalid(error, "line", "a schedule's jobs have none");
     if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
+    if (job->trace.parent.ptr != NULL)
+        return jobq_pg__invalid(error, "trace", "a schedule's jobs have none");
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
     return jobq_pg__job_invalid(pg, &checked, error);
@@ -8940,6 +9084,7 @@ struct jobq_pg_worker {
     int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for REGISTER, by handler: its queue, counted from 1, */
     const char *kinds[JOBQ_LOOP_KINDS];   /* its kind, and the kind's id, from the answer */
     int32_t kind_ids[JOBQ_LOOP_KINDS];
+    int32_t queue_ids[JOBQ_LOOP_QUEUES];
     int poke[2];                    /* a pipe: wakes the stepping thread; 's' asks it to stop */
     pthread_t thread;               /* its own thread, which steps it */
     bool threaded;                  /* that thread was started */
@@ -9051,13 +9196,25 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
     w->trouble_mono_us = jobq_pg__mono_us();
 }
 
+/* An event of a worker. error: NULL: none. The lock is held. */
+static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_pg_level level,
+                                           const char *code, const jobq_pg_error *error)
+{
+    jobq_pg_event e = error == NULL ? jobq_pg__event(level, code)
+                                    : jobq_pg__event_error(level, code, error);
+
+    e.worker = w->id;
+    return e;
+}
+
 /* No connection could be made. That may last for hours, so a repeated error is logged at debug
  * level only. The lock is held. */
 static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 {
     bool known = w->away && strcmp(w->trouble, error->message) == 0;
 
-    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING,
+                                              "connect_failed", error), "%s", error->message);
     jobq_pg__trouble(w, error->message);
     w->away = true;
 }
@@ -9530,6 +9687,27 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
     }
 }
 
+/* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
+static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
+                                        const char *code)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        e.queue = run->data->delivery.queue;
+        e.worker = run->work.token.worker;
+        e.partition_id = run->work.partition_id;
+    } else if (run->handler != NULL) {
+        e.queue = jobq_str_from(run->handler->queue);
+        e.kind = jobq_str_from(run->handler->kind);
+        e.worker = run->work.job.worker;
+        e.job = run->work.job.id;
+        e.attempt = run->work.job.attempt;
+    }
+    return e;
+}
+
 /* Calls the hooks after a run; kept: the delivery, NULL: it was a job. The lock is not held. */
 static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
                           const jobq_pg__run_data *data, const jobq_pg__delivery *kept)
@@ -9795,7 +9973,7 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     if (!jobq_pg__group_works(w->group)) return;
     w->group->gave_up = true;
     jobq_pg__trouble(w, why);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "worker_gave_up", NULL), "%s", why);
     for (i = 0; i < w->group->count; i++) {
         jobq_pg_worker *worker = w->group->workers[i];
         if (!jobq_pg__works(worker)) continue;
@@ -9834,6 +10012,7 @@ static void jobq_pg__thread_quit(void *arg)
     static const char text[] = "the handler ended its thread";
     jobq_pg__run *run = (jobq_pg__run *)arg;
     jobq_pg_worker *w = run->worker;
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_ERROR, "thread_ended");
     jobq_pg_report report;
     jobq_verdict verdict;
 
@@ -9846,7 +10025,7 @@ static void jobq_pg__thread_quit(void *arg)
         else jobq_call_error(&run->data->call, jobq_str_from(text));
         jobq_pg__run_ended(w, run, &report, &verdict, false);
     } else pthread_mutex_lock(&w->group->lock);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
+    jobq_pg__log(w->pg, event, "%s: return from handlers", text);
     jobq_pg__thread_end(w->group, run, w);
 }
 
@@ -9911,14 +10090,18 @@ static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement 
 {
     jobq_pg *pg = run->worker->pg;
     jobq_pg_error error;
+    jobq_pg_event e;
     PGconn *conn = run->conn;
     jobq_error code;
 
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
     code = jobq_pg__ask(pg, conn, st, from, NULL, &error);
-    if (code != JOBQ_OK) jobq_pg__log(pg, JOBQ_PG_WARNING, "job %lld: %s: %s",
-                                      (long long)run->work.job.id, jobq_pg__specs[st].name,
-                                      error.message);
+    if (code == JOBQ_OK) return code;
+    e = jobq_pg__run_event(run, JOBQ_PG_WARNING,
+                           st == JOBQ_PG__HOLD_HERE ? "hold_failed" : "progress_failed");
+    e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
+    jobq_pg__log(pg, e, "job %lld: %s: %s", (long long)run->work.job.id, jobq_pg__specs[st].name,
+                 error.message);
     return code;
 }
 
@@ -10145,7 +10328,8 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
     pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
         w->group->stuck++;
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "connect_stuck", NULL),
+                     "desc.connect has not returned: end the process");
     }
     if (over) jobq_pg__attempt_free(a);
 }
@@ -10218,8 +10402,8 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind),
-                 error->message,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "maintenance_failed", error),
+                 "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind), error->message,
                  bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
@@ -10369,7 +10553,8 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg_error error;
         jobq_pg__conn_error(&error, w->conn);
         jobq_pg__trouble(w, error.message);
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
+                     "connection lost: %s", error.message);
         w->away = true;
     }
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
@@ -10480,7 +10665,9 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
         return;
     }
     w->conn = conn;
-    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
+    if (w->away)
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "connected", NULL),
+                     "connected again");
     w->away = false;
     jobq_pg__set_up(w);
 }
@@ -10515,6 +10702,26 @@ static void jobq_pg__ascii(char *text)
     }
 }
 
+static void jobq_pg__refusal_log(const jobq_pg_worker *w, const jobq_ending *e,
+                                 const char *message)
+{
+    static const char said[] = "SQLSTATE ";
+    const jobq_pg_handler *handler = w->held[e->slot].handler;
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "result_refused", NULL);
+    char sqlstate[6];
+
+    if (strncmp(w->refusal, said, sizeof said - 1) == 0) {
+        snprintf(sqlstate, sizeof sqlstate, "%.5s", w->refusal + sizeof said - 1);
+        event.sqlstate = sqlstate;
+    }
+    if (handler != NULL) {
+        event.queue = jobq_str_from(handler->queue);
+        event.kind = jobq_str_from(handler->kind);
+    }
+    event.job = e->job;
+    jobq_pg__log(w->pg, event, "job %lld: %s", (long long)e->job, message);
+}
+
 /* The database refused a job's texts: this error replaces them. */
 static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
@@ -10526,7 +10733,7 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
     snprintf(message, sizeof message, "the database refused the result: %.*s",
              e->refused == 1 ? (int)sizeof w->refusal : 14 /* "SQLSTATE 22P05" */, w->refusal);
     jobq_pg__ascii(message);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
+    jobq_pg__refusal_log(w, e, message);
     free(h->error);
     h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
@@ -10667,6 +10874,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     static const char text[] = "the handler ran out of time";
     const jobq_decision *decision = &a->endings[0].decision;
     jobq_pg__held *h = &w->held[a->slot];
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
@@ -10680,9 +10888,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         hook_call->report.state = decision->state;
         jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
     }
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
     if (jobq_pg__run_abandon(w, run)) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                     "job %lld: its handler ran out of time and was abandoned",
+        jobq_pg__log(w->pg, event, "job %lld: its handler ran out of time and was abandoned",
                      (long long)a->id);
     }
     jobq_pg__too_many_stuck(w);
@@ -10708,14 +10916,16 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
     jobq_pg__delivery *kept = w->deliveries[a->slot];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
+    event.partition_id = a->partition_id;
     kept->error_size = sizeof text - 1;
     memcpy(kept->error, text, sizeof text);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                 "partition %lld: its handler ran out of time and was abandoned",
+    jobq_pg__log(w->pg, event, "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition_id);
     if (hook_call != NULL) {
         hook_call->report.result = a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
@@ -10734,7 +10944,8 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "answer_missing", NULL),
+                     "no answer in time: reconnecting");
         w->broken = true;
         break;
     case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
@@ -10835,8 +11046,10 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
-    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
-                 error.sqlstate, error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING
+                                                                        : JOBQ_PG_ERROR,
+                                              "statement_failed", &error),
+                 "%s %s", error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
                 strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
                 error.sqlstate[0] == '\0'; /* from libpq: the server may have committed */
@@ -10846,6 +11059,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
 static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     jobq_answer *a = w->answer;
+    jobq_pg_event event;
     jobq_pg__found f;
 
     memset(&f, 0, sizeof f);
@@ -10854,10 +11068,15 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     f.registered.queue_count = (int32_t)w->queue_count;
     f.registered.kind_count = (int32_t)w->handler_count;
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
-    if (f.odd != 0)
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
-    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
+    if (f.odd != 0) {
+        event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unlawful", NULL);
+        event.job = f.odd;
+        jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    }
+    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
+        memcpy(w->queue_ids, f.registered.queue_ids, w->queue_count * sizeof *w->queue_ids);
+    }
     if (f.portion.answer == 'h') {
         if (jobq_pg__delivery_keep(w, p->slot, &f.portion)) return;
         a->error = JOBQ_ERROR_MEMORY;
@@ -10874,13 +11093,17 @@ static int64_t jobq_pg__left(const jobq_pg_worker *w)
 static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
 {
     const jobq_answer *a = w->answer;
+    jobq_pg_event e;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read: it was marked as failed",
+        e = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unreadable", NULL);
+        e.job = a->id;
+        jobq_pg__log(w->pg, e, "job %lld cannot be read: it was marked as failed",
                      (long long)a->id);
     }
     if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every decision about a job: "
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "decision_refused", NULL),
+                     "the database refuses every decision about a job: "
                      "the job stays running until this worker ends");
     }
 }
@@ -11311,7 +11534,8 @@ static void jobq_pg__listener_connect(jobq_pg_worker *w)
     if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
     l->until_us = 0;
     if (l->conn != NULL) return;
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", &error),
+                 "LISTEN: %s", error.message);
     jobq_pg__listener_hears(w, false);
 }
 
@@ -11395,7 +11619,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 
     if (now < w->stats_mono_us) return;
     w->stats_mono_us = now + w->stats_us;
-    jobq_pg__log(w->pg, JOBQ_PG_INFO,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "statistics", NULL),
                  "statistics of worker %lld since its start: jobs: started %lld, succeeded %lld, "
                  "retried %lld, failed %lld, cancelled %lld, released %lld, lost %lld, abandoned "
                  "%lld, rescued %lld; messages: delivered %lld, succeeded %lld, dead %lld, retried "
@@ -11548,7 +11772,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 
     if (!jobq_pg__forked(w->pg)) return false;
     jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "forked"), "%s", error.message);
     return true;
 }
 
@@ -12207,8 +12431,8 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     pthread_mutex_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__signals_clear(w);
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
-                     (int)stuck);
+        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "handlers_stuck"),
+                     "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
     }
     jobq_pg__group_free(w->group);
@@ -12246,6 +12470,279 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
             ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
     }
     return sum;
+}
+
+/* -- metrics of one process -- */
+
+/* A line's worth of counts: those of a kind. */
+typedef struct jobq_pg__counted {
+    const char *schema, *queue, *kind; /* schema: NULL: there is only one */
+    jobq_tally tally;
+} jobq_pg__counted;
+
+/* A text that may not fit. */
+typedef struct jobq_pg__metrics {
+    char *out;
+    size_t size, len;
+    jobq_pg__counted *rows;
+    size_t count;
+} jobq_pg__metrics;
+
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
+{
+    size_t room = m->len < m->size ? m->size - m->len : 0;
+    va_list args;
+    int len;
+
+    va_start(args, format);
+    len = vsnprintf(room > 0 ? m->out + m->len : NULL, room, format, args);
+    va_end(args);
+    if (len > 0) m->len += (size_t)len;
+}
+
+static void jobq_pg__metrics_label(jobq_pg__metrics *m, const char *name, const char *value)
+{
+    jobq_pg__metrics_say(m, "%s=\"", name);
+    for (; *value != '\0'; value++) {
+        if (*value == '\n') jobq_pg__metrics_say(m, "\\n");
+        else jobq_pg__metrics_say(m, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+    }
+    jobq_pg__metrics_say(m, "\"");
+}
+
+/* Seconds, without zeros at the end. A locale may have another decimal point, so no %g. */
+static void jobq_pg__metrics_seconds(jobq_pg__metrics *m, int64_t us)
+{
+    int rest = (int)(us % 1000000), digits = 6;
+
+    while (digits > 0 && rest % 10 == 0) {
+        rest /= 10;
+        digits--;
+    }
+    jobq_pg__metrics_say(m, "%lld", (long long)(us / 1000000));
+    if (digits > 0) jobq_pg__metrics_say(m, ".%0*d", digits, rest);
+}
+
+/* The head of a metric, as in jobq.metric. */
+static void jobq_pg__metrics_head(jobq_pg__metrics *m, const char *name, const char *type,
+                                  const char *unit, const char *help)
+{
+    jobq_pg__metrics_say(m, "# TYPE %s %s\n", name, type);
+    if (unit != NULL) jobq_pg__metrics_say(m, "# UNIT %s %s\n", name, unit);
+    jobq_pg__metrics_say(m, "# HELP %s %s\n", name, help);
+}
+
+/* The name of a line, and its labels up to those that only this metric has. operation: by the
+ * conventions of OpenTelemetry, or NULL. */
+static void jobq_pg__metrics_begin(jobq_pg__metrics *m, const char *name, const char *suffix,
+                                   const jobq_pg__counted *c, const char *operation)
+{
+    jobq_pg__metrics_say(m, "%s%s{", name, suffix);
+    if (operation != NULL) jobq_pg__metrics_say(m, "messaging_system=\"jobq\",");
+    jobq_pg__metrics_label(m, operation != NULL ? "messaging_destination_name" : "queue", c->queue);
+    if (operation != NULL)
+        jobq_pg__metrics_say(m, ",messaging_operation_name=\"%s\"", operation);
+    if (c->kind != NULL) {
+        jobq_pg__metrics_say(m, ",");
+        jobq_pg__metrics_label(m, "kind", c->kind);
+    }
+    if (c->schema == NULL) return;
+    jobq_pg__metrics_say(m, ",");
+    jobq_pg__metrics_label(m, "schema", c->schema);
+}
+
+static int64_t jobq_pg__counted_started(const jobq_pg__counted *c)
+{
+    int64_t started = 0;
+    int i;
+
+    for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) started += c->tally.counts[JOBQ_TALLY_WAITING + i];
+    return started;
+}
+
+static bool jobq_pg__counted_jobs(const jobq_pg__counted *c)
+{
+    int64_t ended = 0;
+    int i;
+
+    for (i = JOBQ_TALLY_SUCCEEDED; i <= JOBQ_TALLY_RELEASED; i++) ended += c->tally.counts[i];
+    return ended > 0 || jobq_pg__counted_started(c) > 0;
+}
+
+static bool jobq_pg__counted_messages(const jobq_pg__counted *c)
+{
+    return c->tally.counts[JOBQ_TALLY_DELIVERED] + c->tally.counts[JOBQ_TALLY_DEAD] > 0;
+}
+
+static void jobq_pg__metrics_times(jobq_pg__metrics *m, const char *name, const char *help,
+                                   jobq_tally_place place, const char *operation)
+{
+    const jobq_pg__counted *c;
+
+    jobq_pg__metrics_head(m, name, "histogram", "seconds", help);
+    for (c = m->rows; c < m->rows + m->count; c++) {
+        const int64_t *counts = &c->tally.counts[place];
+        int64_t count = 0;
+        int32_t i;
+        if (!jobq_pg__counted_jobs(c)) continue;
+        for (i = 0; i < JOBQ_TIMES_BUCKETS; i++) {
+            int64_t bound = jobq_times_bound(i);
+            count += counts[i];
+            jobq_pg__metrics_begin(m, name, "_bucket", c, operation);
+            jobq_pg__metrics_say(m, ",le=\"");
+            if (bound == JOBQ_NEVER) jobq_pg__metrics_say(m, "+Inf");
+            else jobq_pg__metrics_seconds(m, bound);
+            jobq_pg__metrics_say(m, "\"} %lld\n", (long long)count);
+        }
+        jobq_pg__metrics_begin(m, name, "_count", c, operation);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)count);
+        jobq_pg__metrics_begin(m, name, "_sum", c, operation);
+        jobq_pg__metrics_say(m, "} ");
+        jobq_pg__metrics_seconds(m, counts[JOBQ_TIMES_BUCKETS]);
+        jobq_pg__metrics_say(m, "\n");
+    }
+}
+
+/* Counts of jobs or messages, from place to last, with their names as a label. */
+static void jobq_pg__metrics_outcomes(jobq_pg__metrics *m, const char *name,
+                                      const jobq_pg__counted *c, int place, int last)
+{
+    static const char *const names[] = {
+#define JOBQ__X(id, text) text,
+        JOBQ_TALLIES(JOBQ__X)
+#undef JOBQ__X
+    };
+
+    for (; place <= last; place++) {
+        jobq_pg__metrics_begin(m, name, "_total", c, NULL);
+        jobq_pg__metrics_say(m, ",outcome=\"%s\"} %lld\n", names[place],
+                             (long long)c->tally.counts[place]);
+    }
+}
+
+static void jobq_pg__metrics_jobs(jobq_pg__metrics *m)
+{
+    static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+
+    jobq_pg__metrics_head(m, jobs, "counter", NULL, "What became of jobs, each time one ran.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_RELEASED);
+    }
+    jobq_pg__metrics_head(m, lost, "counter", NULL,
+                          "Results that were refused, because others had the job.");
+    for (c = m->rows; c < end; c++) {
+        if (!jobq_pg__counted_jobs(c)) continue;
+        jobq_pg__metrics_begin(m, lost, "_total", c, NULL);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_LOST]);
+    }
+}
+
+static void jobq_pg__metrics_messages(jobq_pg__metrics *m)
+{
+    static const char messages[] = "jobq_messages";
+    static const char consumed[] = "messaging_client_consumed_messages";
+    const jobq_pg__counted *c, *end = m->rows + m->count;
+    jobq_pg__counted queue;
+
+    jobq_pg__metrics_head(m, messages, "counter", NULL, "What became of messages of the outbox.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = NULL;
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_outcomes(m, messages, &queue, JOBQ_TALLY_ACKNOWLEDGED,
+                                  JOBQ_TALLY_REPEATED);
+    }
+    jobq_pg__metrics_head(m, consumed, "counter", NULL,
+                          "Jobs that were started and messages that were delivered.");
+    for (c = m->rows; c < end; c++) {
+        queue = *c;
+        queue.kind = "";
+        if (jobq_pg__counted_jobs(c)) {
+            jobq_pg__metrics_begin(m, consumed, "_total", c, "claim");
+            jobq_pg__metrics_say(m, "} %lld\n", (long long)jobq_pg__counted_started(c));
+        }
+        if (!jobq_pg__counted_messages(c)) continue;
+        jobq_pg__metrics_begin(m, consumed, "_total", &queue, "read");
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_DELIVERED]);
+    }
+}
+
+/* Adds a tally to the rows: to that of its names, if there is one. Queues and kinds of others have
+ * no names here. The lock is held. */
+static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, const char *schema,
+                                 const jobq_tally *tally)
+{
+    const char *kind = "other";
+    size_t queue = 0, i;
+
+    while (queue < w->queue_count && w->queue_ids[queue] != tally->queue) queue++;
+    if (queue == w->queue_count) return;
+    for (i = 0; i < w->handler_count; i++)
+        if (w->kind_ids[i] == tally->kind) kind = w->kinds[i];
+    for (i = 0; i < m->count; i++) {
+        jobq_pg__counted *c = &m->rows[i];
+        int k;
+        if (c->queue != w->queues[queue] || strcmp(c->kind, kind) != 0) continue;
+        for (k = 0; k < JOBQ_TALLY_COUNT; k++) c->tally.counts[k] += tally->counts[k];
+        return;
+    }
+    m->rows[i].schema = schema;
+    m->rows[i].queue = w->queues[queue];
+    m->rows[i].kind = kind;
+    m->rows[i].tally = *tally;
+    m->count++;
+}
+
+/* Copies what the loops have counted, so that the lock is held only for a moment. */
+static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy)
+{
+    jobq_tally tally;
+    int32_t k;
+    size_t i;
+
+    *busy = 0;
+    pthread_mutex_lock(&group->lock);
+    for (i = 0; i < group->count; i++) {
+        const jobq_pg_worker *w = group->workers[i];
+        const char *schema = group->count > 1 ? jobq_pg_schema(w->pg) : NULL;
+        for (k = 0; jobq_loop_tally(w->loop, k, &tally); k++)
+            jobq_pg__metrics_add(m, w, schema, &tally);
+        *busy += jobq_loop_status_of(w->loop).running;
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
+{
+    jobq_pg__metrics m;
+    int32_t busy;
+
+    JOBQ_ASSERT(w != NULL && (buffer != NULL || size == 0));
+    memset(&m, 0, sizeof m);
+    if (size > 0) buffer[0] = '\0';
+    if (jobq_pg__forked(w->pg)) return 0;
+    m.rows = (jobq_pg__counted *)malloc(w->group->count * JOBQ_LOOP_TALLIES * sizeof *m.rows);
+    if (m.rows == NULL) return 0;
+    m.out = buffer;
+    m.size = size;
+    jobq_pg__metrics_copy(&m, w->group, &busy);
+    jobq_pg__metrics_jobs(&m);
+    jobq_pg__metrics_messages(&m);
+    jobq_pg__metrics_times(&m, "jobq_waiting_seconds", "Time from when a job was due to its start.",
+                           JOBQ_TALLY_WAITING, NULL);
+    jobq_pg__metrics_times(&m, "messaging_process_duration_seconds", "Time that handlers ran.",
+                           JOBQ_TALLY_RUNNING, "process");
+    jobq_pg__metrics_head(&m, "jobq_worker_threads", "gauge", NULL, "Threads of the worker.");
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"busy\"} %d\n", (int)busy);
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"idle\"} %d\n# EOF\n",
+                         (int)(busy < w->group->threads ? w->group->threads - busy : 0));
+    free(m.rows);
+    return m.len;
 }
 
 /* Fills all but the pool's counts. The lock is held. */
@@ -15407,6 +15904,14 @@ static const char *const jobq_pg__sql_008_results[] = {
 ");\n"
 "ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
 "ALTER TABLE jobq.claim ADD progress jsonb;\n"
+"CREATE TABLE jobq.tally (\n"
+"    worker bigint NOT NULL,\n"
+"    queue_id integer NOT NULL,\n"
+"    kind_id integer NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    counts bigint[] NOT NULL,\n"
+"    PRIMARY KEY (worker, queue_id, kind_id)\n"
+") WITH (fillfactor = 50);\n"
 "DO $$ BEGIN\n"
 "    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
 "        nullif(current_setting('jobq_install.granted', true), ''), (\n"
@@ -15417,7 +15922,8 @@ static const char *const jobq_pg__sql_008_results[] = {
 "END $$;\n"
 "DROP FUNCTION IF EXISTS jobq.heartbeat(\n"
 "    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],\n"
-"    integer[]);\n",
+"    integer[]);\n"
+"DROP FUNCTION IF EXISTS jobq.deregister(bigint);\n",
     NULL
 };
 
@@ -16853,7 +17359,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_held := ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_line.jobs) AND j.queue_id = p_walk.queue_id\n"
-"          AND j.line_name = v_line.name);\n"
+"          AND j.line_name = v_line.name AND j.claimed_at IS NOT NULL);\n"
 "    IF v_held <> '{}' THEN\n"
 "        RETURN (\n"
 "            SELECT j.id FROM jobq.job j\n"
@@ -16877,8 +17383,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)\n"
 "    INTO v_rows, v_ids, v_bytes, w.froms FROM (\n"
-"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
-"               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n",
+"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n",
+"               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
 "                                                   burst_us, jobs, due_us, k)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -17736,6 +18242,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
+"    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n"
 "    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
 "    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
@@ -17760,9 +18268,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
 "        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
 "        PERFORM jobq.permits_free(p_worker);\n"
+"        PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "        alive := false;\n"
 "    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
+"    IF p_tally IS NOT NULL THEN\n"
+"        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
+"    END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
 "    written := p_progress_jobs IS NULL OR jobq.progress_write(\n"
 "        p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);\n"
@@ -17772,12 +18284,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n"
 "    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n"
 "               WHERE q.id = ANY (v_worker.queues));\n"
-"    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n"
+"    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n",
 "           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
 "               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n",
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
 "           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
@@ -17810,10 +18322,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "            p_tokens, p_returned, p_needed) x;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.deregister(\n"
+"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
+"    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)\n"
+"    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
@@ -17823,6 +18339,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -17837,7 +18354,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.rescue_singly(\n"
+"CREATE OR REPLACE FUNCTION jobq.rescue_singly(\n",
 "    p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_job record;\n"
@@ -17853,7 +18370,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        JOIN jobq.kind k ON k.id = j.kind_id\n"
 "        WHERE j.id = ANY (p_claim.jobs) AND j.worker = p_claim.worker\n"
 "          AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)\n"
-"        FOR UPDATE OF j SKIP LOCKED LOOP\n",
+"        FOR UPDATE OF j SKIP LOCKED LOOP\n"
 "        IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "        ELSE\n"
@@ -17919,11 +18436,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "        INTO v_count, v_queues FROM back b;\n"
 "        rescued := rescued + v_count;\n"
 "        DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number\n"
-"           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n"
+"           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n",
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
 "    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
 "    PERFORM jobq.permits_free(p_victim);\n"
+"    PERFORM jobq.tally_fold(ARRAY[p_victim]);\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
 "END $$;\n"
@@ -17933,7 +18451,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE v_failed integer;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT r.dead, r.rescued, r.more, r.failed INTO dead, rescued, more, v_failed\n"
 "    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
 "    IF v_failed > 0 THEN\n"
@@ -18002,7 +18520,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'\n"
 "        FOR UPDATE SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN\n"
+"    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN\n",
 "        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;\n"
 "    END IF;\n"
 "    RETURN v_count;\n"
@@ -18018,7 +18536,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "    CROSS JOIN LATERAL (\n"
 "        (SELECT o.* FROM jobq.job o\n"
-"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n",
+"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
 "           AND NOT o.suspect AND o.line IS NULL ORDER BY o.run_at, o.id LIMIT p_limit)\n"
 "        UNION ALL\n"
 "        (SELECT o.* FROM unnest(jobq.next_lines(\n"
@@ -18080,12 +18598,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT old.id FROM jobq.worker old\n"
 "        WHERE old.dead_at < statement_timestamp() - interval '1 day'\n"
 "          AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = old.id AND c.jobs <> '{}')\n"
-"        FOR UPDATE SKIP LOCKED));\n"
+"        FOR UPDATE SKIP LOCKED));\n",
 "    DELETE FROM jobq.claim c\n"
 "    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'\n"
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
 "    PERFORM jobq.permits_prune();\n"
 "    PERFORM jobq.prune_waiters();\n"
+"    PERFORM jobq.tally_prune();\n"
 "    RETURN v_total;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
@@ -18099,7 +18618,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r\n"
 "        WHERE r.since < statement_timestamp() - r.keep / 7\n"
 "        FOR UPDATE SKIP LOCKED\n"
-"    LOOP\n",
+"    LOOP\n"
 "        v_part := to_regclass('jobq.history_' || v_ring.slot);\n"
 "        CONTINUE WHEN NOT EXISTS (\n"
 "            SELECT FROM pg_inherits i\n"
@@ -20442,6 +20961,324 @@ static const char *const jobq_pg__sql_progress[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_metrics[] = {
+"CREATE OR REPLACE FUNCTION jobq.tally_take(\n"
+"    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],\n"
+"    p_totals bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_size integer := cardinality(p_totals) / cardinality(p_queues);\n"
+"BEGIN\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, number, counts)\n"
+"    SELECT p_worker, u.queue, u.kind, p_number,\n"
+"           p_totals[(u.n - 1) * v_size + 1 : u.n * v_size]\n"
+"    FROM unnest(p_queues, p_kinds) WITH ORDINALITY AS u (queue, kind, n)\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE\n"
+"    SET number = excluded.number, counts = excluded.counts\n"
+"    WHERE t.number < excluded.number;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_fold(p_workers bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.tally t WHERE t.ctid = ANY (ARRAY(\n"
+"            SELECT o.ctid FROM jobq.tally o WHERE o.worker = ANY (p_workers) AND o.worker <> 0\n"
+"            FOR UPDATE SKIP LOCKED)) -- another one folds those that are locked\n"
+"        RETURNING t.queue_id, t.kind_id, t.counts\n"
+"    ), places AS (\n"
+"        SELECT g.queue_id, g.kind_id, u.n, sum(u.count)::bigint AS total\n"
+"        FROM gone g CROSS JOIN unnest(g.counts) WITH ORDINALITY AS u (count, n)\n"
+"        GROUP BY 1, 2, 3\n"
+"    )\n"
+"    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, counts)\n"
+"    SELECT 0, p.queue_id, p.kind_id, array_agg(p.total ORDER BY p.n)\n"
+"    FROM places p GROUP BY 2, 3 ORDER BY 2, 3\n"
+"    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE SET counts = ARRAY(\n"
+"        SELECT coalesce(u.a, 0) + coalesce(u.b, 0)\n"
+"        FROM unnest(t.counts, excluded.counts) WITH ORDINALITY AS u (a, b, n) ORDER BY u.n);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_prune() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.tally_fold(ARRAY(\n"
+"        SELECT DISTINCT t.worker FROM jobq.tally t\n"
+"        WHERE t.worker <> 0 AND NOT EXISTS (\n"
+"            SELECT FROM jobq.worker w WHERE w.id = t.worker AND w.dead_at IS NULL)));\n"
+"    DELETE FROM jobq.tally t\n"
+"    WHERE t.worker = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.queue_id);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tally_sums()\n"
+"RETURNS TABLE (queue text, kind text, counts bigint[])\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_sums text := (\n"
+"        SELECT string_agg(format('coalesce(sum(s.counts[%s]), 0)::bigint', i), ', ' ORDER BY i)\n"
+"        FROM generate_series(1, (SELECT max(cardinality(t.counts)) FROM jobq.tally t)) i);\n"
+"BEGIN\n"
+"    IF v_sums IS NULL THEN RETURN; END IF;\n"
+"    RETURN QUERY EXECUTE format(\n"
+"        'SELECT s.queue, s.kind, ARRAY[%s] '\n"
+"        'FROM (SELECT q.name AS queue, coalesce(k.name, ''other'') AS kind, t.counts '\n"
+"        '      FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id '\n"
+"        '      LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS s '\n"
+"        'GROUP BY GROUPING SETS ((s.queue, s.kind), (s.queue))', v_sums);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_bounds() RETURNS bigint[]\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY[5000, 10000, 25000, 50000, 75000, 100000, 250000, 500000, 750000, 1000000,\n"
+"                 2500000, 5000000, 7500000, 10000000, 30000000, 60000000, 300000000, 900000000,\n"
+"                 3600000000]::bigint[];\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)\n"
+"RETURNS interval\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));\n"
+"    v_below bigint := 0;\n"
+"    v_from bigint;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. cardinality(p_buckets) LOOP\n"
+"        v_from := coalesce(v_bounds[i - 1], 0);\n"
+"        IF v_rank > 0 AND v_rank <= v_below + p_buckets[i] THEN\n",
+"            RETURN (v_from + coalesce(v_bounds[i] - v_from, 0) * (v_rank - v_below)\n"
+"                    / p_buckets[i]) * interval '1 microsecond';\n"
+"        END IF;\n"
+"        v_below := v_below + p_buckets[i];\n"
+"    END LOOP;\n"
+"    RETURN NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.times AS\n"
+"SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,\n"
+"       jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,\n"
+"       jobq.times_quantile(s.waiting, 0.99) AS waiting_p99,\n"
+"       jobq.times_quantile(s.running, 0.5) AS running_p50,\n"
+"       jobq.times_quantile(s.running, 0.95) AS running_p95,\n"
+"       jobq.times_quantile(s.running, 0.99) AS running_p99,\n"
+"       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
+"       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
+"       s.counts[5] AS released\n"
+"FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,\n"
+"             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started\n"
+"      FROM jobq.tally_sums() t) AS s\n"
+"WHERE s.started > 0\n"
+"ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN replace(replace(replace(p_value, '\\', '\\\\'), '\"', '\\\"'), E'\\n', '\\n');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric(\n"
+"    p_name text, p_type text, p_unit text, p_help text, p_samples text) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN format(E'# TYPE %s %s\\n', p_name, p_type)\n"
+"        || CASE WHEN p_unit IS NULL THEN '' ELSE format(E'# UNIT %s %s\\n', p_name, p_unit) END\n"
+"        || format(E'# HELP %s %s\\n', p_name, p_help) || coalesce(p_samples, '');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metric_times(\n"
+"    p_name text, p_labels text, p_counts bigint[], p_place integer) RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_bounds bigint[] := jobq.times_bounds();\n"
+"    v_labels text := '{' || p_labels;\n"
+"    v_text text := '';\n"
+"    v_count bigint := 0;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. 20 LOOP\n"
+"        v_count := v_count + p_counts[p_place + i - 1];\n"
+"        v_text := v_text || p_name || '_bucket' || v_labels || ',le=\"'\n"
+"            || coalesce((v_bounds[i] / 1e6)::float8::text, '+Inf') || '\"} ' || v_count\n"
+"            || E'\\n';\n"
+"    END LOOP;\n"
+"    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count || E'\\n' || p_name\n"
+"        || '_sum' || v_labels || '} ' || (p_counts[p_place + 20] / 1e6)::float8 || E'\\n';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_jobs text := '';\n"
+"    v_lost text := '';\n"
+"    v_consumed text := '';\n"
+"    v_messages text := '';\n"
+"    v_waiting text := '';\n"
+"    v_running text := '';\n"
+"    v_labels text;\n"
+"    v_shared text;\n"
+"    v_name text := left('jobq_', 4); -- on its own this word is the name of the schema\n"
+"BEGIN\n"
+"    FOR v IN\n"
+"        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,\n"
+"               t.counts AS c,\n"
+"               (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count)) AS started\n"
+"        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind\n"
+"    LOOP\n"
+"        v_labels := format('queue=\"%s\",kind=\"%s\"', v.queue, v.kind);\n"
+"        v_shared := format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
+"                           'messaging_operation_name=', v_name, v.queue);\n"
+"        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN\n"
+"            v_jobs := v_jobs || (\n"
+"                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', v_labels,\n"
+"                                         o.name, v.c[o.n]), '' ORDER BY o.n)\n"
+"                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n",
+"            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\\n', v_labels, v.c[6]);\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"claim\",kind=\"%s\"} %s\\n',\n"
+"                v_shared, v.kind, v.started);\n"
+"            v_waiting := v_waiting || jobq.metric_times(\n"
+"                'jobq_waiting_seconds', v_labels, v.c, 11);\n"
+"            v_running := v_running || jobq.metric_times(\n"
+"                'messaging_process_duration_seconds',\n"
+"                format('%s\"process\",kind=\"%s\"', v_shared, v.kind), v.c, 32);\n"
+"        END IF;\n"
+"        IF v.c[7] + v.c[9] > 0 THEN\n"
+"            v_consumed := v_consumed || format(\n"
+"                E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n', v_shared,\n"
+"                v.c[7]);\n"
+"            v_messages := v_messages || (\n"
+"                SELECT string_agg(format(\n"
+"                    E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', v.queue, o.name,\n"
+"                    v.c[o.n + 7]), '' ORDER BY o.n)\n"
+"                FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
+"                     WITH ORDINALITY AS o (name, n));\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',\n"
+"                       v_jobs)\n"
+"        || jobq.metric('jobq_leases_lost', 'counter', NULL,\n"
+"                       'Results that were refused, because others had the job.', v_lost)\n"
+"        || jobq.metric('jobq_messages', 'counter', NULL,\n"
+"                       'What became of messages of the outbox.', v_messages)\n"
+"        || jobq.metric('messaging_client_consumed_messages', 'counter', NULL,\n"
+"                       'Jobs that were started and messages that were delivered.', v_consumed)\n"
+"        || jobq.metric('jobq_waiting_seconds', 'histogram', 'seconds',\n"
+"                       'Time from when a job was due to its start.', v_waiting)\n"
+"        || jobq.metric('messaging_process_duration_seconds', 'histogram', 'seconds',\n"
+"                       'Time that handlers ran.', v_running);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_jobs text;\n"
+"    v_late text;\n"
+"    v_workers text;\n"
+"BEGIN\n"
+"    WITH running AS MATERIALIZED (\n"
+"        SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id\n"
+"    ), queues AS MATERIALIZED (\n"
+"        SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,\n"
+"               (SELECT count(*) FROM jobq.worker w\n"
+"                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
+"                  AND w.expires_at > statement_timestamp()) AS workers\n"
+"        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c\n"
+"        LEFT JOIN running r ON r.queue_id = q.id\n"
+"    )\n"
+"    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue, s.state,\n"
+"                             s.jobs), '' ORDER BY q.queue, s.state),\n"
+"           string_agg(format(E'jobq_queue_lateness_seconds{queue=\"%s\"} %s\\n', q.queue,\n"
+"                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)\n"
+"           FILTER (WHERE s.state = 'ready'),\n"
+"           string_agg(format(E'jobq_workers{queue=\"%s\"} %s\\n', q.queue, q.workers), ''\n"
+"                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready')\n"
+"    INTO v_jobs, v_late, v_workers\n"
+"    FROM queues q CROSS JOIN LATERAL (VALUES\n"
+"        ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),\n"
+"        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))\n"
+"        AS s (state, jobs);\n"
+"    RETURN jobq.metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '\n"
+"                       'at least that many (suspect, failed).', v_jobs)\n"
+"        || jobq.metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'How long the oldest due job has waited.', v_late)\n"
+"        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',\n",
+"                       v_workers);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_lag text;\n"
+"    v_late text;\n"
+"    v_dead text;\n"
+"BEGIN\n"
+"    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag), ''\n"
+"                      ORDER BY o.queue),\n"
+"           string_agg(format(E'jobq_outbox_lateness_seconds{queue=\"%s\"} %s\\n', o.queue,\n"
+"                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)\n"
+"    INTO v_lag, v_late\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, sum(m.lag) AS lag,\n"
+"                 greatest(statement_timestamp() - min(m.oldest_at), '0') AS late\n"
+"          FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id\n"
+"          CROSS JOIN LATERAL (\n"
+"              SELECT count(*) AS lag, min(n.created_at) FILTER (WHERE isfinite(n.created_at))\n"
+"                     AS oldest_at\n"
+"              FROM (SELECT w.created_at FROM jobq.message w\n"
+"                    WHERE w.partition_id = p.id\n"
+"                      AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
+"                          ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
+"                    ORDER BY w.id LIMIT 100) AS n) AS m\n"
+"          GROUP BY q.name) AS o;\n"
+"    SELECT string_agg(format(E'jobq_dead_letters{queue=\"%s\",status=\"%s\"} %s\\n', d.queue,\n"
+"                             d.status, d.count), '' ORDER BY d.queue, d.status)\n"
+"    INTO v_dead\n"
+"    FROM (SELECT jobq.metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
+"          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
+"          LEFT JOIN LATERAL (\n"
+"              SELECT o.queue_id FROM jobq.dead_letter o\n"
+"              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id\n"
+"          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;\n"
+"    RETURN jobq.metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '\n"
+"                       'not acknowledged, up to 100 of each partition.', v_lag)\n"
+"        || jobq.metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Age of the oldest message that is not acknowledged.', v_late)\n"
+"        || jobq.metric('jobq_dead_letters', 'gauge', NULL,\n"
+"                       'Open dead letters, of all queues up to 1000 of a status.', v_dead);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics_others() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_late text;\n"
+"    v_held text;\n"
+"    v_snapshot float8;\n"
+"    v_history numeric;\n"
+"BEGIN\n"
+"    SELECT string_agg(format(E'jobq_schedule_lateness_seconds{schedule=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(s.name), greatest(extract(\n"
+"                                 epoch FROM statement_timestamp() - s.next_at), 0)), ''\n"
+"                      ORDER BY s.name)\n"
+"    INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);\n"
+"    SELECT string_agg(format(E'jobq_limit_held{queue=\"%s\",kind=\"%s\"} %s\\n',\n"
+"                             jobq.metric_label(l.queue), jobq.metric_label(\n"
+"                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)\n"
+"    INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;\n"
+"    v_snapshot := (SELECT coalesce(max(extract(\n"
+"                       epoch FROM statement_timestamp() - a.xact_start)), 0)\n"
+"                   FROM pg_stat_activity a\n"
+"                   WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database());\n"
+"    v_history := (SELECT sum(pg_relation_size(i.inhrelid)) FROM pg_inherits i\n"
+"                  WHERE i.inhparent = 'jobq.history'::regclass);\n"
+"    RETURN jobq.metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',\n"
+"                       'Time since the tick that a schedule has not fired.', v_late)\n"
+"        || jobq.metric('jobq_limit_held', 'gauge', NULL,\n"
+"                       'Permits of a limit that workers hold.', v_held)\n",
+"        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '\n"
+"                       'transaction that holds vacuum, as far as the owner may see.',\n"
+"                       format(E'jobq_snapshot_age_seconds %s\\n', greatest(v_snapshot, 0)))\n"
+"        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',\n"
+"                       format(E'jobq_history_bytes %s\\n', coalesce(v_history, 0)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n"
+"BEGIN\n"
+"    RETURN jobq.metrics_counted() || jobq.metrics_queues() || jobq.metrics_outbox()\n"
+"        || jobq.metrics_others() || E'# EOF\\n';\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)\n"
 "RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -20965,7 +21802,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
-"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text'\n"
+"            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
+"            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
 "            'dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
@@ -21011,8 +21849,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
-"    END IF;\n"
-"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n",
+"    END IF;\n",
+"    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
@@ -21089,9 +21927,9 @@ static const char *const jobq_pg__sql_roles[] = {
 "        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
-"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n"
+"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n",
 "              THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END\n"
-"    LOOP\n",
+"    LOOP\n"
 "        EXECUTE v_grant;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -21247,6 +22085,21 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('deadline', 'reprocessing: until when'),\n"
 "    ('schedules.name', 'its name'),\n"
 "    ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),\n"
+"    ('times.kind', 'the kind; other: kinds beyond the first 64 of a worker; NULL: the whole '\n"
+"                   'queue'),\n"
+"    ('started', 'jobs that were started'),\n"
+"    ('waiting_p50', 'half of them waited no longer, from run_at to their start'),\n"
+"    ('waiting_p95', '95 of 100 waited no longer'),\n"
+"    ('waiting_p99', '99 of 100 waited no longer'),\n"
+"    ('running_p50', 'half of the handlers ran no longer'),\n"
+"    ('running_p95', '95 of 100 ran no longer'),\n"
+"    ('running_p99', '99 of 100 ran no longer'),\n"
+"    ('running_total', 'time of all handlers, summed up'),\n"
+"    ('succeeded', 'stages done'),\n"
+"    ('retried', 'attempts that failed and were to be repeated'),\n"
+"    ('times.failed', 'jobs that failed for good'),\n"
+"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n",
+"    ('released', 'jobs that were given back or parked'),\n"
 "    ('calendar', 'its cron expression, or its interval'),\n"
 "    ('zone', 'the time zone of its cron expression'),\n"
 "    ('next_at', 'when it fires next; NULL: never again'),\n"
@@ -21258,7 +22111,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('overlap', 'while the last job has not ended: allow, skip, wait or cancel'),\n"
 "    ('spread_by', 'it fires this much after each tick'),\n"
 "    ('starts_at', 'it does not fire before'),\n"
-"    ('ends_at', 'it does not fire after'),\n",
+"    ('ends_at', 'it does not fire after'),\n"
 "    ('schedules.paused_at', 'since when it is paused; NULL: it is not'),\n"
 "    ('schedules.skipped_at', 'the last tick that overlap left out'),\n"
 "    ('owner', 'the program that declared it; NULL: it was made by hand'),\n"
@@ -21296,6 +22149,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "operators", jobq_pg__sql_operators},
     {8, "results", jobq_pg__sql_results},
     {8, "progress", jobq_pg__sql_progress},
+    {8, "metrics", jobq_pg__sql_metrics},
     {8, "schedules", jobq_pg__sql_schedules},
     {8, "roles", jobq_pg__sql_roles},
     {8, "comments", jobq_pg__sql_comments},

@@ -23,7 +23,22 @@ ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;
 -- more; it goes with the claim's row.
 ALTER TABLE jobq.claim ADD progress jsonb;
 
--- As in version 7: the text that follows defines heartbeat with more arguments.
+-- What workers have counted of a kind, in the order of JOBQ_TALLIES in jobq.h: totals. A
+-- worker that lives has rows of its own, and waits for no lock when it writes them. When it is
+-- dead or gone they are added to those of worker 0.
+--   kind_id  0: the rest of its queue
+--   number   of the worker's latest delivery, by its own count: one that arrives late changes
+--            nothing
+CREATE TABLE jobq.tally (
+    worker bigint NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
+    number bigint NOT NULL DEFAULT 0,
+    counts bigint[] NOT NULL,
+    PRIMARY KEY (worker, queue_id, kind_id)
+) WITH (fillfactor = 50);
+
+-- As in version 7: the text that follows defines these with more arguments.
 DO $$ BEGIN
     PERFORM set_config('jobq_install.granted', concat_ws(',',
         nullif(current_setting('jobq_install.granted', true), ''), (
@@ -36,3 +51,5 @@ END $$;
 DROP FUNCTION IF EXISTS jobq.heartbeat(
     bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],
     integer[]);
+
+DROP FUNCTION IF EXISTS jobq.deregister(bigint);

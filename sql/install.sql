@@ -67,6 +67,7 @@ SELECT version < 8 AS lacks_8 FROM jobq.meta \gset
 \ir operators.sql
 \ir results.sql
 \ir progress.sql
+\ir metrics.sql
 \ir schedules.sql
 \ir roles.sql
 \ir comments.sql

@@ -358,8 +358,9 @@ BEGIN
 END $$;
 
 -- The job that a strict line, whose row is locked, gives: the one that holds it, if that one
--- is ready in this lane; if none holds it, the first. That one is chosen without a lock. Who
--- asked for the first one that is not locked would get the second one.
+-- is ready in this lane; if none holds it, the first. A job that has failed and was revived no
+-- longer holds it, and has no claimed_at. The first is chosen without a lock. Who asked for
+-- the first one that is not locked would get the second one.
 CREATE OR REPLACE FUNCTION jobq.strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -370,7 +371,7 @@ BEGIN
     v_held := ARRAY(
         SELECT j.id FROM jobq.job j
         WHERE j.id = ANY (v_line.jobs) AND j.queue_id = p_walk.queue_id
-          AND j.line_name = v_line.name);
+          AND j.line_name = v_line.name AND j.claimed_at IS NOT NULL);
     IF v_held <> '{}' THEN
         RETURN (
             SELECT j.id FROM jobq.job j

@@ -133,15 +133,18 @@ END $$;
 --   written   false: some progress was not written, see progress_write
 --   quotas ... waits_us  see permit_exchange; NULL if no limit of its queues or kinds is set
 -- p_settled: numbers of claims whose jobs are all settled; their rows are removed. p_number
--- and what follows: see permit_exchange; NULL from a worker that knows of no limit.
--- p_progress_claims and what follows: see progress_write; NULL if nothing changed. The lease
--- counts from the moment of the UPDATE. A heartbeat that waited for a lock may arrive after a
--- later one, and must not shorten the lease that the later one renewed.
+-- to p_needed: see permit_exchange; NULL from a worker that knows of no limit. p_tally to
+-- p_totals: see tally_take; NULL if nothing was counted since the latest one.
+-- p_progress_claims and what follows: see progress_write; NULL if nothing changed.
+-- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
+-- arrive after a later one, and must not shorten the lease that the later one renewed.
 CREATE OR REPLACE FUNCTION jobq.heartbeat(
     p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,
     p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,
     p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,
     p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,
+    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
+    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,
     p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,
     p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
@@ -166,9 +169,13 @@ BEGIN
             WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
         UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
         PERFORM jobq.permits_free(p_worker);
+        PERFORM jobq.tally_fold(ARRAY[p_worker]);
         alive := false;
     END IF;
     IF NOT alive THEN RETURN; END IF;
+    IF p_tally IS NOT NULL THEN
+        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
+    END IF;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
     written := p_progress_jobs IS NULL OR jobq.progress_write(
         p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);
@@ -220,12 +227,16 @@ END $$;
 -- A worker that stops calls this: it no longer sleeps, serves no kind, and needs no rescue. If
 -- it still holds jobs, which it should not, they are left for a rescuer; otherwise its row is
 -- removed. If it has burned numbers, they stay until prune, and so does the worker's row,
--- marked dead.
-CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
+-- marked dead. p_tally and what follows: as in heartbeat.
+CREATE OR REPLACE FUNCTION jobq.deregister(
+    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
+    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
     PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
+    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)
+    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
@@ -235,6 +246,7 @@ BEGIN
         SELECT FROM jobq.claim c WHERE c.worker = p_worker);
     UPDATE jobq.worker w SET dead_at = statement_timestamp()
     WHERE w.id = p_worker AND w.dead_at IS NULL;
+    PERFORM jobq.tally_fold(ARRAY[p_worker]);
 END $$;
 
 -- Announces that a worker sleeps in these queues, or withdraws that. The last call wins.
@@ -352,6 +364,7 @@ BEGIN
     END LOOP;
     more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
     PERFORM jobq.permits_free(p_victim);
+    PERFORM jobq.tally_fold(ARRAY[p_victim]);
     PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
     WHERE q.id IS NOT NULL;
 END $$;
@@ -503,7 +516,8 @@ END $$;
 -- queues, because no index leads to them), unused lines, workers that have been dead for a
 -- day, and then their burned claim numbers. While a worker lives its burned numbers must stay,
 -- because a claim that it gave up must not arrive, however late. Permits of workers that are
--- gone go at once, and waiters after a day. Safe to run anywhere, at any time, and twice.
+-- gone go at once, and their counts are added up; waiters go after a day. Safe to run
+-- anywhere, at any time, and twice.
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -545,6 +559,7 @@ BEGIN
       AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
     PERFORM jobq.permits_prune();
     PERFORM jobq.prune_waiters();
+    PERFORM jobq.tally_prune();
     RETURN v_total;
 END $$;
 

@@ -34,6 +34,7 @@
 #define JOBQ_PRIORITY_MIN (-1)
 #define JOBQ_PRIORITY_MAX 0
 #define JOBQ_STRAYS_MAX 1
+#define JOBQ_TALLY_KINDS 1
 #define JOBQ_MEMORY_KINDS 1
 #define JOBQ_MEMORY_SCHEDULES 1
 #define JOBQ_MEMORY_LINES 2
@@ -880,6 +881,7 @@ static void tidy_loop(jobq_loop *l)
     }
     memset(&l->stats, 0, sizeof l->stats);
     memset(&l->relay.stats, 0, sizeof l->relay.stats);
+    memset(&l->tallies, 0, sizeof l->tallies);
     l->handler_us = set->prefetch ? 0 : -1;
     l->vacuum_rows = 0;
     l->random.state = 0;

@@ -7,9 +7,10 @@
  * What a function computes without a table has no step. Two statements of one function share a step
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
- * idempotency keys, quotas, queues that are deleted or keep no history, history itself, results,
- * who waits for them, progress, old failed jobs, old dead letters. NOTIFY is not a step but a move.
- * jobq.promote is done with the commit, and jobq.tick at once: see explore_known.h.
+ * idempotency keys, quotas, what workers count, queues that are deleted or keep no history, history
+ * itself, results and who waits for them, progress, old failed jobs, old dead letters. NOTIFY is not
+ * a step but a move. jobq.promote is done with the commit, and jobq.tick at once: see
+ * explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.
@@ -37,16 +38,16 @@
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
  *   register          2         0     0       0        1
- *   heartbeat        14         0     0       0       10
+ *   heartbeat        16         0     0       0       10
  *   strays            1         0     0       0        0
- *   deregister        6         1     0       0        5
+ *   deregister        8         1     0       0        5
  *   sleep             3         1     0       1        3
- *   rescue           10         2     2       0        9
+ *   rescue           11         2     2       0        9
  *   rescue_singly     5         1     1       0        0
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2
- *   prune             9         4     4       0        2
+ *   prune            10         4     4       0        2
  *   cancel            6         2     0       0        4
  *   request           3         0     0       0        0
  */

@@ -108,8 +108,8 @@ hunt_core() {
         hunt_explore --world "${tool%%_*}"
         return ;;
     esac
-    for tool in test_core_machine test_core_rules test_core_strings test_core_cron test_core_schedule \
-        test_core_handlers test_core_loop test_core_conform test_core_outbox test_core_lines \
+    for tool in test_core_machine test_core_rules test_core_strings test_core_trace test_core_cron \
+        test_core_schedule test_core_handlers test_core_loop test_core_conform test_core_outbox test_core_lines \
         test_core_permits test_core_relay test_core_crowd; do
         try_test "$tool" && return
     done
@@ -124,6 +124,8 @@ hunt_sql() {
     sql_enqueue_*) tools=test_pg_enqueue ;;
     sql_cron_*) tools=test_pg_calendar ;;
     sql_outbox_*) tools="test_pg_outbox test_pg_order test_pg_outbox_steps" ;;
+    sql_trace_*) tools=test_pg_trace ;;
+    sql_log_*) tools=test_pg_log ;;
     sql_pairs_*) return 1 ;;
     esac
     for tool in $tools; do try_test "$tool" && return; done

@@ -35,7 +35,7 @@ static char schema[40];
  * nothing. Views with a column of it go too: what a migration adds to a view comes back with it. */
 #define VERSION_BEFORE                                                                             \
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP TABLE IF EXISTS jobq.waiter CASCADE;"                                                    \
+    "DROP TABLE IF EXISTS jobq.waiter, jobq.tally CASCADE;"                                        \
     "ALTER TABLE jobq.queue DROP IF EXISTS awaited;"                                               \
     "ALTER TABLE jobq.claim DROP IF EXISTS progress CASCADE;"                                      \
     "ALTER TABLE jobq.history DROP IF EXISTS result CASCADE,"                                      \
@@ -266,7 +266,7 @@ static inline int pg_empty(void **state)
     static const char tables[] =
         "TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "
-        "jobq.quota, jobq.permit, jobq.waiter, "
+        "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, "
         "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
     char *text = for_schema(tables, schema);
     bool deadlock = true;

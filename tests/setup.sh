@@ -41,7 +41,7 @@ mutants) needs="bash cc cmocka patch libpq server" ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
-test) needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime" ;;
+test) needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime promtool" ;;
 breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
@@ -121,6 +121,7 @@ package() {
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;
     faketime) set -- faketime libfaketime libfaketime libfaketime libfaketime ;;
+    promtool) set -- prometheus golang-github-prometheus prometheus prometheus prometheus ;;
     *) set -- "$1" "$1" "$1" "$1" "$1" ;;
     esac
     shift "$column"

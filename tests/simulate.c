@@ -26,6 +26,7 @@
 #define JOBQ_LOOP_PARTITIONS 12 /* fewer than there are */
 #define JOBQ_LOOP_BATCH 8
 #define JOBQ_LOOP_LANES 24
+#define JOBQ_TALLY_KINDS 4
 #define JOBQ_STRAYS_MAX 8
 #define JOBQ_MEMORY_PARTITIONS 60
 #define JOBQ_MEMORY_MESSAGES 256

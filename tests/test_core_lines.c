@@ -956,6 +956,24 @@ static void a_strict_job_that_is_cancelled_makes_room(void **unused)
                                   JOBQ_STATE_SUCCEEDED ? 2 : 1);
 }
 
+/* So one that is revived stands behind those that came before it. */
+static void a_strict_job_that_has_ended_holds_nothing(void **unused)
+{
+    jobq_memory_job *first;
+
+    (void)unused;
+    rule(4, 0, 1, true, NULL);
+    workers(1, 4);
+    fail_permille = 1000;
+    first = jobq_memory_get(memory, add(4, 0, 0));
+    first->job.max_attempts = 2;
+    pass(20 * MS);
+    assert_true(first->holds);
+    pass(60 * SECOND);
+    assert_int_equal(first->job.state, JOBQ_STATE_FAILED);
+    assert_false(first->holds);
+}
+
 static void suspects_hold_their_line(void **unused)
 {
     (void)unused;
@@ -1278,6 +1296,7 @@ int main(void)
         cmocka_unit_test_setup(a_limit_counts_what_ran_before_it, setup),
         cmocka_unit_test_setup(strict_jobs_run_one_after_the_other_over_retries, setup),
         cmocka_unit_test_setup(a_strict_job_that_is_cancelled_makes_room, setup),
+        cmocka_unit_test_setup(a_strict_job_that_has_ended_holds_nothing, setup),
         cmocka_unit_test_setup(suspects_hold_their_line, setup),
         cmocka_unit_test_setup(a_suspect_waits_for_its_line, setup),
         cmocka_unit_test_setup(rates_are_kept_and_used_by_each_line, setup),

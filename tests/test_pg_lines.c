@@ -601,6 +601,26 @@ static void a_strict_line_waits_for_a_retry(void **unused)
     assert_int_equal(g.jobs[0].id, first + 1);
 }
 
+/* It has begun anew, and those that stood behind it are before it now. */
+static void a_job_that_is_revived_stands_at_the_end_of_its_strict_line(void **unused)
+{
+    int64_t first = put("a");
+    got g;
+
+    (void)unused;
+    put_some("a", 1);
+    line_set("strict => true");
+    g = claim_lines(a, 7, MANY);
+    assert_int_equal(g.jobs[0].id, first);
+    assert_int_equal(settle_with(&g.jobs[0], JOBQ_EVENT_DISCARD, "x"), JOBQ_OK);
+    RUN("SELECT jobq.revive(%lld)", (long long)first);
+    g = claim_lines(b, 8, MANY);
+    assert_int_equal(g.count, 1);
+    assert_int_equal(g.jobs[0].id, first + 1);
+    succeeds(NULL, &g.jobs[0]);
+    assert_int_equal(claim_lines(b, 8, MANY).jobs[0].id, first);
+}
+
 /* While somebody else has the first job locked, nobody gets the second one. */
 static void the_head_of_a_strict_line_is_not_skipped(void **unused)
 {
@@ -1465,6 +1485,7 @@ int main(void)
         TEST(a_suspect_waits_for_its_line),
         TEST(a_strict_line_runs_in_order),
         TEST(a_strict_line_waits_for_a_retry),
+        TEST(a_job_that_is_revived_stands_at_the_end_of_its_strict_line),
         TEST(the_head_of_a_strict_line_is_not_skipped),
         TEST(a_suspect_keeps_its_strict_line),
         TEST(a_strict_line_waits_for_who_can_run_its_head),

@@ -52,6 +52,7 @@ static inline void wire_send(wire *w, const jobq_request *r)
 
     memset(w, 0, sizeof *w);
     memcpy(to, r, offsetof(jobq_request, queues));
+    to->tally = to->tally_count = to->total_count = 0; /* no decision depends on them */
     while (to->lane_count > 0 && r->lanes[to->lane_count - 1].priority > WIRE_PRIORITY) {
         to->lane_count--;
     }

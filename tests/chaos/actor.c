@@ -261,7 +261,7 @@ static void wait_for(int64_t id)
     const jobq_pg_job_row *row;
     jobq_pg_rows rows;
     char detail[100];
-    jobq_error answer = jobq_pg_wait(pg, NULL, &id, 1, between(0, 1500000), &rows, NULL);
+    jobq_error answer = jobq_pg_wait(pg, NULL, &id, 1, between(0, 8000000), &rows, NULL);
 
     row = (const jobq_pg_job_row *)rows.rows;
     if (answer == JOBQ_OK)
@@ -294,7 +294,7 @@ static void keyed(int64_t ref)
     } while (answer != JOBQ_OK && answer != JOBQ_ERROR_EXISTS && going());
     if (id == 0) return;
     log_line(role, "keyed", id, 0, 0, ref, answer == JOBQ_OK ? "new" : "known");
-    if (ref % 2 == 0) wait_for(id);
+    if (ref % 3 == 0) wait_for(id);
 }
 
 static void produce(void)

@@ -612,7 +612,7 @@ SELECT '  ' || rpad(what, 30) || n FROM (
     UNION ALL SELECT 10, 'claims of quotas, last permit', (
         SELECT format('%s, %s', count(*), count(*) FILTER (WHERE running = most))
         FROM quota_step WHERE was_state = 'r' AND now_state = 'x')
-    UNION ALL SELECT 11, 'waits that ended, with a result', (
+    UNION ALL SELECT 11, 'waits that ended, results', (
         SELECT format('%s, %s', count(*), count(*) FILTER (WHERE detail LIKE '%[%'))
         FROM log WHERE event = 'waited' AND detail NOT IN ('late', 'error'))
     UNION ALL SELECT 13, 'on Postgres', (

@@ -51,6 +51,26 @@ static void check_json(jobq_str text)
     free(spaced);
 }
 
+/* What is written of a trace is valid JSON, and reads as the same trace. */
+static void check_trace(jobq_str parent, jobq_str state)
+{
+    jobq_trace trace = {parent, state}, again = jobq_trace_of(parent);
+    char json[JOBQ_TRACE_MAX + 2] = "{";
+    size_t size;
+
+    MUST(again.parent.ptr == NULL || jobq_trace_valid(again.parent));
+    size = jobq_trace_format(json + 1, &trace);
+    MUST((size > 0) == jobq_trace_valid(parent) && size == strlen(json + 1));
+    if (size == 0) return;
+    json[size + 1] = '}';
+    json[size + 2] = '\0';
+    MUST(jobq_json_check(jobq_str_from(json), NULL, NULL) == JOBQ_OK);
+    again = jobq_trace_of(jobq_str_from(json));
+    MUST(memcmp(again.parent.ptr, "00", 2) == 0);
+    MUST(memcmp(again.parent.ptr + 2, parent.ptr + 2, 50) == 0);
+    MUST(again.state.ptr == NULL || jobq_str_equal(again.state, state));
+}
+
 static void check_words(jobq_str text)
 {
     static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
@@ -85,7 +105,8 @@ static void check_names(jobq_str text, int64_t id)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    jobq_str text;
+    jobq_str text, lines[2];
+    size_t at = 0;
     char *copy;
 
     if (size < 1) return 0;
@@ -97,6 +118,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_utf8(text, data[0]);
     check_json(text);
     check_words(text);
+    lines[0] = lines[1] = text;
+    while (at < text.len && text.ptr[at] != '\n') at++;
+    lines[0].len = at;
+    lines[1].ptr += at < text.len ? at + 1 : at;
+    lines[1].len -= at < text.len ? at + 1 : at;
+    check_trace(lines[0], lines[1]);
+    check_trace(text, lines[1]);
     check_names(text, (int64_t)((uint64_t)data[0] << 56 | size));
     free(copy);
     return 0;

@@ -1,0 +1,367 @@
+-- jobq, current text: what workers count, and metrics of the whole fleet.
+
+-- ---- tallies -------------------------------------------------------------------------------
+
+-- Writes what a worker has counted: of the queue and kind i the totals are the i-th part of
+-- p_totals. The caller has locked the row of the worker, which lives. A delivery that arrives
+-- after a later one, or twice, changes nothing.
+CREATE OR REPLACE FUNCTION jobq.tally_take(
+    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],
+    p_totals bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_size integer := cardinality(p_totals) / cardinality(p_queues);
+BEGIN
+    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, number, counts)
+    SELECT p_worker, u.queue, u.kind, p_number,
+           p_totals[(u.n - 1) * v_size + 1 : u.n * v_size]
+    FROM unnest(p_queues, p_kinds) WITH ORDINALITY AS u (queue, kind, n)
+    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE
+    SET number = excluded.number, counts = excluded.counts
+    WHERE t.number < excluded.number;
+END $$;
+
+-- Adds the counts of workers that are dead or gone to those of worker 0, and removes them, so
+-- they count once. Whoever folds takes the rows of worker 0 in one order.
+CREATE OR REPLACE FUNCTION jobq.tally_fold(p_workers bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM jobq.tally t WHERE t.ctid = ANY (ARRAY(
+            SELECT o.ctid FROM jobq.tally o WHERE o.worker = ANY (p_workers) AND o.worker <> 0
+            FOR UPDATE SKIP LOCKED)) -- another one folds those that are locked
+        RETURNING t.queue_id, t.kind_id, t.counts
+    ), places AS (
+        SELECT g.queue_id, g.kind_id, u.n, sum(u.count)::bigint AS total
+        FROM gone g CROSS JOIN unnest(g.counts) WITH ORDINALITY AS u (count, n)
+        GROUP BY 1, 2, 3
+    )
+    INSERT INTO jobq.tally AS t (worker, queue_id, kind_id, counts)
+    SELECT 0, p.queue_id, p.kind_id, array_agg(p.total ORDER BY p.n)
+    FROM places p GROUP BY 2, 3 ORDER BY 2, 3
+    ON CONFLICT (worker, queue_id, kind_id) DO UPDATE SET counts = ARRAY(
+        SELECT coalesce(u.a, 0) + coalesce(u.b, 0)
+        FROM unnest(t.counts, excluded.counts) WITH ORDINALITY AS u (a, b, n) ORDER BY u.n);
+END $$;
+
+-- The same for all workers that are gone, or dead, whatever happened to their rescuers. Counts
+-- of queues that were deleted go.
+CREATE OR REPLACE FUNCTION jobq.tally_prune() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.tally_fold(ARRAY(
+        SELECT DISTINCT t.worker FROM jobq.tally t
+        WHERE t.worker <> 0 AND NOT EXISTS (
+            SELECT FROM jobq.worker w WHERE w.id = t.worker AND w.dead_at IS NULL)));
+    DELETE FROM jobq.tally t
+    WHERE t.worker = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.queue_id);
+END $$;
+
+-- What all workers have counted, living or not, in the order of JOBQ_TALLIES in jobq.h. kind
+-- 'other': kinds that a worker did not count each by itself. kind NULL: the whole queue. One
+-- sum for each place is several times faster than unnest.
+CREATE OR REPLACE FUNCTION jobq.tally_sums()
+RETURNS TABLE (queue text, kind text, counts bigint[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_sums text := (
+        SELECT string_agg(format('coalesce(sum(s.counts[%s]), 0)::bigint', i), ', ' ORDER BY i)
+        FROM generate_series(1, (SELECT max(cardinality(t.counts)) FROM jobq.tally t)) i);
+BEGIN
+    IF v_sums IS NULL THEN RETURN; END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT s.queue, s.kind, ARRAY[%s] '
+        'FROM (SELECT q.name AS queue, coalesce(k.name, ''other'') AS kind, t.counts '
+        '      FROM jobq.tally t JOIN jobq.queue q ON q.id = t.queue_id '
+        '      LEFT JOIN jobq.kind k ON k.id = t.kind_id) AS s '
+        'GROUP BY GROUPING SETS ((s.queue, s.kind), (s.queue))', v_sums);
+END $$;
+
+-- ---- times ---------------------------------------------------------------------------------
+
+-- The longest times of the buckets of a histogram but the last, in microseconds: see
+-- jobq_times_bound in jobq.h.
+CREATE OR REPLACE FUNCTION jobq.times_bounds() RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY[5000, 10000, 25000, 50000, 75000, 100000, 250000, 500000, 750000, 1000000,
+                 2500000, 5000000, 7500000, 10000000, 30000000, 60000000, 300000000, 900000000,
+                 3600000000]::bigint[];
+END $$;
+
+-- A quantile of a histogram, such as 0.95, estimated: times are taken to be spread evenly over
+-- their bucket. In the last bucket, over an hour, it is an hour. NULL: there are none.
+CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)
+RETURNS interval
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_bounds bigint[] := jobq.times_bounds();
+    v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));
+    v_below bigint := 0;
+    v_from bigint;
+BEGIN
+    FOR i IN 1 .. cardinality(p_buckets) LOOP
+        v_from := coalesce(v_bounds[i - 1], 0);
+        IF v_rank > 0 AND v_rank <= v_below + p_buckets[i] THEN
+            RETURN (v_from + coalesce(v_bounds[i] - v_from, 0) * (v_rank - v_below)
+                    / p_buckets[i]) * interval '1 microsecond';
+        END IF;
+        v_below := v_below + p_buckets[i];
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- How long jobs waited, from run_at to the start, and how long handlers ran, by kind and for
+-- whole queues, slowest first. Counted by the workers since version 8 of the schema.
+CREATE OR REPLACE VIEW jobq.times AS
+SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,
+       jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,
+       jobq.times_quantile(s.waiting, 0.99) AS waiting_p99,
+       jobq.times_quantile(s.running, 0.5) AS running_p50,
+       jobq.times_quantile(s.running, 0.95) AS running_p95,
+       jobq.times_quantile(s.running, 0.99) AS running_p99,
+       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
+       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,
+       s.counts[5] AS released
+FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,
+             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started
+      FROM jobq.tally_sums() t) AS s
+WHERE s.started > 0
+ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;
+
+-- ---- metrics -------------------------------------------------------------------------------
+
+-- The text of a label's value.
+CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN replace(replace(replace(p_value, '\', '\\'), '"', '\"'), E'\n', '\n');
+END $$;
+
+-- A metric: its description and its lines. p_samples: what follows the name in each line. A
+-- counter's lines have _total after the name.
+CREATE OR REPLACE FUNCTION jobq.metric(
+    p_name text, p_type text, p_unit text, p_help text, p_samples text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN format(E'# TYPE %s %s\n', p_name, p_type)
+        || CASE WHEN p_unit IS NULL THEN '' ELSE format(E'# UNIT %s %s\n', p_name, p_unit) END
+        || format(E'# HELP %s %s\n', p_name, p_help) || coalesce(p_samples, '');
+END $$;
+
+-- The samples of a histogram: p_place is its first place in the counts of tally_sums. A loop,
+-- because there are many.
+CREATE OR REPLACE FUNCTION jobq.metric_times(
+    p_name text, p_labels text, p_counts bigint[], p_place integer) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_bounds bigint[] := jobq.times_bounds();
+    v_labels text := '{' || p_labels;
+    v_text text := '';
+    v_count bigint := 0;
+BEGIN
+    FOR i IN 1 .. 20 LOOP
+        v_count := v_count + p_counts[p_place + i - 1];
+        v_text := v_text || p_name || '_bucket' || v_labels || ',le="'
+            || coalesce((v_bounds[i] / 1e6)::float8::text, '+Inf') || '"} ' || v_count
+            || E'\n';
+    END LOOP;
+    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count || E'\n' || p_name
+        || '_sum' || v_labels || '} ' || (p_counts[p_place + 20] / 1e6)::float8 || E'\n';
+END $$;
+
+-- A part of metrics: what workers have counted. Queues without jobs, or without messages, have
+-- no samples of them.
+CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v record;
+    v_jobs text := '';
+    v_lost text := '';
+    v_consumed text := '';
+    v_messages text := '';
+    v_waiting text := '';
+    v_running text := '';
+    v_labels text;
+    v_shared text;
+    v_name text := left('jobq_', 4); -- on its own this word is the name of the schema
+BEGIN
+    FOR v IN
+        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,
+               t.counts AS c,
+               (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count)) AS started
+        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind
+    LOOP
+        v_labels := format('queue="%s",kind="%s"', v.queue, v.kind);
+        v_shared := format('messaging_system="%s",messaging_destination_name="%s",'
+                           'messaging_operation_name=', v_name, v.queue);
+        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN
+            v_jobs := v_jobs || (
+                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', v_labels,
+                                         o.name, v.c[o.n]), '' ORDER BY o.n)
+                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])
+                     WITH ORDINALITY AS o (name, n));
+            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\n', v_labels, v.c[6]);
+            v_consumed := v_consumed || format(
+                E'messaging_client_consumed_messages_total{%s"claim",kind="%s"} %s\n',
+                v_shared, v.kind, v.started);
+            v_waiting := v_waiting || jobq.metric_times(
+                'jobq_waiting_seconds', v_labels, v.c, 11);
+            v_running := v_running || jobq.metric_times(
+                'messaging_process_duration_seconds',
+                format('%s"process",kind="%s"', v_shared, v.kind), v.c, 32);
+        END IF;
+        IF v.c[7] + v.c[9] > 0 THEN
+            v_consumed := v_consumed || format(
+                E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n', v_shared,
+                v.c[7]);
+            v_messages := v_messages || (
+                SELECT string_agg(format(
+                    E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', v.queue, o.name,
+                    v.c[o.n + 7]), '' ORDER BY o.n)
+                FROM unnest('{acknowledged,dead,repeated}'::text[])
+                     WITH ORDINALITY AS o (name, n));
+        END IF;
+    END LOOP;
+    RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',
+                       v_jobs)
+        || jobq.metric('jobq_leases_lost', 'counter', NULL,
+                       'Results that were refused, because others had the job.', v_lost)
+        || jobq.metric('jobq_messages', 'counter', NULL,
+                       'What became of messages of the outbox.', v_messages)
+        || jobq.metric('messaging_client_consumed_messages', 'counter', NULL,
+                       'Jobs that were started and messages that were delivered.', v_consumed)
+        || jobq.metric('jobq_waiting_seconds', 'histogram', 'seconds',
+                       'Time from when a job was due to its start.', v_waiting)
+        || jobq.metric('messaging_process_duration_seconds', 'histogram', 'seconds',
+                       'Time that handlers ran.', v_running);
+END $$;
+
+-- A part of metrics: the jobs of queues. Beyond 1,000 jobs of a state it is an estimate, or
+-- 1,000 for suspects and failed: see queue_counts.
+CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_jobs text;
+    v_late text;
+    v_workers text;
+BEGIN
+    WITH running AS MATERIALIZED (
+        SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
+    ), queues AS MATERIALIZED (
+        SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,
+               (SELECT count(*) FROM jobq.worker w
+                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
+                  AND w.expires_at > statement_timestamp()) AS workers
+        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c
+        LEFT JOIN running r ON r.queue_id = q.id
+    )
+    SELECT string_agg(format(E'jobq_queue_jobs{queue="%s",state="%s"} %s\n', q.queue, s.state,
+                             s.jobs), '' ORDER BY q.queue, s.state),
+           string_agg(format(E'jobq_queue_lateness_seconds{queue="%s"} %s\n', q.queue,
+                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)
+           FILTER (WHERE s.state = 'ready'),
+           string_agg(format(E'jobq_workers{queue="%s"} %s\n', q.queue, q.workers), ''
+                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready')
+    INTO v_jobs, v_late, v_workers
+    FROM queues q CROSS JOIN LATERAL (VALUES
+        ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),
+        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))
+        AS s (state, jobs);
+    RETURN jobq.metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '
+                       'at least that many (suspect, failed).', v_jobs)
+        || jobq.metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',
+                       'How long the oldest due job has waited.', v_late)
+        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',
+                       v_workers);
+END $$;
+
+-- A part of metrics: the outbox. Of each partition up to 100 messages are counted, of each
+-- status up to 1,000 dead letters.
+CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_lag text;
+    v_late text;
+    v_dead text;
+BEGIN
+    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue="%s"} %s\n', o.queue, o.lag), ''
+                      ORDER BY o.queue),
+           string_agg(format(E'jobq_outbox_lateness_seconds{queue="%s"} %s\n', o.queue,
+                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)
+    INTO v_lag, v_late
+    FROM (SELECT jobq.metric_label(q.name) AS queue, sum(m.lag) AS lag,
+                 greatest(statement_timestamp() - min(m.oldest_at), '0') AS late
+          FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id
+          CROSS JOIN LATERAL (
+              SELECT count(*) AS lag, min(n.created_at) FILTER (WHERE isfinite(n.created_at))
+                     AS oldest_at
+              FROM (SELECT w.created_at FROM jobq.message w
+                    WHERE w.partition_id = p.id
+                      AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled
+                          ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END
+                    ORDER BY w.id LIMIT 100) AS n) AS m
+          GROUP BY q.name) AS o;
+    SELECT string_agg(format(E'jobq_dead_letters{queue="%s",status="%s"} %s\n', d.queue,
+                             d.status, d.count), '' ORDER BY d.queue, d.status)
+    INTO v_dead
+    FROM (SELECT jobq.metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count
+          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)
+          LEFT JOIN LATERAL (
+              SELECT o.queue_id FROM jobq.dead_letter o
+              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id
+          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;
+    RETURN jobq.metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '
+                       'not acknowledged, up to 100 of each partition.', v_lag)
+        || jobq.metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',
+                       'Age of the oldest message that is not acknowledged.', v_late)
+        || jobq.metric('jobq_dead_letters', 'gauge', NULL,
+                       'Open dead letters, of all queues up to 1000 of a status.', v_dead);
+END $$;
+
+-- A part of metrics: schedules, limits, and what the server has to keep.
+CREATE OR REPLACE FUNCTION jobq.metrics_others() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_late text;
+    v_held text;
+    v_snapshot float8;
+    v_history numeric;
+BEGIN
+    SELECT string_agg(format(E'jobq_schedule_lateness_seconds{schedule="%s"} %s\n',
+                             jobq.metric_label(s.name), greatest(extract(
+                                 epoch FROM statement_timestamp() - s.next_at), 0)), ''
+                      ORDER BY s.name)
+    INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);
+    SELECT string_agg(format(E'jobq_limit_held{queue="%s",kind="%s"} %s\n',
+                             jobq.metric_label(l.queue), jobq.metric_label(
+                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)
+    INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;
+    v_snapshot := (SELECT coalesce(max(extract(
+                       epoch FROM statement_timestamp() - a.xact_start)), 0)
+                   FROM pg_stat_activity a
+                   WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database());
+    v_history := (SELECT sum(pg_relation_size(i.inhrelid)) FROM pg_inherits i
+                  WHERE i.inhparent = 'jobq.history'::regclass);
+    RETURN jobq.metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',
+                       'Time since the tick that a schedule has not fired.', v_late)
+        || jobq.metric('jobq_limit_held', 'gauge', NULL,
+                       'Permits of a limit that workers hold.', v_held)
+        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '
+                       'transaction that holds vacuum, as far as the owner may see.',
+                       format(E'jobq_snapshot_age_seconds %s\n', greatest(v_snapshot, 0)))
+        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',
+                       format(E'jobq_history_bytes %s\n', coalesce(v_history, 0)));
+END $$;
+
+-- The whole fleet in the text format of OpenMetrics (application/openmetrics-text). What
+-- workers count arrives with their heartbeats. Planning would take most of the time, so the
+-- plans are kept: ask on a connection that stays.
+CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN jobq.metrics_counted() || jobq.metrics_queues() || jobq.metrics_outbox()
+        || jobq.metrics_others() || E'# EOF\n';
+END $$;

@@ -1,0 +1,463 @@
+/*
+ * The log as lines and as events: each line comes in both forms, with the same text, and an event
+ * names what it is about.
+ */
+#include "relay.h"
+
+/* ---- what was logged ------------------------------------------------------------------------- */
+
+#define EVENTS_MAX 200
+
+/* An event, copied. */
+typedef struct heard_event {
+    jobq_pg_event e;
+    char code[40], text[700], sqlstate[8], queue[40], kind[40];
+} heard_event;
+
+static heard_event heard[EVENTS_MAX];
+static int heard_count, unequal, lines;
+static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
+static __thread char last_line[700];
+static __thread jobq_pg_level last_level;
+
+static void hears_line(void *user, jobq_pg_level level, const char *message)
+{
+    (void)user;
+    ADD(lines);
+    snprintf(last_line, sizeof last_line, "%s", message);
+    last_level = level;
+}
+
+/* The line of the same text came just before, on the same thread. */
+static void hears_event(void *user, const jobq_pg_event *e)
+{
+    heard_event *h;
+
+    (void)user;
+    pthread_mutex_lock(&hearing);
+    if (strcmp(e->text, last_line) != 0 || e->level != last_level) unequal++;
+    if (heard_count < EVENTS_MAX) {
+        h = &heard[heard_count];
+        h->e = *e;
+        snprintf(h->code, sizeof h->code, "%s", e->code);
+        snprintf(h->text, sizeof h->text, "%s", e->text);
+        snprintf(h->sqlstate, sizeof h->sqlstate, "%s", e->sqlstate == NULL ? "" : e->sqlstate);
+        snprintf(h->queue, sizeof h->queue, "%.*s", (int)e->queue.len,
+                 e->queue.len > 0 ? e->queue.ptr : "");
+        snprintf(h->kind, sizeof h->kind, "%.*s", (int)e->kind.len,
+                 e->kind.len > 0 ? e->kind.ptr : "");
+    }
+    ADD(heard_count);
+    pthread_mutex_unlock(&hearing);
+}
+
+/* The first event with a code; NULL: none within a time. */
+static const heard_event *event_of(const char *code, double seconds)
+{
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
+    int i, count;
+
+    do {
+        count = GET(heard_count);
+        for (i = 0; i < count && i < EVENTS_MAX; i++) {
+            if (strcmp(heard[i].code, code) == 0) return &heard[i];
+        }
+        nap_us(5000);
+    } while (mono_us() < until);
+    return NULL;
+}
+
+static const heard_event *must_hear(const char *code)
+{
+    const heard_event *h = event_of(code, 30);
+
+    if (h == NULL) fail_msg("no event %s", code);
+    return h;
+}
+
+static jobq_pg *loud; /* a handle that is listened to */
+
+static int listen_in(void **state)
+{
+    jobq_pg_desc d = desc_of(server());
+
+    fresh(state);
+    heard_count = unequal = lines = 0;
+    memset(heard, 0, sizeof heard);
+    d.log = hears_line;
+    d.log_event = hears_event;
+    loud = open_on(&d);
+    return 0;
+}
+
+/* Each line was one event. */
+static int both_forms(void **state)
+{
+    SET(gate, 1);
+    all_stop(state);
+    jobq_pg_close(loud);
+    assert_int_equal(unequal, 0);
+    assert_int_equal(lines, heard_count);
+    return 0;
+}
+
+static void is_about(const heard_event *h, const char *queue, const char *kind, int64_t job,
+                     int32_t attempt)
+{
+    assert_string_equal(h->queue, queue);
+    assert_string_equal(h->kind, kind);
+    assert_int_equal(h->e.job, job);
+    assert_int_equal(h->e.attempt, attempt);
+}
+
+/* ---- the handle ------------------------------------------------------------------------------ */
+
+static void lines_of_the_pool(void **unused)
+{
+    const heard_event *h;
+    jobq_pg_error error;
+    PGconn *conn;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_acquire(loud, &conn, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "DO $$ BEGIN RAISE WARNING USING MESSAGE = 'noticed', "
+                         "ERRCODE = '01ABC'; END $$"));
+    PQclear(PQexec(conn, "BEGIN"));
+    jobq_pg_release(loud, conn);
+    h = must_hear("transaction_left");
+    assert_string_equal(h->text, "a transaction was left open; rolled back");
+    assert_int_equal(h->e.level, JOBQ_PG_WARNING);
+    is_about(h, "", "", 0, 0);
+    assert_int_equal(h->e.worker, 0);
+    assert_string_equal(h->sqlstate, "");
+    h = must_hear("notice");
+    assert_string_equal(h->text, "noticed");
+    assert_string_equal(h->sqlstate, "01ABC");
+    assert_int_equal(h->e.level, JOBQ_PG_DEBUG);
+    assert_int_equal(jobq_pg_acquire(loud, &conn, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "SET client_encoding = 'LATIN1'"));
+    jobq_pg_release(loud, conn);
+    h = must_hear("connection_closed");
+    assert_non_null(strstr(h->text, "a released connection was closed: "));
+}
+
+static void lines_of_an_open_that_waits(void **unused)
+{
+    jobq_pg_desc d = desc_of("host=127.0.0.1 port=1 connect_timeout=1");
+    jobq_pg_error error;
+    jobq_pg *none;
+
+    (void)unused;
+    d.log = hears_line;
+    d.log_event = hears_event;
+    d.patience_us = 300000;
+    assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(must_hear("server_unreachable")->e.level, JOBQ_PG_WARNING);
+}
+
+static void lines_of_a_migration(void **unused)
+{
+    const heard_event *h;
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("%s", VERSION_BEFORE);
+    assert_int_equal(jobq_pg_migrate(loud, &error), JOBQ_OK);
+    h = must_hear("migrated");
+    assert_int_equal(h->e.level, JOBQ_PG_INFO);
+    assert_non_null(strstr(h->text, "applied to"));
+}
+
+static void a_line_of_a_copy_that_wakes_nobody(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    const heard_event *h;
+    jobq_pg_error error;
+
+    (void)unused;
+    enqueue_with(&job);
+    RUN("ALTER FUNCTION jobq.wake(integer, integer) RENAME TO away");
+    assert_int_equal(jobq_pg_enqueue_copy(loud, NULL, &job, 1, &error), JOBQ_OK);
+    RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO wake");
+    h = must_hear("wake_failed");
+    is_about(h, "q", "", 0, 0);
+    assert_string_equal(h->sqlstate, "42883");
+}
+
+/* ---- the worker ------------------------------------------------------------------------------ */
+
+static int64_t worker_id(void)
+{
+    PGresult *res;
+    int64_t id;
+
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.worker"));
+    res = sql(db, "SELECT id FROM jobq.worker");
+    id = strtoll(PQgetvalue(res, 0, 0), NULL, 10);
+    PQclear(res);
+    return id;
+}
+
+static void lines_of_a_cut_and_of_statistics(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    work.stats_us = 100000;
+    start_on(loud, &work);
+    id = worker_id();
+    h = must_hear("statistics");
+    assert_int_equal(h->e.level, JOBQ_PG_INFO);
+    RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+        "query LIKE '%%%s.%%'", schema);
+    h = event_of("connection_lost", 30);
+    if (h == NULL) h = must_hear("statement_failed"); /* if the server could still say why */
+    assert_int_equal(h->e.worker, id);
+    must_hear("connected");
+}
+
+static void lines_of_a_job(const heard_event *h, int64_t job)
+{
+    is_about(h, "q", "k", job, 1);
+    assert_true(h->e.worker == worker_id());
+    assert_int_equal(h->e.partition_id, 0);
+}
+
+static void a_line_of_an_abandoned_handler(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", holds);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    jobq_pg_job job = plain_job();
+    const heard_event *h;
+    char text[100];
+    int64_t id;
+
+    (void)unused;
+    job.timeout_us = 200000;
+    job.max_attempts = 1;
+    id = enqueue_with(&job);
+    start_on(loud, &work);
+    h = must_hear("handler_abandoned");
+    snprintf(text, sizeof text, "job %lld: its handler ran out of time and was abandoned",
+             (long long)id);
+    assert_string_equal(h->text, text);
+    lines_of_a_job(h, id);
+    assert_in_range(h->e.duration_us, 200000, 30 * SECOND);
+}
+
+static jobq_result stays(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    (void)m;
+    while (!GET(gate)) nap_us(2000);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void a_line_of_an_abandoned_delivery(void **unused)
+{
+    jobq_pg_receiver r = receiver(stays, NULL);
+    jobq_pg_worker_desc work = receive_by(&r, 32);
+    const heard_event *h;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    r.tuning.lease_us = 600000;
+    r.tuning.budget_us = 150000;
+    r.tuning.retry.base_us = r.tuning.retry.cap_us = 500000;
+    start_on(loud, &work);
+    h = must_hear("handler_abandoned");
+    is_about(h, "o", "", 0, 0);
+    assert_int_equal(h->e.partition_id, jobq_pg_partition(box, 0));
+    assert_int_equal(h->e.worker, worker_id());
+    assert_true(h->e.duration_us > 100000);
+}
+
+static jobq_outcome ends_its_thread(jobq_call *call)
+{
+    (void)call;
+    ADD(runs);
+    nap_us(20000);
+    pthread_exit(NULL);
+}
+
+static void a_line_of_a_handler_that_ends_its_thread(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", ends_its_thread);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    jobq_pg_job job = plain_job();
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    job.max_attempts = 1;
+    id = enqueue_with(&job);
+    start_on(loud, &work);
+    h = must_hear("thread_ended");
+    assert_string_equal(h->text, "the handler ended its thread: return from handlers");
+    lines_of_a_job(h, id);
+    assert_true(h->e.duration_us >= 20000);
+}
+
+static jobq_outcome holds_no_line(jobq_call *call)
+{
+    return jobq_call_hold(call, JOBQ_HOLD_LINE, SECOND, jobq_str_from("busy")) == JOBQ_OK
+               ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_SUCCESS;
+}
+
+static void a_line_of_a_hold_that_fails(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", holds_no_line);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    jobq_pg_job job = plain_job();
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    id = enqueue_with(&job);
+    start_on(loud, &work);
+    h = must_hear("hold_failed");
+    lines_of_a_job(h, id);
+    assert_true(strlen(h->sqlstate) == 5);
+}
+
+static void lines_of_a_refused_result(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    jobq_pg_job job = plain_job();
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    RUN("ALTER TABLE jobq.history ADD CONSTRAINT none CHECK (state <> 's')");
+    job.max_attempts = 1;
+    id = enqueue_with(&job);
+    start_on(loud, &work);
+    h = must_hear("result_refused");
+    is_about(h, "q", "k", id, 0);
+    assert_string_equal(h->sqlstate, "23514");
+    h = must_hear("statement_failed");
+    assert_string_equal(h->sqlstate, "23514");
+    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    all_stop(NULL);
+    RUN("ALTER TABLE jobq.history DROP CONSTRAINT none");
+}
+
+/* ---- where lines go -------------------------------------------------------------------------- */
+
+static void count_event(void *user, const jobq_pg_event *event)
+{
+    (void)event;
+    ADD(*(int *)user);
+}
+
+/* What a handle with this descriptor prints on stderr of a warning. */
+static void warns(const jobq_pg_desc *d, char *printed, size_t size)
+{
+    FILE *to = tmpfile();
+    int kept = dup(2);
+    jobq_pg *made;
+    PGconn *conn;
+    size_t n;
+
+    assert_non_null(to);
+    made = open_on(d);
+    assert_int_equal(jobq_pg_acquire(made, &conn, NULL), JOBQ_OK);
+    PQclear(PQexec(conn, "BEGIN"));
+    fflush(stderr);
+    dup2(fileno(to), 2);
+    jobq_pg_release(made, conn);
+    fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    jobq_pg_close(made);
+    rewind(to);
+    n = fread(printed, 1, size - 1, to);
+    printed[n] = '\0';
+    fclose(to);
+}
+
+static void stderr_gets_what_nobody_takes(void **unused)
+{
+    jobq_pg_desc d = desc_of(server());
+    char printed[300];
+    int events = 0;
+
+    (void)unused;
+    d.log = NULL;
+    warns(&d, printed, sizeof printed);
+    assert_string_equal(printed, "jobq: warning: a transaction was left open; rolled back\n");
+    d.log_event = count_event;
+    d.user = &events;
+    warns(&d, printed, sizeof printed);
+    assert_string_equal(printed, "");
+    assert_int_equal(events, 1);
+}
+
+/* ---- the manual ------------------------------------------------------------------------------ */
+
+/* Every code that the library uses is in the manual, and no other. */
+static void the_manual_lists_the_codes(void **unused)
+{
+    static char text[2 * 1024 * 1024];
+    FILE *f = fopen("jobq_pg.h", "rb");
+    const char *from, *to, *at;
+    int used = 0, listed = 0;
+    char code[60], list[2000], *word;
+    size_t n;
+
+    (void)unused;
+    if (f == NULL) fail_msg("jobq_pg.h cannot be read: run this from the project's folder");
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    from = strstr(text, "change when a text does:");
+    to = strstr(from, " * FORK ");
+    assert_true(from != NULL && to != NULL);
+    snprintf(list, sizeof list, "%.*s", (int)(to - strchr(from, ':') - 1), strchr(from, ':') + 1);
+    for (word = strtok(list, " *\n"); word != NULL; word = strtok(NULL, " *\n")) {
+        if (strstr(" connections statements jobs handlers workers (also of messages) ", word))
+            continue;
+        snprintf(code, sizeof code, "\"%s\"", word);
+        if (strstr(text, code) == NULL) fail_msg("listed, but not used: %s", code);
+        listed++;
+    }
+    for (at = text; (at = strstr(at, "event")) != NULL; at++) {
+        const char *end = strchr(at, ';'), *level = strstr(at, "JOBQ_PG_"), *quote;
+        if (strchr("(_", at[5]) == NULL || at[-1] != '_' || level == NULL || level > end) continue;
+        quote = strchr(level, '"');
+        if (quote == NULL || quote > end || strspn(quote + 1, "abcdefghijklmnopqrstuvwxyz_") !=
+                                                strcspn(quote + 1, "\"")) continue;
+        snprintf(code, sizeof code, " %.*s", (int)strcspn(quote + 1, "\""), quote + 1);
+        used++;
+        if (strstr(from, code) == NULL || strstr(from, code) > to) fail_msg("not listed:%s", code);
+    }
+    assert_int_equal(listed, 25);
+    assert_true(used >= listed);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, listen_in, both_forms)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(lines_of_the_pool),
+        TEST(lines_of_an_open_that_waits),
+        TEST(lines_of_a_migration),
+        TEST(a_line_of_a_copy_that_wakes_nobody),
+        TEST(lines_of_a_cut_and_of_statistics),
+        TEST(a_line_of_an_abandoned_handler),
+        TEST(a_line_of_an_abandoned_delivery),
+        TEST(a_line_of_a_handler_that_ends_its_thread),
+        TEST(a_line_of_a_hold_that_fails),
+        TEST(lines_of_a_refused_result),
+        cmocka_unit_test(stderr_gets_what_nobody_takes),
+        cmocka_unit_test(the_manual_lists_the_codes),
+    };
+
+    return cmocka_run_group_tests_name("log", tests, pg_up, pg_down);
+}

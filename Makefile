@@ -84,7 +84,7 @@ test: ## run all tests except the slow targets; install what they need
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
 	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
 		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300 \
-		&& .build/examples/test_handlers'
+		&& .build/examples/test_handlers && .build/examples/progress'
 	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
 	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
 		'.build/examples/worker_cc | diff .build/worker_cc.txt -'

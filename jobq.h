@@ -1026,6 +1026,7 @@ typedef struct jobq_store {
                                                                  or the result */
     int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
     jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
+    jobq_error (*progress)(jobq_call *call, int permille, const char *note, bool now);
 } jobq_store;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */
@@ -1091,6 +1092,28 @@ JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
  */
 JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
                                    jobq_str why);
+
+#define JOBQ_NOTE_MAX 200 /* bytes of a note that are kept */
+
+/*
+ * jobq_call_progress -- how far the job is, for people: Postgres shows it in the view running. The
+ * worker's next heartbeat carries it, without a statement of its own, so call it as often as you
+ * like. The store keeps it until the attempt ends.
+ *
+ * Shape   permille: 0 to 1000. note: what it does just now, copied, made valid UTF-8 and cut to
+ *         JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is no longer this
+ *         worker's, nothing happens.
+ */
+JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note);
+
+/*
+ * jobq_call_progress_now -- the same, published when it returns: one statement each time.
+ *
+ * Tx      own, whatever becomes of the job.
+ * Errors  JOBQ_ERROR_LOST: the job is no longer this worker's. Those of the store. A call without
+ *         a store: none.
+ */
+JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note);
 
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
  * JSON, or larger than the store accepts. */
@@ -1744,6 +1767,7 @@ typedef struct jobq_news {
     bool alive;           /* this worker is alive; if not, ignore the rest */
     bool suspects;        /* a suspect is ready */
     bool every_kind;      /* claims may take any kind, until one finds a kind without a handler */
+    bool written;         /* for the store: it has written all that came with the heartbeat */
     int64_t policy;       /* version of the policies */
     int64_t store_now_us; /* the store's clock */
     int64_t tick_us;      /* > 0: 1 plus the time until a schedule of the worker's queues fires; 0:
@@ -2259,6 +2283,10 @@ JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
 /* jobq_test_result -- what the job left behind, see jobq_call_result. {NULL, 0}: nothing, or it has
  * not succeeded. */
 JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
+
+/* jobq_test_progress -- what the job's latest attempt last told with jobq_call_progress, even if it
+ * has ended: permille, -1: nothing. *note (may be NULL): its note, valid until the next attempt. */
+JOBQ_API int jobq_test_progress(jobq_test *test, int64_t id, const char **note);
 
 /* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
 JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
@@ -3741,6 +3769,26 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
     if (call->store == NULL || call->store->hold == NULL) return JOBQ_OK;
     jobq_utf8_mend(text, JOBQ_NAME_MAX, why);
     return call->store->hold(call, what, jobq__max(delay_us, 0), text);
+}
+
+static jobq_error jobq__call_progress(jobq_call *call, int permille, jobq_str note, bool now)
+{
+    char text[JOBQ_NOTE_MAX + 1];
+
+    JOBQ_ASSERT(call != NULL && permille >= 0 && permille <= 1000);
+    if (call->store == NULL || call->store->progress == NULL) return JOBQ_OK;
+    jobq_utf8_mend(text, JOBQ_NOTE_MAX, note);
+    return call->store->progress(call, permille, text, now);
+}
+
+JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note)
+{
+    jobq__call_progress(call, permille, note, false);
+}
+
+JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note)
+{
+    return jobq__call_progress(call, permille, note, true);
 }
 
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
@@ -11083,7 +11131,7 @@ static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 }
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping,
-                                               jobq__memory_call_hold};
+                                               jobq__memory_call_hold, NULL};
 
 /* The handler of a kind in a queue; kind 0: of the queue's messages. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
@@ -11227,6 +11275,8 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
 /* What a jobq_memory_job does not hold. */
 typedef struct jobq__test_kept {
     jobq_str headers;
+    int permille; /* of the latest attempt; -1: its handler did not tell */
+    char note[JOBQ_NOTE_MAX + 1];
     char error[JOBQ_ERROR_MAX + 1];
 } jobq__test_kept;
 
@@ -11436,8 +11486,23 @@ static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
     return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
 }
 
+static jobq_error jobq__test_call_progress(jobq_call *call, int permille, const char *note,
+                                           bool now)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    jobq__test_kept *kept = &t->kept[call->job.id - 1];
+
+    (void)now;
+    if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim))
+        return JOBQ_ERROR_LOST;
+    kept->permille = permille;
+    memcpy(kept->note, note, strlen(note) + 1);
+    return JOBQ_OK;
+}
+
 static const jobq_store jobq__test_store = {jobq__test_keep, jobq__test_stopping,
-                                             jobq__test_hold};
+                                             jobq__test_hold, jobq__test_call_progress};
 
 /* What goes wrong before the handler starts. */
 static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_call *call)
@@ -11491,6 +11556,8 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     call.conn = t->conn;
     call.store = &jobq__test_store;
     call.context = t;
+    kept->permille = -1;
+    kept->note[0] = '\0';
     t->fault = JOBQ_TEST_NOTHING;
     jobq__test_befall(t, fault, &call);
     while (h->run[stage] == NULL) stage--;
@@ -11582,6 +11649,16 @@ JOBQ_API jobq_str jobq_test_result(jobq_test *t, int64_t id)
     JOBQ_ASSERT(t != NULL);
     mj = jobq_memory_get(t->memory, id);
     return mj == NULL || mj->job.state != JOBQ_STATE_SUCCEEDED ? jobq_str_from(NULL) : mj->next;
+}
+
+JOBQ_API int jobq_test_progress(jobq_test *t, int64_t id, const char **note)
+{
+    const jobq__test_kept *kept;
+
+    JOBQ_ASSERT(t != NULL && jobq_memory_get(t->memory, id) != NULL);
+    kept = &t->kept[id - 1];
+    if (note != NULL) *note = kept->note;
+    return kept->permille;
 }
 
 JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)

@@ -49,6 +49,7 @@
  *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
  *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
  *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
+ *     show how far a job is                     jobq_call_progress (jobq.h), the view running
  *     a key made of fields of the payload       jobq_pg_digest
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
@@ -2252,6 +2253,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(LINE_SET, "line_set", line_set_in, none)                                                     \
     X(HOLD, "hold", hold_in, none)                                                                 \
     X(HOLD_HERE, "hold_here", hold_here_in, none)                                                  \
+    X(PROGRESS_HERE, "progress_here", progress_here_in, none)                                      \
     X(RETENTION_SET, "retention_set", retention_in, none)                                          \
     X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
@@ -5217,6 +5219,38 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
+/* How far a running job is. */
+typedef struct jobq_pg__progress_row {
+    int64_t worker, claim, job;
+    int32_t permille;
+    const char *note; /* NULL: none */
+} jobq_pg__progress_row;
+
+/* What a heartbeat carries besides its request: the progress that changed. */
+typedef struct jobq_pg__progresses {
+    const jobq_pg__progress_row *rows;
+    int32_t count;
+} jobq_pg__progresses;
+
+static const jobq_pg__list jobq_pg__progress_rows =
+    JOBQ_PG__LIST_APART(jobq_pg__progresses, rows, count);
+
+#define JOBQ_PG__PROGRESS(name, field, wire, type, flags) \
+    JOBQ_PG__LIST(name, progress_rows, jobq_pg__progress_row, field, wire, type, \
+                  JOBQ_PG__SPARSE | (flags))
+static const jobq_pg__col jobq_pg__progress_in[] = {
+    JOBQ_PG__PROGRESS("p_progress_claims", claim, INT8, INT64, 0),
+    JOBQ_PG__PROGRESS("p_progress_jobs", job, INT8, INT64, 0),
+    JOBQ_PG__PROGRESS("p_permilles", permille, INT4, INT32, 0),
+    JOBQ_PG__PROGRESS("p_notes", note, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__NEAR(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__progress_row, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__progress_here_in[] = {
+    JOBQ_PG__NEAR(worker, INT8, INT64, 0), JOBQ_PG__NEAR(claim, INT8, INT64, 0),
+    JOBQ_PG__NEAR(job, INT8, INT64, 0), JOBQ_PG__NEAR(permille, INT4, INT32, 0),
+    JOBQ_PG__NEAR(note, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
 static const jobq_pg__list jobq_pg__cancels =
     JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
 static const jobq_pg__list jobq_pg__news_kinds =
@@ -5236,7 +5270,7 @@ static const jobq_pg__list jobq_pg__permits =
 #define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
-    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
+    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL), JOBQ_PG__NEWS("written", written, BOOL, BOOL),
     JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
     JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
     JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
@@ -5802,6 +5836,11 @@ static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *
     for (; c->wire != JOBQ_PG__NOTHING; c++) {
         if (c > jobq_pg__specs[st].in) jobq_pg__say(out, ", ");
         if (c->of.name != NULL) jobq_pg__sayf(out, "%s => ", c->of.name);
+        jobq_pg__say_param(out, c, ++*n);
+    }
+    c = st == JOBQ_PG__HEARTBEAT ? jobq_pg__progress_in : jobq_pg__none;
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        jobq_pg__sayf(out, ", %s => ", c->of.name);
         jobq_pg__say_param(out, c, ++*n);
     }
     jobq_pg__say(out, ")");
@@ -7230,11 +7269,16 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition_id,
     return ack;
 }
 
-/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. */
+/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. That of
+ * a heartbeat holds only what is not in the request. */
 static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
                                  const void *from)
 {
-    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL ? a : from);
+    static const jobq_pg__progresses nothing = {NULL, 0};
+    bool beats = st == JOBQ_PG__HEARTBEAT || st == JOBQ_PG__BEAT_CLAIM;
+
+    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL || beats ? a : from);
+    if (beats) jobq_pg__put(p, jobq_pg__progress_in, from == NULL ? &nothing : from);
     if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
 }
 
@@ -8968,6 +9012,14 @@ typedef struct jobq_pg__maintenance {
     jobq_error code;           /* its result so far */
 } jobq_pg__maintenance;
 
+/* How far a run's job is. changes counts what its handler told: the heartbeat under way carries
+ * those up to sent, and the database has those up to known. */
+typedef struct jobq_pg__progress {
+    int32_t permille;
+    int64_t changes, sent, known;
+    char note[JOBQ_NOTE_MAX + 1];
+} jobq_pg__progress;
+
 /* A thread for handlers, or the host, and the handler that it runs. */
 struct jobq_pg__run {
     jobq_pg_worker *worker; /* whose work it does; NULL: the thread waits for work */
@@ -8996,6 +9048,7 @@ struct jobq_pg__run {
 struct jobq_pg__run_data {
     jobq_call call;
     jobq_delivery delivery;
+    jobq_pg__progress progress;         /* of the job; guarded by the lock */
     jobq_ack ack;                       /* what will be written about the delivery */
     int32_t planned;                    /* messages that are settled by it, for the hooks */
     char error[JOBQ_ERROR_MAX + 1];     /* of the job or the delivery, for the hooks */
@@ -9086,7 +9139,9 @@ static bool jobq_pg__turn(jobq_pg_worker *w);
 
 static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
                                      const char *why);
-static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold};
+static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const char *note, bool now);
+static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold,
+                                          jobq_pg__call_progress};
 
 /* -- what the worker keeps for a job -- */
 
@@ -9216,6 +9271,7 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->error[0] = '\0';
     call->store = &jobq_pg__store;
     call->context = (void *)run;
+    memset(&run->data->progress, 0, sizeof run->data->progress);
 }
 
 /* Copies the slot's error for the hooks, because the slot may have been cleared when they are
@@ -10026,32 +10082,76 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
     return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
 }
 
-/* The handler's own connection may be in a transaction: then another one of the pool commits the
- * hold. The error's text goes to the log, because the handler gets only its class. */
-static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
-                                     const char *why)
+/* Runs a statement of a handler about its job. The handler's own connection may be in a
+ * transaction: then another one of the pool commits it. The error's text goes to the log, because
+ * the handler gets only its class. */
+static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement st,
+                                    const void *from)
 {
-    jobq_pg__run *run = (jobq_pg__run *)call->context;
     jobq_pg *pg = run->worker->pg;
-    jobq_pg__holding from;
     jobq_pg_error error;
     jobq_pg_event e;
     PGconn *conn = run->conn;
     jobq_error code;
 
-    if (!run->busy) return JOBQ_ERROR_LOST;
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
+    code = jobq_pg__ask(pg, conn, st, from, NULL, &error);
+    if (code == JOBQ_OK) return code;
+    e = jobq_pg__run_event(run, JOBQ_PG_WARNING,
+                           st == JOBQ_PG__HOLD_HERE ? "hold_failed" : "progress_failed");
+    e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
+    jobq_pg__log(pg, e, "job %lld: %s: %s", (long long)run->work.job.id, jobq_pg__specs[st].name,
+                 error.message);
+    return code;
+}
+
+static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
+                                     const char *why)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__holding from;
+
+    if (!run->busy) return JOBQ_ERROR_LOST;
     memset(&from, 0, sizeof from);
     from.job = call->job;
     from.queue = what == JOBQ_HOLD_QUEUE;
     from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
     from.why = why[0] == '\0' ? NULL : why;
-    code = jobq_pg__ask(pg, conn, JOBQ_PG__HOLD_HERE, &from, NULL, &error);
-    if (code == JOBQ_OK) return code;
-    e = jobq_pg__run_event(run, JOBQ_PG_WARNING, "hold_failed");
-    e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
-    jobq_pg__log(pg, e, "job %lld: hold: %s", (long long)call->job.id, error.message);
-    return code;
+    return jobq_pg__call_ask(run, JOBQ_PG__HOLD_HERE, &from);
+}
+
+/* Keeps the progress for the next heartbeat. The same again is no change. False: the job is no
+ * longer this worker's. The lock is held. */
+static bool jobq_pg__progress_keep(jobq_pg__run *run, int permille, const char *note)
+{
+    jobq_pg__progress *p = &run->data->progress;
+    int64_t remaining_us;
+    jobq_stop stop;
+
+    if (!run->busy || run->abandoned) return false;
+    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), &run->work, &remaining_us);
+    if (stop == JOBQ_STOP_LOST || stop == JOBQ_STOP_TIMEOUT) return false;
+    if (p->changes > 0 && p->permille == permille && strcmp(p->note, note) == 0) return true;
+    p->permille = permille;
+    memcpy(p->note, note, strlen(note) + 1);
+    p->changes++;
+    return true;
+}
+
+/* What is published at once goes with the next heartbeat, too: one that is under way may carry an
+ * older progress, and be executed later. */
+static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const char *note, bool now)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__progress_row from = {call->job.worker, call->job.claim, call->job.id, permille,
+                                  note[0] == '\0' ? NULL : note};
+    bool kept;
+
+    pthread_mutex_lock(&run->worker->group->lock);
+    kept = jobq_pg__progress_keep(run, permille, note);
+    pthread_mutex_unlock(&run->worker->group->lock);
+    if (!kept) return JOBQ_ERROR_LOST;
+    return now ? jobq_pg__call_ask(run, JOBQ_PG__PROGRESS_HERE, &from) : JOBQ_OK;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -10672,6 +10772,46 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__send(w, a, &ends);
 }
 
+/* The progress of a run's job, if the worker runs it under this id; otherwise NULL. */
+static jobq_pg__progress *jobq_pg__progress_of(const jobq_pg_worker *w, const jobq_pg__run *run,
+                                               int64_t worker)
+{
+    if (run->worker != w || !run->busy || run->abandoned || run->kept != NULL) return NULL;
+    return run->work.job.worker == worker ? &run->data->progress : NULL;
+}
+
+/* Sends a heartbeat with the progress that changed since the last one that was answered. */
+static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__progress_row rows[JOBQ_LOOP_THREADS], *row;
+    jobq_pg__progresses from = {rows, 0};
+    const jobq_pg__run *run;
+    jobq_pg__progress *p;
+
+    for (run = w->group->runs; run != NULL && from.count < JOBQ_LOOP_THREADS; run = run->link) {
+        p = jobq_pg__progress_of(w, run, a->worker);
+        if (p == NULL || p->changes == p->known) continue;
+        p->sent = p->changes;
+        row = &rows[from.count++];
+        row->claim = run->work.job.claim;
+        row->job = run->work.job.id;
+        row->permille = p->permille;
+        row->note = p->note[0] == '\0' ? NULL : p->note;
+    }
+    jobq_pg__send(w, a, &from);
+}
+
+/* A heartbeat has written what it carried. */
+static void jobq_pg__progress_known(jobq_pg_worker *w, int64_t worker)
+{
+    const jobq_pg__run *run;
+
+    for (run = w->group->runs; run != NULL; run = run->link) {
+        jobq_pg__progress *p = jobq_pg__progress_of(w, run, worker);
+        if (p != NULL) p->known = p->sent;
+    }
+}
+
 static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 {
     char reason[sizeof w->refusal];
@@ -10812,6 +10952,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
+    case JOBQ_REQUEST_HEARTBEAT: jobq_pg__do_beat(w, a); break;
     case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
     case JOBQ_REQUEST_PRUNE:
     case JOBQ_REQUEST_VACUUM:
@@ -10826,7 +10967,6 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_POLICIES:
     case JOBQ_REQUEST_CLAIM:
     case JOBQ_REQUEST_RECOVER:
-    case JOBQ_REQUEST_HEARTBEAT:
     case JOBQ_REQUEST_RESCUE:
     case JOBQ_REQUEST_SLEEP:
     case JOBQ_REQUEST_UNPARK:
@@ -11317,6 +11457,8 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
     if (p->kind == JOBQ_REQUEST_RESCUE && code == JOBQ_OK) jobq_pg__rescue_failed(w, p);
     jobq_pg__log_answer(w, left);
+    if (p->kind == JOBQ_REQUEST_HEARTBEAT && code == JOBQ_OK && w->answer->news.alive &&
+        w->answer->news.written) jobq_pg__progress_known(w, p->worker);
     if (p->kind == JOBQ_REQUEST_REGISTER || p->kind == JOBQ_REQUEST_HEARTBEAT)
         pthread_cond_broadcast(&w->group->gone);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
@@ -15761,6 +15903,7 @@ static const char *const jobq_pg__sql_008_results[] = {
 "    PRIMARY KEY (job_id, channel)\n"
 ");\n"
 "ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
+"ALTER TABLE jobq.claim ADD progress jsonb;\n"
 "CREATE TABLE jobq.tally (\n"
 "    worker bigint NOT NULL,\n"
 "    queue_id integer NOT NULL,\n"
@@ -18100,13 +18243,15 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
 "    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
-"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL, OUT alive boolean,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n"
+"    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
+"    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
 "    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],\n"
 "    OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],\n"
-"    OUT tokens integer[], OUT waits_us bigint[])\n"
+"    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
@@ -18131,18 +18276,20 @@ static const char *const jobq_pg__sql_workers[] = {
 "        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
 "    END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
+"    written := p_progress_jobs IS NULL OR jobq.progress_write(\n"
+"        p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);\n"
 "    cancel := ARRAY(\n"
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
 "        WHERE c.worker = p_worker AND c.cancel IS NOT NULL\n"
 "          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n"
 "    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n"
 "               WHERE q.id = ANY (v_worker.queues));\n"
-"    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n"
+"    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n",
 "           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
 "               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n",
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
 "           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
@@ -18207,7 +18354,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.rescue_singly(\n"
+"CREATE OR REPLACE FUNCTION jobq.rescue_singly(\n",
 "    p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_job record;\n"
@@ -18217,7 +18364,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    queues := '{}';\n"
 "    FOR v_job IN\n"
 "        SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,\n"
-"               j.attempt, j.cancel_requested_at, q.max_crashes,\n",
+"               j.attempt, j.cancel_requested_at, q.max_crashes,\n"
 "               coalesce(j.max_attempts, k.max_attempts, q.max_attempts) AS attempts\n"
 "        FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
 "        JOIN jobq.kind k ON k.id = j.kind_id\n"
@@ -18289,7 +18436,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        INTO v_count, v_queues FROM back b;\n"
 "        rescued := rescued + v_count;\n"
 "        DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number\n"
-"           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n"
+"           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n",
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
 "    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
@@ -18297,7 +18444,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.tally_fold(ARRAY[p_victim]);\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)\n"
 "RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,\n"
 "               attempt integer, crash integer, stage smallint, error text)\n"
@@ -18373,7 +18520,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'\n"
 "        FOR UPDATE SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN\n"
+"    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN\n",
 "        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;\n"
 "    END IF;\n"
 "    RETURN v_count;\n"
@@ -18382,7 +18529,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "BEGIN\n"
-"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n",
+"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n"
 "    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)\n"
 "    FROM jobq.queue q\n"
 "    CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
@@ -18451,7 +18598,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT old.id FROM jobq.worker old\n"
 "        WHERE old.dead_at < statement_timestamp() - interval '1 day'\n"
 "          AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = old.id AND c.jobs <> '{}')\n"
-"        FOR UPDATE SKIP LOCKED));\n"
+"        FOR UPDATE SKIP LOCKED));\n",
 "    DELETE FROM jobq.claim c\n"
 "    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'\n"
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
@@ -18460,7 +18607,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.tally_prune();\n"
 "    RETURN v_total;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n",
+"CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
 "DECLARE\n"
 "    v_ring record;\n"
@@ -20762,6 +20909,58 @@ static const char *const jobq_pg__sql_results[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_progress[] = {
+"CREATE OR REPLACE FUNCTION jobq.progress_write(\n"
+"    p_worker bigint, p_claims bigint[], p_jobs bigint[], p_permilles integer[], p_notes text[])\n"
+"RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE v_count integer;\n"
+"BEGIN\n"
+"    UPDATE jobq.claim c SET progress = coalesce(c.progress, '{}') || n.progress\n"
+"    FROM (SELECT u.claim, jsonb_object_agg(u.job, jsonb_build_array(\n"
+"                     u.permille, u.note, statement_timestamp())) AS progress\n"
+"          FROM unnest(p_claims, p_jobs, p_permilles, p_notes) AS u (claim, job, permille, note)\n"
+"          GROUP BY u.claim) AS n\n"
+"    WHERE c.number = n.claim AND c.ctid = ANY (ARRAY(\n"
+"        SELECT o.ctid FROM jobq.claim o\n"
+"        WHERE o.worker = p_worker AND o.number = ANY (p_claims)\n"
+"        FOR NO KEY UPDATE SKIP LOCKED));\n"
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
+"    RETURN v_count = (SELECT count(*) FROM jobq.claim c\n"
+"                      WHERE c.worker = p_worker AND c.number = ANY (p_claims));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.progress_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)\n"
+"RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.claim c\n"
+"    SET progress = coalesce(c.progress, '{}') || jsonb_build_object(p_id, jsonb_build_array(\n"
+"            p_permille, p_note, statement_timestamp()))\n"
+"    WHERE c.worker = p_worker AND c.number = p_claim AND EXISTS (\n"
+"        SELECT FROM jobq.job j\n"
+"        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim);\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
+"            HINT = 'Another worker has, or had, this job.';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.running AS\n"
+"SELECT r.id, q.name AS queue, k.name AS kind, w.name AS worker, r.attempt,\n"
+"       r.claimed_at AS since, round((r.progress ->> 0)::integer / 10.0, 1) AS percent,\n"
+"       r.progress ->> 1 AS note, (r.progress ->> 2)::timestamptz AS progress_at\n"
+"FROM (SELECT j.id, j.queue_id, j.kind_id, j.worker, j.attempt, j.claimed_at,\n"
+"             c.progress -> j.id::text AS progress\n"
+"      FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id) CROSS JOIN LATERAL (\n"
+"          SELECT one.* FROM jobq.job one\n"
+"          WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number\n"
+"          LIMIT 1) AS j) AS r\n"
+"JOIN jobq.queue q ON q.id = r.queue_id JOIN jobq.kind k ON k.id = r.kind_id\n"
+"LEFT JOIN jobq.worker w ON w.id = r.worker;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_metrics[] = {
 "CREATE OR REPLACE FUNCTION jobq.tally_take(\n"
 "    p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],\n"
@@ -21599,7 +21798,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'\n"
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|'\n"
-"            'tick|schedules_set|hold|hold_here|'\n"
+"            'tick|schedules_set|hold|hold_here|progress_here|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
@@ -21830,6 +22029,11 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n",
+"    ('running.worker', 'name of the worker that has it'),\n"
+"    ('running.since', 'when that worker took it'),\n"
+"    ('percent', 'how far its handler says it is; NULL: it has not said'),\n"
+"    ('note', 'what its handler says it does'),\n"
+"    ('progress_at', 'when the database heard that'),\n"
 "    ('longest', 'how long it has held the oldest of its jobs'),\n"
 "    ('jobs', 'ids of the 20 jobs that it has held longest'),\n"
 "    ('asleep', 'it is idle, and asked producers to notify it'),\n"
@@ -21894,12 +22098,12 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('succeeded', 'stages done'),\n"
 "    ('retried', 'attempts that failed and were to be repeated'),\n"
 "    ('times.failed', 'jobs that failed for good'),\n"
-"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
+"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n",
 "    ('released', 'jobs that were given back or parked'),\n"
 "    ('calendar', 'its cron expression, or its interval'),\n"
 "    ('zone', 'the time zone of its cron expression'),\n"
 "    ('next_at', 'when it fires next; NULL: never again'),\n"
-"    ('last_at', 'the last tick that it fired'),\n",
+"    ('last_at', 'the last tick that it fired'),\n"
 "    ('last_state', 'state of the job of that tick; gone: no longer kept'),\n"
 "    ('why', 'why it does not fire, or how the last fire failed; NULL: nothing is wrong'),\n"
 "    ('missed', 'ticks that nobody could fire: the last one fires, all do, or skip'),\n"
@@ -21944,6 +22148,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "calendar", jobq_pg__sql_calendar},
     {8, "operators", jobq_pg__sql_operators},
     {8, "results", jobq_pg__sql_results},
+    {8, "progress", jobq_pg__sql_progress},
     {8, "metrics", jobq_pg__sql_metrics},
     {8, "schedules", jobq_pg__sql_schedules},
     {8, "roles", jobq_pg__sql_roles},

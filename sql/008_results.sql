@@ -18,6 +18,11 @@ CREATE TABLE jobq.waiter (
 -- waiters.
 ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;
 
+-- How far the running jobs of a claim are: an object by job id, of arrays [permille, note,
+-- time]. The worker's heartbeat writes it. What it says of jobs that have ended counts no
+-- more; it goes with the claim's row.
+ALTER TABLE jobq.claim ADD progress jsonb;
+
 -- What workers have counted of a kind, in the order of JOBQ_TALLIES in jobq.h: totals. A
 -- worker that lives has rows of its own, and waits for no lock when it writes them. When it is
 -- dead or gone they are added to those of worker 0.

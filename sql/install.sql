@@ -66,6 +66,7 @@ SELECT version < 8 AS lacks_8 FROM jobq.meta \gset
 \ir calendar.sql
 \ir operators.sql
 \ir results.sql
+\ir progress.sql
 \ir metrics.sql
 \ir schedules.sql
 \ir roles.sql

@@ -33,7 +33,7 @@ BEGIN
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'
             'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
             'deregister|remains|'
-            'tick|schedules_set|hold|hold_here|'
+            'tick|schedules_set|hold|hold_here|progress_here|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'

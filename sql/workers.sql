@@ -130,10 +130,12 @@ END $$;
 --   late_*    workers whose lease runs out soon, to be watched (a dead worker that still has
 --             claims: beat -1). If there are too many, half of the places are for dead ones,
 --             chosen at random, because the claims of some may stay locked.
+--   written   false: some progress was not written, see progress_write
 --   quotas ... waits_us  see permit_exchange; NULL if no limit of its queues or kinds is set
--- p_settled: numbers of claims whose jobs are all settled; their rows are removed. p_number to
--- p_needed: see permit_exchange; NULL from a worker that knows of no limit. p_tally and what
--- follows: see tally_take; NULL if nothing was counted since the latest one.
+-- p_settled: numbers of claims whose jobs are all settled; their rows are removed. p_number
+-- to p_needed: see permit_exchange; NULL from a worker that knows of no limit. p_tally to
+-- p_totals: see tally_take; NULL if nothing was counted since the latest one.
+-- p_progress_claims and what follows: see progress_write; NULL if nothing changed.
 -- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
 -- arrive after a later one, and must not shorten the lease that the later one renewed.
 CREATE OR REPLACE FUNCTION jobq.heartbeat(
@@ -142,13 +144,15 @@ CREATE OR REPLACE FUNCTION jobq.heartbeat(
     p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,
     p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,
     p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
-    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL, OUT alive boolean,
+    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,
+    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,
+    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
     OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],
     OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],
-    OUT tokens integer[], OUT waits_us bigint[])
+    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_worker jobq.worker;
@@ -173,6 +177,8 @@ BEGIN
         PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
     END IF;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
+    written := p_progress_jobs IS NULL OR jobq.progress_write(
+        p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);
     cancel := ARRAY(
         SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j
         WHERE c.worker = p_worker AND c.cancel IS NOT NULL

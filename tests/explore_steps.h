@@ -8,8 +8,9 @@
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
  * idempotency keys, quotas, what workers count, queues that are deleted or keep no history, history
- * itself, results and who waits for them, old failed jobs, old dead letters. NOTIFY is not a step
- * but a move. jobq.promote is done with the commit, and jobq.tick at once: see explore_known.h.
+ * itself, results and who waits for them, progress, old failed jobs, old dead letters. NOTIFY is not
+ * a step but a move. jobq.promote is done with the commit, and jobq.tick at once: see
+ * explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.

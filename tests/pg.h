@@ -37,6 +37,7 @@ static char schema[40];
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
     "DROP TABLE IF EXISTS jobq.waiter, jobq.tally CASCADE;"                                        \
     "ALTER TABLE jobq.queue DROP IF EXISTS awaited;"                                               \
+    "ALTER TABLE jobq.claim DROP IF EXISTS progress CASCADE;"                                      \
     "ALTER TABLE jobq.history DROP IF EXISTS result CASCADE,"                                      \
     " DROP IF EXISTS result_bytes CASCADE;"
 

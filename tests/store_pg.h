@@ -28,9 +28,9 @@ static inline int store_pg_up(void **state)
     RUN("CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
         "'SELECT %s_clock.statement_timestamp()'",
         schema, schema);
-    RUN("DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = "
-        "'%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET search_path = %s_clock, "
-        "pg_catalog, pg_temp', f); END LOOP; END$$",
+    RUN("DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE prokind = 'f' "
+        "AND pronamespace = '%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET "
+        "search_path = %s_clock, pg_catalog, pg_temp', f); END LOOP; END$$",
         schema, schema);
     RUN("ALTER TABLE jobq.job ALTER run_at SET DEFAULT %s_clock.statement_timestamp(), "
         "ALTER enqueued_at SET DEFAULT %s_clock.statement_timestamp()",

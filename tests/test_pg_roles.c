@@ -208,6 +208,8 @@ static const struct {
     {"TABLE jobq.queues", "---orw-"},
     {"TABLE jobq.workers", "---orw-"},
     {"TABLE jobq.outbox", "---orw-"},
+    {"TABLE jobq.running", "---orw-"},
+    {"SELECT jobq.progress_write(101, NULL, NULL, NULL, NULL)", "-------"},
     {"TABLE jobq.times", "---orw-"},
     {"SELECT jobq.metrics()", "---orw-"},
     {"SELECT FROM jobq.tally", "-------"},

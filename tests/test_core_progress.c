@@ -1,0 +1,157 @@
+/*
+ * test_core_progress.c -- what handlers tell about how far they are, on the in-memory queue.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include "check.h"
+
+#include <stdlib.h>
+
+static jobq_test *test;
+static int permille;
+static const char *note;
+static size_t note_size;
+static jobq_error code;
+
+static jobq_outcome tells(jobq_call *call)
+{
+    jobq_str text = {note, note_size};
+
+    jobq_call_progress(call, 1, jobq_str_from("first"));
+    if (call->job.attempt == 1) jobq_call_progress(call, permille, text);
+    jobq_call_delay(call, JOBQ_SECONDS(1));
+    return call->job.attempt == 1 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome tells_nothing(jobq_call *call)
+{
+    (void)call;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome tells_too_late(jobq_call *call)
+{
+    code = jobq_call_progress_now(call, 5, jobq_str_from("mine"));
+    if (code == JOBQ_OK && call->job.attempt == 1) {
+        jobq_memory_job *mj = jobq_memory_get(test->memory, call->job.id);
+        mj->job.claim++;
+        code = jobq_call_progress_now(call, 6, jobq_str_from("not mine"));
+        mj->job.claim--;
+    }
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static int setup(void **unused)
+{
+    static const jobq_job_handler handlers[] = {
+        {"q", "tells", {tells}, NULL, 0},
+        {"q", "nothing", {tells_nothing}, NULL, 0},
+        {"q", "late", {tells_too_late}, NULL, 0}};
+
+    (void)unused;
+    test = jobq_test_init(malloc(jobq_test_size()), handlers, 3);
+    permille = 1000;
+    note = "";
+    note_size = 0;
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    free(test);
+    return 0;
+}
+
+static int64_t add(const char *kind)
+{
+    jobq_test_job job;
+
+    memset(&job, 0, sizeof job);
+    job.queue = "q";
+    job.kind = kind;
+    return jobq_test_enqueue(test, &job);
+}
+
+static void says(const char *text, size_t size, const char *kept)
+{
+    const char *got;
+    int64_t id;
+
+    setup(NULL);
+    note = text;
+    note_size = size;
+    id = add("tells");
+    jobq_test_run(test, JOBQ_SECONDS(0));
+    assert_int_equal(jobq_test_progress(test, id, &got), permille);
+    assert_string_equal(got, kept);
+    free(test);
+    test = NULL;
+}
+
+static void the_latest_progress_of_an_attempt_counts(void **unused)
+{
+    int64_t id = add("tells"), quiet = add("nothing");
+    const char *got;
+
+    (void)unused;
+    permille = 457;
+    jobq_test_run(test, 0);
+    assert_int_equal(jobq_test_progress(test, id, NULL), 457);
+    jobq_test_run(test, JOBQ_SECONDS(10));
+    assert_int_equal(jobq_test_progress(test, id, &got), 1);
+    assert_string_equal(got, "first");
+    assert_int_equal(jobq_test_progress(test, quiet, &got), -1);
+    assert_string_equal(got, "");
+}
+
+static void notes_are_cut_at_a_character_and_mended(void **unused)
+{
+    char text[JOBQ_NOTE_MAX + 2], kept[JOBQ_NOTE_MAX + 1];
+
+    (void)unused;
+    free(test);
+    memset(text, 'a', sizeof text);
+    memcpy(kept, text, sizeof kept);
+    kept[JOBQ_NOTE_MAX] = '\0';
+    says(text, sizeof text, kept);
+    memcpy(text + JOBQ_NOTE_MAX - 1, "\xc3\xa9", 2); /* one byte too many */
+    kept[JOBQ_NOTE_MAX - 1] = '\0';
+    says(text, JOBQ_NOTE_MAX + 1, kept);
+    says("a\xff\0z", 4, "a??z");
+}
+
+static void a_lost_job_tells_nothing(void **unused)
+{
+    int64_t id = add("late");
+    const char *got;
+
+    (void)unused;
+    jobq_test_run(test, 0);
+    assert_int_equal(code, JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_test_progress(test, id, &got), 5);
+    assert_string_equal(got, "mine");
+}
+
+static void a_call_without_a_store_takes_it(void **unused)
+{
+    jobq_call call;
+
+    (void)unused;
+    memset(&call, 0, sizeof call);
+    jobq_call_progress(&call, 0, jobq_str_from("x"));
+    assert_int_equal(jobq_call_progress_now(&call, 1000, jobq_str_from(NULL)), JOBQ_OK);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_latest_progress_of_an_attempt_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(notes_are_cut_at_a_character_and_mended, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lost_job_tells_nothing, setup, teardown),
+        cmocka_unit_test(a_call_without_a_store_takes_it),
+    };
+
+    return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
+}

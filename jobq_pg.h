@@ -7774,7 +7774,7 @@ static jobq_pg__statement jobq_pg__statement_for(const jobq_request *a, const jo
 {
     int32_t i;
 
-    if (a->kind != JOBQ_REQUEST_COMPLETE) return jobq_pg__statement_of(a);
+    if (a->kind != JOBQ_REQUEST_COMPLETE || ends == NULL) return jobq_pg__statement_of(a);
     for (i = 0; i < ends->count; i++) {
         if (ends->rows[i].with.payload.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
     }

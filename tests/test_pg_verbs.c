@@ -245,6 +245,25 @@ static verb_result side_decides(jobq_random *random, const jobq_job *job)
     return r;
 }
 
+/* Until a verdict has come too late, those who pause do so until they are rescued, however long a
+ * loaded machine takes for it. */
+static void side_waits_for_its_death(PGconn *conn, int64_t worker)
+{
+    char query[200], *text;
+    bool dead = false;
+
+    snprintf(query, sizeof query, "SELECT FROM jobq.worker WHERE id = %lld AND dead_at IS NULL",
+             (long long)worker);
+    text = for_schema(query, schema);
+    while (!dead && !GET(sides_stop)) {
+        PGresult *res = PQexec(conn, text);
+        dead = PQntuples(res) == 0;
+        PQclear(res);
+        nap_us(20000);
+    }
+    free(text);
+}
+
 /* A worker that forgets its jobs now and then, dies without a word, and is slow. */
 static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64_t *claim)
 {
@@ -282,10 +301,9 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
         ADD(claimed_count);
         results[i] = side_decides(random, &batch.jobs[i]);
     }
-    if (jobq_random_next(random) % 8 == 0) {
-        /* The lease is over. Until a verdict has come too late the pause is long, because a loaded
-         * machine may take a second to get to the rescue. */
-        nap_us(GET(lost_count) == 0 ? 1500000 : 150000);
+    if (jobq_random_next(random) % 8 == 0) { /* its lease ends meanwhile */
+        nap_us(150000);
+        if (GET(lost_count) == 0 && batch.count > 0) side_waits_for_its_death(conn, *worker);
     }
     if (jobq_random_next(random) % 10 != 0 && batch.count > 0) {
         if (verb_settle(pg, conn, results, batch.count, answers, &error))

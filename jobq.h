@@ -87,6 +87,8 @@
  *     lease        the time for which nobody else may take what a worker holds
  *     lost         the answer to a write whose token is no longer in the row
  *     heartbeat    the statement that renews a worker's lease and returns the news
+ *     step         a part of a job that is done once, however often the job is run
+ *     signal       a name that is sent once, with a payload; jobs wait for it
  *     news         late workers, cancel requests, suspects, kinds and policies that changed
  *     lane         one queue, priority and stage; claims take jobs lane by lane
  *     bound        how far a lane, or a partition, has been searched; searches start after it
@@ -130,6 +132,7 @@
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_QUOTAS, JOBQ_MEMORY_PERMITS  of a jobq_memory         (default: 4, 32)
+ *     JOBQ_MEMORY_EDGES    what jobs of a jobq_memory wait for                      (default: 32)
  *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
  *     JOBQ_MEMORY_SCHEDULES  of a jobq_memory                              (default: 4)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
@@ -162,12 +165,16 @@
  *              .-----------.                                      |  .-----------.
  *              | cancelled |<-------------------------------------'  | succeeded |
  *              '-----------'                                         '-----------'
+ *                     ^  cancel   .---------.         wait
+ *                     '-----------| waiting |<------------------- running, or enqueued after others
+ *                                 '---------'-------------------> ready
+ *                                                     ready
  *
  *   FROM -> TO [event]                   decided by
  *     ready   -> running   [claim]       jobq__on_claim     attempt + 1, takes the token
  *     ready   -> cancelled [cancel]      jobq__on_cancel
  *     waiting -> cancelled [cancel]      jobq__on_cancel
- *     waiting -> ready                   the store, when the job that it waits for has ended
+ *     waiting -> ready     [ready]       the store, by jobq_end_serves: all that it waits for ended
  *     running -> succeeded [success]     jobq__on_success   in the last stage
  *     running -> ready     [success]     jobq__on_success   stages left: the next one, attempt 0
  *     running -> ready     [retry]       jobq__on_retry     after the backoff or its own delay
@@ -175,6 +182,7 @@
  *     running -> as retry  [timeout]     jobq__on_retry     the handler ran too long
  *     running -> failed    [discard]     jobq__on_discard
  *     running -> ready     [snooze]      jobq__on_snooze    attempt given back
+ *     running -> waiting   [wait]        jobq__on_wait      attempt given back
  *     running -> cancelled [cancelled]   jobq__on_cancelled the handler says so
  *     running -> ready     [release]     jobq__on_release   attempt given back, runs at once
  *     running -> ready     [park]        jobq__on_release   no handler for its kind: waits for one
@@ -185,7 +193,7 @@
  *   Every other pair of state and event is JOBQ_ERROR_TRANSITION.
  *
  *   ready       Has no token. Can be claimed once run_at has come; parked if that is JOBQ_NEVER.
- *   waiting     Has no token. Cannot be claimed.
+ *   waiting     For the ends of other jobs. Has no token. Cannot be claimed.
  *   running     Has a token. Only the token's worker, or a rescuer if that worker is dead, moves it
  *               on.
  *   succeeded, cancelled   Final.
@@ -485,6 +493,9 @@
 #ifndef JOBQ_MEMORY_PERMITS
 #define JOBQ_MEMORY_PERMITS 32
 #endif
+#ifndef JOBQ_MEMORY_EDGES
+#define JOBQ_MEMORY_EDGES 32
+#endif
 #ifndef JOBQ_MEMORY_LINES
 #define JOBQ_MEMORY_LINES 16
 #endif
@@ -553,6 +564,8 @@ typedef enum jobq_enum {
     JOBQ_ENUM_UNIQUE,       /* jobq_unique: "live" */
     JOBQ_ENUM_MISSED,       /* jobq_missed: "last" */
     JOBQ_ENUM_OVERLAP,      /* jobq_overlap: "wait" */
+    JOBQ_ENUM_ON_END,       /* jobq_on_end: "failure" */
+    JOBQ_ENUM_LEVEL,        /* jobq_level: "info" */
     JOBQ_ENUM_COUNT
 } jobq_enum;
 
@@ -819,7 +832,9 @@ typedef enum jobq_state {
     X(PARK, "park")           \
     X(CRASH, "crash")         \
     X(CANCEL, "cancel")       \
-    X(REVIVE, "revive")
+    X(REVIVE, "revive")       \
+    X(READY, "ready")         \
+    X(WAIT, "wait")
 
 typedef enum jobq_event_kind {
     JOBQ_EVENT_NONE,
@@ -1006,6 +1021,17 @@ typedef enum jobq_overlap {
     JOBQ_OVERLAP_CANCEL /* the other is cancelled, and this one waits for its end */
 } jobq_overlap;
 
+/* Which end of a job lets another one run that waits for it. */
+typedef enum jobq_on_end {
+    JOBQ_ON_SUCCESS,
+    JOBQ_ON_FAILURE, /* it failed, or was cancelled */
+    JOBQ_ON_ANY
+} jobq_on_end;
+
+/* jobq_end_serves -- whether a job that waits for one of these ends may run after this one.
+ * ended: a final state. */
+JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended);
+
 /* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
  * begun: it runs, or has finished a stage. Never CANCEL for a waiting job: it has not begun, so the
  * new payload replaces its own. */
@@ -1019,6 +1045,14 @@ typedef struct jobq_call jobq_call;
 /* What jobq_call_hold holds back: the line of the handler's job, or its queue. */
 typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
 
+/* How serious a line of a job's log is. */
+typedef enum jobq_level {
+    JOBQ_LEVEL_ERROR,
+    JOBQ_LEVEL_WARNING,
+    JOBQ_LEVEL_INFO,
+    JOBQ_LEVEL_DEBUG
+} jobq_level;
+
 /* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
  * by hand, nothing is kept and nothing stops. */
 typedef struct jobq_store {
@@ -1027,6 +1061,10 @@ typedef struct jobq_store {
     int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
     jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
     jobq_error (*progress)(jobq_call *call, int permille, const char *note, bool now);
+    void (*log)(jobq_call *call, jobq_level level, jobq_str text);
+    /* done: what the step leaves; NULL: only look, as jobq_call_step does. */
+    jobq_error (*step)(jobq_call *call, const char *name, const jobq_str *done, jobq_str *value);
+    jobq_error (*signal)(jobq_call *call, const char *name, int64_t timeout_us, jobq_str *payload);
 } jobq_store;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */
@@ -1048,6 +1086,7 @@ struct jobq_call {
     void *user;         /* from the handler's registration */
     int64_t delay_us;   /* set by jobq_call_delay */
     bool delay_named;
+    bool waits;         /* set by jobq_pg_call_wait */
     size_t error_size;
     char error[JOBQ_ERROR_MAX + 1]; /* set by jobq_call_error */
     const jobq_store *store;        /* for the store only, like context */
@@ -1114,6 +1153,85 @@ JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note);
  *         a store: none.
  */
 JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note);
+
+/*
+ * jobq_call_step -- whether a step of this job is done: earlier in this attempt, or in another
+ * attempt or stage, whichever worker ran it. What a handler must not do twice is a step:
+ *
+ *     switch (jobq_call_step(call, "charge", &receipt)) {
+ *     case JOBQ_OK: break;
+ *     case JOBQ_ERROR_NOT_FOUND:
+ *         receipt = charge(order);
+ *         if (jobq_call_step_done(call, "charge", receipt) == JOBQ_OK) break;
+ *         return JOBQ_OUTCOME_RETRY;
+ *     default: return JOBQ_OUTCOME_RETRY;
+ *     }
+ *
+ * Shape   name: 1 to JOBQ_NAME_MAX bytes. *value (may be NULL): what jobq_call_step_done has left;
+ *         valid until the handler returns. Steps are kept as long as the job lives or can be
+ *         revived. A worker that dies before jobq_call_step_done leaves a step that is done again;
+ *         jobq_pg_call_step_done excludes that for what is written to the database.
+ * Tx      own.
+ * Errors  JOBQ_ERROR_NOT_FOUND: it is not done. JOBQ_ERROR_LOST: the job is no longer this
+ *         worker's. Those of the store. A call without a store: JOBQ_ERROR_NOT_FOUND.
+ */
+JOBQ_API jobq_error jobq_call_step(jobq_call *call, const char *name, jobq_str *value);
+
+/*
+ * jobq_call_step_done -- this step is done, and value is what later attempts get of it.
+ *
+ * Shape   value: JSON text; {NULL, 0}: nothing. All those of a job: at most 1 MiB.
+ * Tx      own, whatever becomes of the attempt.
+ * Errors  JOBQ_ERROR_INVALID: not JSON, or too large. As jobq_call_step.
+ */
+JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_str value);
+
+/*
+ * jobq_call_signal -- the payload of a signal, or waits for it: on JOBQ_ERROR_NOT_FOUND return
+ * JOBQ_OUTCOME_SNOOZE, and the job runs again when the signal has been sent, or after timeout_us.
+ * No thread is held meanwhile, and no attempt is used up.
+ *
+ * Shape   name: 1 to JOBQ_NAME_MAX bytes. timeout_us: from the first call with this name on;
+ *         JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0}; valid until the handler
+ *         returns. A job waits for one signal at a time.
+ * Tx      own.
+ * Errors  JOBQ_ERROR_NOT_FOUND: it has not been sent. JOBQ_ERROR_TIMEOUT: nor within timeout_us. To
+ *         wait on, jobq_call_delay and return JOBQ_OUTCOME_SNOOZE: the signal still ends the delay.
+ *         As jobq_call_step.
+ */
+JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t timeout_us,
+                                     jobq_str *payload);
+
+#define JOBQ_LOG_MAX 8192      /* bytes of an attempt's log that are kept, as JSON */
+#define JOBQ_LOG_LINE_MAX 1024 /* bytes of a line's text that are kept */
+
+/*
+ * jobq_call_log -- adds a line to the attempt's log, for people. The lines are written when the
+ * attempt ends, without a statement of their own: those of a success into the column log of the
+ * views jobs and past_jobs; those of any other attempt into its entry in errors, as "log". They are
+ * kept as long as the job.
+ *
+ * Shape   text: copied, made valid UTF-8 and cut to JOBQ_LOG_LINE_MAX bytes at a character; it may
+ *         hold line ends. When an attempt's lines exceed JOBQ_LOG_MAX, the oldest are dropped, and
+ *         a line says how many. A worker that has lost the job, or dies, writes none of its lines.
+ */
+JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text);
+
+/* The lines of one attempt, for a store. Zeroed, it has none. */
+typedef struct jobq_log {
+    int64_t dropped;         /* the oldest lines, which had to make room */
+    size_t size;
+    char lines[JOBQ_LOG_MAX]; /* JSON: each is [time, level, text], then a comma and a line end */
+} jobq_log;
+
+#define JOBQ_LOG_FORMAT_MAX (JOBQ_LOG_MAX + 100) /* bytes that jobq_log_format writes at most */
+
+/* jobq_log_add -- adds a line, and drops the oldest ones if there is no room. at_us: since 1970. */
+JOBQ_API void jobq_log_add(jobq_log *log, int64_t at_us, jobq_level level, jobq_str text);
+
+/* jobq_log_format -- the lines as a terminated JSON array, preceded by one that says how many were
+ * dropped. out holds JOBQ_LOG_FORMAT_MAX bytes. Returns the length; 0: there are no lines. */
+JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log);
 
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
  * JSON, or larger than the store accepts. */
@@ -2087,6 +2205,15 @@ typedef struct jobq_memory_schedule {
     int64_t last_id;          /* the job that it wrote last; 0: none */
 } jobq_memory_schedule;
 
+/* What a job on a jobq_memory waits for. */
+typedef struct jobq_memory_edge {
+    int32_t parent, child; /* 0: free */
+    jobq_on_end on_end;
+    bool cascade;
+    bool ended;            /* the parent has; else */
+    bool holds;            /* the child cannot run because of this edge */
+} jobq_memory_edge;
+
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
     int64_t seq;       /* 0: no number yet, because no read has reached it */
@@ -2142,6 +2269,16 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
                                      int64_t now_us);
 
 /*
+ * jobq_memory_after -- makes a job wait for another one, too. A job that no worker has claimed yet
+ * waits at once, for an earlier one; one that runs, when JOBQ_EVENT_WAIT comes.
+ *
+ * Shape   on_end: which end of the parent lets it run. cascade: another end cancels it; otherwise
+ *         it waits on, and a revive of the parent continues. False: no room.
+ */
+JOBQ_API bool jobq_memory_after(jobq_memory *memory, int64_t child, int64_t parent,
+                                jobq_on_end on_end, bool cascade, int64_t now_us);
+
+/*
  * jobq_memory_enqueue_known -- the same with a key; see jobq_known_decide.
  *
  * Shape   id: the job that has the key afterwards; 0: no room, and nothing has changed. Returns
@@ -2162,7 +2299,8 @@ JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *memory,
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
 /* jobq_memory_event -- CANCEL cancels a job that has not begun, or requests it of a running one;
- * REVIVE makes a failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
+ * REVIVE makes a failed job ready again; WAIT makes a running one wait, see jobq_memory_after.
+ * JOBQ_ERROR_TRANSITION: the job is in another state. */
 JOBQ_API jobq_error jobq_memory_event(jobq_memory *memory, int64_t id, jobq_event_kind kind,
                                       int64_t now_us);
 
@@ -2288,6 +2426,23 @@ JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
  * has ended: permille, -1: nothing. *note (may be NULL): its note, valid until the next attempt. */
 JOBQ_API int jobq_test_progress(jobq_test *test, int64_t id, const char **note);
 
+/* jobq_test_log -- what the job's latest attempt has told jobq_call_log, whatever became of it, as
+ * the JSON array that Postgres keeps: [["1970-01-01T00:00:00.000000Z","info","text"], ...]. "":
+ * nothing. Valid until the next call. */
+JOBQ_API const char *jobq_test_log(jobq_test *test, int64_t id);
+
+/* jobq_test_step -- whether a step of the job is done, see jobq_call_step. *value (may be NULL):
+ * what it has left. */
+JOBQ_API bool jobq_test_step(jobq_test *test, int64_t id, const char *name, jobq_str *value);
+
+/* jobq_test_signal -- sends a signal, see jobq_call_signal; copied. False: it was sent before, or
+ * there is no room. */
+JOBQ_API bool jobq_test_signal(jobq_test *test, const char *name, jobq_str payload);
+
+/* jobq_test_ready -- what a job waits for since jobq_pg_call_wait has ended. False: it does not
+ * wait. */
+JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
+
 /* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
 JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
 
@@ -2407,6 +2562,8 @@ static const char *const jobq__known_names[] = {"leave", "replace", "merge", "bu
 static const char *const jobq__unique_names[] = {"", "period", "live", "ready", NULL};
 static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
 static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
+static const char *const jobq__on_end_names[] = {"success", "failure", "any", NULL};
+static const char *const jobq__level_names[] = {"error", "warning", "info", "debug", NULL};
 
 /* By value, up to NULL; "" is not a name. */
 static const char *const *jobq__names(jobq_enum of)
@@ -2414,7 +2571,8 @@ static const char *const *jobq__names(jobq_enum of)
     static const char *const *const all[JOBQ_ENUM_COUNT] = {
         jobq__error_names, jobq__curve_names,   jobq__state_names,   jobq__state_letters,
         jobq__event_names, jobq__outcome_names, jobq__profile_names, jobq__request_names,
-        jobq__known_names, jobq__unique_names,  jobq__missed_names,  jobq__overlap_names};
+        jobq__known_names, jobq__unique_names,  jobq__missed_names,  jobq__overlap_names,
+        jobq__on_end_names, jobq__level_names};
 
     JOBQ_ASSERT(of < JOBQ_ENUM_COUNT);
     return all[of];
@@ -3535,6 +3693,16 @@ static jobq_decision jobq__on_snooze(const jobq_policy *policy, const jobq_job *
     return d;
 }
 
+/* Its handler has named jobs whose ends it waits for. */
+static jobq_decision jobq__on_wait(const jobq_job *job)
+{
+    jobq_decision d = jobq__put_back(job, 0);
+
+    d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
+    if (d.state == JOBQ_STATE_READY) d.state = JOBQ_STATE_WAITING;
+    return d;
+}
+
 /* Release and park: as if the attempt had not happened; a suspect keeps its marks. */
 static jobq_decision jobq__on_release(const jobq_job *job, int64_t delay_us)
 {
@@ -3598,6 +3766,7 @@ static bool jobq__applies(jobq_state state, jobq_event_kind event)
     case JOBQ_EVENT_CLAIM: return state == JOBQ_STATE_READY;
     case JOBQ_EVENT_CANCEL: return state != JOBQ_STATE_NONE && !jobq_state_final(state);
     case JOBQ_EVENT_REVIVE: return state == JOBQ_STATE_FAILED;
+    case JOBQ_EVENT_READY: return state == JOBQ_STATE_WAITING;
     case JOBQ_EVENT_SUCCESS:
     case JOBQ_EVENT_RETRY:
     case JOBQ_EVENT_TIMEOUT:
@@ -3606,6 +3775,7 @@ static bool jobq__applies(jobq_state state, jobq_event_kind event)
     case JOBQ_EVENT_CANCELLED:
     case JOBQ_EVENT_RELEASE:
     case JOBQ_EVENT_PARK:
+    case JOBQ_EVENT_WAIT:
     case JOBQ_EVENT_CRASH: return state == JOBQ_STATE_RUNNING;
     case JOBQ_EVENT_NONE:
     case JOBQ_EVENT_COUNT: break;
@@ -3628,6 +3798,8 @@ static jobq_decision jobq__decide(const jobq_policy *policy, const jobq_job *job
     case JOBQ_EVENT_PARK: return jobq__on_release(job, JOBQ_NEVER);
     case JOBQ_EVENT_CRASH: return jobq__on_crash(policy, job);
     case JOBQ_EVENT_CANCEL: return jobq__on_cancel(job);
+    case JOBQ_EVENT_READY: return jobq__put_back(job, event->delay_us);
+    case JOBQ_EVENT_WAIT: return jobq__on_wait(job);
     case JOBQ_EVENT_REVIVE:
     case JOBQ_EVENT_NONE:
     case JOBQ_EVENT_COUNT: break;
@@ -3664,11 +3836,11 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
 }
 
-static void jobq__put_number(jobq__text *t, int32_t value)
+static void jobq__put_number(jobq__text *t, int64_t value)
 {
-    char digits[12];
+    char digits[20];
     size_t at = sizeof digits;
-    uint32_t rest = (uint32_t)value;
+    uint64_t rest = (uint64_t)value;
     jobq_str s;
 
     do {
@@ -3771,6 +3943,47 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
     return call->store->hold(call, what, jobq__max(delay_us, 0), text);
 }
 
+static bool jobq__step_name(const char *name)
+{
+    return name[0] != '\0' && strlen(name) <= JOBQ_NAME_MAX && jobq_utf8_valid(jobq_str_from(name));
+}
+
+JOBQ_API jobq_error jobq_call_step(jobq_call *call, const char *name, jobq_str *value)
+{
+    jobq_str none;
+
+    JOBQ_ASSERT(call != NULL && name != NULL);
+    if (value == NULL) value = &none;
+    *value = jobq_str_from(NULL);
+    if (!jobq__step_name(name)) return JOBQ_ERROR_INVALID;
+    if (call->store == NULL || call->store->step == NULL) return JOBQ_ERROR_NOT_FOUND;
+    return call->store->step(call, name, NULL, value);
+}
+
+JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_str value)
+{
+    JOBQ_ASSERT(call != NULL && name != NULL);
+    if (!jobq__step_name(name) ||
+        (value.ptr != NULL && jobq_json_check(value, NULL, NULL) != JOBQ_OK))
+        return JOBQ_ERROR_INVALID;
+    if (call->store == NULL || call->store->step == NULL) return JOBQ_OK;
+    return call->store->step(call, name, &value, NULL);
+}
+
+JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t timeout_us,
+                                     jobq_str *payload)
+{
+    jobq_str none;
+
+    JOBQ_ASSERT(call != NULL && name != NULL && timeout_us >= 0);
+    if (payload == NULL) payload = &none;
+    *payload = jobq_str_from(NULL);
+    if (!jobq__step_name(name)) return JOBQ_ERROR_INVALID;
+    if (call->store == NULL || call->store->signal == NULL) return JOBQ_ERROR_NOT_FOUND;
+    timeout_us = jobq__min(timeout_us, JOBQ_DAYS(365250)); /* a store's times end somewhere */
+    return call->store->signal(call, name, timeout_us, payload);
+}
+
 static jobq_error jobq__call_progress(jobq_call *call, int permille, jobq_str note, bool now)
 {
     char text[JOBQ_NOTE_MAX + 1];
@@ -3789,6 +4002,104 @@ JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note)
 JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note)
 {
     return jobq__call_progress(call, permille, note, true);
+}
+
+JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text)
+{
+    char kept[JOBQ_LOG_LINE_MAX + 1];
+    jobq_str line = {kept, 0};
+
+    JOBQ_ASSERT(call != NULL && (int)level >= JOBQ_LEVEL_ERROR && level <= JOBQ_LEVEL_DEBUG);
+    if (call->store == NULL || call->store->log == NULL) return;
+    line.len = jobq_utf8_mend(kept, JOBQ_LOG_LINE_MAX, text);
+    call->store->log(call, level, line);
+}
+
+/* Of as many digits as width. */
+static void jobq__put_digits(jobq__text *t, int64_t value, int width)
+{
+    char digits[20];
+    jobq_str s = {digits, (size_t)width};
+
+    for (; width > 0; value /= 10) digits[--width] = (char)('0' + value % 10);
+    jobq__put(t, s);
+}
+
+/* A time in UTC as ISO 8601 has it. */
+static void jobq__put_time(jobq__text *t, int64_t us)
+{
+    int64_t days = jobq__floor_div(us, JOBQ_DAYS(1)), rest = us - days * JOBQ_DAYS(1), year;
+    int month, day;
+
+    jobq__date_of(days, &year, &month, &day);
+    jobq__put_digits(t, year, 4);
+    jobq__put(t, jobq_str_from("-"));
+    jobq__put_digits(t, month, 2);
+    jobq__put(t, jobq_str_from("-"));
+    jobq__put_digits(t, day, 2);
+    jobq__put(t, jobq_str_from("T"));
+    jobq__put_digits(t, rest / JOBQ_HOURS(1), 2);
+    jobq__put(t, jobq_str_from(":"));
+    jobq__put_digits(t, rest / JOBQ_MINUTES(1) % 60, 2);
+    jobq__put(t, jobq_str_from(":"));
+    jobq__put_digits(t, rest / JOBQ_SECONDS(1) % 60, 2);
+    jobq__put(t, jobq_str_from("."));
+    jobq__put_digits(t, rest % JOBQ_SECONDS(1), 6);
+    jobq__put(t, jobq_str_from("Z"));
+}
+
+/* Where the first line ends. */
+static size_t jobq__log_first(const jobq_log *log)
+{
+    return (size_t)((const char *)memchr(log->lines, '\n', log->size) - log->lines) + 1;
+}
+
+JOBQ_API void jobq_log_add(jobq_log *log, int64_t at_us, jobq_level level, jobq_str text)
+{
+    char line[JOBQ_LOG_LINE_MAX * 6 + 100];
+    jobq__text t = {line, sizeof line, 0, false};
+
+    JOBQ_ASSERT(log != NULL);
+    jobq__put(&t, jobq_str_from("[\""));
+    jobq__put_time(&t, at_us);
+    jobq__put(&t, jobq_str_from("\",\""));
+    jobq__put(&t, jobq_str_from(jobq_enum_name(JOBQ_ENUM_LEVEL, (int64_t)level)));
+    jobq__put(&t, jobq_str_from("\","));
+    text = jobq_utf8_cut(text, JOBQ_LOG_LINE_MAX);
+    t.at += jobq_json_quote(line + t.at, sizeof line - t.at, text);
+    jobq__put(&t, jobq_str_from("],\n"));
+    while (log->size + t.at > sizeof log->lines) {
+        size_t first = jobq__log_first(log);
+        log->size -= first;
+        memmove(log->lines, log->lines + first, log->size);
+        log->dropped++;
+    }
+    memcpy(log->lines + log->size, line, t.at);
+    log->size += t.at;
+}
+
+JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log)
+{
+    jobq__text t = {out, JOBQ_LOG_FORMAT_MAX, 0, false};
+    jobq_str lines;
+
+    JOBQ_ASSERT(out != NULL && log != NULL);
+    out[0] = '\0';
+    if (log->size == 0) return 0;
+    lines.ptr = log->lines;
+    lines.len = log->size - 2;
+    jobq__put(&t, jobq_str_from("["));
+    if (log->dropped > 0) { /* with the time of the first line */
+        jobq_str time = {log->lines, 0};
+        time.len = (size_t)((const char *)memchr(log->lines, ',', log->size) - log->lines) + 1;
+        jobq__put(&t, time);
+        jobq__put(&t, jobq_str_from("\"warning\",\""));
+        jobq__put_number(&t, log->dropped);
+        jobq__put(&t, jobq_str_from(" lines dropped\"],\n"));
+    }
+    jobq__put(&t, lines);
+    jobq__put(&t, jobq_str_from("]"));
+    return t.at;
 }
 
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
@@ -3857,6 +4168,12 @@ JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome 
     if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
     if (message.ptr == NULL || outcome == JOBQ_OUTCOME_SUCCESS) return 0;
     return jobq_reason_format(out, decision, message);
+}
+
+JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended)
+{
+    JOBQ_ASSERT(jobq_state_final(ended));
+    return on_end == JOBQ_ON_ANY || (on_end == JOBQ_ON_SUCCESS) == (ended == JOBQ_STATE_SUCCEEDED);
 }
 
 JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
@@ -9063,6 +9380,7 @@ struct jobq_memory {
     uint64_t lines;     /* bit i: queue i has lines */
     uint64_t ageing;    /* bit i: queue i has ageing */
     jobq_memory_line_row line_rows[JOBQ_MEMORY_LINES];
+    jobq_memory_edge edges[JOBQ_MEMORY_EDGES];
     int32_t quota_last; /* id */
     jobq_memory_quota quotas[JOBQ_MEMORY_QUOTAS];
     jobq_memory_permit permits[JOBQ_MEMORY_PERMITS];
@@ -9244,25 +9562,9 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     jobq__memory_stand(mj, now_us);
 }
 
-/* If a job has ended: makes those ready that wait for it. */
-static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t now_us)
-{
-    int32_t i;
-
-    for (i = 0; i < m->job_count && jobq_state_final(ended->state); i++) {
-        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
-        if (mj->follows != ended->id) continue;
-        mj->follows = 0;
-        if (mj->job.state != JOBQ_STATE_WAITING) continue;
-        mj->job.state = JOBQ_STATE_READY;
-        mj->job.run_at_us = now_us;
-        jobq__memory_stand(mj, now_us);
-    }
-}
-
 /* Decides one event about one job, and applies the decision. */
-static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
-                                     int64_t now_us)
+static jobq_error jobq__memory_decide(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
+                                      int64_t now_us)
 {
     jobq_decision d;
     bool own = (m->own_policies >> mj->job.kind & 1) != 0;
@@ -9270,8 +9572,94 @@ static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_e
                                            : jobq__memory_policy(m, mj->job.queue),
                                        &mj->job, event, &d);
 
+    if (error == JOBQ_OK) jobq__memory_apply(mj, &d, now_us);
+    return error;
+}
+
+/* Decides about a job that perhaps waits: ready if no edge holds it, cancelled if one that does
+ * never lets it go. */
+static void jobq__memory_waits(jobq_memory *m, jobq_memory_job *mj, int64_t now_us)
+{
+    jobq_event event;
+    bool holds = mj->follows != 0, over = false;
+    int i;
+
+    if (mj->job.state != JOBQ_STATE_WAITING) return;
+    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+        const jobq_memory_edge *e = &m->edges[i];
+        if (e->child != mj->job.id || !e->holds) continue;
+        holds = true;
+        over = over || (e->ended && e->cascade);
+    }
+    if (holds && !over) return;
+    memset(&event, 0, sizeof event);
+    event.kind = over ? JOBQ_EVENT_CANCEL : JOBQ_EVENT_READY;
+    if (!over && mj->job.run_at_us != JOBQ_NEVER)
+        event.delay_us = jobq__max(mj->job.run_at_us - now_us, 0);
+    jobq__memory_decide(m, mj, &event, now_us);
+}
+
+/* If a job has ended: writes that into the edges to its children. */
+static void jobq__memory_mark(jobq_memory *m, const jobq_job *ended)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_EDGES && jobq_state_final(ended->state); i++) {
+        jobq_memory_edge *e = &m->edges[i];
+        if (e->child == ended->id) e->child = 0;
+        if (e->child == 0 || e->parent != ended->id) continue;
+        e->ended = true;
+        e->holds = !jobq_end_serves(e->on_end, ended->state);
+    }
+    for (i = 0; i < m->job_count && jobq_state_final(ended->state); i++) {
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        if (mj->follows == ended->id) mj->follows = 0;
+    }
+}
+
+/* If a job has ended: decides about those that wait for it, and for what that cancels. Children
+ * come after their parents, so one pass sees all, but for jobs that waited after they had run. */
+static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t now_us)
+{
+    int32_t i;
+    bool more = jobq_state_final(ended->state);
+
+    if (more) jobq__memory_mark(m, ended);
+    while (more) {
+        more = false;
+        for (i = 0; i < m->job_count; i++) {
+            jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+            if (mj->job.state != JOBQ_STATE_WAITING) continue;
+            jobq__memory_waits(m, mj, now_us);
+            more = more || jobq_state_final(mj->job.state);
+            jobq__memory_mark(m, &mj->job);
+        }
+    }
+}
+
+/* The edges from a revived job hold their children again, if these still wait. */
+static void jobq__memory_hold_again(jobq_memory *m, int64_t parent)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+        jobq_memory_edge *e = &m->edges[i];
+        if (e->child == 0 || e->parent != parent ||
+            jobq_memory_get(m, e->child)->job.state != JOBQ_STATE_WAITING) continue;
+        e->ended = false;
+        e->holds = true;
+    }
+}
+
+/* One event about one job, and what follows from it for others. */
+static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
+                                     int64_t now_us)
+{
+    jobq_error error = jobq__memory_decide(m, mj, event, now_us);
+
     if (error != JOBQ_OK) return error;
-    jobq__memory_apply(mj, &d, now_us);
+    if (event->kind == JOBQ_EVENT_REVIVE) jobq__memory_hold_again(m, mj->job.id);
+    if (event->kind == JOBQ_EVENT_WAIT) jobq__memory_waits(m, mj, now_us);
     jobq__memory_promote(m, &mj->job, now_us);
     return JOBQ_OK;
 }
@@ -10157,7 +10545,8 @@ JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kin
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    JOBQ_ASSERT(kind == JOBQ_EVENT_CANCEL || kind == JOBQ_EVENT_REVIVE);
+    JOBQ_ASSERT(kind == JOBQ_EVENT_CANCEL || kind == JOBQ_EVENT_REVIVE ||
+                kind == JOBQ_EVENT_WAIT);
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, kind, now_us);
 }
 
@@ -10198,6 +10587,33 @@ static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known 
     mj->job.attempt = 0;
     if (mj->job.state == JOBQ_STATE_READY) mj->job.run_at_us = jobq__max(run_at_us, now_us);
     jobq__memory_lane(m, &mj->job);
+}
+
+JOBQ_API bool jobq_memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
+                                bool cascade, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, child), *first = jobq_memory_get(m, parent);
+    jobq_memory_edge *e = m->edges;
+
+    JOBQ_ASSERT(mj != NULL && first != NULL && !jobq_state_final(mj->job.state));
+    JOBQ_ASSERT(mj->job.state == JOBQ_STATE_RUNNING ? parent != child : parent < child);
+    while (e < m->edges + JOBQ_MEMORY_EDGES && (e->child != child || e->parent != parent)) e++;
+    if (e < m->edges + JOBQ_MEMORY_EDGES) return true; /* it was written before */
+    for (e = m->edges; e < m->edges + JOBQ_MEMORY_EDGES && e->child != 0;) e++;
+    if (e == m->edges + JOBQ_MEMORY_EDGES) return false;
+    e->child = (int32_t)child;
+    e->parent = (int32_t)parent;
+    e->on_end = on_end;
+    e->cascade = cascade;
+    e->ended = jobq_state_final(first->job.state);
+    e->holds = !e->ended || !jobq_end_serves(on_end, first->job.state);
+    if (e->holds && mj->job.state != JOBQ_STATE_RUNNING) {
+        mj->job.state = JOBQ_STATE_WAITING;
+        mj->job.line = 0;
+        jobq__memory_waits(m, mj, now_us);
+        jobq__memory_promote(m, &mj->job, now_us);
+    }
+    return true;
 }
 
 /* Adds a job that waits for the end of another one; NULL: no room. */
@@ -11131,7 +11547,7 @@ static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 }
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping,
-                                               jobq__memory_call_hold, NULL};
+                                               jobq__memory_call_hold, NULL, NULL, NULL, NULL};
 
 /* The handler of a kind in a queue; kind 0: of the queue's messages. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
@@ -11278,7 +11694,16 @@ typedef struct jobq__test_kept {
     int permille; /* of the latest attempt; -1: its handler did not tell */
     char note[JOBQ_NOTE_MAX + 1];
     char error[JOBQ_ERROR_MAX + 1];
+    jobq_log log; /* of the latest attempt */
+    jobq_str signal; /* that it waits for, until then */
+    int64_t until_us;
 } jobq__test_kept;
+
+/* What a step has left, or a signal (job 0). */
+typedef struct jobq__test_note {
+    int64_t job;
+    jobq_str name, value;
+} jobq__test_note;
 
 typedef struct jobq__test_names {
     int32_t count;
@@ -11301,6 +11726,9 @@ struct jobq_test {
     size_t used;
     char bytes[JOBQ_TEST_BYTES];
     jobq__test_kept kept[JOBQ_TEST_JOBS];
+    int32_t note_count;
+    jobq__test_note notes[JOBQ_TEST_JOBS];
+    char log[JOBQ_LOG_FORMAT_MAX]; /* what jobq_test_log has returned */
 };
 
 enum { JOBQ__TEST_WORKERS = 64, JOBQ__TEST_HEAD = (sizeof(jobq_test) + 7) / 8 * 8 };
@@ -11418,6 +11846,32 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     return id;
 }
 
+static const jobq__test_note *jobq__test_find(const jobq_test *t, int64_t job, jobq_str name)
+{
+    const jobq__test_note *note = t->notes + t->note_count;
+
+    while (note > t->notes) {
+        note--;
+        if (note->job == job && jobq_str_equal(note->name, name)) return note;
+    }
+    return NULL;
+}
+
+/* Like jobq.look_signals: jobs whose signal has been sent are due. */
+static void jobq__test_wake(jobq_test *t)
+{
+    int32_t i;
+
+    for (i = 0; i < t->memory->job_count; i++) {
+        jobq_memory_job *mj = &jobq__memory_jobs(t->memory)[i];
+        jobq_str signal = t->kept[i].signal;
+        if (signal.ptr == NULL || mj->job.state != JOBQ_STATE_READY ||
+            mj->job.run_at_us <= t->now_us || jobq__test_find(t, 0, signal) == NULL) continue;
+        mj->job.run_at_us = t->now_us;
+        jobq_loop_notified(&t->loop, t->now_us, false);
+    }
+}
+
 /* Does what is due but for handlers. Returns when something is due next. */
 static int64_t jobq__test_serve(jobq_test *t)
 {
@@ -11432,6 +11886,7 @@ static int64_t jobq__test_serve(jobq_test *t)
     for (;;) {
         jobq_answer answer;
 
+        jobq__test_wake(t);
         jobq_loop_next(&t->loop, t->now_us, r);
         if (r->kind == JOBQ_REQUEST_WAIT) return jobq__max(r->until_mono_us, t->now_us + 1);
         if (r->kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
@@ -11501,8 +11956,71 @@ static jobq_error jobq__test_call_progress(jobq_call *call, int permille, const 
     return JOBQ_OK;
 }
 
-static const jobq_store jobq__test_store = {jobq__test_keep, jobq__test_stopping,
-                                             jobq__test_hold, jobq__test_call_progress};
+static void jobq__test_call_log(jobq_call *call, jobq_level level, jobq_str text)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+
+    if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return;
+    jobq_log_add(&t->kept[call->job.id - 1].log, t->now_us, level, text);
+}
+
+static jobq_error jobq__test_add(jobq_test *t, int64_t job, const char *name, jobq_str value)
+{
+    jobq__test_note *note = &t->notes[t->note_count];
+
+    if (t->note_count == JOBQ_TEST_JOBS) return JOBQ_ERROR_FULL;
+    note->job = job;
+    note->name = jobq_str_from(name);
+    note->value = value;
+    if (!jobq__test_copy(t, &note->name, false) || !jobq__test_copy(t, &note->value, false))
+        return JOBQ_ERROR_FULL;
+    t->note_count++;
+    return JOBQ_OK;
+}
+
+static jobq_error jobq__test_call_step(jobq_call *call, const char *name, const jobq_str *done,
+                                       jobq_str *value)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    const jobq__test_note *note = jobq__test_find(t, call->job.id, jobq_str_from(name));
+
+    if (!jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return JOBQ_ERROR_LOST;
+    if (done != NULL) return jobq__test_add(t, call->job.id, name, *done);
+    if (note == NULL) return JOBQ_ERROR_NOT_FOUND;
+    *value = note->value;
+    return JOBQ_OK;
+}
+
+/* Like jobq.signal_here. */
+static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int64_t timeout_us,
+                                         jobq_str *payload)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    jobq__test_kept *kept = &t->kept[call->job.id - 1];
+    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    const jobq__test_note *sent = jobq__test_find(t, 0, jobq_str_from(name));
+
+    if (!jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return JOBQ_ERROR_LOST;
+    if (sent != NULL) {
+        kept->signal = jobq_str_from(NULL);
+        *payload = sent->value;
+        return JOBQ_OK;
+    }
+    if (!jobq_str_equal(kept->signal, jobq_str_from(name))) {
+        kept->signal = jobq_str_from(name);
+        if (!jobq__test_copy(t, &kept->signal, false)) return JOBQ_ERROR_FULL;
+        kept->until_us = jobq__add(t->now_us, timeout_us);
+    }
+    if (kept->until_us <= t->now_us) return JOBQ_ERROR_TIMEOUT;
+    jobq_call_delay(call, kept->until_us - t->now_us);
+    return JOBQ_ERROR_NOT_FOUND;
+}
+
+static const jobq_store jobq__test_store = {
+    jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,       jobq__test_call_progress,
+    jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal};
 
 /* What goes wrong before the handler starts. */
 static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_call *call)
@@ -11523,15 +12041,15 @@ static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_ca
     jobq__test_serve(t);
 }
 
-/* The handler's own transaction has completed the job. */
-static void jobq__test_done(jobq_test *t)
+/* The handler's own transaction has completed the job, or made it wait. */
+static void jobq__test_done(jobq_test *t, bool waits)
 {
     const jobq_job *job = &t->work.job;
     jobq_memory_job *mj = jobq_memory_get(t->memory, job->id);
 
-    if (jobq_job_holds(&mj->job, job->worker, job->claim)) {
-        jobq__memory_plain(t->memory, mj, JOBQ_EVENT_SUCCESS, t->now_us);
-    }
+    if (!jobq_job_holds(&mj->job, job->worker, job->claim)) return;
+    if (waits) mj->follows = -1; /* what it waits for is not in this test */
+    jobq__memory_plain(t->memory, mj, waits ? JOBQ_EVENT_WAIT : JOBQ_EVENT_SUCCESS, t->now_us);
 }
 
 /* Runs the handler of the job in t->work. */
@@ -11558,13 +12076,15 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     call.context = t;
     kept->permille = -1;
     kept->note[0] = '\0';
+    kept->log.size = 0;
+    kept->log.dropped = 0;
     t->fault = JOBQ_TEST_NOTHING;
     jobq__test_befall(t, fault, &call);
     while (h->run[stage] == NULL) stage--;
     handled.outcome = jobq_call_run(&call, h->run[stage]);
     handled.delay_us = call.delay_us;
     handled.delay_named = call.delay_named;
-    if (handled.outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t);
+    if (handled.outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, call.waits);
     if (fault == JOBQ_TEST_CRASH) {
         kept->error[0] = '\0';
         jobq__test_start(t);
@@ -11659,6 +12179,44 @@ JOBQ_API int jobq_test_progress(jobq_test *t, int64_t id, const char **note)
     kept = &t->kept[id - 1];
     if (note != NULL) *note = kept->note;
     return kept->permille;
+}
+
+JOBQ_API bool jobq_test_step(jobq_test *t, int64_t id, const char *name, jobq_str *value)
+{
+    const jobq__test_note *note;
+
+    JOBQ_ASSERT(t != NULL && name != NULL);
+    note = jobq__test_find(t, id, jobq_str_from(name));
+    if (value != NULL) *value = note == NULL ? jobq_str_from(NULL) : note->value;
+    return note != NULL;
+}
+
+JOBQ_API bool jobq_test_signal(jobq_test *t, const char *name, jobq_str payload)
+{
+    JOBQ_ASSERT(t != NULL && name != NULL && jobq__step_name(name));
+    JOBQ_ASSERT(jobq__test_json(payload));
+    return jobq__test_find(t, 0, jobq_str_from(name)) == NULL &&
+           jobq__test_add(t, 0, name, payload) == JOBQ_OK;
+}
+
+JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
+{
+    jobq_memory_job *mj;
+
+    JOBQ_ASSERT(t != NULL);
+    mj = jobq_memory_get(t->memory, id);
+    if (mj == NULL || mj->job.state != JOBQ_STATE_WAITING) return false;
+    mj->follows = 0;
+    jobq__memory_waits(t->memory, mj, t->now_us);
+    jobq_loop_notified(&t->loop, t->now_us, false);
+    return true;
+}
+
+JOBQ_API const char *jobq_test_log(jobq_test *t, int64_t id)
+{
+    JOBQ_ASSERT(t != NULL && jobq_memory_get(t->memory, id) != NULL);
+    jobq_log_format(t->log, &t->kept[id - 1].log);
+    return t->log;
 }
 
 JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)

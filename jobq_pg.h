@@ -50,6 +50,7 @@
  *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
  *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
  *     show how far a job is                     jobq_call_progress (jobq.h), the view running
+ *     keep lines of a log with the job          jobq_call_log (jobq.h); .log and .errors of its row
  *     a key made of fields of the payload       jobq_pg_digest
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
@@ -64,6 +65,10 @@
  *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
  *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
+ *     run a job when others have ended          jobq_pg_job.after, jobq_pg_flow_begin
+ *     enqueue jobs in a handler, wait for them  jobq_pg_call_wait, jobq_pg_parents
+ *     do a part of a job only once              jobq_call_step (jobq.h), jobq_pg_call_step_done
+ *     wait for a person or another system       jobq_call_signal (jobq.h), jobq_pg_signal
  *     know why a job does not run               jobq_pg_explain
  *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
@@ -303,7 +308,53 @@
  * (such a job is then the only one that is kept), until the history forgets the job.
  *
  * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
- * wait in a handler either: the job it waits for may need its thread.
+ * wait in a handler either, because the job that it waits for may need its thread: jobq_pg_call_wait
+ * gives the thread back.
+ *
+ * FLOWS
+ *
+ * A job may wait for others: for their success, their failure, or any end. Jobs that belong
+ * together are a flow, with names of its own:
+ *
+ *     jobq_pg_flow_desc desc = {.name = "import-7"};
+ *     jobq_pg_after parts[] = {{.name = "load-1"}, {.name = "load-2"}};
+ *     jobq_pg_job merge = {.queue = "etl", .kind = "merge", .after = parts, .after_count = 2};
+ *
+ *     jobq_pg_flow_begin(pg, conn, &desc, &merge.flow, &error);    (in one transaction with
+ *     ... enqueue load-1 and load-2 with this flow, then merge      the jobs)
+ *     jobq_pg_job after_it = {.queue = "mail", .kind = "report",
+ *                             .after = &(jobq_pg_after){.flow = merge.flow}, .after_count = 1};
+ *
+ * ORDER       A job waits for jobs that were enqueued before it, in whatever queue they are; so
+ *             there are no cycles. A parent may have ended already, if its history is kept;
+ *             otherwise JOBQ_ERROR_NOT_FOUND.
+ * FAILURE     By default a job that waits for a success goes on waiting: the flow is held. Revive
+ *             the flow (jobq_pg_revive with .flow), and it continues. Or on_failure cancels it and
+ *             what waits for it, or lets it run. A job that waits for a failure is cancelled when
+ *             that cannot come any more.
+ * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended.
+ * PROMISED    No job starts before all that it waits for has ended, and each becomes ready when the
+ *             last one has, or within a heartbeat of a living worker. Ends of jobs wait for nobody
+ *             and share no row, however many have the same child.
+ * NOT         While your transaction that names a parent is open, the parent cannot end.
+ * LOOK        jobq.flows, jobq.flow_graph(12), jobq.parents(42) with the parents' results,
+ *             jobq_pg_explain. A flow is forgotten a week after its end.
+ * SPAWNING    A handler enqueues jobs and waits for them in one transaction. So they exist if this
+ *             run was accepted, and not otherwise. It runs again when they have ended:
+ *
+ *     jobq_pg_parents(pg, conn, call->job.id, &parts, &error);       none: this is the first run
+ *     if (parts.count > 0) return add_up(call, &parts);
+ *     PQexec(conn, "BEGIN");
+ *     jobq_pg_enqueue_many(pg, conn, jobs, 2, ids, &error);
+ *     jobq_pg_after after[] = {{.job = ids[0]}, {.job = ids[1]}};
+ *     return jobq_pg_call_wait(call, conn, after, 2);
+ *
+ * STEPS       What a job must not do twice is a step, which a handler asks for by its name:
+ *             jobq_call_step. Nothing is run again to find out where the handler was, so it may
+ *             change between two runs. Snooze between steps to sleep for days.
+ * SIGNALS     A job waits for a name, jobq_call_signal; anybody sends it once, jobq_pg_signal or
+ *             jobq.signal in SQL. It does not matter which of the two comes first. Meanwhile the
+ *             job is ready and due at the end of its time, so reschedule and cancel work as usual.
  *
  * TRACES
  *
@@ -633,6 +684,14 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body bod
 /* ---- enqueue --------------------------------------------------------------------------------- */
 
 /* A job to enqueue. Zero fields mean default; strings are borrowed for the call. */
+/* What a job waits for: one of the first three. */
+typedef struct jobq_pg_after {
+    int64_t job;        /* a job, by its id; it was enqueued before */
+    const char *name;   /* or by its name in the flow; it may stand before this one in the call */
+    int64_t flow;       /* or the end of all jobs of this flow */
+    jobq_on_end on_end; /* (default: its success) */
+} jobq_pg_after;
+
 typedef struct jobq_pg_job {
     const char *queue;     /* created on first use */
     const char *kind;
@@ -658,6 +717,10 @@ typedef struct jobq_pg_job {
     int64_t at_latest_us;  /* with delay_us and JOBQ_KNOWN_REPLACE: it runs at the latest this long
                               after the first enqueue (default: put off without limit). A job that
                               waits for another one runs at its end, without a delay */
+    int64_t flow;          /* the flow that it belongs to (default: none). See FLOWS */
+    const char *name;      /* what it is called in the flow (default: nothing): 1 to 1024 bytes */
+    const jobq_pg_after *after; /* what it waits for: all of these (default: nothing) */
+    int after_count;
     bool quiet; /* wakes nobody: for transactions that will be PREPAREd; found at the next poll */
 } jobq_pg_job;
 
@@ -771,6 +834,7 @@ typedef struct jobq_pg_ending {
     jobq_str error;   /* {NULL, 0}: none */
     jobq_str payload; /* of the next stage; {NULL, 0}: as it was. Of a success: the job's result */
     bool payload_bytes;
+    jobq_str log;     /* of the attempt, see jobq_log_format; {NULL, 0}: no line */
 } jobq_pg_ending;
 
 /* What a jobq_request and its answer leave out, because they are plain values: names, texts and
@@ -965,6 +1029,58 @@ JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
 
 #endif /* JOBQ_PG_NO_OUTBOX */
 
+/* ---- flows: jobs that wait for others -------------------------------------------------------- */
+
+/* What becomes of a job of a flow if one that it waits for with JOBQ_ON_SUCCESS ends otherwise. */
+typedef enum jobq_pg_on_failure {
+    JOBQ_PG_FLOW_HOLD,   /* it waits on, so that a revive continues the flow */
+    JOBQ_PG_FLOW_CANCEL, /* it is cancelled */
+    JOBQ_PG_FLOW_RUN     /* it runs */
+} jobq_pg_on_failure;
+
+typedef struct jobq_pg_flow_desc {
+    const char *name;              /* for people (default: ""): at most 1024 bytes */
+    jobq_pg_on_failure on_failure;
+    bool open;                     /* it takes more jobs when all have ended, until it is closed */
+} jobq_pg_flow_desc;
+
+/*
+ * jobq_pg_flow_begin -- begins a flow. jobq_pg_flow_close -- one that was begun with open takes no
+ * more jobs when those that it has have ended.
+ *
+ * Shape   *id is for jobq_pg_job.flow. Enqueue the jobs in the same transaction.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     flow, flow_close; see also jobq.flows, jobq.flow_graph, jobq.batch
+ */
+JOBQ_API jobq_error jobq_pg_flow_begin(jobq_pg *pg, PGconn *conn, const jobq_pg_flow_desc *desc,
+                                       int64_t *id, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_flow_close(jobq_pg *pg, PGconn *conn, int64_t id,
+                                       jobq_pg_error *error);
+
+/*
+ * jobq_pg_signal -- sends a signal, for jobs that wait for it now or later: see jobq_call_signal.
+ *
+ * Shape   name: 1 to 1024 bytes of UTF-8. payload: JSON text or {NULL, 0}. *first (may be NULL): it
+ *         is the first with this name; others change nothing. It is kept for a week, and as long as
+ *         a job waits for it.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     signal
+ */
+JOBQ_API jobq_error jobq_pg_signal(jobq_pg *pg, PGconn *conn, const char *name, jobq_str payload,
+                                   bool *first, jobq_pg_error *error);
+
+/*
+ * jobq_pg_parents -- the jobs that a job has waited for, with what became of them and their
+ * results: for its handler.
+ *
+ * Shape   rows of jobq_pg_job_row, as of jobq_pg_wait, in the order of their ids; none if it has
+ *         never waited.
+ * Tx      reads; NULL conn: the pool.
+ * SQL     parent_jobs
+ */
+JOBQ_API jobq_error jobq_pg_parents(jobq_pg *pg, PGconn *conn, int64_t job, jobq_pg_rows *rows,
+                                    jobq_pg_error *error);
+
 /* ---- operators: the verbs of sql/operators.sql ----------------------------------------------- */
 
 /* Which jobs: one by its id, or those of a queue that match every field that is set. */
@@ -975,6 +1091,7 @@ typedef struct jobq_pg_filter {
     jobq_state state;   /* cancel: ready or running (default both); delete: must be named */
     int64_t older_us;   /* enqueued, or ended, longer ago than this (default: any) */
     jobq_str tags;      /* JSON object contained in headers (default: any) */
+    int64_t flow;       /* cancel and revive: the jobs of this flow; nothing else but at_most */
     int32_t at_most;    /* jobs a call (default 1000) */
 } jobq_pg_filter;
 
@@ -1472,6 +1589,32 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
  */
 JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
 
+/*
+ * jobq_pg_call_wait -- COMMIT, and the job waits for others, such as those that this transaction
+ * has enqueued; and what to return from the handler. When they have ended, the job runs again, in
+ * the same stage. No attempt is used up. See SPAWNING under FLOWS.
+ *
+ * Shape   after, count: at least 1. A job may be younger than the one that waits for it, but must
+ *         not wait for it. If all have ended already, the job runs again at once. As
+ *         jobq_pg_call_commit. In a test's call: see jobq_test_ready.
+ * SQL     wait_here
+ */
+JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
+                                        int count);
+
+/*
+ * jobq_pg_call_step_done -- jobq_call_step_done in the open transaction of conn: what else is
+ * written there happens exactly once. The job goes on when it is committed.
+ *
+ * Tx      yours, on any connection to the same database. It keeps the job's row locked, so do not
+ *         call jobq_call_step_done or jobq_call_signal before the COMMIT.
+ * SQL     step_done_here
+ * Errors  JOBQ_ERROR_LOST: the transaction is aborted, roll it back. JOBQ_ERROR_INVALID: not in
+ *         one; not JSON; the steps are too large.
+ */
+JOBQ_API jobq_error jobq_pg_call_step_done(jobq_call *call, PGconn *conn, const char *name,
+                                           jobq_str value, jobq_pg_error *error);
+
 /* ---- columns and rows ------------------------------------------------------------------------ */
 
 /* A column's type, the C type of its field, and that of a field which may be NULL. */
@@ -1627,8 +1770,8 @@ typedef enum jobq_pg_view {
     JOBQ_PG_VIEW_COUNT
 } jobq_pg_view;
 
-/* jobq_pg_view_desc -- a view's description. payloads false: without payload, bytes, headers and
- * results, for roles that may not see them (grant_read), and for long lists. */
+/* jobq_pg_view_desc -- a view's description. payloads false: without payload, bytes, headers,
+ * results and logs, for roles that may not see them (grant_read), and for long lists. */
 JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool payloads);
 
 /* Every job. By id, or a page in the order of id, also of one queue, it is quick
@@ -1645,6 +1788,7 @@ typedef struct jobq_pg_job_row {
     jobq_str line;    /* its line's name; not from jobq_pg_peek. facts.line is 0 */
     jobq_str result;  /* of its handler: JSON text; or */
     jobq_str result_bytes;
+    jobq_str log;     /* JSON: see jobq_call_log; not from jobq_pg_wait and jobq_pg_peek */
 } jobq_pg_job_row;
 
 /* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
@@ -1955,6 +2099,7 @@ static const struct {
     {"JQ003", JOBQ_ERROR_NOT_FOUND, ": call jobq_pg_outbox_register"},
     {"JQ004", JOBQ_ERROR_DATABASE, ""},
     {"JQ005", JOBQ_ERROR_FULL, ""},
+    {"JQ006", JOBQ_ERROR_NOT_FOUND, ""},
     {"23505", JOBQ_ERROR_EXISTS, ""},
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
@@ -2210,6 +2355,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
     X(ENQUEUE_KNOWN, "enqueue_known", enqueue_known_in, existed_out)                               \
+    X(ENQUEUE_LINKED, "enqueue_linked", enqueue_linked_in, ids_out)                                \
     X(DIGEST, "digest", digest_in, none)                                                           \
     T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
     T(ENQUEUE_DIRECT, JOBQ_PG__ENQUEUE_DIRECT_SQL, enqueue_direct_in, none)                        \
@@ -2223,6 +2369,11 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(COMPLETE_WITH, "complete_with", complete_with_in, exception_out)                             \
     X(SETTLE, "settle", settle_in, exception_out)                                                  \
     X(SETTLE_HERE, "settle_here", settle_here_in, none)                                            \
+    X(WAIT_HERE, "wait_here", wait_here_in, none)                                                  \
+    X(STEP_HERE, "step_here", step_here_in, step_here_out)                                         \
+    X(STEP_DONE_HERE, "step_done_here", step_done_here_in, none)                                   \
+    X(SIGNAL_HERE, "signal_here", signal_here_in, signal_here_out)                                 \
+    X(SIGNAL, "signal", signal_in, none)                                                           \
     X(REGISTER, "register", register_in, register_out)                                             \
     X(POLICIES, "policies", policies_in, policy_out)                                               \
     X(HEARTBEAT, "heartbeat", heartbeat_in, news_out)                                              \
@@ -2239,6 +2390,10 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
     X(REVIVE, "revive", id_in, none)                                                               \
     X(REVIVE_MANY, "revive", many_in, none)                                                        \
+    X(FLOW, "flow", flow_in, none)                                                                 \
+    X(FLOW_CLOSE, "flow_close", id_in, none)                                                       \
+    X(FLOW_CANCEL, "flow_cancel", flow_many_in, none)                                              \
+    X(FLOW_REVIVE, "flow_revive", flow_many_in, none)                                              \
     X(DELETE, "delete", id_in, none)                                                               \
     X(DELETE_MANY, "delete", state_many_in, none)                                                  \
     X(RESCHEDULE, "reschedule", reschedule_in, none)                                               \
@@ -2261,6 +2416,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     V(GET, "jobs", id_in, none)                                                                    \
     R(AWAIT, "await", await_in, none)                                                              \
     X(UNAWAIT, "unawait", await_in, none)                                                          \
+    R(PARENT_JOBS, "parent_jobs", parents_in, none)                                                \
     X(EXPLAIN, "explain_job", id_in, explain_out)                                                  \
     X(STANDING, "standing", standing_in, none)                                                     \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
@@ -4825,6 +4981,44 @@ static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__MANY("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
+/* One of the things that a batch's jobs wait for. */
+typedef struct jobq_pg__edge {
+    int32_t child; /* the job that waits, from 1 */
+    const char *on_end;
+    jobq_pg_after after;
+} jobq_pg__edge;
+
+/* The arguments of enqueue_linked. */
+typedef struct jobq_pg__linked {
+    jobq_pg__enqueue batch; /* must be first: its columns are used */
+    jobq_pg__edge *edges;
+    int64_t flow;
+    int32_t edge_count;
+} jobq_pg__linked;
+
+static const jobq_pg__list jobq_pg__edges =
+    JOBQ_PG__LIST_APART(jobq_pg__linked, edges, edge_count);
+
+#define JOBQ_PG__EDGE(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, edges, jobq_pg__edge, field, wire, type, (flags) | JOBQ_PG__SPARSE)
+
+static const jobq_pg__col jobq_pg__enqueue_linked_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
+    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__MANY("line", line, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__linked, flow, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__MANY("name", name, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__EDGE(child, INT4, INT32, 0),
+    JOBQ_PG__EDGE(after.job, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__EDGE(after.name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__EDGE(after.flow, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
 static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -5101,6 +5295,9 @@ static const jobq_pg__col jobq_pg__complete_in[] = {
     C(of.decision.crash, INT4, INT32), C(of.decision.suspect, BOOL, BOOL), CF(end_delay, INT8),    \
     C(with.error, TEXT, TEXT), CW(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),                     \
     CW(with.payload, BYTEA, BYTES, JOBQ_PG__IF)
+/* NULL if no attempt has logged. */
+#define JOBQ_PG__END_LOGS \
+    JOBQ_PG__LIST("p_logs", end_list, jobq_pg__end_row, with.log, JSONB, JSON, JOBQ_PG__SPARSE)
 #define JOBQ_PG__ENDS(field, wire, type) \
     JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, field, wire, type, 0)
 #define JOBQ_PG__ENDS_WHEN(field, wire, type, flags) \
@@ -5117,12 +5314,65 @@ static const jobq_pg__col jobq_pg__complete_with_in[] = {
     JOBQ_PG__ENDS(of.worker, INT8, INT64), JOBQ_PG__ENDS(of.claim, INT8, INT64),
     JOBQ_PG__ENDS(of.job, INT8, INT64),
     JOBQ_PG__ENDS_WHEN(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),
-    JOBQ_PG__ENDS_WHEN(with.payload, BYTEA, BYTES, JOBQ_PG__IF), JOBQ_PG__COLS_END};
+    JOBQ_PG__ENDS_WHEN(with.payload, BYTEA, BYTES, JOBQ_PG__IF), JOBQ_PG__END_LOGS,
+    JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__settle_in[] = {
-    JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__COLS_END};
+    JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__END_LOGS,
+    JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__settle_here_in[] = {
-    JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF), JOBQ_PG__COLS_END};
+    JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF),
+    JOBQ_PG__END(with.log, JSONB, JSON), JOBQ_PG__COLS_END};
+
+/* The arguments of wait_here. */
+typedef struct jobq_pg__wait_row {
+    jobq_pg__linked linked; /* must be first: its columns are used */
+    jobq_pg__end_row end;
+} jobq_pg__wait_row;
+
+#define JOBQ_PG__WAITING(field, wire, type) \
+    JOBQ_PG__COL(NULL, jobq_pg__wait_row, end.field, wire, type, 0)
+static const jobq_pg__col jobq_pg__wait_here_in[] = {
+    JOBQ_PG__WAITING(of.worker, INT8, INT64), JOBQ_PG__WAITING(of.claim, INT8, INT64),
+    JOBQ_PG__WAITING(of.job, INT8, INT64), JOBQ_PG__WAITING(of.decision.stage, INT2, INT16),
+    JOBQ_PG__WAITING(of.decision.attempt, INT4, INT32),
+    JOBQ_PG__WAITING(of.decision.crash, INT4, INT32),
+    JOBQ_PG__WAITING(of.decision.suspect, BOOL, BOOL), JOBQ_PG__WAITING(with.log, JSONB, JSON),
+    JOBQ_PG__EDGE(after.job, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__EDGE(after.name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__EDGE(after.flow, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+/* The arguments and answers about a step of a claimed job, or a signal. */
+typedef struct jobq_pg__stepping {
+    jobq_job job;
+    const char *name;
+    jobq_str value;
+    int64_t delay_us;
+    bool done; /* the step; the signal was sent */
+} jobq_pg__stepping;
+
+#define JOBQ_PG__STEP(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__stepping, field, wire, type, flags)
+#define JOBQ_PG__STEP_OF_JOB \
+    JOBQ_PG__STEP(NULL, job.worker, INT8, INT64, 0), \
+    JOBQ_PG__STEP(NULL, job.claim, INT8, INT64, 0), \
+    JOBQ_PG__STEP(NULL, job.id, INT8, INT64, 0), \
+    JOBQ_PG__STEP(NULL, name, TEXT, TEXT, JOBQ_PG__CSTR)
+static const jobq_pg__col jobq_pg__step_here_in[] = {JOBQ_PG__STEP_OF_JOB, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__step_here_out[] = {
+    JOBQ_PG__STEP("done", done, BOOL, BOOL, 0), JOBQ_PG__STEP("value", value, TEXT, TEXT, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__step_done_here_in[] = {
+    JOBQ_PG__STEP_OF_JOB, JOBQ_PG__STEP(NULL, value, JSONB, JSON, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__signal_here_in[] = {
+    JOBQ_PG__STEP_OF_JOB, JOBQ_PG__STEP(NULL, delay_us, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__signal_here_out[] = {
+    JOBQ_PG__STEP("came", done, BOOL, BOOL, 0), JOBQ_PG__STEP("payload", value, TEXT, TEXT, 0),
+    JOBQ_PG__STEP("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__signal_in[] = {
+    JOBQ_PG__STEP(NULL, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__STEP(NULL, value, JSONB, JSON, 0), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__exception_out[] = {
     JOBQ_PG__COL("id", jobq_exception, job, INT8, INT64, 0),
@@ -5611,6 +5861,22 @@ JOBQ_PG__VERB_COLS(prioritize, JOBQ_PG__VERB("priority", priority, INT4, INT32, 
 JOBQ_PG__VERB_COLS(move, JOBQ_PG__VERB("target", target, TEXT, TEXT, JOBQ_PG__CSTR));
 static const jobq_pg__col jobq_pg__id_in[] = {
     JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__parents_in[] = {
+    JOBQ_PG__VERB(NULL, of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__flow_many_in[] = {
+    JOBQ_PG__VERB("id", of.flow, INT8, INT64, 0),
+    JOBQ_PG__VERB("at_most", of.at_most, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+/* The arguments of flow. */
+typedef struct jobq_pg__flow {
+    const char *name, *on_failure;
+    bool open;
+} jobq_pg__flow;
+
+static const jobq_pg__col jobq_pg__flow_in[] = {
+    JOBQ_PG__COL("name", jobq_pg__flow, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL("on_failure", jobq_pg__flow, on_failure, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL("open", jobq_pg__flow, open, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 
 /* The arguments of await and unawait. */
 typedef struct jobq_pg__awaiting {
@@ -5905,7 +6171,7 @@ static char *jobq_pg__statement_sql(jobq_pg__statement st)
         jobq_pg__say(&out, "SELECT ");
         if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
         else if (st == JOBQ_PG__PEEK) jobq_pg__say(&out, JOBQ_PG__PEEK_COLUMNS);
-        else if (st == JOBQ_PG__AWAIT) jobq_pg__say(&out, "*");
+        else if (st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS) jobq_pg__say(&out, "*");
         else if (form == JOBQ_PG__READS_ROWS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
         else jobq_pg__say_out(&out, st);
         if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
@@ -6329,6 +6595,33 @@ static bool jobq_pg__knows(const jobq_pg_job *job)
            job->unique_for != JOBQ_UNIQUE_DEFAULT || job->at_latest_us != 0;
 }
 
+/* Whether a job belongs to a flow, or waits for others. */
+static bool jobq_pg__linked_job(const jobq_pg_job *job)
+{
+    return job->flow != 0 || job->name != NULL || job->after_count != 0;
+}
+
+static jobq_error jobq_pg__link_invalid(const jobq_pg_job *job, jobq_pg_error *error)
+{
+    int i;
+
+    if (job->flow < 0) return jobq_pg__invalid(error, "flow", "positive");
+    if (job->name != NULL && job->flow == 0)
+        return jobq_pg__invalid(error, "name", "only jobs of a flow have one");
+    if (jobq_pg__key_invalid(job->name, "name", error)) return JOBQ_ERROR_INVALID;
+    if (job->after_count < 0 || (job->after_count > 0 && job->after == NULL))
+        return jobq_pg__invalid(error, "after", "as many as after_count says");
+    if (jobq_pg__knows(job)) return jobq_pg__invalid(error, "on_known", "not with flow or after");
+    for (i = 0; i < job->after_count; i++) {
+        const jobq_pg_after *a = &job->after[i];
+        if ((a->job != 0) + (a->name != NULL) + (a->flow != 0) != 1 || a->job < 0 || a->flow < 0)
+            return jobq_pg__invalid(error, "after", "a job, a name or a flow, one of them");
+        if ((int)a->on_end < 0 || a->on_end > JOBQ_ON_ANY)
+            return jobq_pg__invalid(error, "on_end", "none of the values");
+    }
+    return JOBQ_OK;
+}
+
 static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *error)
 {
     if ((int)job->on_known < 0 || job->on_known > JOBQ_KNOWN_REJECT)
@@ -6365,8 +6658,12 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
         jobq_pg__key_invalid(job->key, "key", error) ||
         jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__linked_job(job) && jobq_pg__link_invalid(job, error)) return JOBQ_ERROR_INVALID;
     return jobq_pg__known_invalid(job, error);
 }
+
+static jobq_error jobq_pg__enqueue_batch(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error);
 
 static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
                                          jobq_pg_error *error)
@@ -6381,6 +6678,8 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
         if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
             return jobq_pg__invalid(error, "queue", "all jobs of one call must go to one queue");
         }
+        if (jobs[i].flow != jobs[0].flow)
+            return jobq_pg__invalid(error, "flow", "all jobs of one call must be of one flow");
         if (jobq_pg__knows(&jobs[i]))
             return jobq_pg__invalid(error, "on_known", "such jobs are written one at a time");
     }
@@ -6506,6 +6805,63 @@ static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direc
     return JOBQ_OK;
 }
 
+/* Collects what the jobs of a batch wait for. */
+static bool jobq_pg__edges_of(jobq_pg__linked *from, const jobq_pg_job *jobs, size_t count)
+{
+    size_t i, edges = 0;
+    int k;
+
+    for (i = 0; i < count; i++) edges += (size_t)jobs[i].after_count;
+    from->edges = (jobq_pg__edge *)calloc(edges + 1, sizeof *from->edges);
+    if (from->edges == NULL || edges > INT32_MAX / 2) return false;
+    for (i = 0; i < count; i++) {
+        for (k = 0; k < jobs[i].after_count; k++) {
+            jobq_pg__edge *e = &from->edges[from->edge_count++];
+            e->child = (int32_t)i + 1;
+            e->after = jobs[i].after[k];
+            e->on_end = jobq_enum_name(JOBQ_ENUM_ON_END, e->after.on_end);
+        }
+    }
+    return true;
+}
+
+/* Enqueues jobs that have been checked. */
+static jobq_error jobq_pg__enqueue_batch(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg__kinds kinds = {NULL, NULL, 0};
+    jobq_pg__written written;
+    jobq_pg__linked from;
+    PGresult *res = NULL;
+    jobq_error code = JOBQ_OK;
+    bool linked = false;
+    size_t i;
+
+    memset(&written, 0, sizeof written);
+    memset(&from, 0, sizeof from);
+    for (i = 0; i < count && !linked; i++) linked = jobq_pg__linked_job(&jobs[i]);
+    if (!jobq_pg__kinds_of(&kinds, jobs, count) ||
+        (linked && !jobq_pg__edges_of(&from, jobs, count))) code = jobq_pg__no_memory(error);
+    from.flow = jobs[0].flow;
+    from.batch.queue = jobs[0].queue;
+    from.batch.kinds = kinds.names;
+    from.batch.kind_count = kinds.count;
+    from.batch.kind = kinds.index;
+    from.batch.indexed = kinds.count > 1 ? (int32_t)count : 0; /* 0: all are of the first kind */
+    from.batch.jobs = jobs;
+    from.batch.count = written.count = (int32_t)count;
+    from.batch.quiet = jobs[0].quiet;
+    written.ids = ids;
+    if (code == JOBQ_OK)
+        res = jobq_pg__call_row(pg, conn, linked ? JOBQ_PG__ENQUEUE_LINKED : JOBQ_PG__ENQUEUE,
+                                &from, &written, error);
+    if (res == NULL) code = error->code;
+    PQclear(res);
+    free(from.edges);
+    jobq_pg__kinds_clear(&kinds);
+    return code;
+}
+
 JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
                                     jobq_pg_error *error)
 {
@@ -6521,8 +6877,12 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0)
+    if (jobq_pg__linked_job(job)) {
+        code = jobq_pg__enqueue_batch(pg, conn, job, 1, id, error);
+        done = true;
+    } else if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0) {
         rights = jobq_pg__rights_of(pg, conn);
+    }
     if (rights != NULL)
         code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
                                     JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
@@ -6534,35 +6894,14 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error)
 {
-    jobq_pg__kinds kinds = {NULL, NULL, 0};
-    jobq_pg__written written;
-    jobq_pg__enqueue from;
     jobq_pg_error local;
-    PGresult *res = NULL;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__batch_invalid(pg, jobs, count, error);
     if (code != JOBQ_OK || count == 0) return code;
-    memset(&written, 0, sizeof written);
-    memset(&from, 0, sizeof from);
-    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
-    from.queue = jobs[0].queue;
-    from.kinds = kinds.names;
-    from.kind_count = kinds.count;
-    from.kind = kinds.index;
-    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* 0: all are of the first kind */
-    from.jobs = jobs;
-    from.count = written.count = (int32_t)count;
-    from.quiet = jobs[0].quiet;
-    written.ids = ids;
-    if (code == JOBQ_OK)
-        res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE, &from, &written, error);
-    if (res == NULL) code = error->code;
-    PQclear(res);
-    jobq_pg__kinds_clear(&kinds);
-    return code;
+    return jobq_pg__enqueue_batch(pg, conn, jobs, count, ids, error);
 }
 
 /* -- by COPY -- */
@@ -6811,6 +7150,8 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     for (i = 0; i < count && code == JOBQ_OK; i++) {
         if (jobs[i].key != NULL)
             code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
+        else if (jobq_pg__linked_job(&jobs[i]))
+            code = jobq_pg__invalid(error, "flow", "not with COPY: use jobq_pg_enqueue_many");
     }
     if (code != JOBQ_OK || count == 0) return code;
     return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
@@ -7642,6 +7983,8 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
         d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
         return jobq_pg__invalid(error, "decision", "a number is out of its range");
     if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
+    if (with->log.ptr != NULL && jobq_json_check(with->log, NULL, NULL) != JOBQ_OK)
+        return jobq_pg__invalid(error, "log", "not JSON: see jobq_log_format");
     return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes);
 }
 
@@ -7668,7 +8011,7 @@ static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_cont
 static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_content *c,
                                            jobq_pg_error *error)
 {
-    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false};
+    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false, {NULL, 0}};
     const struct {
         int32_t count, most;
         const char *name;
@@ -7776,7 +8119,8 @@ static jobq_pg__statement jobq_pg__statement_for(const jobq_request *a, const jo
 
     if (a->kind != JOBQ_REQUEST_COMPLETE || ends == NULL) return jobq_pg__statement_of(a);
     for (i = 0; i < ends->count; i++) {
-        if (ends->rows[i].with.payload.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
+        const jobq_pg_ending *with = &ends->rows[i].with;
+        if (with->payload.ptr != NULL || with->log.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
     }
     return JOBQ_PG__COMPLETE;
 }
@@ -8295,6 +8639,12 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
             return JOBQ_OK;
         return jobq_pg__invalid(error, "id", "names one job: leave the other fields empty");
     }
+    if (f->flow != 0) {
+        if (f->flow < 0 || f->queue != NULL || f->kind != NULL || f->state != JOBQ_STATE_NONE ||
+            f->older_us != 0 || f->tags.ptr != NULL)
+            return jobq_pg__invalid(error, "flow", "positive, and with at_most only");
+        return f->at_most < 0 ? jobq_pg__invalid(error, "at_most", "1 or more") : JOBQ_OK;
+    }
     if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
     if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
@@ -8321,7 +8671,11 @@ static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__change 
                                         jobq_pg_error *error)
 {
     if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
-    if (c->of.id == 0) *st = (jobq_pg__statement)(*st + 1);
+    if (c->of.flow != 0) {
+        if (*st != JOBQ_PG__CANCEL && *st != JOBQ_PG__REVIVE)
+            return jobq_pg__invalid(error, "flow", "a flow can be cancelled and revived");
+        *st = *st == JOBQ_PG__CANCEL ? JOBQ_PG__FLOW_CANCEL : JOBQ_PG__FLOW_REVIVE;
+    } else if (c->of.id == 0) *st = (jobq_pg__statement)(*st + 1);
     if (c->of.at_most == 0) c->of.at_most = 1000;
     if (c->of.state != JOBQ_STATE_NONE) c->state = jobq_enum_name(JOBQ_ENUM_STATE, c->of.state);
     return JOBQ_OK;
@@ -8420,6 +8774,69 @@ JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter
     if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
     c.target = target;
     return jobq_pg__change_jobs(pg, conn, JOBQ_PG__MOVE, "moved", &c, count, error);
+}
+
+/* -- flows -- */
+
+JOBQ_API jobq_error jobq_pg_flow_begin(jobq_pg *pg, PGconn *conn, const jobq_pg_flow_desc *desc,
+                                       int64_t *id, jobq_pg_error *error)
+{
+    static const char *const words[] = {"hold", "cancel", "run"};
+    jobq_pg__flow from;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && id != NULL);
+    if ((int)desc->on_failure < 0 || desc->on_failure > JOBQ_PG_FLOW_RUN)
+        return jobq_pg__invalid(error, "on_failure", "none of the values");
+    from.name = desc->name == NULL ? "" : desc->name;
+    if (strlen(from.name) > JOBQ_NAME_MAX || !jobq_utf8_valid(jobq_str_from(from.name)))
+        return jobq_pg__invalid(error, "name", "at most 1024 bytes of UTF-8");
+    from.on_failure = words[desc->on_failure];
+    from.open = desc->open;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__FLOW, &from, id, error);
+}
+
+JOBQ_API jobq_error jobq_pg_flow_close(jobq_pg *pg, PGconn *conn, int64_t id,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__change from;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&from, 0, sizeof from);
+    from.of.id = id;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__FLOW_CLOSE, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_signal(jobq_pg *pg, PGconn *conn, const char *name, jobq_str payload,
+                                   bool *first, jobq_pg_error *error)
+{
+    jobq_pg__stepping from;
+    jobq_error code;
+    int64_t answer;
+
+    JOBQ_ASSERT(pg != NULL && name != NULL);
+    if (name[0] == '\0') return jobq_pg__invalid(error, "name", "1 to 1024 bytes of UTF-8");
+    if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;
+    if (payload.ptr != NULL && jobq_json_check(payload, NULL, NULL) != JOBQ_OK)
+        return jobq_pg__invalid(error, "payload", "not JSON");
+    memset(&from, 0, sizeof from);
+    from.name = name;
+    from.value = payload;
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__SIGNAL, &from, &answer, error);
+    if (code == JOBQ_OK && first != NULL) *first = answer != 0;
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_parents(jobq_pg *pg, PGconn *conn, int64_t job, jobq_pg_rows *rows,
+                                    jobq_pg_error *error)
+{
+    jobq_pg__change from;
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(pg != NULL && rows != NULL);
+    memset(&from, 0, sizeof from);
+    from.of.id = job;
+    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__PARENT_JOBS, &from, rows,
+                             error == NULL ? &local : error);
 }
 
 /* -- queues -- */
@@ -8983,6 +9400,8 @@ typedef struct jobq_pg__held {
     char *next;              /* payload of the next stage, or NULL */
     size_t next_size;
     bool next_bytes;         /* that payload is bytes, not JSON */
+    char *log;               /* lines of the attempt, as JSON, or NULL */
+    size_t log_size;
     int32_t refused;         /* the ending's count when a refusal last replaced the error */
     const jobq_pg_handler *handler; /* once its run has begun */
     bool failed;             /* the hook failed has been, or will be, told of it */
@@ -9045,10 +9464,18 @@ struct jobq_pg__run {
 };
 
 /* What a handler gets, and what is planned when it returns. */
+/* An answer that its handler may use until it returns. */
+typedef struct jobq_pg__lent {
+    struct jobq_pg__lent *next;
+    PGresult *result;
+} jobq_pg__lent;
+
 struct jobq_pg__run_data {
     jobq_call call;
     jobq_delivery delivery;
     jobq_pg__progress progress;         /* of the job; guarded by the lock */
+    jobq_log *log;                      /* ... what it has logged, or NULL; likewise */
+    jobq_pg__lent *lent;                /* what steps and signals have answered, or NULL */
     jobq_ack ack;                       /* what will be written about the delivery */
     int32_t planned;                    /* messages that are settled by it, for the hooks */
     char error[JOBQ_ERROR_MAX + 1];     /* of the job or the delivery, for the hooks */
@@ -9140,8 +9567,14 @@ static bool jobq_pg__turn(jobq_pg_worker *w);
 static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
                                      const char *why);
 static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const char *note, bool now);
-static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping, jobq_pg__call_hold,
-                                          jobq_pg__call_progress};
+static void jobq_pg__call_log(jobq_call *call, jobq_level level, jobq_str text);
+static jobq_error jobq_pg__call_step(jobq_call *call, const char *name, const jobq_str *done,
+                                     jobq_str *value);
+static jobq_error jobq_pg__call_signal(jobq_call *call, const char *name, int64_t timeout_us,
+                                       jobq_str *payload);
+static const jobq_store jobq_pg__store = {
+    jobq_pg__keep,     jobq_pg__stopping,  jobq_pg__call_hold,  jobq_pg__call_progress,
+    jobq_pg__call_log, jobq_pg__call_step, jobq_pg__call_signal};
 
 /* -- what the worker keeps for a job -- */
 
@@ -9157,6 +9590,7 @@ static void jobq_pg__held_clear(jobq_pg__held *h)
     jobq_pg__answer_drop(h->answer);
     free(h->error);
     free(h->next);
+    free(h->log);
     memset(h, 0, sizeof *h);
 }
 
@@ -9298,6 +9732,18 @@ static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
     if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
 }
 
+/* Keeps what the attempt has logged in the slot. Without memory it is lost. The lock is held. */
+static void jobq_pg__log_keep(jobq_pg__held *h, const jobq_log *log)
+{
+    char text[JOBQ_LOG_FORMAT_MAX];
+    size_t size = log == NULL ? 0 : jobq_log_format(text, log);
+
+    if (size == 0) return;
+    free(h->log);
+    h->log = jobq_pg__dup(text);
+    h->log_size = size;
+}
+
 /* A job's handler returned: the loop decides, and the slot keeps the texts for the database. The
  * lock is held. */
 static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
@@ -9312,9 +9758,11 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     handled.outcome = report->outcome;
     handled.delay_us = call->delay_us;
     handled.delay_named = call->delay_named;
-    handled.bytes = (int64_t)(call->error_size + run->next_size);
+    handled.bytes = (int64_t)(call->error_size + run->next_size +
+                              (run->data->log == NULL ? 0 : run->data->log->size));
     if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
     jobq_pg__error_keep(h, &decision, report->outcome, call);
+    jobq_pg__log_keep(h, run->data->log);
     if (decision.state == JOBQ_STATE_SUCCEEDED ||
         (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage)) {
         h->next = run->next;
@@ -9728,6 +10176,16 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
     }
 }
 
+static void jobq_pg__lent_drop(jobq_pg__lent **lent)
+{
+    while (*lent != NULL) {
+        jobq_pg__lent *first = *lent;
+        *lent = first->next;
+        PQclear(first->result);
+        free(first);
+    }
+}
+
 /* The handler has ended. told: the loop knows its result. The lock is held after, not before. */
 static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
                                const jobq_verdict *verdict, bool told)
@@ -9748,6 +10206,9 @@ static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
         pthread_mutex_lock(&w->group->lock);
     }
     free(run->next);
+    free(data->log);
+    jobq_pg__lent_drop(&data->lent);
+    data->log = NULL;
     run->next = NULL;
     run->next_size = 0;
     jobq_pg__answer_drop(run->answer);
@@ -10082,27 +10543,44 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
     return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
 }
 
+/* Keeps an answer until the handler returns, or clears it. */
+static jobq_error jobq_pg__lend(jobq_pg__run_data *data, PGresult *res, bool keep)
+{
+    jobq_pg__lent *lent = keep ? (jobq_pg__lent *)malloc(sizeof *lent) : NULL;
+
+    if (lent == NULL) {
+        PQclear(res);
+        return keep ? JOBQ_ERROR_MEMORY : JOBQ_OK;
+    }
+    lent->result = res;
+    lent->next = data->lent;
+    data->lent = lent;
+    return JOBQ_OK;
+}
+
 /* Runs a statement of a handler about its job. The handler's own connection may be in a
  * transaction: then another one of the pool commits it. The error's text goes to the log, because
  * the handler gets only its class. */
 static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement st,
-                                    const void *from)
+                                    const void *from, void *to)
 {
     jobq_pg *pg = run->worker->pg;
     jobq_pg_error error;
     jobq_pg_event e;
     PGconn *conn = run->conn;
-    jobq_error code;
+    PGresult *res;
 
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
-    code = jobq_pg__ask(pg, conn, st, from, NULL, &error);
-    if (code == JOBQ_OK) return code;
-    e = jobq_pg__run_event(run, JOBQ_PG_WARNING,
-                           st == JOBQ_PG__HOLD_HERE ? "hold_failed" : "progress_failed");
+    res = jobq_pg__call_row(pg, conn, st, from, to, &error);
+    if (res != NULL) return jobq_pg__lend(run->data, res, to != NULL);
+    e = jobq_pg__run_event(run, JOBQ_PG_WARNING, st == JOBQ_PG__HOLD_HERE ? "hold_failed"
+                                                 : st == JOBQ_PG__PROGRESS_HERE
+                                                     ? "progress_failed"
+                                                     : "step_failed");
     e.sqlstate = error.sqlstate[0] == '\0' ? NULL : error.sqlstate;
     jobq_pg__log(pg, e, "job %lld: %s: %s", (long long)run->work.job.id, jobq_pg__specs[st].name,
                  error.message);
-    return code;
+    return error.code;
 }
 
 static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t delay_us,
@@ -10117,7 +10595,7 @@ static jobq_error jobq_pg__call_hold(jobq_call *call, jobq_hold what, int64_t de
     from.queue = what == JOBQ_HOLD_QUEUE;
     from.delay_us = delay_us < INT64_MAX / 4 ? delay_us : INT64_MAX / 4;
     from.why = why[0] == '\0' ? NULL : why;
-    return jobq_pg__call_ask(run, JOBQ_PG__HOLD_HERE, &from);
+    return jobq_pg__call_ask(run, JOBQ_PG__HOLD_HERE, &from, NULL);
 }
 
 /* Keeps the progress for the next heartbeat. The same again is no change. False: the job is no
@@ -10151,7 +10629,68 @@ static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const ch
     kept = jobq_pg__progress_keep(run, permille, note);
     pthread_mutex_unlock(&run->worker->group->lock);
     if (!kept) return JOBQ_ERROR_LOST;
-    return now ? jobq_pg__call_ask(run, JOBQ_PG__PROGRESS_HERE, &from) : JOBQ_OK;
+    return now ? jobq_pg__call_ask(run, JOBQ_PG__PROGRESS_HERE, &from, NULL) : JOBQ_OK;
+}
+
+/* The time is this machine's, not the database's. */
+static void jobq_pg__call_log(jobq_call *call, jobq_level level, jobq_str text)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__run_data *data = run->data;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    pthread_mutex_lock(&run->worker->group->lock);
+    if (run->busy && !run->abandoned) {
+        if (data->log == NULL) data->log = (jobq_log *)calloc(1, sizeof *data->log);
+        if (data->log != NULL) {
+            jobq_log_add(data->log, (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000, level,
+                         text);
+        }
+    }
+    pthread_mutex_unlock(&run->worker->group->lock);
+}
+
+static jobq_error jobq_pg__call_step(jobq_call *call, const char *name, const jobq_str *done,
+                                     jobq_str *value)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__stepping step;
+    jobq_error code;
+
+    if (!run->busy) return JOBQ_ERROR_LOST;
+    memset(&step, 0, sizeof step);
+    step.job = call->job;
+    step.name = name;
+    if (done != NULL) {
+        step.value = *done;
+        return jobq_pg__call_ask(run, JOBQ_PG__STEP_DONE_HERE, &step, NULL);
+    }
+    code = jobq_pg__call_ask(run, JOBQ_PG__STEP_HERE, &step, &step);
+    if (code == JOBQ_OK && !step.done) return JOBQ_ERROR_NOT_FOUND;
+    *value = step.value;
+    return code;
+}
+
+static jobq_error jobq_pg__call_signal(jobq_call *call, const char *name, int64_t timeout_us,
+                                       jobq_str *payload)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    jobq_pg__stepping step;
+    jobq_error code;
+
+    if (!run->busy) return JOBQ_ERROR_LOST;
+    memset(&step, 0, sizeof step);
+    step.job = call->job;
+    step.name = name;
+    step.delay_us = timeout_us;
+    code = jobq_pg__call_ask(run, JOBQ_PG__SIGNAL_HERE, &step, &step);
+    if (code != JOBQ_OK) return code;
+    *payload = step.value;
+    if (step.done) return JOBQ_OK;
+    if (step.delay_us <= 0) return JOBQ_ERROR_TIMEOUT;
+    jobq_call_delay(call, step.delay_us);
+    return JOBQ_ERROR_NOT_FOUND;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -10167,39 +10706,101 @@ JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
     return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
 }
 
+/* The handler's job ends, or waits, in the handler's own transaction. log holds
+ * JOBQ_LOG_FORMAT_MAX bytes. */
+static void jobq_pg__end_here(const jobq_call *call, jobq_event_kind kind, jobq_pg__end_row *end,
+                              char *log)
+{
+    const jobq_pg__run *run = (const jobq_pg__run *)call->context;
+    jobq_event event;
+
+    memset(end, 0, sizeof *end);
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    jobq_job_decide(&run->work.policy, &call->job, &event, &end->of.decision);
+    end->of.job = call->job.id;
+    end->of.worker = call->job.worker;
+    end->of.claim = call->job.claim;
+    end->with.payload.ptr = run->next;
+    end->with.payload.len = run->next_size;
+    end->with.payload_bytes = run->next_bytes;
+    end->with.log.len = run->data->log == NULL ? 0 : jobq_log_format(log, run->data->log);
+    end->with.log.ptr = end->with.log.len == 0 ? NULL : log;
+}
+
+static jobq_error jobq_pg__not_open(PGconn *conn, jobq_pg_error *error)
+{
+    if (PQtransactionStatus(conn) == PQTRANS_INTRANS) return JOBQ_OK;
+    return jobq_pg__invalid(error, "conn", "no open transaction: BEGIN before you complete in it");
+}
+
 JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
 {
-    jobq_pg__run *run;
-    jobq_pg_worker *w;
+    char log[JOBQ_LOG_FORMAT_MAX];
     jobq_pg__end_row end;
-    jobq_event event;
 
     JOBQ_ASSERT(call != NULL && conn != NULL);
     if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
-    run = (jobq_pg__run *)call->context;
-    w = run->worker;
-    if (PQtransactionStatus(conn) != PQTRANS_INTRANS) {
-        return jobq_pg__invalid(error, "conn",
-                                "no open transaction: BEGIN before you complete in it");
-    }
-    memset(&end, 0, sizeof end);
-    memset(&event, 0, sizeof event);
-    event.kind = JOBQ_EVENT_SUCCESS;
-    jobq_job_decide(&run->work.policy, &call->job, &event, &end.of.decision);
-    end.of.job = call->job.id;
-    end.of.worker = call->job.worker;
-    end.of.claim = call->job.claim;
-    end.with.payload.ptr = run->next;
-    end.with.payload.len = run->next_size;
-    end.with.payload_bytes = run->next_bytes;
-    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &end, NULL, error);
+    if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    jobq_pg__end_here(call, JOBQ_EVENT_SUCCESS, &end, log);
+    return jobq_pg__ask(((jobq_pg__run *)call->context)->worker->pg, conn, JOBQ_PG__SETTLE_HERE,
+                        &end, NULL, error);
 }
 
-/* In an aborted transaction COMMIT rolls back without an error: only the command tag tells. */
-JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
+JOBQ_API jobq_error jobq_pg_call_step_done(jobq_call *call, PGconn *conn, const char *name,
+                                           jobq_str value, jobq_pg_error *error)
 {
-    jobq_pg_error error;
-    jobq_error code = jobq_pg_call_complete(call, conn, &error);
+    jobq_pg__stepping step;
+
+    JOBQ_ASSERT(call != NULL && conn != NULL && name != NULL);
+    if (name[0] == '\0') return jobq_pg__invalid(error, "name", "1 to 1024 bytes of UTF-8");
+    if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;
+    if (value.ptr != NULL && jobq_json_check(value, NULL, NULL) != JOBQ_OK)
+        return jobq_pg__invalid(error, "value", "not JSON");
+    if (call->store != &jobq_pg__store) return jobq_call_step_done(call, name, value);
+    if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    memset(&step, 0, sizeof step);
+    step.job = call->job;
+    step.name = name;
+    step.value = value;
+    return jobq_pg__ask(((jobq_pg__run *)call->context)->worker->pg, conn,
+                        JOBQ_PG__STEP_DONE_HERE, &step, NULL, error);
+}
+
+/* The statement of jobq_pg_call_wait. */
+static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
+                                     int count, jobq_pg_error *error)
+{
+    char log[JOBQ_LOG_FORMAT_MAX];
+    jobq_pg__wait_row from;
+    jobq_pg_job job;
+    jobq_error code;
+
+    memset(&job, 0, sizeof job);
+    memset(&from, 0, sizeof from);
+    job.after = after;
+    job.after_count = count;
+    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (jobq_pg__link_invalid(&job, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    call->waits = true;
+    if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
+    if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__edges_of(&from.linked, &job, 1)) {
+        free(from.linked.edges);
+        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
+    }
+    jobq_pg__end_here(call, JOBQ_EVENT_WAIT, &from.end, log);
+    code = jobq_pg__ask(((jobq_pg__run *)call->context)->worker->pg, conn, JOBQ_PG__WAIT_HERE,
+                        &from, NULL, error);
+    free(from.linked.edges);
+    return code;
+}
+
+/* COMMIT, or ROLLBACK if code is an error, and what to return from the handler. In an aborted
+ * transaction COMMIT rolls back without an error: only the command tag tells. */
+static jobq_outcome jobq_pg__call_end(jobq_call *call, PGconn *conn, jobq_error code,
+                                      jobq_pg_error *error)
+{
     PGresult *res;
 
     JOBQ_PG_POINT("commit", -1, conn);
@@ -10207,12 +10808,31 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
     JOBQ_PG_POINT("committed", -1, conn);
     if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
         code = JOBQ_ERROR_DATABASE;
-        jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
+        jobq_pg__fail(error, code, "COMMIT failed: %s", PQerrorMessage(conn));
     }
     PQclear(res);
     if (code == JOBQ_OK) return JOBQ_OUTCOME_DONE;
-    jobq_call_error(call, jobq_str_from(error.message));
+    jobq_call_error(call, jobq_str_from(error->message));
     return JOBQ_OUTCOME_RETRY;
+}
+
+JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
+{
+    jobq_pg_error error;
+    jobq_error code = jobq_pg_call_complete(call, conn, &error);
+
+    return jobq_pg__call_end(call, conn, code, &error);
+}
+
+JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
+                                        int count)
+{
+    jobq_pg_error error;
+    jobq_error code;
+
+    JOBQ_ASSERT(call != NULL && conn != NULL);
+    code = jobq_pg__wait_here(call, conn, after, count, &error);
+    return jobq_pg__call_end(call, conn, code, &error);
 }
 
 /* -- connections: a thread of its own makes each, so that no other thread waits -- */
@@ -10767,6 +11387,8 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
         with->payload.ptr = e->refused == 0 ? h->next : NULL;
         with->payload.len = h->next_size;
         with->payload_bytes = h->next_bytes;
+        with->log.ptr = e->refused == 0 ? h->log : NULL;
+        with->log.len = h->log_size;
     }
     jobq_pg__ends_group(&ends);
     jobq_pg__send(w, a, &ends);
@@ -10883,6 +11505,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
+    if (run != NULL) jobq_pg__log_keep(h, run->data->log);
     h->failed = decision->state == JOBQ_STATE_FAILED;
     if (hook_call != NULL) {
         hook_call->report.state = decision->state;
@@ -11366,6 +11989,8 @@ JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg
     JOBQ_ASSERT(worker != NULL && worker->hosted && job != NULL && done != NULL);
     if (error == NULL) error = &local;
     if (jobq_pg__job_invalid(worker->pg, job, error) != JOBQ_OK) return error->code;
+    if (jobq_pg__linked_job(job))
+        return jobq_pg__invalid(error, "flow", "use jobq_pg_enqueue for flow, name and after");
     n = jobq_pg__async_new(worker, jobq_pg__enqueue_by(job), done, user, error);
     if (n == NULL) return error->code;
     if (job->key != NULL && (n->key = jobq_pg__dup(job->key)) == NULL) {
@@ -13038,7 +13663,7 @@ static const char *const jobq_pg__states[] = {"none",
 
 /* The columns that a role may be forbidden to read come first, so a description can skip them. */
 #define JOBQ_PG__HIDDEN 3
-#define JOBQ_PG__HIDDEN_OF_JOBS (JOBQ_PG__HIDDEN + 2)
+#define JOBQ_PG__HIDDEN_OF_JOBS (JOBQ_PG__HIDDEN + 3)
 #define JOBQ_PG__OWN_HIDDEN                                                                        \
     JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),                                      \
     JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),                                         \
@@ -13049,6 +13674,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN_HIDDEN,
     JOBQ_PG__OWN(result, "result", JSON, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(result_bytes, "result_bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(log, "log", JSON, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(kind, "kind", TEXT, 0),
@@ -13221,7 +13847,7 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool pay
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
     if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
-    if (st == JOBQ_PG__PEEK || st == JOBQ_PG__AWAIT)
+    if (st == JOBQ_PG__PEEK || st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS)
         return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
 #ifndef JOBQ_PG_NO_OUTBOX
     if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);
@@ -15927,9 +16553,108 @@ static const char *const jobq_pg__sql_008_results[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_009_flows[] = {
+"ALTER TABLE jobq.history ADD log jsonb;\n"
+"CREATE TABLE jobq.flow (\n"
+"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    name text NOT NULL,\n"
+"    on_failure \"char\" NOT NULL CHECK (on_failure IN ('h', 'c', 'r')),\n"
+"    open boolean NOT NULL,\n"
+"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    cancelled_at timestamptz,\n"
+"    ended_at timestamptz\n"
+");\n"
+"CREATE INDEX flow_ended_at ON jobq.flow (ended_at) WHERE ended_at IS NOT NULL;\n"
+"CREATE TABLE jobq.flow_part (\n"
+"    flow_id bigint NOT NULL,\n"
+"    part integer NOT NULL,\n"
+"    jobs bigint NOT NULL DEFAULT 0,\n"
+"    succeeded bigint NOT NULL DEFAULT 0,\n"
+"    failed bigint NOT NULL DEFAULT 0,\n"
+"    cancelled bigint NOT NULL DEFAULT 0,\n"
+"    PRIMARY KEY (flow_id, part)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE TABLE jobq.flow_job (\n"
+"    flow_id bigint NOT NULL,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    job_id bigint NOT NULL,\n"
+"    PRIMARY KEY (flow_id, name)\n"
+");\n"
+"CREATE INDEX flow_job_id ON jobq.flow_job (job_id);\n"
+"ALTER TABLE jobq.job RENAME COLUMN parent_id TO flow_id;\n"
+"ALTER TABLE jobq.failed ADD flow_id bigint;\n"
+"ALTER TABLE jobq.history ADD flow_id bigint;\n"
+"CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;\n"
+"CREATE INDEX failed_flow ON jobq.failed (flow_id) WHERE flow_id > 0;\n"
+"ALTER TABLE jobq.edge ADD wanted \"char\" NOT NULL DEFAULT 'e',\n"
+"    ADD cascade boolean NOT NULL DEFAULT false, ADD came \"char\",\n"
+"    ADD holds boolean NOT NULL DEFAULT true, ADD flow_id bigint NOT NULL DEFAULT 0;\n"
+"DROP INDEX jobq.edge_child;\n"
+"CREATE INDEX edge_child ON jobq.edge (child, holds);\n"
+"CREATE INDEX edge_flow ON jobq.edge (flow_id) WHERE flow_id > 0;\n"
+"UPDATE jobq.job j SET flow_id = 0\n"
+"WHERE j.id IN (SELECT e.parent FROM jobq.edge e UNION SELECT e.child FROM jobq.edge e);\n"
+"CREATE TABLE jobq.nudge (\n"
+"    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+"    job_id bigint NOT NULL,\n"
+"    by xid8 NOT NULL DEFAULT pg_current_xact_id(),\n"
+"    cancel boolean NOT NULL DEFAULT false,\n"
+"    signal text\n"
+");\n"
+"CREATE TABLE jobq.signal (\n"
+"    name text COLLATE \"C\" PRIMARY KEY,\n"
+"    payload jsonb,\n"
+"    at timestamptz NOT NULL\n"
+");\n"
+"CREATE INDEX signal_at ON jobq.signal (at);\n"
+"CREATE TABLE jobq.signal_wait (\n"
+"    job_id bigint PRIMARY KEY,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    until timestamptz NOT NULL\n"
+");\n"
+"CREATE INDEX signal_wait_name ON jobq.signal_wait (name);\n"
+"ALTER TABLE jobq.job ADD steps jsonb;\n"
+"ALTER TABLE jobq.failed ADD steps jsonb;\n"
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
+"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.promote(bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n"
+"    text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],\n"
+"    smallint[], integer[], bigint[], text[], integer, boolean, text[]);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean, text, text, interval, text);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean, text, text, interval, text);\n"
+"DROP FUNCTION IF EXISTS jobq.complete_with(bigint[], bigint[], bigint[], jsonb[], bytea[]);\n"
+"DROP FUNCTION IF EXISTS jobq.settle(\n"
+"    bigint[], bigint[], bigint[], \"char\"[], smallint[], integer[], integer[], boolean[],\n"
+"    bigint[], text[], jsonb[], bytea[], boolean);\n"
+"DROP FUNCTION IF EXISTS jobq.settle_here(\n"
+"    bigint, bigint, bigint, \"char\", smallint, integer, integer, boolean, bigint, text, jsonb,\n"
+"    bytea);\n"
+"CREATE TABLE jobq.operation (\n"
+"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    at timestamptz NOT NULL,\n"
+"    role text NOT NULL,\n"
+"    application text NOT NULL,\n"
+"    verb text NOT NULL,\n"
+"    arguments jsonb NOT NULL,\n"
+"    jobs integer\n"
+");\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 8, library_min = 5 WHERE m.version <= 8;\n"
+"    UPDATE jobq.meta m SET version = 9, library_min = 5 WHERE m.version <= 9;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -16066,7 +16791,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,\n"
 "    p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,\n"
 "    p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,\n"
-"    p_lines text[] DEFAULT NULL, OUT ids bigint[], OUT existed boolean[])\n"
+"    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL, OUT ids bigint[],\n"
+"    OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq.queue_id(p_queue);\n"
@@ -16099,8 +16825,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
-"    END LOOP;\n"
-"    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n",
+"    END LOOP;\n",
+"    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
 "    IF p_keys IS NOT NULL THEN\n"
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
 "    END IF;\n"
@@ -16110,14 +16836,16 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF p_lines IS NOT NULL THEN\n"
 "        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
+"    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;\n"
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,\n"
-"                          max_attempts, timeout_us, key, line_name, payload, bytes, headers)\n"
+"                          max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,\n"
+"                          headers)\n"
 "    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n"
 "           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),\n"
 "           coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN\n"
 "               jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)\n"
 "                                             * interval '1 microsecond')) END,\n"
-"           u.max_attempts, u.timeout_us, u.key, u.line, u.payload, u.bytes, u.headers\n"
+"           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers\n"
 "    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,\n"
 "                 unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,\n"
 "                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,\n"
@@ -16176,10 +16904,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n",
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
-"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n",
+"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
 "    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
@@ -16251,11 +16979,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n"
+"        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n",
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n",
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
 "            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
@@ -16292,7 +17020,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,\n"
 "            p_new.bytes, p_new.headers);\n"
 "    IF p_waits THEN\n"
-"        INSERT INTO jobq.edge (parent, child) VALUES (p_old, p_new.id);\n"
+"        PERFORM jobq.follow(p_old, p_new.id);\n"
 "    ELSE\n"
 "        PERFORM jobq.wake(p_new.queue_id, 1);\n"
 "    END IF;\n"
@@ -16326,11 +17054,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);\n"
 "        v_new.enqueued_at := statement_timestamp();\n"
 "        v_new.run_at := greatest(v_new.enqueued_at, coalesce(\n"
-"            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n"
+"            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n",
 "        v_new.priority := coalesce(p_priority, 0);\n"
 "        v_new.stages := coalesce(p_stages, 1);\n"
 "        v_new.max_attempts := p_max_attempts;\n"
-"        v_new.timeout_us := p_timeout_us;\n",
+"        v_new.timeout_us := p_timeout_us;\n"
 "        v_new.key := p_key;\n"
 "        v_new.line_name := p_line;\n"
 "        v_new.payload := p_payload;\n"
@@ -16351,7 +17079,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        existed := false;\n"
 "        v_new.id := nextval('jobq.job_id');\n"
 "        EXIT WHEN jobq.known_succeed(id, v_new, CASE v_what WHEN 'cancel'\n"
-"            THEN jobq.cancel(id) = 'requested' ELSE v_what = 'follow' END);\n"
+"            THEN jobq.cancel_one(id) = 'requested' ELSE v_what = 'follow' END);\n"
 "    END LOOP;\n"
 "    id := v_new.id;\n"
 "END $$;\n"
@@ -16375,7 +17103,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
-"    line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
+"    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,\n"
+"    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,\n"
+"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,\n"
+"    OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);\n"
 "BEGIN\n"
@@ -16385,12 +17116,20 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
+"    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
+"        id := jobq.enqueue_after(\n"
+"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
+"            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,\n"
+"            after, after_names, after_flow, on_end, on_known);\n"
+"        existed := false;\n"
+"        RETURN;\n"
+"    END IF;\n"
 "    IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN\n"
 "        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
-"        IF existed AND on_known = 'reject' THEN\n"
+"        IF existed AND on_known = 'reject' THEN\n",
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
 "        END IF;\n"
 "        RETURN;\n"
@@ -16403,14 +17142,17 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
-"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n",
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
-"    line text DEFAULT NULL)\n"
+"    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,\n"
+"    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,\n"
+"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
 "        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,\n"
-"        bytes, headers, notify, on_known, unique_for, at_latest, line) e);\n"
+"        bytes, headers, notify, on_known, unique_for, at_latest, line, flow, name, after,\n"
+"        after_names, after_flow, on_end) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.digest(\n"
 "    payload jsonb, fields text[], every interval DEFAULT NULL,\n"
@@ -16468,7 +17210,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
 "    INTO rows, ids, v_queue, v_line\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
-"    CROSS JOIN LATERAL (\n"
+"    CROSS JOIN LATERAL (\n",
 "        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j\n"
 "        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
@@ -16490,7 +17232,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    v_look.suspect := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n",
+"        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
 "          AND j.run_at <= statement_timestamp()\n"
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
@@ -16510,6 +17252,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'\n"
 "              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "            ORDER BY j.run_at, j.id LIMIT 1) AS next);\n"
+"    IF EXISTS (SELECT FROM jobq.nudge) AND jobq.promote(1000) > 0 THEN\n"
+"        v_look.due_us := 1;\n"
+"    END IF;\n"
 "    RETURN v_look;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_apart(\n"
@@ -16546,7 +17291,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
-"    v_rows tid[];\n"
+"    v_rows tid[];\n",
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
 "    v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;\n"
@@ -16566,7 +17311,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
 "                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
-"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n",
+"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT p_limit) AS r;\n"
@@ -16628,7 +17373,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
 "                 ELSE j.run_at END\n"
 "    WHERE j.id = ANY (v_held);\n"
-"    PERFORM jobq.finish(ARRAY(\n"
+"    PERFORM jobq.finish(ARRAY(\n",
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
 "    IF EXISTS (SELECT FROM jobq.job j\n"
@@ -16652,7 +17397,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    BEGIN -- does what a claim does, and undoes it\n"
 "        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
-"        WHERE j.id = p_id;\n",
+"        WHERE j.id = p_id;\n"
 "        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
 "                   FROM jobq.job j WHERE j.id = p_id);\n"
@@ -16677,6 +17422,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
+"    v_errors jsonb := p_errors;\n"
 "    v_entry jsonb := p_entry;\n"
 "    v_count integer := 0;\n"
 "    v_dropped bigint;\n"
@@ -16685,13 +17431,22 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF octet_length(p_entry ->> 'error') > 4096 THEN\n"
 "        v_entry := p_entry || jsonb_build_object('error', left(p_entry ->> 'error', 1024));\n"
 "    END IF;\n"
+"    IF octet_length(p_entry ->> 'log') > 16384 THEN v_entry := v_entry - 'log'; END IF;\n"
 "    IF jsonb_typeof(p_errors) = 'array' THEN v_count := jsonb_array_length(p_errors); END IF;\n"
-"    IF v_count < 50 THEN RETURN coalesce(p_errors, '[]') || v_entry; END IF;\n"
-"    v_dropped := coalesce((p_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
+"    IF v_count >= 10 AND p_errors -> (v_count - 10) ? 'log' THEN\n"
+"        IF p_errors -> (v_count - 10) ? 'error' THEN\n"
+"            v_errors := p_errors #- ARRAY[(v_count - 10)::text, 'log'];\n"
+"        ELSE\n"
+"            v_errors := p_errors - (v_count - 10);\n"
+"            v_count := v_count - 1;\n"
+"        END IF;\n"
+"    END IF;\n"
+"    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n"
+"    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
 "    RETURN (\n"
 "        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
 "            SELECT o.item, o.n\n"
-"            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS o (item, n)\n"
+"            FROM jsonb_array_elements(v_errors) WITH ORDINALITY AS o (item, n)\n"
 "            WHERE o.n <= 10 OR o.n > v_count - 39\n"
 "            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11\n"
 "            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
@@ -16703,38 +17458,45 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_ids bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
+"    v_linked bigint[];\n"
+"    v_flows bigint[];\n"
 "BEGIN\n"
 "    WITH gone AS (\n"
 "        DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*\n"
 "    ), failed AS (\n"
 "        INSERT INTO jobq.failed (\n"
-"            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n"
+"            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n",
 "            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,\n"
-"            payload, bytes, headers, errors)\n"
+"            payload, bytes, headers, errors, flow_id, steps)\n"
 "        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,\n"
 "               g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,\n"
-"               g.headers, jobq.add_error(g.errors, p_entry)\n"
+"               g.headers, jobq.add_error(g.errors, p_entry), g.flow_id, g.steps\n"
 "        FROM gone g WHERE p_state = 'f'\n"
 "        ON CONFLICT DO NOTHING\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
 "            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
-"            headers, errors)\n"
+"            headers, errors, flow_id)\n"
 "        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
 "               g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,\n"
-"               jobq.add_error(g.errors, p_entry)\n"
+"               jobq.add_error(g.errors, p_entry), g.flow_id\n"
 "        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
 "            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)\n"
 "        WHERE p_state <> 'f' AND coalesce(k.history, q.history)\n"
 "        ON CONFLICT DO NOTHING\n"
 "    )\n"
-"    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n"
-"    INTO v_ids, v_queues, v_keys\n"
-"    FROM gone g WHERE g.key IS NOT NULL;\n",
+"    SELECT array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
+"           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
+"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
+"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
+"           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
+"    INTO v_ids, v_queues, v_keys, v_linked, v_flows\n"
+"    FROM gone g;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
+"    IF v_linked IS NOT NULL THEN PERFORM jobq.ended(v_linked, v_flows, p_state); END IF;\n"
 "    PERFORM jobq.tell_waiters(p_ids);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
@@ -16743,7 +17505,6 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n"
 "    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n"
 "    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n"
-"    PERFORM jobq.promote(p_ids);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS \"char\" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -16774,11 +17535,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.ctid = ANY (ARRAY(\n"
 "            SELECT held.ctid FROM jobq.job held\n"
 "            WHERE held.id = ANY (p_ids) AND held.worker = p_worker AND held.claim = p_claim\n"
-"              AND held.key IS NULL AND (held.queue_id = ANY (p_silent))\n"
-"                  <> ((held.kind_id = ANY (p_odd)) IS TRUE)\n"
+"              AND held.key IS NULL AND held.flow_id IS NULL\n"
+"              AND (held.queue_id = ANY (p_silent)) <> ((held.kind_id = ANY (p_odd)) IS TRUE)\n"
 "            FOR UPDATE SKIP LOCKED))\n"
 "        RETURNING j.id\n"
-"    )\n"
+"    )\n",
 "    SELECT array_agg(g.id) INTO v_done FROM gone g;\n"
 "    RETURN v_done;\n"
 "END $$;\n"
@@ -16795,6 +17556,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
+"    v_linked bigint[];\n"
+"    v_flows bigint[];\n"
+"    v_all_linked bigint[];\n"
+"    v_all_flows bigint[];\n"
 "    v_from integer := 1;\n"
 "    v_silent integer[];\n"
 "    v_odd integer[];\n"
@@ -16824,39 +17589,49 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WITH gone AS (\n"
 "            DELETE FROM jobq.job j\n"
 "            WHERE j.ctid = ANY (ARRAY(\n"
-"                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n",
+"                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n"
 "                  AND held.worker = p_workers[i] AND held.claim = p_claims[i]\n"
 "                FOR UPDATE SKIP LOCKED))\n"
 "            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
-"                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
-"                      j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
+"                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.flow_id,\n"
+"                      j.key, j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
 "                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
-"                payload, bytes, headers, errors)\n"
+"                payload, bytes, headers, errors, flow_id)\n"
 "            SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
 "                   ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
 "                   g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
-"                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors\n"
+"                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,\n"
+"                   g.flow_id\n"
 "            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
 "        )\n"
 "        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
-"               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
-"        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
+"               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
+"               array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
+"               array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
+"        INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
 "        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
+"        v_all_linked := v_all_linked || v_linked;\n"
+"        v_all_flows := v_all_flows || v_flows;\n"
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],\n"
-"                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
+"                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n",
 "        FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
+"    IF v_all_linked IS NOT NULL THEN\n"
+"        PERFORM jobq.ended(v_all_linked, v_all_flows, 's');\n"
+"        PERFORM jobq.promote(1000);\n"
+"    END IF;\n"
 "    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.complete_with(\n"
-"    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[])\n"
+"    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],\n"
+"    p_logs jsonb[] DEFAULT NULL)\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off\n"
@@ -16867,6 +17642,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
+"    v_linked bigint[];\n"
+"    v_flows bigint[];\n"
 "    v_silent integer[];\n"
 "    v_odd integer[];\n"
 "    v_kinds integer[];\n"
@@ -16883,40 +17660,46 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;\n"
 "    WITH gone AS (\n"
 "        DELETE FROM jobq.job j USING (\n"
-"            SELECT o.at, u.result, u.bytes\n"
-"            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)\n"
-"                 AS u (worker, claim, id, result, bytes)\n"
+"            SELECT o.at, u.result, u.bytes, u.log\n"
+"            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes, p_logs)\n"
+"                 AS u (worker, claim, id, result, bytes, log)\n"
 "            CROSS JOIN LATERAL (\n"
 "                SELECT l.ctid AS at FROM jobq.job l\n"
 "                WHERE l.id = u.id AND l.worker = u.worker AND l.claim = u.claim\n"
 "                FOR UPDATE SKIP LOCKED) AS o) AS held\n"
 "        WHERE j.ctid = held.at\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,\n"
-"                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.key, j.line_name,\n"
-"                  j.payload, j.bytes, j.headers, j.errors, held.result,\n"
-"                  held.bytes AS result_bytes\n"
+"                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.flow_id, j.key,\n"
+"                  j.line_name, j.payload, j.bytes, j.headers, j.errors, held.result,\n"
+"                  held.bytes AS result_bytes, held.log\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
-"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n",
+"            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
-"            headers, errors, result, result_bytes)\n"
+"            headers, errors, result, result_bytes, log, flow_id)\n"
 "        SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
 "               ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
 "               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
 "               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
-"               g.result_bytes\n"
+"               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
 "        WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
 "           OR num_nonnulls(g.result, g.result_bytes) > 0\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
-"    INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
+"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
+"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
+"           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
+"    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
+"    IF v_linked IS NOT NULL THEN\n"
+"        PERFORM jobq.ended(v_linked, v_flows, 's');\n"
+"        PERFORM jobq.promote(1000);\n"
+"    END IF;\n"
 "    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
-"    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n"
+"    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n",
 "    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)\n"
 "    FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)\n"
 "    WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
@@ -16941,7 +17724,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
-"    p_wait boolean DEFAULT false)\n"
+"    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL)\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n"
 "LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -16951,6 +17734,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_job jobq.job;\n"
 "    v_entry jsonb;\n"
 "    v_run_at timestamptz;\n"
+"    v_linked boolean := false;\n"
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
@@ -16975,19 +17759,21 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            CONTINUE;\n"
 "        END IF;\n"
 "        v_entry := NULL;\n"
-"        IF p_errors[i] IS NOT NULL THEN\n"
-"            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n"
-"                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n"
-"        END IF;\n",
-"        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n"
+"        IF num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN\n"
+"            v_entry := jsonb_strip_nulls(jsonb_build_object(\n"
+"                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n"
+"                'error', p_errors[i], 'log', p_logs[i]));\n"
+"        END IF;\n"
+"        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n"
-"        ELSIF p_states[i] <> 'r' THEN\n"
+"        ELSIF p_states[i] NOT IN ('r', 'w') THEN\n"
 "            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n"
 "            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);\n"
-"            IF p_states[i] = 's' AND num_nonnulls(p_payloads[i], p_bytes[i]) > 0 THEN\n"
+"            IF p_states[i] = 's'\n"
+"               AND num_nonnulls(p_payloads[i], p_bytes[i], p_logs[i]) > 0 THEN\n"
 "                PERFORM jobq.complete_with(\n"
 "                    ARRAY[p_workers[i]], ARRAY[p_claims[i]], ARRAY[p_ids[i]],\n"
-"                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]]);\n"
+"                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]], ARRAY[p_logs[i]]);\n"
 "            ELSE\n"
 "                PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n"
 "            END IF;\n"
@@ -16997,10 +17783,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'\n"
 "                ELSE jobq.park(v_job.kind_id) END;\n"
 "            UPDATE jobq.job j\n"
-"            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n"
+"            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],\n",
 "                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
 "                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
-"                line = CASE WHEN p_delays_us[i] = 0 THEN j.line END,\n"
+"                line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
 "                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
@@ -17009,19 +17795,22 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n"
 "            END IF;\n"
+"            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;\n"
 "        END IF;\n"
+"        v_linked := v_linked OR v_job.flow_id IS NOT NULL;\n"
 "    END LOOP;\n"
+"    IF v_linked THEN PERFORM jobq.promote(1000); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
-"    p_payload jsonb, p_bytes bytea)\n"
+"    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.settle(\n"
 "        ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],\n"
 "        ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],\n"
-"        ARRAY[p_payload], ARRAY[p_bytes], true);\n"
+"        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]);\n"
 "    IF FOUND THEN\n"
 "        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
 "            HINT = 'Another worker has, or had, this job: roll back.';\n"
@@ -18604,7 +19393,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
 "    PERFORM jobq.permits_prune();\n"
 "    PERFORM jobq.prune_waiters();\n"
+"    PERFORM jobq.prune_flows(p_limit);\n"
+"    PERFORM jobq.prune_signals(p_limit);\n"
 "    PERFORM jobq.tally_prune();\n"
+"    PERFORM jobq.prune_operations(p_limit);\n"
 "    RETURN v_total;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
@@ -18661,7 +19453,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM jobq.lines_restored();\n"
+"    PERFORM jobq.flows_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.operation', 'id'), max(o.id))\n"
+"    FROM jobq.operation o;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))\n"
@@ -18677,11 +19472,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker\n"
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))\n"
-"        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits();\n"
+"        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits()\n"
+"        + jobq.audit_flows();\n"
 "END $$;\n",
     NULL
 };
@@ -19775,29 +20571,38 @@ static const char *const jobq_pg__sql_operators[] = {
 "       NULL::bigint AS claim,\n"
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
 "       h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,\n"
-"       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes\n"
+"       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,\n"
+"       h.log\n"
 "FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
 "    JOIN jobq.kind k ON k.id = h.kind_id;\n"
+"CREATE OR REPLACE VIEW jobq.live_jobs AS\n"
+"SELECT j.id, q.name AS queue, k.name AS kind,\n"
+"       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n"
+"       j.priority, j.stage, j.stages, j.attempt, j.suspect, j.enqueued_at, j.run_at,\n"
+"       j.claimed_at, j.worker, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,\n"
+"       j.kind_id, j.line_name AS line\n"
+"FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.jobs AS\n"
 "SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
 "       u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,\n"
 "       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,\n"
 "       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,\n"
 "       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,\n"
-"       u.line_name AS line, u.result, u.result_bytes\n"
+"       u.line_name AS line, u.result, u.result_bytes, u.log\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
 "             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,\n"
 "             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,\n"
 "             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,\n"
-"             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes\n"
+"             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes,\n"
+"             NULL::jsonb AS log\n"
 "      FROM jobq.job j\n"
 "      UNION ALL\n"
 "      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
 "             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,\n"
 "             NULL, NULL,\n"
 "             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,\n"
-"             f.timeout_us, f.line_name, NULL, NULL\n"
+"             f.timeout_us, f.line_name, NULL, NULL, NULL\n"
 "      FROM jobq.failed f\n"
 "      UNION ALL\n"
 "      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
@@ -19805,7 +20610,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "             h.run_at,\n"
 "             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
 "             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,\n"
-"             h.result_bytes\n"
+"             h.result_bytes, h.log\n"
 "      FROM jobq.history h) u\n"
 "    JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.failures AS\n"
@@ -19814,11 +20619,12 @@ static const char *const jobq_pg__sql_operators[] = {
 "       (SELECT string_agg(\n"
 "            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')\n"
 "                 ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n"
-"                             e ->> 'attempt', e ->> 'error') END, E'\\n' ORDER BY n)\n"
+"                             e ->> 'attempt', coalesce(e ->> 'error', 'no error')) END,\n"
+"            E'\\n' ORDER BY n)\n"
 "        FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)\n"
 "             WITH ORDINALITY AS u (e, n)) AS errors,\n"
 "       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers,\n"
-"       f.line_name AS line\n"
+"       f.line_name AS line\n",
 "FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;\n"
 "CREATE OR REPLACE FUNCTION jobq.running()\n"
 "RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)\n"
@@ -19828,7 +20634,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN QUERY\n"
 "    SELECT j.id, j.queue_id, j.worker, j.claimed_at\n"
 "    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id) CROSS JOIN LATERAL (\n"
-"        SELECT one.* FROM jobq.job one\n",
+"        SELECT one.* FROM jobq.job one\n"
 "        WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number\n"
 "        LIMIT 1) AS j;\n"
 "END $$;\n"
@@ -19893,7 +20699,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    SELECT r.jobs, s.jobs, p.jobs, r.exact AND s.exact AND p.exact\n"
 "    INTO ready, scheduled, parked, exact\n"
 "    FROM jobq.count_ready(p_queue, '-infinity', v_now, p_most) r,\n"
-"         jobq.count_ready(p_queue, v_now, v_last, p_most) s,\n"
+"         jobq.count_ready(p_queue, v_now, v_last, p_most) s,\n",
 "         jobq.count_ready(p_queue, v_last, 'infinity', p_most) p;\n"
 "    SELECT count(*) INTO suspects FROM (\n"
 "        SELECT FROM jobq.job j WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'\n"
@@ -19905,7 +20711,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE f.queue_id = p_queue AND f.finished_at > v_now - interval '1 hour'\n"
 "        LIMIT p_most) f;\n"
 "    exact := exact AND greatest(suspects, failed) < p_most;\n"
-"    late := v_now - (\n",
+"    late := v_now - (\n"
 "        SELECT min(first.run_at)\n"
 "        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
 "                              WHERE q.id = p_queue), 9) AS p (priority)\n"
@@ -19969,7 +20775,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n"
 "        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact\n"
 "FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c\n"
-"LEFT JOIN running r ON r.queue_id = q.id\n"
+"LEFT JOIN running r ON r.queue_id = q.id\n",
 "LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s\n"
 "           GROUP BY 1) d ON d.queue_id = q.id;\n"
 "CREATE OR REPLACE VIEW jobq.lines AS\n"
@@ -19980,7 +20786,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE j.line_name IS NOT NULL GROUP BY j.queue_id, j.line_name\n"
 ")\n"
 "SELECT q.name AS queue, k.name AS line, jobq.line_waiting(q, k.name, 10000) AS waiting,\n"
-"       coalesce(r.jobs, 0) AS running, m.most AS running_max, m.strict,\n",
+"       coalesce(r.jobs, 0) AS running, m.most AS running_max, m.strict,\n"
 "       jobq.rate_text(coalesce(l.rate_count, q.line_rate_count),\n"
 "                      CASE WHEN l.rate_count IS NULL THEN q.line_rate_us ELSE l.rate_us END)\n"
 "       AS rate, coalesce(l.weight, 1::smallint) AS weight, l.paused_at IS NOT NULL AS paused,\n"
@@ -20034,7 +20840,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.explain_job(id bigint)\n"
-"RETURNS TABLE (reason text, until timestamptz)\n"
+"RETURNS TABLE (reason text, until timestamptz)\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
@@ -20051,15 +20857,12 @@ static const char *const jobq_pg__sql_operators[] = {
 "                             'committed'\n"
 "            ELSE 'it has ended: ' || v_standing END;\n"
 "        RETURN NEXT;\n"
-"    ELSIF v_job.state = 'x' THEN\n",
+"    ELSIF v_job.state = 'x' THEN\n"
 "        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(\n"
 "            (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));\n"
 "        RETURN NEXT;\n"
 "    ELSIF v_job.state = 'w' THEN\n"
-"        reason := 'it waits for the end of job ' || coalesce(\n"
-"            (SELECT string_agg(e.parent::text, ', ' ORDER BY e.parent)\n"
-"             FROM jobq.edge e WHERE e.child = v_job.id), 'unknown');\n"
-"        RETURN NEXT;\n"
+"        RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq.explain_waiting(v_job.id) r;\n"
 "    ELSE\n"
 "        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_ready(v_job) r;\n"
 "        IF FOUND THEN RETURN; END IF;\n"
@@ -20072,6 +20875,28 @@ static const char *const jobq_pg__sql_operators[] = {
 "                     ELSE '' END;\n"
 "        RETURN NEXT;\n"
 "    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.explain_waiting(p_id bigint) RETURNS TABLE (reason text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT CASE WHEN e.came IS NULL THEN 'it waits for the end of ' || string_agg(\n"
+"               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)\n"
+"           ELSE format('it does not run, because %s %s', string_agg(\n"
+"               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),\n"
+"               CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed: revive it'\n"
+"               ELSE 'was cancelled' END) END\n"
+"    FROM (SELECT o.* FROM jobq.edge o WHERE o.child = p_id AND o.holds\n"
+"          ORDER BY o.parent LIMIT 100) AS e\n"
+"    GROUP BY e.came ORDER BY e.came;\n"
+"    IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN CASE WHEN p_id < 0 THEN 'flow ' || -p_id ELSE 'job ' || p_id || coalesce(\n"
+"        (SELECT format(' (%s)', n.name) FROM jobq.flow_job n WHERE n.job_id = p_id LIMIT 1),\n"
+"        '') END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.explain_ready(p_job jobq.job)\n"
 "RETURNS TABLE (reason text, until timestamptz)\n"
@@ -20094,6 +20919,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),\n"
 "        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n"
 "        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),\n"
+"        (p_job.flow_id IS NOT NULL AND p_job.run_at > v_now,\n"
+"         (SELECT format('it waits for the signal %L', w.name) FROM jobq.signal_wait w\n"
+"          WHERE w.job_id = p_job.id),\n",
+"         (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),\n"
 "        (p_job.run_at > v_now AND p_job.run_at < 'infinity',\n"
 "         'it is not due before ' || p_job.run_at, p_job.run_at),\n"
 "        (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '\n"
@@ -20101,7 +20930,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        (NOT EXISTS (SELECT FROM jobq.worker w\n"
 "                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL\n"
 "                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)\n"
-"    ) AS r (given, reason, until) WHERE r.given;\n"
+"    ) AS r (given, reason, until) WHERE r.given AND r.reason IS NOT NULL;\n"
 "    IF p_job.line_name IS NOT NULL THEN\n"
 "        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;\n"
 "    END IF;\n"
@@ -20131,7 +20960,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_due timestamptz;\n"
 "    v_jobs bigint[];\n"
 "BEGIN\n"
-"    SELECT l.* INTO v_line FROM jobq.line l\n",
+"    SELECT l.* INTO v_line FROM jobq.line l\n"
 "    WHERE l.queue_id = p_queue.id AND l.no = jobq.line_no(p_job.line_name);\n"
 "    SELECT r.most, r.strict, statement_timestamp() + r.due_us * interval '1 microsecond'\n"
 "    INTO v_most, v_strict, v_due\n"
@@ -20167,7 +20996,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN (SELECT count(*) FROM (\n"
 "        SELECT FROM jobq.queue q\n"
 "        CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)\n"
-"        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
+"        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n",
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage\n"
@@ -20204,14 +21033,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN v_id;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),\n"
 "                    (SELECT 'gone' FROM jobq.job_id s\n"
 "                     WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint)\n"
-"RETURNS boolean\n",
+"RETURNS boolean\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
 "    RETURN EXISTS (\n"
@@ -20247,7 +21076,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT j.id FROM jobq.job j\n"
+"            SELECT j.id FROM jobq.job j\n",
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.line IS NULL\n"
 "              AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
@@ -20286,7 +21115,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "DECLARE v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
 "    RETURN ARRAY(\n"
-"        SELECT picked.id\n",
+"        SELECT picked.id\n"
 "        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
 "                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
@@ -20319,17 +21148,43 @@ static const char *const jobq_pg__sql_operators[] = {
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
 "          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w\n"
 "    WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text\n"
+"CREATE OR REPLACE FUNCTION jobq.operated(p_verb text, p_arguments jsonb, p_jobs integer)\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_jobs = 0 THEN RETURN 0; END IF;\n"
+"    INSERT INTO jobq.operation (at, role, application, verb, arguments, jobs)\n"
+"    VALUES (statement_timestamp(), session_user, current_setting('application_name'), p_verb,\n"
+"            jsonb_strip_nulls(p_arguments), p_jobs);\n"
+"    RETURN p_jobs;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.operated_one(\n"
+"    p_verb text, p_arguments jsonb, p_answer text, p_done text[]) RETURNS text\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.operated(p_verb, p_arguments, (p_answer = ANY (p_done))::integer);\n"
+"    RETURN p_answer;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.prune_operations(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    DELETE FROM jobq.operation o WHERE o.ctid = ANY (ARRAY(\n"
+"        SELECT old.ctid FROM jobq.operation old\n"
+"        WHERE old.id <= (SELECT max(newest.id) FROM jobq.operation newest) - 10000\n"
+"        ORDER BY old.id LIMIT p_limit FOR UPDATE SKIP LOCKED));\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.operator_log AS\n"
+"SELECT o.id, o.at, o.role, o.application, o.verb, o.arguments, o.jobs FROM jobq.operation o;\n"
+"CREATE OR REPLACE FUNCTION jobq.cancel_one(p_id bigint) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_id bigint := id;\n"
+"    v_id bigint := p_id;\n"
 "    v_job jobq.job;\n"
 "BEGIN\n"
 "    SELECT * INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;\n"
@@ -20339,12 +21194,19 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF v_job.state <> 'x' THEN\n"
 "        PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);\n"
 "        IF v_job.state = 'w' THEN PERFORM jobq.return_key(v_job); END IF;\n"
+"        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.promote(1000); END IF;\n"
 "        RETURN 'cancelled';\n"
 "    END IF;\n"
 "    PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim\n"
 "    FOR UPDATE;\n"
 "    PERFORM jobq.request(v_id, v_job.worker, v_job.claim);\n"
 "    RETURN 'requested';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN jobq.operated_one('cancel', jsonb_build_object('id', id), jobq.cancel_one(id),\n"
+"                             '{cancelled, requested}');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.return_key(p_job jobq.job) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -20366,11 +21228,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n"
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n"
 "    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
-"    OUT cancelled integer, OUT requested integer)\n"
+"    OUT cancelled integer, OUT requested integer)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq.known_queue(queue);\n"
@@ -20383,12 +21245,16 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF state IS DISTINCT FROM 'running' THEN\n"
 "        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);\n"
 "        PERFORM jobq.finish(v_ids, 'c', NULL);\n"
+"        PERFORM jobq.promote(1000);\n"
 "    END IF;\n"
 "    cancelled := cardinality(v_ids);\n"
 "    requested := 0;\n"
 "    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN\n"
 "        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);\n"
 "    END IF;\n"
+"    PERFORM jobq.operated('cancel', jsonb_build_object(\n"
+"        'queue', queue, 'kind', kind, 'state', state, 'older', older, 'tags', tags),\n"
+"        cancelled + requested);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.request_many(\n"
 "    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer)\n"
@@ -20426,6 +21292,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_job record;\n"
 "    v_count integer;\n"
 "    v_queue integer;\n"
+"    v_linked bigint[];\n"
+"    v_flows bigint[];\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
 "        SELECT f.id, f.queue_id, f.key FROM jobq.failed f\n"
@@ -20438,19 +21306,23 @@ static const char *const jobq_pg__sql_operators[] = {
 "        DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*\n"
 "    ), live AS (\n"
 "        INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n"
-"                              max_attempts, priority, stage, stages, key, line, line_name,\n"
-"                              payload, bytes, headers, errors)\n"
+"                              max_attempts, priority, stage, stages, flow_id, key, line,\n"
+"                              line_name, payload, bytes, headers, errors, steps)\n"
 "        SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n"
-"               b.max_attempts, b.priority, b.stage, b.stages, b.key, jobq.line_no(b.line_name),\n"
-"               b.line_name, b.payload, b.bytes, b.headers, b.errors\n"
+"               b.max_attempts, b.priority, b.stage, b.stages, b.flow_id, b.key,\n"
+"               jobq.line_no(b.line_name), b.line_name, b.payload, b.bytes, b.headers, b.errors,\n"
+"               b.steps\n"
 "        FROM back b ORDER BY b.id\n"
-"        RETURNING queue_id\n"
+"        RETURNING id, queue_id, flow_id\n"
 "    )\n"
-"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n"
+"    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
+"           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
+"    INTO v_count, v_queue, v_linked, v_flows FROM live l;\n"
+"    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
+"CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_id bigint := id;\n"
@@ -20458,8 +21330,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "BEGIN\n"
 "    WHILE v_standing = 'failed' LOOP\n"
 "        PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;\n"
-"        IF FOUND THEN\n",
-"            RETURN CASE jobq.revive_all(ARRAY[v_id]) WHEN 1 THEN 'revived' ELSE 'exists' END;\n"
+"        IF FOUND THEN\n"
+"            RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),\n"
+"                                      jobq.revive_all(ARRAY[v_id]))\n"
+"                   WHEN 1 THEN 'revived' ELSE 'exists' END;\n"
 "        END IF;\n"
 "        v_standing := jobq.standing(v_id);\n"
 "    END LOOP;\n"
@@ -20470,8 +21344,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.revive_all(\n"
-"        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));\n"
+"    RETURN jobq.operated('revive', jsonb_build_object(\n"
+"        'queue', queue, 'kind', kind, 'older', older, 'tags', tags),\n"
+"        jobq.revive_all(\n"
+"            jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true)));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -20484,21 +21360,25 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WITH live AS (\n"
 "            DELETE FROM jobq.job j\n"
 "            WHERE p_state = 'ready' AND j.id = ANY (p_ids) AND j.state = 'r'\n"
-"            RETURNING j.id, j.queue_id, j.key\n"
+"            RETURNING j.id, j.queue_id, j.key, j.flow_id\n"
 "        ), failed AS (\n"
 "            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)\n"
-"            RETURNING f.id, f.queue_id, f.key\n"
+"            RETURNING f.id, f.queue_id, f.key, NULL::bigint\n"
 "        ), history AS (\n"
 "            DELETE FROM jobq.history h\n"
 "            WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)\n"
-"            RETURNING h.id, h.queue_id, h.key\n"
+"            RETURNING h.id, h.queue_id, h.key, NULL::bigint\n"
 "        )\n"
 "        SELECT * FROM live UNION ALL SELECT * FROM failed UNION ALL SELECT * FROM history\n"
 "    LOOP\n"
 "        v_count := v_count + 1;\n"
 "        DELETE FROM jobq.idempotency k\n"
 "        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
+"        IF v_job.flow_id IS NOT NULL THEN\n"
+"            PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');\n"
+"        END IF;\n"
 "    END LOOP;\n"
+"    PERFORM jobq.promote(1000);\n"
 "    PERFORM jobq.tell_waiters(p_ids);\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -20509,8 +21389,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF v_state = 'ready' THEN\n"
 "        PERFORM FROM jobq.job j WHERE j.id = delete.id FOR UPDATE;\n"
 "    END IF;\n"
-"    RETURN CASE WHEN jobq.delete_all(ARRAY[id], v_state) = 1 THEN 'deleted'\n"
-"           ELSE jobq.standing(id) END;\n"
+"    RETURN CASE jobq.operated('delete', jsonb_build_object('id', id),\n"
+"                              jobq.delete_all(ARRAY[id], v_state))\n"
+"           WHEN 1 THEN 'deleted' ELSE jobq.standing(id) END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.delete(\n"
 "    queue text, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
@@ -20526,16 +21407,18 @@ static const char *const jobq_pg__sql_operators[] = {
 "            quote_nullable(state) USING ERRCODE = '22023',\n"
 "            HINT = 'A running job can be asked to cancel.';\n"
 "    END IF;\n"
-"    RETURN jobq.delete_all(CASE state\n"
+"    RETURN jobq.operated('delete', jsonb_build_object(\n"
+"        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),\n"
+"        jobq.delete_all(CASE state\n"
 "        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)\n"
 "        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)\n"
 "        ELSE ARRAY(\n"
-"            SELECT h.id FROM jobq.history h\n"
+"            SELECT h.id FROM jobq.history h\n",
 "            WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)\n"
 "              AND h.state = CASE state WHEN 'succeeded' THEN 's' ELSE 'c' END::\"char\"\n"
 "              AND (older IS NULL OR h.finished_at < statement_timestamp() - older)\n"
 "              AND (tags IS NULL OR h.headers @> tags)\n"
-"            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state);\n"
+"            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -20549,7 +21432,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ORDER BY j.key, j.id\n"
 "    LOOP\n"
 "        IF jobq.take_key(p_target, v_job.key, v_job.id) THEN\n"
-"            DELETE FROM jobq.idempotency k\n",
+"            DELETE FROM jobq.idempotency k\n"
 "            WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
 "        ELSE\n"
 "            v_ids := array_remove(v_ids, v_job.id);\n"
@@ -20615,9 +21498,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)\n"
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    RETURN jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,\n"
-"                           'rescheduled');\n"
+"BEGIN\n",
+"    RETURN jobq.operated_one(\n"
+"        'reschedule', jsonb_build_object('id', id, 'run_at', run_at),\n"
+"        jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,\n"
+"                        'rescheduled'), '{rescheduled}');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.reschedule(\n"
 "    queue text, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,\n"
@@ -20625,26 +21510,34 @@ static const char *const jobq_pg__sql_operators[] = {
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());\n"
 "BEGIN\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,\n"
-"                                 v_run_at), v_run_at, NULL, NULL);\n"
+"    RETURN jobq.operated('reschedule', jsonb_build_object(\n"
+"        'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),\n"
+"        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,\n"
+"                              v_run_at), v_run_at, NULL, NULL));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
+"    RETURN jobq.operated_one(\n"
+"        'prioritize', jsonb_build_object('id', id, 'priority', priority),\n"
+"        jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.prioritize(\n",
+"CREATE OR REPLACE FUNCTION jobq.prioritize(\n"
 "    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
-"                                 priority), NULL, priority, NULL);\n"
+"    RETURN jobq.operated('prioritize', jsonb_build_object(\n"
+"        'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),\n"
+"        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),\n"
+"                    NULL, priority, NULL));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved');\n"
+"    RETURN jobq.operated_one(\n"
+"        'move', jsonb_build_object('id', id, 'target', target),\n"
+"        jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved'), '{moved}');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.move(\n"
 "    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
@@ -20654,19 +21547,23 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF queue = target THEN\n"
 "        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
-"                                 p_target => jobq.known_queue(target)),\n"
-"                       NULL, NULL, jobq.known_queue(target));\n"
+"    RETURN jobq.operated('move', jsonb_build_object(\n"
+"        'queue', queue, 'target', target, 'kind', kind, 'older', older, 'tags', tags),\n"
+"        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
+"                              p_target => jobq.known_queue(target)),\n"
+"                    NULL, NULL, jobq.known_queue(target)));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n"
+"    PERFORM jobq.operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.set_paused(queue, kind, NULL);\n"
+"    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -20679,7 +21576,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);\n"
 "    ELSE\n"
 "        UPDATE jobq.kind k SET paused_at = p_at\n"
-"        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n"
+"        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n",
 "    END IF;\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "    IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;\n"
@@ -20709,7 +21606,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('key_keep', key_keep::text), ('message_max', message_max::text),\n"
 "        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
 "        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
-"    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n",
+"    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
 "    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n"
 "        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
@@ -20745,7 +21642,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
 "        message_max = coalesce(message_max, q.message_max),\n"
 "        payload_max = coalesce(payload_max, q.payload_max)\n"
-"    WHERE q.id = v_queue;\n"
+"    WHERE q.id = v_queue;\n",
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"
@@ -20782,7 +21679,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN\n"
 "        UPDATE jobq.kind k\n"
 "        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),\n"
-"            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n",
+"            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n"
 "            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n"
 "            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,\n"
 "                                        q.backoff_floor_us),\n"
@@ -20871,6 +21768,21 @@ static const char *const jobq_pg__sql_results[] = {
 "    LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true\n"
 "    ORDER BY u.n;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.parent_jobs(p_id bigint)\n"
+"RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,\n"
+"               stage smallint, stages smallint, attempt integer, crash integer,\n"
+"               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,\n"
+"               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,\n"
+"               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,\n"
+"               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
+"               result jsonb, result_bytes bytea)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY SELECT a.* FROM jobq.await(ARRAY(\n"
+"        SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.parent > 0\n"
+"        ORDER BY e.parent)) a;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.unawait(p_ids bigint[], p_channel bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
@@ -20890,7 +21802,7 @@ static const char *const jobq_pg__sql_results[] = {
 "    IN id bigint, IN timeout interval DEFAULT '1 min', INOUT state text DEFAULT NULL,\n"
 "    INOUT result jsonb DEFAULT NULL)\n"
 "LANGUAGE plpgsql AS $$\n"
-"DECLARE\n",
+"DECLARE\n"
 "    v_end pg_catalog.timestamptz :=\n"
 "        pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) timeout;\n"
 "    v_nap pg_catalog.float8 := 0.001;\n"
@@ -20905,6 +21817,711 @@ static const char *const jobq_pg__sql_results[] = {
 "        v_nap := LEAST(0.25, v_nap OPERATOR(pg_catalog.*) 2);\n"
 "    END LOOP;\n"
 "    IF state OPERATOR(pg_catalog.=) 'none' THEN state := jobq.standing(id); END IF;\n"
+"END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_flows[] = {
+"CREATE OR REPLACE FUNCTION jobq.edges_end(p_parents bigint[], p_state \"char\") RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    WITH marked AS (\n"
+"        UPDATE jobq.edge e\n"
+"        SET came = p_state,\n"
+"            holds = e.wanted <> 'e' AND (e.wanted = 's') <> (p_state = 's')\n"
+"        WHERE e.parent = ANY (p_parents) AND e.came IS NULL\n"
+"        RETURNING e.child, e.holds AND e.cascade AS cancel\n"
+"    )\n"
+"    INSERT INTO jobq.nudge (job_id, cancel)\n"
+"    SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;\n"
+"    DELETE FROM jobq.edge e\n"
+"    WHERE e.parent = ANY (p_parents) AND e.flow_id = 0\n"
+"      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_count(\n"
+"    p_flows bigint[], p_state \"char\", p_sign integer DEFAULT 1) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    INSERT INTO jobq.flow_part AS p (flow_id, part, jobs, succeeded, failed, cancelled)\n"
+"    SELECT u.flow_id, pg_backend_pid(), p_sign * count(*) FILTER (WHERE p_state IS NULL),\n"
+"           p_sign * count(*) FILTER (WHERE p_state = 's'),\n"
+"           p_sign * count(*) FILTER (WHERE p_state = 'f'),\n"
+"           p_sign * count(*) FILTER (WHERE p_state = 'c')\n"
+"    FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0 GROUP BY u.flow_id\n"
+"    ON CONFLICT (flow_id, part) DO UPDATE\n"
+"    SET jobs = p.jobs + excluded.jobs, succeeded = p.succeeded + excluded.succeeded,\n"
+"        failed = p.failed + excluded.failed, cancelled = p.cancelled + excluded.cancelled;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state \"char\")\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.edges_end(p_ids, p_state);\n"
+"    DELETE FROM jobq.edge e\n"
+"    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL;\n"
+"    DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);\n"
+"    IF 0 < ANY (p_flows) THEN\n"
+"        PERFORM jobq.flow_count(p_flows, p_state);\n"
+"        INSERT INTO jobq.nudge (job_id)\n"
+"        SELECT DISTINCT -u.flow_id FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0;\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.look_flows(\n"
+"    p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_flow jobq.flow;\n"
+"    v_held bigint[] := '{}';\n"
+"    v_ended boolean;\n"
+"    v_well boolean;\n"
+"BEGIN\n"
+"    decided := 0;\n"
+"    FOR v_flow IN\n"
+"        SELECT f.* FROM jobq.flow f WHERE f.id = ANY (p_flows) FOR UPDATE SKIP LOCKED\n"
+"    LOOP\n"
+"        v_held := v_held || v_flow.id;\n"
+"        CONTINUE WHEN v_flow.ended_at IS NOT NULL;\n"
+"        SELECT sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled),\n"
+"               sum(p.succeeded) = sum(p.jobs)\n"
+"        INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;\n"
+"        IF v_ended AND NOT v_flow.open THEN\n"
+"            UPDATE jobq.flow f SET ended_at = statement_timestamp() WHERE f.id = v_flow.id;\n"
+"            PERFORM jobq.edges_end(ARRAY[-v_flow.id],\n"
+"                                   CASE WHEN v_well THEN 's' ELSE 'f' END::\"char\");\n"
+"            decided := decided + 1;\n"
+"        ELSE\n"
+"            undecided := undecided || -v_flow.id;\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    skipped := ARRAY(\n"
+"        SELECT -f.id FROM jobq.flow f WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.make_ready(p_ids bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_now timestamptz := statement_timestamp();\n"
+"    v_queues integer[];\n"
+"BEGIN\n"
+"    WITH ready AS (\n"
+"        UPDATE jobq.job j\n"
+"        SET state = 'r', run_at = greatest(d.due, v_now),\n"
+"            line = CASE WHEN j.line_name IS NOT NULL THEN jobq.line_at(j.line_name, d.due) END\n"
+"        FROM (SELECT o.id, CASE WHEN o.state = 'w' AND isfinite(o.run_at) THEN o.run_at\n"
+"                           ELSE v_now END AS due\n",
+"              FROM jobq.job o WHERE o.id = ANY (p_ids) AND o.state IN ('r', 'w')) AS d\n"
+"        WHERE j.id = d.id\n"
+"        RETURNING j.queue_id\n"
+"    )\n"
+"    SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;\n"
+"    PERFORM jobq.wake(q.id, q.jobs::integer)\n"
+"    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.look_jobs(\n"
+"    p_jobs bigint[], p_cancel bigint[], OUT skipped bigint[], OUT undecided bigint[],\n"
+"    OUT decided integer)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_held bigint[];\n"
+"    v_ready bigint[];\n"
+"    v_cancel bigint[];\n"
+"BEGIN\n"
+"    v_held := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_jobs) AND j.state = 'w'\n"
+"        FOR UPDATE SKIP LOCKED);\n"
+"    IF cardinality(v_held) < cardinality(p_jobs) THEN\n"
+"        skipped := ARRAY(\n"
+"            SELECT j.id FROM jobq.job j\n"
+"            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));\n"
+"    END IF;\n"
+"    SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)\n"
+"    INTO v_ready, undecided -- with a new snapshot\n"
+"    FROM unnest(v_held) AS u (id) CROSS JOIN LATERAL (\n"
+"        SELECT EXISTS (SELECT FROM jobq.edge o WHERE o.child = u.id AND o.holds) AS hold) AS e;\n"
+"    IF p_cancel IS NOT NULL AND undecided IS NOT NULL THEN\n"
+"        v_cancel := ARRAY(\n"
+"            SELECT u.id FROM unnest(undecided) AS u (id)\n"
+"            WHERE u.id = ANY (p_cancel) AND EXISTS (\n"
+"                SELECT FROM jobq.edge e\n"
+"                WHERE e.child = u.id AND e.holds AND e.cascade AND e.came IS NOT NULL));\n"
+"        PERFORM jobq.finish(v_cancel, 'c', jsonb_build_object(\n"
+"            'at', statement_timestamp(),\n"
+"            'error', 'a job that it waited for ended otherwise'));\n"
+"        undecided := ARRAY(\n"
+"            SELECT u.id FROM unnest(undecided) AS u (id) WHERE u.id <> ALL (v_cancel));\n"
+"    END IF;\n"
+"    IF v_ready IS NOT NULL THEN PERFORM jobq.make_ready(v_ready); END IF;\n"
+"    decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_nudges bigint[];\n"
+"    v_jobs bigint[];\n"
+"    v_flows bigint[];\n"
+"    v_cancel bigint[];\n"
+"    v_signals text[];\n"
+"    v_skipped bigint[];\n"
+"    v_undecided bigint[];\n"
+"    v_decided integer := 0;\n"
+"    v_ended integer := 0;\n"
+"BEGIN\n"
+"    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),\n"
+"           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),\n"
+"           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),\n"
+"           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL)\n"
+"    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals\n"
+"    FROM (SELECT o.* FROM jobq.nudge o ORDER BY o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) n;\n"
+"    IF v_nudges IS NULL THEN RETURN 0; END IF;\n"
+"    IF v_jobs IS NOT NULL THEN\n"
+"        SELECT l.skipped, l.undecided, l.decided INTO v_skipped, v_undecided, v_decided\n"
+"        FROM jobq.look_jobs(v_jobs, v_cancel) l;\n"
+"    END IF;\n"
+"    IF v_flows IS NOT NULL THEN\n"
+"        SELECT v_skipped || l.skipped, v_undecided || l.undecided, l.decided\n"
+"        INTO v_skipped, v_undecided, v_ended FROM jobq.look_flows(v_flows) l;\n"
+"    END IF;\n"
+"    IF v_signals IS NOT NULL THEN\n"
+"        SELECT v_skipped || l.skipped, v_undecided || 0::bigint, v_decided + l.decided\n"
+"        INTO v_skipped, v_undecided, v_decided FROM jobq.look_signals(v_signals) l;\n"
+"    END IF;\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.nudge n\n"
+"        WHERE n.id = ANY (v_nudges)\n"
+"          AND (v_skipped IS NULL OR n.job_id <> ALL (v_skipped))\n"
+"        RETURNING n.job_id, n.by, n.signal\n"
+"    )\n"
+"    INSERT INTO jobq.nudge (job_id, signal)\n"
+"    SELECT DISTINCT g.job_id, g.signal FROM gone g\n"
+"    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n",
+"    IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;\n"
+"    PERFORM jobq.wake(q.id, 1) FROM (\n"
+"        SELECT DISTINCT j.queue_id AS id\n"
+"        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= v_nudges[1]\n"
+"              ORDER BY o.id LIMIT 100) AS n JOIN jobq.job j ON j.id = n.job_id) AS q;\n"
+"    RETURN v_decided;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_sort = off SET jit = off AS $$\n"
+"DECLARE v_from bigint;\n"
+"BEGIN\n"
+"    PERFORM jobq.promote(p_limit);\n"
+"    v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint\n"
+"               FROM jobq.edge e);\n"
+"    IF v_from IS NULL THEN RETURN; END IF;\n"
+"    PERFORM jobq.edges_end(array_agg(s.parent), s.state)\n"
+"    FROM (SELECT e.parent, CASE jobq.standing(e.parent) WHEN 'succeeded' THEN 's'\n"
+"                           WHEN 'failed' THEN 'f' ELSE 'c' END::\"char\" AS state\n"
+"          FROM ((SELECT o.* FROM jobq.edge o WHERE o.parent >= v_from\n"
+"                 ORDER BY o.parent, o.child LIMIT p_limit)\n"
+"                UNION ALL\n"
+"                (SELECT o.* FROM jobq.edge o WHERE o.parent < v_from\n"
+"                 ORDER BY o.parent, o.child LIMIT p_limit)) AS e\n"
+"          WHERE e.parent > 0 AND e.came IS NULL\n"
+"            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)) AS s\n"
+"    GROUP BY s.state;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.follow(p_parent bigint, p_child bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.job j SET flow_id = 0\n"
+"    WHERE j.id = ANY (ARRAY[p_parent, p_child]) AND j.flow_id IS NULL;\n"
+"    INSERT INTO jobq.edge (parent, child) VALUES (p_parent, p_child);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_add(p_flow bigint, p_count integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_flow jobq.flow;\n"
+"BEGIN\n"
+"    SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;\n"
+"    IF NOT FOUND THEN\n"
+"        PERFORM jobq.refuse('flow', 'no flow has this id');\n"
+"    ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN\n"
+"        RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE\n"
+"            WHEN v_flow.ended_at IS NULL THEN 'was cancelled' ELSE 'has ended' END\n"
+"            USING ERRCODE = '55000', HINT = 'Enqueue all of its jobs in one transaction, or '\n"
+"                'make it with open => true.';\n"
+"    END IF;\n"
+"    PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;\n"
+"    UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;\n"
+"    PERFORM FROM jobq.flow f\n"
+"    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))\n"
+"    ORDER BY f.id FOR KEY SHARE;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n"
+"    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'\n"
+"                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p\n"
+"                      WHERE p.flow_id = f.id) > 0 THEN 'failed' ELSE 'succeeded' END\n"
+"    FROM jobq.flow f WHERE f.id = -p_id) END;\n"
+"BEGIN\n"
+"    IF v_state IN ('gone', 'none') OR v_state IS NULL THEN\n"
+"        RAISE EXCEPTION '% % is gone', CASE WHEN p_id > 0 THEN 'job' ELSE 'flow' END, abs(p_id)\n"
+"            USING ERRCODE = 'JQ006', HINT = 'A job can wait for one that lives, or whose '\n"
+"                'history is kept.';\n"
+"    END IF;\n"
+"    RETURN CASE v_state WHEN 'succeeded' THEN 's' WHEN 'failed' THEN 'f'\n"
+"           WHEN 'cancelled' THEN 'c' END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.link(\n",
+"    p_ids bigint[], p_flow bigint, p_names text[], p_children integer[], p_parents bigint[],\n"
+"    p_parent_names text[], p_parent_flows bigint[], p_on text[],\n"
+"    p_running boolean DEFAULT false) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_on_failure \"char\" := (SELECT f.on_failure FROM jobq.flow f WHERE f.id = p_flow);\n"
+"    v_parents bigint[];\n"
+"BEGIN\n"
+"    IF p_names IS NOT NULL THEN PERFORM jobq.flow_names(p_flow, p_names, p_ids); END IF;\n"
+"    IF coalesce(cardinality(p_children), 0) = 0 THEN RETURN; END IF;\n"
+"    v_parents := ARRAY(\n"
+"        SELECT coalesce(u.id, -u.flow_id, n.job_id)\n"
+"        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))\n"
+"             WITH ORDINALITY AS u (id, name, flow_id, at)\n"
+"        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name\n"
+"        ORDER BY u.at);\n"
+"    PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,\n"
+"                             p_running);\n"
+"    PERFORM jobq.lock_parents(v_parents);\n"
+"    IF p_running THEN PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow); END IF;\n"
+"    INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)\n"
+"    SELECT e.parent, e.child, e.wanted, e.cascade, e.came,\n"
+"           e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),\n"
+"           coalesce(p_flow, 0)\n"
+"    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,\n"
+"                 CASE WHEN u.on_end = 'any' OR (u.on_end = 'success' AND v_on_failure = 'r')\n"
+"                      THEN 'e' ELSE left(u.on_end, 1) END::\"char\" AS wanted,\n"
+"                 u.on_end = 'failure' OR coalesce(v_on_failure = 'c', false) AS cascade\n"
+"          FROM unnest(v_parents, p_children, p_on) AS u (parent, child, on_end)) AS e\n"
+"    ON CONFLICT (parent, child) DO NOTHING;\n"
+"    WITH linked AS (\n"
+"        SELECT e.child, bool_or(e.holds) AS waits,\n"
+"               bool_or(e.holds AND e.cascade AND e.came IS NOT NULL) AS over\n"
+"        FROM jobq.edge e WHERE e.child = ANY (p_ids) GROUP BY e.child\n"
+"    ), marked AS (\n"
+"        UPDATE jobq.job j\n"
+"        SET flow_id = coalesce(j.flow_id, 0),\n"
+"            state = CASE WHEN j.state = 'x' THEN 'x' WHEN l.waits THEN 'w' ELSE 'r' END,\n"
+"            line = CASE WHEN j.state = 'x' OR NOT l.waits THEN j.line END\n"
+"        FROM linked l WHERE j.id = l.child\n"
+"    )\n"
+"    INSERT INTO jobq.nudge (job_id, cancel) SELECT l.child, true FROM linked l WHERE l.over;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_names(p_flow bigint, p_names text[], p_ids bigint[])\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_job record;\n"
+"BEGIN\n"
+"    FOR v_job IN SELECT u.name, u.id FROM unnest(p_names, p_ids) AS u (name, id)\n"
+"                 WHERE u.name IS NOT NULL LOOP\n"
+"        IF p_flow IS NULL THEN\n"
+"            PERFORM jobq.refuse('name', 'only jobs of a flow have one');\n"
+"        ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN\n"
+"            PERFORM jobq.refuse('name', '1 to 1024 bytes');\n"
+"        END IF;\n"
+"        INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)\n"
+"        ON CONFLICT DO NOTHING;\n"
+"        IF NOT FOUND THEN\n"
+"            PERFORM jobq.refuse('name', format('another job of the flow is called %L',\n"
+"                                               v_job.name));\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_links(\n"
+"    p_ids bigint[], p_flow bigint, p_children integer[], p_parents bigint[], p_names text[],\n"
+"    p_on text[], p_running boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_edge record;\n"
+"BEGIN\n"
+"    SELECT u.* INTO v_edge FROM unnest(p_children, p_parents, p_names, p_on)\n"
+"         AS u (child, parent, name, on_end)\n"
+"    WHERE u.parent IS NULL OR u.parent = -p_flow\n"
+"       OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))\n"
+"       OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;\n"
+"    IF NOT FOUND THEN RETURN; END IF;\n",
+"    PERFORM jobq.refuse('on_end', 'success, failure or any')\n"
+"    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;\n"
+"    PERFORM jobq.refuse('after', CASE\n"
+"        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'\n"
+"        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)\n"
+"        WHEN p_running THEN 'a job cannot wait for itself'\n"
+"        ELSE 'a job waits for jobs that were enqueued before it' END);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)\n"
+"RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))\n"
+"    FROM (WITH RECURSIVE above AS (\n"
+"              SELECT u.id FROM unnest(p_parents) AS u (id)\n"
+"              UNION\n"
+"              SELECT e.parent FROM above a JOIN jobq.edge e ON e.child = a.id AND e.holds\n"
+"          ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.wait_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,\n"
+"    p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],\n"
+"    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE v_flow bigint := (SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id);\n"
+"BEGIN\n"
+"    UPDATE jobq.edge e SET came = NULL, holds = true\n"
+"    WHERE e.child = p_id AND e.parent = ANY (p_parents) AND e.came IS NOT NULL\n"
+"      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent);\n"
+"    PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),\n"
+"                      p_parents, p_parent_names, p_parent_flows, p_on, true);\n"
+"    IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN\n"
+"        INSERT INTO jobq.nudge (job_id) VALUES (p_id);\n"
+"    END IF;\n"
+"    PERFORM jobq.settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,\n"
+"                             p_suspect, 0, NULL, NULL, NULL, p_log);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n"
+"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
+"    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n"
+"    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
+"    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
+"    p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],\n"
+"    p_on text[], OUT ids bigint[], OUT existed boolean[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(\n"
+"        p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,\n"
+"        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
+"        p_lines, p_flow) e;\n"
+"    IF true = ANY (existed) THEN\n"
+"        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n"
+"            p_keys[array_position(existed, true)] USING ERRCODE = '23505';\n"
+"    END IF;\n"
+"    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n"
+"                      p_parent_flows, p_on);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_after(\n"
+"    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
+"    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
+"    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n"
+"    p_on_known text) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_ids bigint[] := coalesce(p_after, '{}');\n"
+"    v_names text[] := coalesce(p_after_names, '{}');\n"
+"    v_count integer;\n"
+"BEGIN\n",
+"    IF p_on_known IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('on_known', 'not with flow or after');\n"
+"    END IF;\n"
+"    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;\n"
+"    v_ids := v_ids || array_fill(NULL::bigint,\n"
+"                                 ARRAY[cardinality(v_names) - cardinality(v_ids)]);\n"
+"    v_count := cardinality(v_ids) + (p_after_flow IS NOT NULL)::integer;\n"
+"    RETURN (SELECT e.ids[1] FROM jobq.enqueue_linked(\n"
+"        p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n"
+"        ARRAY[p_run_at], NULL, ARRAY[p_priority], ARRAY[p_stages], ARRAY[p_max_attempts],\n"
+"        ARRAY[p_timeout_us], CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
+"        CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END, p_flow,\n"
+"        CASE WHEN p_name IS NOT NULL THEN ARRAY[p_name] END,\n"
+"        array_fill(1, ARRAY[v_count]), v_ids, v_names,\n"
+"        CASE WHEN p_after_flow IS NOT NULL THEN\n"
+"            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,\n"
+"        array_fill(p_on_end, ARRAY[v_count])) e);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow(\n"
+"    name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)\n"
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_id bigint;\n"
+"BEGIN\n"
+"    IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('on_failure', 'hold, cancel or run');\n"
+"    ELSIF (octet_length(name) <= 1024) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('name', 'at most 1024 bytes');\n"
+"    END IF;\n"
+"    INSERT INTO jobq.flow AS f (name, on_failure, open)\n"
+"    VALUES (flow.name, left(flow.on_failure, 1)::\"char\", coalesce(flow.open, false))\n"
+"    RETURNING f.id INTO v_id;\n"
+"    RETURN v_id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;\n"
+"    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;\n"
+"    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
+"    PERFORM jobq.promote(1000);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.batch(\n"
+"    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
+"    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '')\n"
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_flow bigint := jobq.flow(name);\n"
+"BEGIN\n"
+"    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, payloads, p_flow => v_flow);\n"
+"    IF done_kind IS NOT NULL THEN\n"
+"        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n"
+"                             after_flow => v_flow, on_end => 'any');\n"
+"    END IF;\n"
+"    RETURN v_flow;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"SET enable_seqscan = off SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_ids bigint[];\n"
+"    v_job bigint;\n"
+"    v_count integer;\n"
+"BEGIN\n"
+"    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())\n"
+"    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;\n"
+"    v_ids := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state <> 'x'\n"
+"        LIMIT at_most FOR UPDATE SKIP LOCKED);\n"
+"    PERFORM jobq.finish(v_ids, 'c', NULL);\n"
+"    v_count := cardinality(v_ids);\n"
+"    FOR v_job IN\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state = 'x'\n"
+"          AND j.cancel_requested_at IS NULL\n"
+"        LIMIT at_most - v_count\n"
+"    LOOP\n"
+"        PERFORM jobq.cancel_one(v_job);\n"
+"        v_count := v_count + 1;\n"
+"    END LOOP;\n"
+"    PERFORM jobq.promote(1000);\n"
+"    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n",
+"SET enable_seqscan = off SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN jobq.operated('revive', jsonb_build_object('flow', id), jobq.revive_all(ARRAY(\n"
+"        SELECT f.id FROM jobq.failed f\n"
+"        WHERE f.flow_id = flow_revive.id AND f.flow_id > 0\n"
+"          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))\n"
+"        LIMIT at_most FOR UPDATE SKIP LOCKED)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE v_flows bigint[];\n"
+"BEGIN\n"
+"    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
+"    WITH again AS (\n"
+"        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
+"        WHERE f.id = ANY (ARRAY(\n"
+"            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))\n"
+"        RETURNING -f.id AS id\n"
+"    )\n"
+"    SELECT array_agg(a.id) INTO v_flows FROM again a;\n"
+"    UPDATE jobq.edge e SET came = NULL, holds = true\n"
+"    WHERE e.parent = ANY (p_ids || v_flows) AND e.came IS NOT NULL\n"
+"      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.prune_flows(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE v_flows bigint[];\n"
+"BEGIN\n"
+"    v_flows := ARRAY(\n"
+"        SELECT f.id FROM jobq.flow f\n"
+"        WHERE f.ended_at < statement_timestamp() - interval '7 days'\n"
+"        ORDER BY f.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
+"    IF v_flows = '{}' THEN RETURN; END IF;\n"
+"    DELETE FROM jobq.edge e WHERE e.flow_id = ANY (v_flows) AND e.flow_id > 0;\n"
+"    DELETE FROM jobq.flow_job n WHERE n.flow_id = ANY (v_flows);\n"
+"    DELETE FROM jobq.flow_part p WHERE p.flow_id = ANY (v_flows);\n"
+"    DELETE FROM jobq.flow f WHERE f.id = ANY (v_flows);\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.flows AS\n"
+"SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'\n"
+"                     WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'\n"
+"                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'\n"
+"                     ELSE 'running' END AS state,\n"
+"       coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,\n"
+"       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,\n"
+"       CASE f.on_failure WHEN 'h' THEN 'hold' WHEN 'c' THEN 'cancel' ELSE 'run' END\n"
+"       AS on_failure, f.open, f.created_at, f.ended_at\n"
+"FROM jobq.flow f LEFT JOIN LATERAL (\n"
+"    SELECT sum(o.jobs) AS jobs, sum(o.succeeded) AS succeeded, sum(o.failed) AS failed,\n"
+"           sum(o.cancelled) AS cancelled\n"
+"    FROM jobq.flow_part o WHERE o.flow_id = f.id) AS p ON true;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_graph(id bigint, at_most integer DEFAULT 1000)\n"
+"RETURNS TABLE (job_id bigint, name text, kind text, state text, after bigint[],\n"
+"               held_by bigint[])\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n"
+"           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),\n"
+"           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.holds)\n"
+"    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id\n"
+"          UNION SELECT o.child FROM jobq.edge o\n"
+"                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
+"          UNION SELECT o.parent FROM jobq.edge o\n"
+"                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
+"          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
+"          ORDER BY 1 LIMIT at_most) AS u\n"
+"    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
+"    LEFT JOIN jobq.edge e ON e.child = u.id\n"
+"    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
+"        ON true\n"
+"    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.parents(id bigint)\n",
+"RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT e.parent, n.name, CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed'\n"
+"                             WHEN 'c' THEN 'cancelled' ELSE 'running' END,\n"
+"           j.result, j.result_bytes\n"
+"    FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent\n"
+"    LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h\n"
+"                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n"
+"    WHERE e.child = parents.id ORDER BY e.parent;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.audit_flows() RETURNS bigint\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (SELECT count(*) FROM jobq.signal_wait w\n"
+"            WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = w.job_id))\n"
+"        + (SELECT count(*) FROM jobq.job j WHERE j.state = 'w'\n"
+"              AND NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = j.id AND e.holds)\n"
+"              AND NOT EXISTS (SELECT FROM jobq.nudge n WHERE n.job_id = j.id))\n"
+"        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL\n"
+"             AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(\n"
+"        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
+"        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j), 0)));\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
+"        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"
+"        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
+"    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
+"    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL;\n"
+"    INSERT INTO jobq.nudge (job_id, signal)\n"
+"    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;\n"
+"END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_steps[] = {
+"CREATE OR REPLACE FUNCTION jobq.lease_lost(p_id bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
+"        HINT = 'Another worker has, or had, this job.';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.lock_claimed(p_worker bigint, p_claim bigint, p_id bigint)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET lock_timeout = '3s' AS $$\n"
+"BEGIN\n"
+"    PERFORM FROM jobq.job j\n"
+"    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim FOR NO KEY UPDATE;\n"
+"    IF NOT FOUND THEN PERFORM jobq.lease_lost(p_id); END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.step_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_name text, OUT done boolean,\n"
+"    OUT value text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    SELECT coalesce(j.steps ? p_name, false), nullif(j.steps -> p_name, 'null')::text\n"
+"    INTO done, value FROM jobq.job j\n"
+"    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim;\n"
+"    IF done IS NULL THEN PERFORM jobq.lease_lost(p_id); END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.step_done_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_value jsonb) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_size integer;\n"
+"BEGIN\n"
+"    PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);\n"
+"    UPDATE jobq.job j\n"
+"    SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)\n"
+"    WHERE j.id = p_id RETURNING octet_length(j.steps::text) INTO v_size;\n"
+"    IF v_size > 1048576 THEN\n"
+"        PERFORM jobq.refuse('steps', 'those of a job are larger than 1 MiB');\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF (octet_length(name) BETWEEN 1 AND 1024) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('name', '1 to 1024 bytes');\n"
+"    END IF;\n"
+"    INSERT INTO jobq.signal (name, payload, at)\n"
+"    VALUES (signal.name, signal.payload, statement_timestamp()) ON CONFLICT DO NOTHING;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    INSERT INTO jobq.nudge (job_id, signal) VALUES (0, signal.name);\n"
+"    PERFORM jobq.promote(1000);\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.signal_here(\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_delay_us bigint,\n"
+"    OUT came boolean, OUT payload text, OUT delay_us bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE v_until timestamptz;\n"
+"BEGIN\n"
+"    PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);\n"
+"    SELECT true, s.payload::text INTO came, payload FROM jobq.signal s WHERE s.name = p_name;\n"
+"    IF came THEN\n"
+"        DELETE FROM jobq.signal_wait w WHERE w.job_id = p_id;\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    UPDATE jobq.job j SET flow_id = 0 WHERE j.id = p_id AND j.flow_id IS NULL;\n"
+"    INSERT INTO jobq.signal_wait AS w (job_id, name, until)\n"
+"    VALUES (p_id, p_name, statement_timestamp() + p_delay_us * interval '1 microsecond')\n"
+"    ON CONFLICT (job_id) DO UPDATE SET name = excluded.name,\n"
+"        until = CASE WHEN w.name = excluded.name THEN w.until ELSE excluded.until END\n"
+"    RETURNING w.until INTO v_until;\n"
+"    came := false;\n"
+"    delay_us := greatest(0, extract(epoch FROM v_until - statement_timestamp()) * 1000000);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.signal_look(p_id bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    INSERT INTO jobq.nudge (job_id, signal)\n"
+"    SELECT 0, w.name FROM jobq.signal_wait w WHERE w.job_id = p_id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.look_signals(\n"
+"    p_signals text[], OUT skipped bigint[], OUT decided integer)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_jobs bigint[];\n"
+"    v_held bigint[];\n"
+"BEGIN\n"
+"    v_jobs := ARRAY(\n",
+"        SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name\n"
+"        JOIN jobq.job j ON j.id = w.job_id\n"
+"        WHERE s.name = ANY (p_signals) AND j.state = 'r' AND j.run_at > statement_timestamp());\n"
+"    v_held := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_jobs) AND j.state = 'r'\n"
+"        FOR UPDATE SKIP LOCKED);\n"
+"    IF cardinality(v_held) < cardinality(v_jobs) THEN skipped := ARRAY[0::bigint]; END IF;\n"
+"    IF v_held <> '{}' THEN PERFORM jobq.make_ready(v_held); END IF;\n"
+"    decided := cardinality(v_held);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.prune_signals(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    DELETE FROM jobq.signal s WHERE s.name = ANY (ARRAY(\n"
+"        SELECT o.name FROM jobq.signal o\n"
+"        WHERE o.at < statement_timestamp() - interval '7 days'\n"
+"          AND NOT EXISTS (SELECT FROM jobq.signal_wait w WHERE w.name = o.name)\n"
+"        ORDER BY o.at LIMIT p_limit FOR UPDATE SKIP LOCKED));\n"
 "END $$;\n",
     NULL
 };
@@ -21364,7 +22981,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        ELSIF FOUND AND p.overlap = 'skip' THEN\n"
 "            RETURN NULL;\n"
 "        ELSIF FOUND THEN\n"
-"            v_waits := p.overlap = 'wait' OR jobq.cancel(v_last.id) = 'requested';\n"
+"            v_waits := p.overlap = 'wait' OR jobq.cancel_one(v_last.id) = 'requested';\n"
 "        END IF;\n"
 "    END IF;\n"
 "    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n"
@@ -21377,7 +22994,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            p.payload, p.bytes, p_headers)\n"
 "    RETURNING id INTO v_id;\n"
 "    IF v_waits THEN\n"
-"        INSERT INTO jobq.edge (parent, child) VALUES (v_last.id, v_id);\n"
+"        PERFORM jobq.follow(v_last.id, v_id);\n"
 "    END IF;\n"
 "    RETURN v_id;\n"
 "END $$;\n"
@@ -21478,46 +23095,6 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            ORDER BY s.next_at LIMIT 1) AS n\n"
 "        WHERE q.paused_at IS NULL);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.promote(p_parents bigint[]) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET jit = off AS $$\n"
-"DECLARE\n"
-"    v_queues integer[];\n"
-"    v_children bigint[];\n"
-"BEGIN\n"
-"    v_children := ARRAY(SELECT e.child FROM jobq.edge e WHERE e.parent = ANY (p_parents));\n"
-"    IF v_children = '{}' THEN RETURN; END IF;\n"
-"    WITH ready AS (\n"
-"        UPDATE jobq.job j\n"
-"        SET state = 'r', run_at = statement_timestamp(), line = jobq.line_no(j.line_name)\n"
-"        WHERE j.ctid = ANY (ARRAY(\n"
-"            SELECT held.ctid FROM jobq.job held\n"
-"            WHERE held.id = ANY (v_children) AND held.state = 'w' FOR UPDATE SKIP LOCKED))\n"
-"        RETURNING j.queue_id\n"
-"    )\n"
-"    SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;\n"
-"    DELETE FROM jobq.edge e WHERE e.parent = ANY (p_parents) AND NOT EXISTS (\n"
-"        SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');\n"
-"    PERFORM jobq.wake(q.id, q.jobs::integer)\n"
-"    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_sort = off SET jit = off AS $$\n"
-"DECLARE v_from bigint;\n"
-"BEGIN\n"
-"    v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint\n"
-"               FROM jobq.edge e);\n"
-"    IF v_from IS NULL THEN RETURN; END IF;\n"
-"    PERFORM jobq.promote(ARRAY(\n"
-"        SELECT e.parent FROM (\n"
-"            (SELECT o.parent FROM jobq.edge o WHERE o.parent >= v_from\n"
-"             ORDER BY o.parent, o.child LIMIT p_limit)\n"
-"            UNION ALL\n"
-"            (SELECT o.parent FROM jobq.edge o WHERE o.parent < v_from\n"
-"             ORDER BY o.parent, o.child LIMIT p_limit)) AS e\n"
-"        WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)));\n"
-"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.schedule(\n"
 "    name text, queue text, kind text DEFAULT NULL, payload jsonb DEFAULT NULL,\n"
 "    cron text DEFAULT NULL, every interval DEFAULT NULL, zone text DEFAULT 'UTC',\n"
@@ -21541,7 +23118,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v.every_us := jobq.us(every);\n"
 "    v.zone := zone;\n"
 "    v.missed := missed;\n"
-"    v.missed_us := jobq.us(coalesce(missed_within, CASE missed\n",
+"    v.missed_us := jobq.us(coalesce(missed_within, CASE missed\n"
 "        WHEN 'all' THEN interval '1 day' WHEN 'skip' THEN interval '1 minute' END));\n"
 "    v.overlap := overlap;\n"
 "    v.offset_us := coalesce(abs(hashtextextended(name, 0) % nullif(jobq.us(spread), 0)), 0);\n"
@@ -21582,7 +23159,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
 "          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n"
 "          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
-"    THEN\n"
+"    THEN\n",
 "        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),\n"
 "                            'pg_timezone_names has those that it knows.');\n"
 "    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
@@ -21615,7 +23192,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers)\n"
 "    ON CONFLICT (name) DO UPDATE SET (\n"
 "        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
-"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n",
+"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
 "        parsed, type, payload, bytes, headers, error, last_id) = (\n"
 "        SELECT excluded.queue_id, excluded.kind_id,\n"
 "               t.tick_at + excluded.offset_us * interval '1 microsecond', t.tick_at,\n"
@@ -21644,7 +23221,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    p_owner text, p_revision bigint, p_names text[], p_queues text[], p_kinds text[],\n"
 "    p_crons text[], p_every_us bigint[], p_zones text[], p_missed text[],\n"
 "    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n"
-"    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n"
+"    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n",
 "    p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],\n"
 "    p_timeouts_us bigint[], p_partitions integer[], p_types text[])\n"
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -21686,7 +23263,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "BEGIN\n"
 "    UPDATE jobq.schedule s SET paused_at = coalesce(s.paused_at, statement_timestamp())\n"
 "    WHERE s.id = v.id;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
@@ -21733,7 +23310,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "                                NULL, NULL);\n"
 "    v.cron := cron;\n"
 "    v.parsed := jobq.cron_parse(cron);\n"
-"    v.every_us := jobq.us(every);\n"
+"    v.every_us := jobq.us(every);\n",
 "    v.zone := zone;\n"
 "    at := after;\n"
 "    FOR i IN 1 .. count LOOP\n"
@@ -21792,23 +23369,26 @@ static const char *const jobq_pg__sql_roles[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN CASE p_right\n"
-"        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known)|outbox_enqueue|'\n"
+"        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known|linked)|flow|flow_close|'\n"
+"            'batch|signal|outbox_enqueue|'\n"
 "            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'\n"
 "        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'\n"
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|'\n"
-"            'tick|schedules_set|hold|hold_here|progress_here|'\n"
+"            'tick|schedules_set|hold|(hold|progress|step|step_done|signal|wait)_here|'\n"
+"            'parent_jobs|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
 "            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
+"            'flow_graph|'\n"
 "            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
-"            'dead_letter_(list|count)'\n"
+"            'dead_letter_(list|count)|parents|parent_jobs'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'\n"
-"            'schedule|schedule_(pause|resume|run|drop)' END;\n"
+"            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
 "    p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void\n"
@@ -21845,11 +23425,11 @@ static const char *const jobq_pg__sql_roles[] = {
 "    IF NOT fast THEN\n"
 "        PERFORM jobq.grant_less(role, jobq.doors('fast'));\n"
 "        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n"
+"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n",
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
@@ -21879,7 +23459,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "               string_agg(quote_ident(a.attname), ', ') AS columns\n"
 "        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (\n"
-"            'payload', 'bytes', 'headers', 'result', 'result_bytes') AS closed) v\n"
+"            'payload', 'bytes', 'headers', 'result', 'result_bytes', 'log') AS closed) v\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "        GROUP BY c.oid, v.closed\n"
 "    LOOP\n"
@@ -21924,10 +23504,11 @@ static const char *const jobq_pg__sql_roles[] = {
 "        UNION ALL\n"
 "        SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,\n"
 "                      h.grantee::regrole)\n"
-"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
+"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n",
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
-"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')\n",
+"          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes',\n"
+"                                         'log')\n"
 "              THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END\n"
 "    LOOP\n"
 "        EXECUTE v_grant;\n"
@@ -22011,7 +23592,8 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('headers', 'headers: tags, trace context, content-type'),\n"
 "    ('result', 'what its handler left behind, as jsonb; NULL: none, or see result_bytes'),\n"
 "    ('result_bytes', 'a result that is bytes'),\n"
-"    ('errors', 'failed attempts, oldest first'),\n"
+"    ('errors', 'attempts that failed, and others that logged something, oldest first'),\n"
+"    ('log', 'what the attempt that succeeded has logged: an array of [time, level, text]'),\n"
 "    ('error', 'the latest error'),\n"
 "    ('workers.worker', 'its id as text; the name of its channel has it in hexadecimal'),\n"
 "    ('workers.id', 'its id'),\n"
@@ -22026,9 +23608,9 @@ static const char *const jobq_pg__sql_comments[] = {
 "                      'with the sums of all workers'),\n"
 "    ('held', 'so many jobs the worker may run at once'),\n"
 "    ('wanted', 'so many jobs it could run'),\n"
-"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
+"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n",
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
-"    ('workers.running', 'jobs that it holds'),\n",
+"    ('workers.running', 'jobs that it holds'),\n"
 "    ('running.worker', 'name of the worker that has it'),\n"
 "    ('running.since', 'when that worker took it'),\n"
 "    ('percent', 'how far its handler says it is; NULL: it has not said'),\n"
@@ -22096,9 +23678,9 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('running_p99', '99 of 100 ran no longer'),\n"
 "    ('running_total', 'time of all handlers, summed up'),\n"
 "    ('succeeded', 'stages done'),\n"
-"    ('retried', 'attempts that failed and were to be repeated'),\n"
+"    ('retried', 'attempts that failed and were to be repeated'),\n",
 "    ('times.failed', 'jobs that failed for good'),\n"
-"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n",
+"    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
 "    ('released', 'jobs that were given back or parked'),\n"
 "    ('calendar', 'its cron expression, or its interval'),\n"
 "    ('zone', 'the time zone of its cron expression'),\n"
@@ -22121,7 +23703,23 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),\n"
 "    ('schedules.partition', 'number of the partition of its messages'),\n"
 "    ('schedules.type', 'type of its messages'),\n"
-"    ('last_id', 'id of the job or message that it wrote last')\n"
+"    ('last_id', 'id of the job or message that it wrote last'),\n"
+"    ('flows.name', 'what it was called when it was begun'),\n"
+"    ('flows.jobs', 'its jobs so far'),\n"
+"    ('flows.succeeded', 'of them; failed and cancelled likewise'),\n"
+"    ('flows.failed', 'jobs of it that failed and were not revived'),\n"
+"    ('flows.cancelled', 'jobs of it that were cancelled'),\n"
+"    ('on_failure', 'what becomes of a job if one that it waits for fails: hold, cancel, run'),\n"
+"    ('open', 'it takes more jobs until flow_close'),\n"
+"    ('flows.created_at', 'when it was begun'),\n"
+"    ('ended_at', 'when its last job had ended; NULL: it has not'),\n"
+"    ('operator_log.id', 'in the order of the calls, with gaps'),\n"
+"    ('operator_log.at', 'when the verb was called'),\n"
+"    ('role', 'who had logged in'),\n"
+"    ('application', 'from where: application_name'),\n"
+"    ('verb', 'the function that was called'),\n"
+"    ('arguments', 'those that were given'),\n"
+"    ('operator_log.jobs', 'how many jobs it changed; NULL: it changed a queue or kind')\n"
 "        ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)\n"
 "        WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'\n"
 "          AND col_description(v.oid, a.attnum) IS NULL\n"
@@ -22139,20 +23737,23 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {6, "006_schedules", jobq_pg__sql_006_schedules},
     {7, "007_limits", jobq_pg__sql_007_limits},
     {8, "008_results", jobq_pg__sql_008_results},
-    {8, "version", jobq_pg__sql_version},
-    {8, "jobs", jobq_pg__sql_jobs},
-    {8, "lines", jobq_pg__sql_lines},
-    {8, "permits", jobq_pg__sql_permits},
-    {8, "workers", jobq_pg__sql_workers},
-    {8, "outbox", jobq_pg__sql_outbox},
-    {8, "calendar", jobq_pg__sql_calendar},
-    {8, "operators", jobq_pg__sql_operators},
-    {8, "results", jobq_pg__sql_results},
-    {8, "progress", jobq_pg__sql_progress},
-    {8, "metrics", jobq_pg__sql_metrics},
-    {8, "schedules", jobq_pg__sql_schedules},
-    {8, "roles", jobq_pg__sql_roles},
-    {8, "comments", jobq_pg__sql_comments},
+    {9, "009_flows", jobq_pg__sql_009_flows},
+    {9, "version", jobq_pg__sql_version},
+    {9, "jobs", jobq_pg__sql_jobs},
+    {9, "lines", jobq_pg__sql_lines},
+    {9, "permits", jobq_pg__sql_permits},
+    {9, "workers", jobq_pg__sql_workers},
+    {9, "outbox", jobq_pg__sql_outbox},
+    {9, "calendar", jobq_pg__sql_calendar},
+    {9, "operators", jobq_pg__sql_operators},
+    {9, "results", jobq_pg__sql_results},
+    {9, "flows", jobq_pg__sql_flows},
+    {9, "steps", jobq_pg__sql_steps},
+    {9, "progress", jobq_pg__sql_progress},
+    {9, "metrics", jobq_pg__sql_metrics},
+    {9, "schedules", jobq_pg__sql_schedules},
+    {9, "roles", jobq_pg__sql_roles},
+    {9, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

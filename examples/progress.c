@@ -1,5 +1,6 @@
 /*
- * progress.c -- a progress bar of a long job that another process works, then the job's result.
+ * progress.c -- a progress bar of a long job that another process works, then the job's result and
+ * what it has logged.
  *
  * Build   cc examples/progress.c -I. -lpq -o progress
  * Run     JOBQ_SERVER="host=... dbname=..." ./progress
@@ -11,9 +12,11 @@
  *           [############################..]  94.2 %  frame 471 of 500
  *           [##############################] 100.0 %  writing the index
  *           the job left behind: {"frames": 500}
+ *           warning: frame 250 is black
+ *           info: 500 frames, 1 of them black
  *
  * The worker's heartbeat carries the progress, so a call costs no statement. The last step is
- * published at once. Uses the schema jobq_example_progress, created anew and dropped at the end.
+ * published at once. The log is written with the result. Uses the schema jobq_example_progress, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -74,11 +77,15 @@ static jobq_outcome render(jobq_call *call)
     for (frame = 1; frame <= FRAMES; frame++) {
         if (jobq_call_stopping(call) != JOBQ_STOP_NONE) return JOBQ_OUTCOME_RELEASE;
         nap_ms(8); /* the work */
+        if (frame == 250)
+            jobq_call_log(call, JOBQ_LEVEL_WARNING, jobq_str_from("frame 250 is black"));
         snprintf(note, sizeof note, "frame %d of %d", frame, FRAMES);
         jobq_call_progress(call, frame * 1000 / FRAMES, jobq_str_from(note));
     }
     jobq_call_progress_now(call, 1000, jobq_str_from("writing the index"));
     nap_ms(500);
+    snprintf(note, sizeof note, "%d frames, 1 of them black", FRAMES);
+    jobq_call_log(call, JOBQ_LEVEL_INFO, jobq_str_from(note));
     snprintf(note, sizeof note, "{\"frames\": %d}", FRAMES);
     must(jobq_call_result(call, jobq_str_from(note), false), "the result was not taken");
     return JOBQ_OUTCOME_SUCCESS;
@@ -138,6 +145,21 @@ static bool look(PGconn *conn, int64_t id)
     return runs;
 }
 
+static void print_log(PGconn *conn, int64_t id)
+{
+    char sql[200];
+    PGresult *res;
+    int i;
+
+    snprintf(sql, sizeof sql, "SELECT l ->> 1, l ->> 2 FROM " SCHEMA ".jobs, "
+             "jsonb_array_elements(log) l WHERE id = %lld", (long long)id);
+    res = PQexec(conn, sql);
+    must(PQresultStatus(res) == PGRES_TUPLES_OK, PQerrorMessage(conn));
+    for (i = 0; i < PQntuples(res); i++)
+        printf("%s: %s\n", PQgetvalue(res, i, 0), PQgetvalue(res, i, 1));
+    PQclear(res);
+}
+
 static void watch(jobq_pg *pg, int64_t id)
 {
     jobq_pg_error error;
@@ -155,6 +177,7 @@ static void watch(jobq_pg *pg, int64_t id)
     printf("%sthe job left behind: %s\n", isatty(STDOUT_FILENO) ? "\n" : "",
            ((const jobq_pg_job_row *)jobs.rows)[0].result.ptr);
     jobq_pg_rows_clear(&jobs);
+    print_log(conn, id);
     jobq_pg_release(pg, conn);
 }
 

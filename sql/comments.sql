@@ -54,7 +54,8 @@ BEGIN
     ('headers', 'headers: tags, trace context, content-type'),
     ('result', 'what its handler left behind, as jsonb; NULL: none, or see result_bytes'),
     ('result_bytes', 'a result that is bytes'),
-    ('errors', 'failed attempts, oldest first'),
+    ('errors', 'attempts that failed, and others that logged something, oldest first'),
+    ('log', 'what the attempt that succeeded has logged: an array of [time, level, text]'),
     ('error', 'the latest error'),
     ('workers.worker', 'its id as text; the name of its channel has it in hexadecimal'),
     ('workers.id', 'its id'),
@@ -164,7 +165,23 @@ BEGIN
     ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),
     ('schedules.partition', 'number of the partition of its messages'),
     ('schedules.type', 'type of its messages'),
-    ('last_id', 'id of the job or message that it wrote last')
+    ('last_id', 'id of the job or message that it wrote last'),
+    ('flows.name', 'what it was called when it was begun'),
+    ('flows.jobs', 'its jobs so far'),
+    ('flows.succeeded', 'of them; failed and cancelled likewise'),
+    ('flows.failed', 'jobs of it that failed and were not revived'),
+    ('flows.cancelled', 'jobs of it that were cancelled'),
+    ('on_failure', 'what becomes of a job if one that it waits for fails: hold, cancel, run'),
+    ('open', 'it takes more jobs until flow_close'),
+    ('flows.created_at', 'when it was begun'),
+    ('ended_at', 'when its last job had ended; NULL: it has not'),
+    ('operator_log.id', 'in the order of the calls, with gaps'),
+    ('operator_log.at', 'when the verb was called'),
+    ('role', 'who had logged in'),
+    ('application', 'from where: application_name'),
+    ('verb', 'the function that was called'),
+    ('arguments', 'those that were given'),
+    ('operator_log.jobs', 'how many jobs it changed; NULL: it changed a queue or kind')
         ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)
         WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'
           AND col_description(v.oid, a.attnum) IS NULL

@@ -181,7 +181,8 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_many(
     p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,
     p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,
     p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,
-    p_lines text[] DEFAULT NULL, OUT ids bigint[], OUT existed boolean[])
+    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL, OUT ids bigint[],
+    OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_queue integer := jobq.queue_id(p_queue);
@@ -225,14 +226,16 @@ BEGIN
     IF p_lines IS NOT NULL THEN
         PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);
     END IF;
+    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,
-                          max_attempts, timeout_us, key, line_name, payload, bytes, headers)
+                          max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,
+                          headers)
     SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
            greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
            coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN
                jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)
                                              * interval '1 microsecond')) END,
-           u.max_attempts, u.timeout_us, u.key, u.line, u.payload, u.bytes, u.headers
+           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers
     FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,
                  unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,
                  unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,
@@ -434,7 +437,7 @@ BEGIN
             p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,
             p_new.bytes, p_new.headers);
     IF p_waits THEN
-        INSERT INTO jobq.edge (parent, child) VALUES (p_old, p_new.id);
+        PERFORM jobq.follow(p_old, p_new.id);
     ELSE
         PERFORM jobq.wake(p_new.queue_id, 1);
     END IF;
@@ -497,7 +500,7 @@ BEGIN
         existed := false;
         v_new.id := nextval('jobq.job_id');
         EXIT WHEN jobq.known_succeed(id, v_new, CASE v_what WHEN 'cancel'
-            THEN jobq.cancel(id) = 'requested' ELSE v_what = 'follow' END);
+            THEN jobq.cancel_one(id) = 'requested' ELSE v_what = 'follow' END);
     END LOOP;
     id := v_new.id;
 END $$;
@@ -533,13 +536,20 @@ END $$;
 --   at_latest   with delay and replace (debounce): a job runs this long after its first
 --               enqueue at the latest.
 --   line        the job's line, such as its tenant: see lines.sql.
+--   flow, name  the flow that it belongs to, and what it is called there: see flows.sql.
+--   after       the jobs that it waits for, by id; after_names: by their names in the flow;
+--               after_flow: a flow, for the end of all its jobs. on_end: it runs if they
+--               succeed, if they do not (failure), or at any end. It waits for all of them.
 CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,
     on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
-    line text DEFAULT NULL, OUT id bigint, OUT existed boolean)
+    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,
+    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
+    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,
+    OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
@@ -549,6 +559,14 @@ BEGIN
         PERFORM jobq.refuse('priority', '-9 to 9');
     END IF;
     IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
+    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN
+        id := jobq.enqueue_after(
+            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,
+            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,
+            after, after_names, after_flow, on_end, on_known);
+        existed := false;
+        RETURN;
+    END IF;
     IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN
         SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(
             queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
@@ -572,12 +590,15 @@ CREATE OR REPLACE FUNCTION jobq.enqueue(
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,
     on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
-    line text DEFAULT NULL)
+    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,
+    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
+    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT e.id FROM jobq.enqueue_or_get(
         queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,
-        bytes, headers, notify, on_known, unique_for, at_latest, line) e);
+        bytes, headers, notify, on_known, unique_for, at_latest, line, flow, name, after,
+        after_names, after_flow, on_end) e);
 END $$;
 
 -- A key made of named fields of a payload, as 32 hexadecimal digits: the first half of the
@@ -698,6 +719,9 @@ BEGIN
               AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
               AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
             ORDER BY j.run_at, j.id LIMIT 1) AS next);
+    IF EXISTS (SELECT FROM jobq.nudge) AND jobq.promote(1000) > 0 THEN
+        v_look.due_us := 1;
+    END IF;
     RETURN v_look;
 END $$;
 
@@ -914,10 +938,13 @@ END $$;
 -- ---- the end of a job ----------------------------------------------------------------------
 
 -- A job's errors with one more. The first 10 and the last 40 are kept; an entry between them
--- says how many were dropped. A text longer than 4 KiB is cut.
+-- says how many were dropped. A text longer than 4 KiB is cut. The last 10 entries keep their
+-- logs; older ones lose them, and then one without an error goes. A log of more than 16 KiB is
+-- not jobq_call_log's, and is left out.
 CREATE OR REPLACE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    v_errors jsonb := p_errors;
     v_entry jsonb := p_entry;
     v_count integer := 0;
     v_dropped bigint;
@@ -926,13 +953,22 @@ BEGIN
     IF octet_length(p_entry ->> 'error') > 4096 THEN
         v_entry := p_entry || jsonb_build_object('error', left(p_entry ->> 'error', 1024));
     END IF;
+    IF octet_length(p_entry ->> 'log') > 16384 THEN v_entry := v_entry - 'log'; END IF;
     IF jsonb_typeof(p_errors) = 'array' THEN v_count := jsonb_array_length(p_errors); END IF;
-    IF v_count < 50 THEN RETURN coalesce(p_errors, '[]') || v_entry; END IF;
-    v_dropped := coalesce((p_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;
+    IF v_count >= 10 AND p_errors -> (v_count - 10) ? 'log' THEN
+        IF p_errors -> (v_count - 10) ? 'error' THEN
+            v_errors := p_errors #- ARRAY[(v_count - 10)::text, 'log'];
+        ELSE
+            v_errors := p_errors - (v_count - 10);
+            v_count := v_count - 1;
+        END IF;
+    END IF;
+    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;
+    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;
     RETURN (
         SELECT jsonb_agg(e.item ORDER BY e.n) FROM (
             SELECT o.item, o.n
-            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS o (item, n)
+            FROM jsonb_array_elements(v_errors) WITH ORDINALITY AS o (item, n)
             WHERE o.n <= 10 OR o.n > v_count - 39
             UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11
             UNION ALL SELECT v_entry, v_count + 1) AS e);
@@ -949,6 +985,8 @@ DECLARE
     v_ids bigint[];
     v_queues integer[];
     v_keys text[];
+    v_linked bigint[];
+    v_flows bigint[];
 BEGIN
     WITH gone AS (
         DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*
@@ -956,43 +994,46 @@ BEGIN
         INSERT INTO jobq.failed (
             id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,
             kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,
-            payload, bytes, headers, errors)
+            payload, bytes, headers, errors, flow_id, steps)
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
                g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,
-               g.headers, jobq.add_error(g.errors, p_entry)
+               g.headers, jobq.add_error(g.errors, p_entry), g.flow_id, g.steps
         FROM gone g WHERE p_state = 'f'
         ON CONFLICT DO NOTHING
     ), history AS (
         INSERT INTO jobq.history (
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
             attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
-            headers, errors)
+            headers, errors, flow_id)
         SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
                g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
                g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,
-               jobq.add_error(g.errors, p_entry)
+               jobq.add_error(g.errors, p_entry), g.flow_id
         FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id
             JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)
         WHERE p_state <> 'f' AND coalesce(k.history, q.history)
         ON CONFLICT DO NOTHING
     )
-    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)
-    INTO v_ids, v_queues, v_keys
-    FROM gone g WHERE g.key IS NOT NULL;
+    SELECT array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),
+           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
+    INTO v_ids, v_queues, v_keys, v_linked, v_flows
+    FROM gone g;
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;
+    IF v_linked IS NOT NULL THEN PERFORM jobq.ended(v_linked, v_flows, p_state); END IF;
     PERFORM jobq.tell_waiters(p_ids);
 END $$;
 
--- The window of an idempotency key starts when its job ends. A job that others wait for has a
--- key too: they become ready.
+-- The window of an idempotency key starts when its job ends.
 CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.idempotency k SET ended_at = statement_timestamp()
     FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)
     WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;
-    PERFORM jobq.promote(p_ids);
 END $$;
 
 -- Why a claimed job could not be locked: b for busy, l for lost.
@@ -1020,7 +1061,7 @@ BEGIN
         JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention);
 END $$;
 
--- The part of complete that ends jobs without history, and without a key. They go first,
+-- The part of complete that ends jobs without history, key and flow_id. They go first,
 -- because their rows need not be read whole: 1.7 ms for 1000 instead of 2.2.
 CREATE OR REPLACE FUNCTION jobq.complete_unkept(
     p_ids bigint[], p_worker bigint, p_claim bigint, p_silent integer[], p_odd integer[])
@@ -1032,8 +1073,8 @@ BEGIN
         WHERE j.ctid = ANY (ARRAY(
             SELECT held.ctid FROM jobq.job held
             WHERE held.id = ANY (p_ids) AND held.worker = p_worker AND held.claim = p_claim
-              AND held.key IS NULL AND (held.queue_id = ANY (p_silent))
-                  <> ((held.kind_id = ANY (p_odd)) IS TRUE)
+              AND held.key IS NULL AND held.flow_id IS NULL
+              AND (held.queue_id = ANY (p_silent)) <> ((held.kind_id = ANY (p_odd)) IS TRUE)
             FOR UPDATE SKIP LOCKED))
         RETURNING j.id
     )
@@ -1062,6 +1103,10 @@ DECLARE
     v_keyed bigint[];
     v_queues integer[];
     v_keys text[];
+    v_linked bigint[];
+    v_flows bigint[];
+    v_all_linked bigint[];
+    v_all_flows bigint[];
     v_from integer := 1;
     v_silent integer[];
     v_odd integer[];
@@ -1095,39 +1140,50 @@ BEGIN
                   AND held.worker = p_workers[i] AND held.claim = p_claims[i]
                 FOR UPDATE SKIP LOCKED))
             RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,
-                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,
-                      j.line_name, j.payload, j.bytes, j.headers, j.errors
+                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.flow_id,
+                      j.key, j.line_name, j.payload, j.bytes, j.headers, j.errors
         ), history AS (
             INSERT INTO jobq.history (
                 slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,
                 kind_id, attempt, crash, priority, stage, stages, state, key, line_name,
-                payload, bytes, headers, errors)
+                payload, bytes, headers, errors, flow_id)
             SELECT CASE WHEN v_kinds IS NULL THEN v_slot
                    ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
                    g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
                    g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
-                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors
+                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,
+                   g.flow_id
             FROM gone g
             WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
         )
         SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
                array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
-               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
-        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
+               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),
+               array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),
+               array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
+        INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
         IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
+        v_all_linked := v_all_linked || v_linked;
+        v_all_flows := v_all_flows || v_flows;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],
                             jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])
         FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);
     END LOOP;
+    IF v_all_linked IS NOT NULL THEN
+        PERFORM jobq.ended(v_all_linked, v_all_flows, 's');
+        PERFORM jobq.promote(1000);
+    END IF;
     IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
 END $$;
 
--- The same for jobs of which some have a result, an element of each array for each job. A job
--- with a result goes into history even if its queue or kind keeps none. The jobs are found one
--- by one, so that each keeps the place of its result.
+-- The same for jobs of which some have a result or a log, an element of each array for each
+-- job. A job with a result goes into history even if its queue or kind keeps none; one that
+-- has only a log does not. The jobs are found one by one, so that each keeps the place of its
+-- result.
 CREATE OR REPLACE FUNCTION jobq.complete_with(
-    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[])
+    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],
+    p_logs jsonb[] DEFAULT NULL)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
@@ -1138,6 +1194,8 @@ DECLARE
     v_keyed bigint[];
     v_queues integer[];
     v_keys text[];
+    v_linked bigint[];
+    v_flows bigint[];
     v_silent integer[];
     v_odd integer[];
     v_kinds integer[];
@@ -1154,38 +1212,44 @@ BEGIN
     FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;
     WITH gone AS (
         DELETE FROM jobq.job j USING (
-            SELECT o.at, u.result, u.bytes
-            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes)
-                 AS u (worker, claim, id, result, bytes)
+            SELECT o.at, u.result, u.bytes, u.log
+            FROM unnest(p_workers, p_claims, p_ids, p_results, p_bytes, p_logs)
+                 AS u (worker, claim, id, result, bytes, log)
             CROSS JOIN LATERAL (
                 SELECT l.ctid AS at FROM jobq.job l
                 WHERE l.id = u.id AND l.worker = u.worker AND l.claim = u.claim
                 FOR UPDATE SKIP LOCKED) AS o) AS held
         WHERE j.ctid = held.at
         RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,
-                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.key, j.line_name,
-                  j.payload, j.bytes, j.headers, j.errors, held.result,
-                  held.bytes AS result_bytes
+                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.flow_id, j.key,
+                  j.line_name, j.payload, j.bytes, j.headers, j.errors, held.result,
+                  held.bytes AS result_bytes, held.log
     ), history AS (
         INSERT INTO jobq.history (
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
             attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
-            headers, errors, result, result_bytes)
+            headers, errors, result, result_bytes, log, flow_id)
         SELECT CASE WHEN v_kinds IS NULL THEN v_slot
                ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
                g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',
                g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,
-               g.result_bytes
+               g.result_bytes, g.log, g.flow_id
         FROM gone g
         WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
            OR num_nonnulls(g.result, g.result_bytes) > 0
     )
     SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
            array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
-           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
-    INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
+           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),
+           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),
+           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
+    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
+    IF v_linked IS NOT NULL THEN
+        PERFORM jobq.ended(v_linked, v_flows, 's');
+        PERFORM jobq.promote(1000);
+    END IF;
     IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
     RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)
@@ -1219,14 +1283,16 @@ END $$;
 -- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash
 -- and suspect flag that jobq.h decided, the delay until the job may run (-1: parked until a
 -- worker has its kind), the error to append, the next stage's payload or, if it succeeded, its
--- result. A job whose cancel was requested does not become ready; it is cancelled. p_wait:
--- wait for a locked row, in a caller's own transaction, instead of answering busy. The commit
--- waits for the disk, as that of complete does.
+-- result, and what the attempt has logged: an attempt that logged has an entry in errors, or
+-- if the job succeeded its log in history. A job whose cancel was requested does not become
+-- ready; it is cancelled. State w: it waits, see wait_here. p_wait: wait for a locked row, in
+-- a caller's own transaction, instead of answering busy. The commit waits for the disk, as
+-- that of complete does.
 CREATE OR REPLACE FUNCTION jobq.settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
     p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
-    p_wait boolean DEFAULT false)
+    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -1236,6 +1302,7 @@ DECLARE
     v_job jobq.job;
     v_entry jsonb;
     v_run_at timestamptz;
+    v_linked boolean := false;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
@@ -1260,19 +1327,21 @@ BEGIN
             CONTINUE;
         END IF;
         v_entry := NULL;
-        IF p_errors[i] IS NOT NULL THEN
-            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,
-                                          'attempt', v_job.attempt, 'error', p_errors[i]);
+        IF num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN
+            v_entry := jsonb_strip_nulls(jsonb_build_object(
+                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,
+                'error', p_errors[i], 'log', p_logs[i]));
         END IF;
-        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN
+        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN
             PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);
-        ELSIF p_states[i] <> 'r' THEN
+        ELSIF p_states[i] NOT IN ('r', 'w') THEN
             UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]
             WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
-            IF p_states[i] = 's' AND num_nonnulls(p_payloads[i], p_bytes[i]) > 0 THEN
+            IF p_states[i] = 's'
+               AND num_nonnulls(p_payloads[i], p_bytes[i], p_logs[i]) > 0 THEN
                 PERFORM jobq.complete_with(
                     ARRAY[p_workers[i]], ARRAY[p_claims[i]], ARRAY[p_ids[i]],
-                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]]);
+                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]], ARRAY[p_logs[i]]);
             ELSE
                 PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
             END IF;
@@ -1282,10 +1351,10 @@ BEGIN
                 THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'
                 ELSE jobq.park(v_job.kind_id) END;
             UPDATE jobq.job j
-            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
+            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
                 alone = j.alone AND p_suspects[i], run_at = v_run_at,
-                line = CASE WHEN p_delays_us[i] = 0 THEN j.line END,
+                line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
                 bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
@@ -1294,8 +1363,11 @@ BEGIN
             IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
                 PERFORM jobq.wake(v_job.queue_id, 1);
             END IF;
+            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;
         END IF;
+        v_linked := v_linked OR v_job.flow_id IS NOT NULL;
     END LOOP;
+    IF v_linked THEN PERFORM jobq.promote(1000); END IF;
 END $$;
 
 -- The same for one job, inside the handler's own transaction. It raises an error when the
@@ -1303,13 +1375,13 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
-    p_payload jsonb, p_bytes bytea)
+    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.settle(
         ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
         ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],
-        ARRAY[p_payload], ARRAY[p_bytes], true);
+        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]);
     IF FOUND THEN
         RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
             HINT = 'Another worker has, or had, this job: roll back.';

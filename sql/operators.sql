@@ -32,9 +32,20 @@ SELECT h.id, q.name AS queue, k.name AS kind,
        NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
-       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes
+       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,
+       h.log
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
+
+-- Jobs that have not ended, with columns of jobs. A page of a queue's jobs is found here,
+-- however many jobs have ended.
+CREATE OR REPLACE VIEW jobq.live_jobs AS
+SELECT j.id, q.name AS queue, k.name AS kind,
+       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
+       j.priority, j.stage, j.stages, j.attempt, j.suspect, j.enqueued_at, j.run_at,
+       j.claimed_at, j.worker, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,
+       j.kind_id, j.line_name AS line
+FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id;
 
 -- Every job, live or ended. Names are joined after the union, so a page in the order of id is
 -- read from the primary keys, however many jobs there are. own_max_attempts and timeout_us are
@@ -46,20 +57,21 @@ SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.st
        u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,
        u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,
        u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,
-       u.line_name AS line, u.result, u.result_bytes
+       u.line_name AS line, u.result, u.result_bytes, u.log
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
              NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
              j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,
-             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes
+             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes,
+             NULL::jsonb AS log
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
              false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
              NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
-             f.timeout_us, f.line_name, NULL, NULL
+             f.timeout_us, f.line_name, NULL, NULL, NULL
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
@@ -67,7 +79,7 @@ FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' EL
              h.run_at,
              h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
              h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,
-             h.result_bytes
+             h.result_bytes, h.log
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
@@ -78,7 +90,8 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
        (SELECT string_agg(
             CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')
                  ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',
-                             e ->> 'attempt', e ->> 'error') END, E'\n' ORDER BY n)
+                             e ->> 'attempt', coalesce(e ->> 'error', 'no error')) END,
+            E'\n' ORDER BY n)
         FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)
              WITH ORDINALITY AS u (e, n)) AS errors,
        f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers,
@@ -356,10 +369,7 @@ BEGIN
             (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
         RETURN NEXT;
     ELSIF v_job.state = 'w' THEN
-        reason := 'it waits for the end of job ' || coalesce(
-            (SELECT string_agg(e.parent::text, ', ' ORDER BY e.parent)
-             FROM jobq.edge e WHERE e.child = v_job.id), 'unknown');
-        RETURN NEXT;
+        RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq.explain_waiting(v_job.id) r;
     ELSE
         RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_ready(v_job) r;
         IF FOUND THEN RETURN; END IF;
@@ -372,6 +382,31 @@ BEGIN
                      ELSE '' END;
         RETURN NEXT;
     END IF;
+END $$;
+
+-- A part of explain_job: what a job waits for.
+CREATE OR REPLACE FUNCTION jobq.explain_waiting(p_id bigint) RETURNS TABLE (reason text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT CASE WHEN e.came IS NULL THEN 'it waits for the end of ' || string_agg(
+               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)
+           ELSE format('it does not run, because %s %s', string_agg(
+               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
+               CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed: revive it'
+               ELSE 'was cancelled' END) END
+    FROM (SELECT o.* FROM jobq.edge o WHERE o.child = p_id AND o.holds
+          ORDER BY o.parent LIMIT 100) AS e
+    GROUP BY e.came ORDER BY e.came;
+    IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN p_id < 0 THEN 'flow ' || -p_id ELSE 'job ' || p_id || coalesce(
+        (SELECT format(' (%s)', n.name) FROM jobq.flow_job n WHERE n.job_id = p_id LIMIT 1),
+        '') END;
 END $$;
 
 -- A part of explain_job: what keeps a ready job from being claimed.
@@ -396,6 +431,10 @@ BEGIN
          jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),
         (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),
         (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),
+        (p_job.flow_id IS NOT NULL AND p_job.run_at > v_now,
+         (SELECT format('it waits for the signal %L', w.name) FROM jobq.signal_wait w
+          WHERE w.job_id = p_job.id),
+         (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),
         (p_job.run_at > v_now AND p_job.run_at < 'infinity',
          'it is not due before ' || p_job.run_at, p_job.run_at),
         (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
@@ -403,7 +442,7 @@ BEGIN
         (NOT EXISTS (SELECT FROM jobq.worker w
                      WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL
                        AND w.expires_at > v_now), 'no living worker serves its queue', NULL)
-    ) AS r (given, reason, until) WHERE r.given;
+    ) AS r (given, reason, until) WHERE r.given AND r.reason IS NOT NULL;
     IF p_job.line_name IS NOT NULL THEN
         RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;
     END IF;
@@ -520,9 +559,11 @@ END $$;
 
 -- The state of a job. gone: no table has it, but its id was given out. So the job has ended
 -- and is no longer kept, it was deleted, or the transaction that enqueued it was rolled back
--- or has not committed. none: its id was never given out.
+-- or has not committed. none: its id was never given out. A sequence can only be read by a
+-- sequential scan. Where those are off, its cost looks so high that Postgres compiled the
+-- statement (JIT): each call took seconds.
 CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),
                     (SELECT 'gone' FROM jobq.job_id s
@@ -661,14 +702,51 @@ BEGIN
     WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;
 END $$;
 
+-- ---- the log of operators ------------------------------------------------------------------
+
+-- Notes that a verb changed so many jobs; NULL: a queue or kind. A call that changed nothing
+-- is not noted. Answers the count.
+CREATE OR REPLACE FUNCTION jobq.operated(p_verb text, p_arguments jsonb, p_jobs integer)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_jobs = 0 THEN RETURN 0; END IF;
+    INSERT INTO jobq.operation (at, role, application, verb, arguments, jobs)
+    VALUES (statement_timestamp(), session_user, current_setting('application_name'), p_verb,
+            jsonb_strip_nulls(p_arguments), p_jobs);
+    RETURN p_jobs;
+END $$;
+
+-- The same for one job, if the verb's answer is one of p_done. Answers the answer.
+CREATE OR REPLACE FUNCTION jobq.operated_one(
+    p_verb text, p_arguments jsonb, p_answer text, p_done text[]) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.operated(p_verb, p_arguments, (p_answer = ANY (p_done))::integer);
+    RETURN p_answer;
+END $$;
+
+-- A part of prune.
+CREATE OR REPLACE FUNCTION jobq.prune_operations(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM jobq.operation o WHERE o.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.operation old
+        WHERE old.id <= (SELECT max(newest.id) FROM jobq.operation newest) - 10000
+        ORDER BY old.id LIMIT p_limit FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- What operators did: the newest 10,000 calls that changed something.
+CREATE OR REPLACE VIEW jobq.operator_log AS
+SELECT o.id, o.at, o.role, o.application, o.verb, o.arguments, o.jobs FROM jobq.operation o;
+
 -- ---- cancel --------------------------------------------------------------------------------
 
 -- A ready job is cancelled at once. For a running job the cancel is requested: its worker
 -- learns of it with the next heartbeat, or at once if it listens, and tells the handler.
-CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.cancel_one(p_id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
-    v_id bigint := id;
+    v_id bigint := p_id;
     v_job jobq.job;
 BEGIN
     SELECT * INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;
@@ -678,12 +756,20 @@ BEGIN
     IF v_job.state <> 'x' THEN
         PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);
         IF v_job.state = 'w' THEN PERFORM jobq.return_key(v_job); END IF;
+        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.promote(1000); END IF;
         RETURN 'cancelled';
     END IF;
     PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
     FOR UPDATE;
     PERFORM jobq.request(v_id, v_job.worker, v_job.claim);
     RETURN 'requested';
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.operated_one('cancel', jsonb_build_object('id', id), jobq.cancel_one(id),
+                             '{cancelled, requested}');
 END $$;
 
 -- A job was cancelled while it waited: the one that it waited for gets the key back. Otherwise
@@ -729,12 +815,16 @@ BEGIN
     IF state IS DISTINCT FROM 'running' THEN
         v_ids := jobq.pick(v_queue, kind, older, tags, at_most);
         PERFORM jobq.finish(v_ids, 'c', NULL);
+        PERFORM jobq.promote(1000);
     END IF;
     cancelled := cardinality(v_ids);
     requested := 0;
     IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN
         requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);
     END IF;
+    PERFORM jobq.operated('cancel', jsonb_build_object(
+        'queue', queue, 'kind', kind, 'state', state, 'older', older, 'tags', tags),
+        cancelled + requested);
 END $$;
 
 -- Requests the cancel of running jobs that match and have no request yet. Locks the claim row
@@ -780,6 +870,8 @@ DECLARE
     v_job record;
     v_count integer;
     v_queue integer;
+    v_linked bigint[];
+    v_flows bigint[];
 BEGIN
     FOR v_job IN
         SELECT f.id, f.queue_id, f.key FROM jobq.failed f
@@ -792,15 +884,19 @@ BEGIN
         DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*
     ), live AS (
         INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
-                              max_attempts, priority, stage, stages, key, line, line_name,
-                              payload, bytes, headers, errors)
+                              max_attempts, priority, stage, stages, flow_id, key, line,
+                              line_name, payload, bytes, headers, errors, steps)
         SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
-               b.max_attempts, b.priority, b.stage, b.stages, b.key, jobq.line_no(b.line_name),
-               b.line_name, b.payload, b.bytes, b.headers, b.errors
+               b.max_attempts, b.priority, b.stage, b.stages, b.flow_id, b.key,
+               jobq.line_no(b.line_name), b.line_name, b.payload, b.bytes, b.headers, b.errors,
+               b.steps
         FROM back b ORDER BY b.id
-        RETURNING queue_id
+        RETURNING id, queue_id, flow_id
     )
-    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;
+    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
+           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)
+    INTO v_count, v_queue, v_linked, v_flows FROM live l;
+    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;
     IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
     RETURN v_count;
 END $$;
@@ -815,7 +911,9 @@ BEGIN
     WHILE v_standing = 'failed' LOOP
         PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
         IF FOUND THEN
-            RETURN CASE jobq.revive_all(ARRAY[v_id]) WHEN 1 THEN 'revived' ELSE 'exists' END;
+            RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),
+                                      jobq.revive_all(ARRAY[v_id]))
+                   WHEN 1 THEN 'revived' ELSE 'exists' END;
         END IF;
         v_standing := jobq.standing(v_id);
     END LOOP;
@@ -827,8 +925,10 @@ CREATE OR REPLACE FUNCTION jobq.revive(
     at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.revive_all(
-        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));
+    RETURN jobq.operated('revive', jsonb_build_object(
+        'queue', queue, 'kind', kind, 'older', older, 'tags', tags),
+        jobq.revive_all(
+            jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true)));
 END $$;
 
 -- ---- delete --------------------------------------------------------------------------------
@@ -846,21 +946,25 @@ BEGIN
         WITH live AS (
             DELETE FROM jobq.job j
             WHERE p_state = 'ready' AND j.id = ANY (p_ids) AND j.state = 'r'
-            RETURNING j.id, j.queue_id, j.key
+            RETURNING j.id, j.queue_id, j.key, j.flow_id
         ), failed AS (
             DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)
-            RETURNING f.id, f.queue_id, f.key
+            RETURNING f.id, f.queue_id, f.key, NULL::bigint
         ), history AS (
             DELETE FROM jobq.history h
             WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)
-            RETURNING h.id, h.queue_id, h.key
+            RETURNING h.id, h.queue_id, h.key, NULL::bigint
         )
         SELECT * FROM live UNION ALL SELECT * FROM failed UNION ALL SELECT * FROM history
     LOOP
         v_count := v_count + 1;
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
+        IF v_job.flow_id IS NOT NULL THEN
+            PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
+        END IF;
     END LOOP;
+    PERFORM jobq.promote(1000);
     PERFORM jobq.tell_waiters(p_ids);
     RETURN v_count;
 END $$;
@@ -872,8 +976,9 @@ BEGIN
     IF v_state = 'ready' THEN
         PERFORM FROM jobq.job j WHERE j.id = delete.id FOR UPDATE;
     END IF;
-    RETURN CASE WHEN jobq.delete_all(ARRAY[id], v_state) = 1 THEN 'deleted'
-           ELSE jobq.standing(id) END;
+    RETURN CASE jobq.operated('delete', jsonb_build_object('id', id),
+                              jobq.delete_all(ARRAY[id], v_state))
+           WHEN 1 THEN 'deleted' ELSE jobq.standing(id) END;
 END $$;
 
 -- state has to be named: ready, failed, succeeded or cancelled. The latter two read all of
@@ -892,7 +997,9 @@ BEGIN
             quote_nullable(state) USING ERRCODE = '22023',
             HINT = 'A running job can be asked to cancel.';
     END IF;
-    RETURN jobq.delete_all(CASE state
+    RETURN jobq.operated('delete', jsonb_build_object(
+        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),
+        jobq.delete_all(CASE state
         WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)
         WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)
         ELSE ARRAY(
@@ -901,7 +1008,7 @@ BEGIN
               AND h.state = CASE state WHEN 'succeeded' THEN 's' ELSE 'c' END::"char"
               AND (older IS NULL OR h.finished_at < statement_timestamp() - older)
               AND (tags IS NULL OR h.headers @> tags)
-            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state);
+            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state));
 END $$;
 
 -- ---- reschedule, prioritize, move ----------------------------------------------------------
@@ -998,8 +1105,10 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
-                           'rescheduled');
+    RETURN jobq.operated_one(
+        'reschedule', jsonb_build_object('id', id, 'run_at', run_at),
+        jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
+                        'rescheduled'), '{rescheduled}');
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.reschedule(
@@ -1008,15 +1117,19 @@ CREATE OR REPLACE FUNCTION jobq.reschedule(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
-    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,
-                                 v_run_at), v_run_at, NULL, NULL);
+    RETURN jobq.operated('reschedule', jsonb_build_object(
+        'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),
+        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,
+                              v_run_at), v_run_at, NULL, NULL));
 END $$;
 
 -- -9 runs first, 9 last.
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');
+    RETURN jobq.operated_one(
+        'prioritize', jsonb_build_object('id', id, 'priority', priority),
+        jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.prioritize(
@@ -1024,8 +1137,10 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
-                                 priority), NULL, priority, NULL);
+    RETURN jobq.operated('prioritize', jsonb_build_object(
+        'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
+        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),
+                    NULL, priority, NULL));
 END $$;
 
 -- Moves a job to another queue, which must exist. Its kind is created there if needed, and its
@@ -1033,7 +1148,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved');
+    RETURN jobq.operated_one(
+        'move', jsonb_build_object('id', id, 'target', target),
+        jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved'), '{moved}');
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.move(
@@ -1044,9 +1161,11 @@ BEGIN
     IF queue = target THEN
         RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;
-    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
-                                 p_target => jobq.known_queue(target)),
-                       NULL, NULL, jobq.known_queue(target));
+    RETURN jobq.operated('move', jsonb_build_object(
+        'queue', queue, 'target', target, 'kind', kind, 'older', older, 'tags', tags),
+        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
+                              p_target => jobq.known_queue(target)),
+                    NULL, NULL, jobq.known_queue(target)));
 END $$;
 
 -- ---- queues --------------------------------------------------------------------------------
@@ -1058,12 +1177,14 @@ CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURN
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, statement_timestamp());
+    PERFORM jobq.operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, NULL);
+    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)

@@ -71,6 +71,23 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
+-- The jobs that a job has waited for, as await has them: for its handler.
+CREATE OR REPLACE FUNCTION jobq.parent_jobs(p_id bigint)
+RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
+               stage smallint, stages smallint, attempt integer, crash integer,
+               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
+               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,
+               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
+               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
+               result jsonb, result_bytes bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN QUERY SELECT a.* FROM jobq.await(ARRAY(
+        SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.parent > 0
+        ORDER BY e.parent)) a;
+END $$;
+
 -- Withdraws what await has written.
 CREATE OR REPLACE FUNCTION jobq.unawait(p_ids bigint[], p_channel bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$

@@ -27,23 +27,26 @@ CREATE OR REPLACE FUNCTION jobq.doors(p_right text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE p_right
-        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known)|outbox_enqueue|'
+        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known|linked)|flow|flow_close|'
+            'batch|signal|outbox_enqueue|'
             'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'
             'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
             'deregister|remains|'
-            'tick|schedules_set|hold|hold_here|progress_here|'
+            'tick|schedules_set|hold|(hold|progress|step|step_done|signal|wait)_here|'
+            'parent_jobs|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'
+            'flow_graph|'
             'metrics|tally_sums|times_quantile|times_bounds'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
-            'dead_letter_(list|count)'
+            'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'
-            'schedule|schedule_(pause|resume|run|drop)' END;
+            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 
 -- Grants the functions whose names match a pattern, or revokes them.
@@ -116,9 +119,9 @@ BEGIN
 END $$;
 
 -- The role may look, and wait for jobs: the views, peek, await, metrics and audit. With
--- payloads => false the columns payload, bytes, headers and those of results are closed (name
--- the other columns instead of *), and so are peek and await, even if an earlier call or
--- grant_operate opened them.
+-- payloads => false the columns payload, bytes, headers, log and those of results are closed
+-- (name the other columns instead of *), and so are peek and await, even if an earlier call or
+-- grant_operate opened them. Errors, with what failed attempts have logged, are open.
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
@@ -134,7 +137,7 @@ BEGIN
                string_agg(quote_ident(a.attname), ', ') AS columns
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (
-            'payload', 'bytes', 'headers', 'result', 'result_bytes') AS closed) v
+            'payload', 'bytes', 'headers', 'result', 'result_bytes', 'log') AS closed) v
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
         GROUP BY c.oid, v.closed
     LOOP
@@ -191,7 +194,8 @@ BEGIN
         FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
           AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)
-          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes')
+          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes',
+                                         'log')
               THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END
     LOOP
         EXECUTE v_grant;

@@ -104,7 +104,7 @@ BEGIN
         ELSIF FOUND AND p.overlap = 'skip' THEN
             RETURN NULL;
         ELSIF FOUND THEN
-            v_waits := p.overlap = 'wait' OR jobq.cancel(v_last.id) = 'requested';
+            v_waits := p.overlap = 'wait' OR jobq.cancel_one(v_last.id) = 'requested';
         END IF;
     END IF;
     INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,
@@ -117,7 +117,7 @@ BEGIN
             p.payload, p.bytes, p_headers)
     RETURNING id INTO v_id;
     IF v_waits THEN
-        INSERT INTO jobq.edge (parent, child) VALUES (v_last.id, v_id);
+        PERFORM jobq.follow(v_last.id, v_id);
     END IF;
     RETURN v_id;
 END $$;
@@ -229,55 +229,6 @@ BEGIN
                               WHERE k.id = s.kind_id AND k.paused_at IS NOT NULL)
             ORDER BY s.next_at LIMIT 1) AS n
         WHERE q.paused_at IS NULL);
-END $$;
-
--- ---- jobs that wait for another one --------------------------------------------------------
-
--- Makes the jobs ready that waited for one of these, which have ended. It never waits: a job
--- that an operator has locked just now is left to promote_late.
-CREATE OR REPLACE FUNCTION jobq.promote(p_parents bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
-DECLARE
-    v_queues integer[];
-    v_children bigint[];
-BEGIN
-    v_children := ARRAY(SELECT e.child FROM jobq.edge e WHERE e.parent = ANY (p_parents));
-    IF v_children = '{}' THEN RETURN; END IF;
-    WITH ready AS (
-        UPDATE jobq.job j
-        SET state = 'r', run_at = statement_timestamp(), line = jobq.line_no(j.line_name)
-        WHERE j.ctid = ANY (ARRAY(
-            SELECT held.ctid FROM jobq.job held
-            WHERE held.id = ANY (v_children) AND held.state = 'w' FOR UPDATE SKIP LOCKED))
-        RETURNING j.queue_id
-    )
-    SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;
-    DELETE FROM jobq.edge e WHERE e.parent = ANY (p_parents) AND NOT EXISTS (
-        SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');
-    PERFORM jobq.wake(q.id, q.jobs::integer)
-    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;
-END $$;
-
--- The same for jobs that promote left, and for those whose predecessor was deleted by hand. It
--- looks at p_limit edges, from a random one on, and at as many from the first one on, so that
--- a heartbeat's cost does not grow with the number of jobs that wait.
-CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_sort = off SET jit = off AS $$
-DECLARE v_from bigint;
-BEGIN
-    v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint
-               FROM jobq.edge e);
-    IF v_from IS NULL THEN RETURN; END IF;
-    PERFORM jobq.promote(ARRAY(
-        SELECT e.parent FROM (
-            (SELECT o.parent FROM jobq.edge o WHERE o.parent >= v_from
-             ORDER BY o.parent, o.child LIMIT p_limit)
-            UNION ALL
-            (SELECT o.parent FROM jobq.edge o WHERE o.parent < v_from
-             ORDER BY o.parent, o.child LIMIT p_limit)) AS e
-        WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)));
 END $$;
 
 -- ---- verbs ---------------------------------------------------------------------------------

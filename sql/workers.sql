@@ -559,7 +559,10 @@ BEGIN
       AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
     PERFORM jobq.permits_prune();
     PERFORM jobq.prune_waiters();
+    PERFORM jobq.prune_flows(p_limit);
+    PERFORM jobq.prune_signals(p_limit);
     PERFORM jobq.tally_prune();
+    PERFORM jobq.prune_operations(p_limit);
     RETURN v_total;
 END $$;
 
@@ -640,7 +643,10 @@ BEGIN
         (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));
     PERFORM jobq.outbox_restored();
     PERFORM jobq.lines_restored();
+    PERFORM jobq.flows_restored();
     PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
+    PERFORM setval(pg_get_serial_sequence('jobq.operation', 'id'), max(o.id))
+    FROM jobq.operation o;
     PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;
     PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
     PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))
@@ -657,13 +663,14 @@ END $$;
 
 -- How many running jobs no rescuer would find, because they have no claim row or their worker
 -- has no row; how many run in a line beyond its limit without holding it (after a limit was
--- lowered more jobs may hold a line than that); and what audit_places and audit_permits count.
--- It must be 0. A slow check for operators and tests.
+-- lowered more jobs may hold a line than that); and what audit_places, audit_permits and
+-- audit_flows count. It must be 0. A slow check for operators and tests.
 CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
         SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker
         WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))
-        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits();
+        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits()
+        + jobq.audit_flows();
 END $$;

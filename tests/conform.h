@@ -166,6 +166,33 @@ static const behaviour behaviours[] = {
      "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 93;"
      "register w=4; claim w=4 n=1 -> ok 1"},
 
+    /* -- jobs that wait for others -- */
+    {"a job waits for the success of another one",
+     "enqueue -> 1; enqueue -> 2; after j=2 i=1 -> ok; see j=2 -> 2 q1 k1 p0 waiting 0/1 attempt 0 "
+     "at 0; register; claim n=1 l=5 -> ok 1; claim n=2 -> ok; retry j=1 n=1 d=0;"
+     "claim n=3 l=5 -> ok 1(attempt 2); wait d=5; success j=1 n=3; "
+     "see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 0 at 5; claim n=4 -> ok 2"},
+    {"a failure holds it, and a revive continues",
+     "enqueue -> 1; enqueue -> 2; after j=2 i=1; register; claim n=1 l=5 -> ok 1; discard j=1 n=1;"
+     "see j=2 -> 2 q1 k1 p0 waiting 0/1 attempt 0 at 0; revive j=1 -> ok; claim n=2 l=5 -> ok 1;"
+     "success j=1 n=2; claim n=3 -> ok 2"},
+    {"or cancels it, and what waits for it",
+     "enqueue -> 1; enqueue -> 2; enqueue -> 3; enqueue -> 4; after j=2 i=1 x=1; after j=3 i=2 x=1;"
+     "after j=4 i=3 o=1; register; claim n=1 -> ok 1; discard j=1 n=1;"
+     "see j=2 -> 2 q1 k1 p0 cancelled 0/1 attempt 0 at 0;"
+     "see j=3 -> 3 q1 k1 p0 cancelled 0/1 attempt 0 at 0; claim n=2 -> ok 4"},
+    {"it may wait for several, for a failure, or for any end",
+     "enqueue -> 1; enqueue -> 2; enqueue -> 3; after j=3 i=1 o=1; after j=3 i=2 o=2; cancel j=1;"
+     "see j=3 -> 3 q1 k1 p0 waiting 0/1 attempt 0 at 0; cancel j=2; register; claim n=1 -> ok 3"},
+    {"what has ended before counts, too",
+     "enqueue -> 1; cancel j=1; enqueue -> 2; after j=2 i=1 o=2 -> ok; enqueue -> 3;"
+     "after j=3 i=1 -> ok; see j=3 -> 3 q1 k1 p0 waiting 0/1 attempt 0 at 0; enqueue -> 4;"
+     "after j=4 i=1 x=1 -> ok; see j=4 -> 4 q1 k1 p0 cancelled 0/1 attempt 0 at 0;"
+     "after j=1 i=2 -> refused; after j=2 i=2 -> refused; register; claim n=1 l=5 -> ok 2"},
+    {"it keeps its time",
+     "enqueue -> 1; enqueue d=20 -> 2; after j=2 i=1; register; claim n=1 l=5 -> ok 1;"
+     "success j=1 n=1; see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 0 at 20; claim n=2 -> ok due 20"},
+
     /* -- death, rescue, suspects -- */
     {"a worker is not dead before its lease is over",
      "enqueue -> 1; register; claim n=1; wait d=30; rescue -> alive; wait d=1; rescue -> dead 1"},

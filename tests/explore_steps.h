@@ -8,8 +8,8 @@
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
  * idempotency keys, quotas, what workers count, queues that are deleted or keep no history, history
- * itself, results and who waits for them, progress, old failed jobs, old dead letters. NOTIFY is not
- * a step but a move. jobq.promote is done with the commit, and jobq.tick at once: see
+ * itself, results and who waits for them, progress, old failed jobs, old dead letters, flows. NOTIFY
+ * is not a step but a move. jobq.promote is done with the commit, and jobq.tick at once: see
  * explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
@@ -22,17 +22,17 @@
  *   function      statements  locks  skip  conflict  steps
  *   claim             5         2     1       0        6
  *   claim_suspect     1         1     1       0        0
- *   claim_look        3         0     0       0        0
+ *   claim_look        4         0     0       0        0
  *   refuse_dead       1         0     0       0        0
  *   rows_within       1         0     0       0        0
  *   recover           7         1     1       1        6
  *   set_aside         5         1     1       0        2
- *   finish            3         0     0       2        0
- *   end_keys          2         0     0       0        0
+ *   finish            4         0     0       2        0
+ *   end_keys          1         0     0       0        0
  *   kinds_apart       1         0     0       0        0
  *   complete_unkept   1         1     1       0        0
- *   complete          6         1     1       0        2
- *   settle            9         2     1       0        6
+ *   complete          8         1     1       0        2
+ *   settle           11         2     1       0        6
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
@@ -47,8 +47,8 @@
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2
- *   prune            10         4     4       0        2
- *   cancel            6         2     0       0        4
+ *   prune            13         4     4       0        2
+ *   cancel_one        6         2     0       0        4
  *   request           3         0     0       0        0
  */
 #define STEPS(X)                                                                                   \
@@ -121,10 +121,10 @@
     X(mend_workers)                                                                                \
     X(prune_workers)                                                                               \
     X(prune_claims)                                                                                \
-    X(cancel_lock)                                                                                 \
-    X(cancel_end)                                                                                  \
-    X(cancel_claim)                                                                                \
-    X(cancel_request)
+    X(cancel_one_lock)                                                                             \
+    X(cancel_one_end)                                                                              \
+    X(cancel_one_claim)                                                                            \
+    X(cancel_one_request)
 
 typedef enum step {
     STEP_NONE,
@@ -991,15 +991,15 @@ static step step_prune_claims(txn *t)
 
 /* ---- an operator's cancel -------------------------------------------------------------------- */
 
-static step step_cancel_lock(txn *t)
+static step step_cancel_one_lock(txn *t)
 {
     int i = (int)t->s->request.id - 1;
 
     if (jobq_state_final(jobq__memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
     if (jobq_state_final(jobq__memory_jobs(t->last)[i].job.state)) return STEP_COMMIT;
-    return jobq__memory_jobs(t->last)[i].job.state == JOBQ_STATE_RUNNING ? STEP_cancel_claim
-                                                                        : STEP_cancel_end;
+    return jobq__memory_jobs(t->last)[i].job.state == JOBQ_STATE_RUNNING ? STEP_cancel_one_claim
+                                                                        : STEP_cancel_one_end;
 }
 
 static void cancel_job(txn *t)
@@ -1009,13 +1009,13 @@ static void cancel_job(txn *t)
                        t->b->now_us);
 }
 
-static step step_cancel_end(txn *t)
+static step step_cancel_one_end(txn *t)
 {
     cancel_job(t);
     return STEP_COMMIT;
 }
 
-static step step_cancel_claim(txn *t)
+static step step_cancel_one_claim(txn *t)
 {
     const jobq_job *job = &jobq__memory_jobs(t->last)[t->s->request.id - 1].job;
     const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
@@ -1023,10 +1023,10 @@ static step step_cancel_claim(txn *t)
     if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq__memory_claims(t->seen)), UPDATE)) {
         return STEP_WAIT;
     }
-    return STEP_cancel_request;
+    return STEP_cancel_one_request;
 }
 
-static step step_cancel_request(txn *t)
+static step step_cancel_one_request(txn *t)
 {
     cancel_job(t);
     return STEP_COMMIT;
@@ -1056,7 +1056,7 @@ static step first_step(const wire *s)
     case JOBQ_REQUEST_UNPARK: return STEP_unpark_kind;
     case JOBQ_REQUEST_DEREGISTER: return STEP_deregister_lock;
     case JOBQ_REQUEST_PRUNE: return STEP_mend_claims;
-    case OPERATOR_CANCEL: return STEP_cancel_lock;
+    case OPERATOR_CANCEL: return STEP_cancel_one_lock;
     default: return STEP_NONE;
     }
     for (i = 0; i < count; i++) { /* what a handler settles in its own transaction is no end */

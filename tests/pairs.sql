@@ -17,12 +17,16 @@ BEGIN
     RETURN true;
 END $$;
 
+-- It gives up a wait after half a second. Here a wait is part of the case, and a busy machine may
+-- take longer than that to notice it.
+ALTER FUNCTION jobq.recover(bigint, bigint, integer) SET lock_timeout = '20s';
+
 -- An operation is one session's statements, a transaction each. Each statement answers rows: a name
 -- (a job's, or another word) and what it says about it. In the text @ is the session, a or b; #
 -- is a claim number of its own, and ~ the other session's. A verb that was refused says nothing.
 -- leaves: done by worker 1, whose process may lose this session, and go; goes: after these
 -- operations.
-CREATE TABLE jobq.operation (
+CREATE TABLE jobq.pair_operation (
     place integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     scenes text NOT NULL,
@@ -32,7 +36,7 @@ CREATE TABLE jobq.operation (
     statements text[] NOT NULL
 );
 
-INSERT INTO jobq.operation (name, scenes, leaves, statements) VALUES
+INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('claim', 'held idle', true, ARRAY[$$
     SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq.claim(1, #, 2,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, true,
@@ -186,7 +190,7 @@ INSERT INTO jobq.operation (name, scenes, leaves, statements) VALUES
     FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]);
 
 -- The outbox: partition 32768 is held by worker 1, 32769 by nobody.
-INSERT INTO jobq.operation (name, scenes, leaves, statements) VALUES
+INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('read: take over', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
     FROM jobq.outbox_read(2, #, 60000000, 32768, 2, NULL, 1, 1, 7) d,

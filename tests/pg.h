@@ -35,11 +35,19 @@ static char schema[40];
  * nothing. Views with a column of it go too: what a migration adds to a view comes back with it. */
 #define VERSION_BEFORE                                                                             \
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP TABLE IF EXISTS jobq.waiter, jobq.tally CASCADE;"                                        \
-    "ALTER TABLE jobq.queue DROP IF EXISTS awaited;"                                               \
-    "ALTER TABLE jobq.claim DROP IF EXISTS progress CASCADE;"                                      \
-    "ALTER TABLE jobq.history DROP IF EXISTS result CASCADE,"                                      \
-    " DROP IF EXISTS result_bytes CASCADE;"
+    "DROP TABLE IF EXISTS jobq.flow, jobq.flow_part, jobq.flow_job, jobq.nudge CASCADE;"           \
+    "DROP TABLE IF EXISTS jobq.signal, jobq.signal_wait CASCADE;"                                  \
+    "ALTER TABLE jobq.job DROP IF EXISTS steps CASCADE;"                                           \
+    "ALTER TABLE jobq.failed DROP IF EXISTS steps CASCADE;"                                        \
+    "DROP INDEX IF EXISTS jobq.edge_child, jobq.edge_flow, jobq.job_flow, jobq.failed_flow;"       \
+    "CREATE INDEX edge_child ON jobq.edge (child);"                                                \
+    "ALTER TABLE jobq.edge DROP IF EXISTS wanted, DROP IF EXISTS cascade, DROP IF EXISTS came,"    \
+    " DROP IF EXISTS holds, DROP IF EXISTS flow_id;"                                               \
+    "DO $$ BEGIN ALTER TABLE jobq.job RENAME flow_id TO parent_id;"                                \
+    " EXCEPTION WHEN undefined_column THEN NULL; END $$;"                                          \
+    "ALTER TABLE jobq.failed DROP IF EXISTS flow_id;"                                              \
+    "ALTER TABLE jobq.history DROP IF EXISTS log CASCADE, DROP IF EXISTS flow_id;"                 \
+    "DROP TABLE IF EXISTS jobq.operation CASCADE;"
 
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
 #define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */
@@ -266,7 +274,8 @@ static inline int pg_empty(void **state)
     static const char tables[] =
         "TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "
-        "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, "
+        "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, jobq.flow, jobq.flow_part, "
+        "jobq.flow_job, jobq.nudge, jobq.operation, jobq.signal, jobq.signal_wait, "
         "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
     char *text = for_schema(tables, schema);
     bool deadlock = true;

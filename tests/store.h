@@ -133,6 +133,7 @@ typedef struct store {
     void (*deregister)(int64_t worker, int64_t now_us);
     jobq_error (*cancel)(int64_t job, int64_t now_us);
     jobq_error (*revive)(int64_t job, int64_t now_us);
+    void (*after)(int64_t child, int64_t parent, jobq_on_end on_end, bool cascade, int64_t now_us);
     int32_t (*unpark)(int32_t kind, int64_t now_us);
     void (*sleep)(int64_t worker, bool asleep, int64_t now_us);
     void (*prune)(int64_t now_us);
@@ -149,6 +150,7 @@ typedef struct store {
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
+ * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade.
  * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
  * that walks, or a weight; r running_max, s strict, t jobs in ten seconds, g burst, a paused, d
  * held for so many seconds, e no rules.
@@ -630,6 +632,28 @@ static bool do_message(stage *s, const operation *d)
     return true;
 }
 
+/* Job j waits for job i, too: j must be new, and the younger one. */
+static void do_after(stage *s, int64_t j, int64_t i, jobq_on_end on_end, bool cascade)
+{
+    static view v;
+    const jobq_job *child = NULL, *parent = NULL;
+    int at;
+
+    s->on->look(&v);
+    for (at = 0; at < v.jobs; at++) {
+        if (v.job[at].job.id == j) child = &v.job[at].job;
+        if (v.job[at].job.id == i) parent = &v.job[at].job;
+    }
+    if (child == NULL || parent == NULL || i >= j || child->suspect || child->attempt > 0 ||
+        child->stage > 0 ||
+        (child->state != JOBQ_STATE_READY && child->state != JOBQ_STATE_WAITING)) {
+        say("refused");
+        return;
+    }
+    s->on->after(j, i, on_end, cascade, s->now_us);
+    say("ok");
+}
+
 static bool do_plain(stage *s, const operation *d)
 {
     int64_t j = arg(d, 'j', 1), w = arg(d, 'w', 1);
@@ -643,6 +667,8 @@ static bool do_plain(stage *s, const operation *d)
         say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->cancel(j, s->now_us)));
     } else if (strcmp(d->verb, "revive") == 0) {
         say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->revive(j, s->now_us)));
+    } else if (strcmp(d->verb, "after") == 0) {
+        do_after(s, j, arg(d, 'i', 1), (jobq_on_end)(arg(d, 'o', 0) % 3), arg(d, 'x', 0) != 0);
     } else if (strcmp(d->verb, "unpark") == 0) {
         say("%d", (int)s->on->unpark((int32_t)arg(d, 'k', 1), s->now_us));
     } else if (strcmp(d->verb, "leave") == 0) {

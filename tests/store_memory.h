@@ -6,7 +6,6 @@
 
 #include "store.h"
 
-
 static jobq_memory *memory;
 
 static void memory_reset(void)
@@ -150,6 +149,12 @@ static jobq_error memory_cancel(int64_t job, int64_t now_us)
 static jobq_error memory_revive(int64_t job, int64_t now_us)
 {
     return jobq_memory_event(memory, job, JOBQ_EVENT_REVIVE, now_us);
+}
+
+static void memory_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cascade,
+                         int64_t now_us)
+{
+    if (!jobq_memory_after(memory, child, parent, on_end, cascade, now_us)) fail_msg("no room");
 }
 
 static int32_t memory_unpark(int32_t kind, int64_t now_us)
@@ -318,7 +323,7 @@ static void memory_line(int64_t line, const jobq_line *rules, int64_t until_us, 
 static const store store_memory = {
     "memory", memory_reset, memory_policy, memory_kind_policy, memory_pause, memory_enqueue,
     memory_enroll, memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue,
-    memory_deregister, memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune,
+    memory_deregister, memory_cancel, memory_revive, memory_after, memory_unpark, memory_sleep, memory_prune,
     memory_send, memory_read, memory_ack, memory_renew, memory_look, memory_line};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -121,6 +121,7 @@ static void pg_reset(void)
         "jobq.claim; DELETE FROM jobq.worker; DELETE FROM jobq.sleeper; DELETE FROM jobq.kind; "
         "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; DELETE FROM jobq.line; "
         "DELETE FROM jobq.partition; DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
+        "DELETE FROM jobq.edge; DELETE FROM jobq.nudge; "
         "ALTER SEQUENCE jobq.job_id RESTART; "
         "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
         "INSERT INTO jobq.kind (id, queue_id, queue, payload_max, name) VALUES "
@@ -371,6 +372,15 @@ static jobq_error pg_revive(int64_t job, int64_t now_us)
     return jobq_pg_revive(pg, db, ONE(job), NULL, &error);
 }
 
+static void pg_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cascade,
+                     int64_t now_us)
+{
+    pg_at(now_us);
+    RUN("SELECT jobq.link('{%lld}', %s, NULL, '{1}', '{%lld}', NULL, NULL, '{%s}')",
+        (long long)child, cascade ? "jobq.flow('', 'cancel')" : "NULL", (long long)parent,
+        jobq_enum_name(JOBQ_ENUM_ON_END, on_end));
+}
+
 static int32_t pg_unpark(int32_t kind, int64_t now_us)
 {
     pg_at(now_us);
@@ -569,7 +579,11 @@ static void pg_look_parts(view *v)
 
 static void pg_look(view *v)
 {
-    PGresult *res =
+    PGresult *res;
+    int i;
+
+    while (number("SELECT jobq.promote(100)") > 0) continue; /* as the next idle claim does */
+    res =
         sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
                 "(cancel_requested_at IS NOT NULL)::int, "
                 "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '', line_name, "
@@ -578,8 +592,6 @@ static void pg_look(view *v)
                 "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0 "
                 "FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '', "
                 "line_name, 0 FROM jobq.history ORDER BY 1");
-    int i;
-
     v->jobs = PQntuples(res);
     for (i = 0; i < v->jobs; i++) pg_look_job(res, i, &v->job[i]);
     PQclear(res);
@@ -610,7 +622,7 @@ static void pg_look(view *v)
 static const store store_pg = {
     "Postgres",   pg_reset,     pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll,
     pg_claim,     pg_recover,
-    pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
+    pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_after, pg_unpark,
     pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look, pg_line};
 
 #endif /* STORE_PG_INCLUDED */

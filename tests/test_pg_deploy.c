@@ -871,7 +871,7 @@ static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unuse
     (void)unused;
     assert_int_equal(install(""), 0);
     run_on(conn, VERSION_BEFORE);
-    run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE jobq.queue IN ROW SHARE MODE");
+    run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE jobq.edge IN ROW SHARE MODE");
     pthread_create(&program, NULL, migrates, NULL);
     while (ungranted(conn, "relation") < 1 && mono_us() < until) nap_us(5000);
     assert_int_equal(ungranted(conn, "relation"), 1);

@@ -120,7 +120,8 @@ static void random_worker(operation *d)
 static void random_operator(operation *d)
 {
     static const char *const verbs[] = {"cancel", "cancel", "revive", "unpark", "policy", "sleep",
-                                        "prune",  "pause",  "resume"};
+                                        "prune",  "pause",  "resume", "after",  "after",
+                                        "after",  "after"};
 
     strcpy(d->verb, verbs[between(0, COUNT(verbs) - 1)]);
     put(d, 'j', between(1, known.jobs + 1));
@@ -131,6 +132,10 @@ static void random_operator(operation *d)
     put(d, 'm', between(0, 3));
     put(d, 'c', between(0, 3));
     put(d, 'x', between(0, 1));
+    if (strcmp(d->verb, "after") != 0) return;
+    put(d, 'j', between(known.jobs, known.jobs + 2) - 2);
+    put(d, 'i', between(1, known.jobs + 1));
+    put(d, 'o', between(0, 2));
 }
 
 static void random_line(operation *d)

@@ -372,7 +372,8 @@ static void no_way_leads_round_the_queues_limit(void **unused)
 /* A role that may insert can write anything; looking still works. */
 static void views_bear_infinite_times_and_odd_errors(void **unused)
 {
-    static const char *const views[] = {"queues", "jobs", "failures", "workers", "past_jobs"};
+    static const char *const views[] = {"queues", "jobs", "failures", "workers", "past_jobs",
+                                        "live_jobs"};
     jobq_pg_job job = plain_job();
     size_t i;
 

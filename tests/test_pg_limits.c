@@ -588,8 +588,9 @@ static void audit_finds_jobs_where_no_claim_looks(void **unused)
                      "UPDATE jobq.job SET line_name = 'a'", 1);
     counted_by_audit("UPDATE jobq.job SET run_at = 'infinity' WHERE payload = '1'",
                      "UPDATE jobq.job SET run_at = now()", 1);
-    counted_by_audit("UPDATE jobq.job SET state = 'w' WHERE payload = '3'",
-                     "UPDATE jobq.job SET state = 'r'", 1);
+    counted_by_audit("UPDATE jobq.job SET state = 'w' WHERE payload = '3'; "
+                     "INSERT INTO jobq.nudge (job_id) SELECT id FROM jobq.job WHERE state = 'w'",
+                     "UPDATE jobq.job SET state = 'r'; DELETE FROM jobq.nudge", 1);
     counted_by_audit("UPDATE jobq.queue SET lines = false", "UPDATE jobq.queue SET lines = true",
                      3);
 }

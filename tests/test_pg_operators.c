@@ -933,6 +933,45 @@ static void explain_counts_the_jobs_ahead(void **unused)
                         "at least 10000 jobs are ahead of it");
 }
 
+static void counts_compiled(void *count, const char *message)
+{
+    if (strstr(message, "JIT:") != NULL) ++*(int *)count;
+}
+
+/* Postgres compiles no statement of a verb: that takes seconds. A plan looks dear enough for it if
+ * it has what the function's settings forbid. */
+static void no_verb_is_compiled(void **unused)
+{
+    static const char *const verbs[] = {
+        "cancel(%lld)", "revive(%lld)", "reschedule(%lld)", "prioritize(%lld, 1)",
+        "standing(%lld)", "move(%lld, 'q')", "enqueue('q', 'k', after => '{%lld}')",
+        "flow_cancel(%lld)", "flow_revive(%lld)", "delete(%lld)"};
+    PGconn *conn = PQconnectdb(server());
+    int compiled = 0, had = 0;
+    size_t i;
+    long id;
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+    id = number("SELECT min(id) FROM jobq.job");
+    RUN("SELECT jobq.cancel(%ld)", id);
+    PQsetNoticeProcessor(conn, counts_compiled, &compiled);
+    PQclear(sql(conn, "LOAD 'auto_explain'; SET jit = on; SET client_min_messages = log; "
+                      "SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on; "
+                      "SET auto_explain.log_nested_statements = on"));
+    PQclear(sql(conn, "SET jit_above_cost = 0; SELECT count(*) FROM jobq.job; "
+                      "RESET jit_above_cost"));
+    had = compiled;
+    for (i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        char text[100];
+        snprintf(text, sizeof text, verbs[i], (long long)id);
+        PQclear(sql(conn, "SELECT jobq.%s", text));
+        if (compiled > had) fail_msg("%s", text);
+    }
+    if (had == 0) print_message("this server compiles nothing\n");
+    PQfinish(conn);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, all_stop)
 
 int main(void)
@@ -961,6 +1000,7 @@ int main(void)
         TEST(explain_names_what_is_in_the_way),
         TEST(explain_tells_what_became_of_a_job),
         TEST(explain_counts_the_jobs_ahead),
+        TEST(no_verb_is_compiled),
     };
 
     return cmocka_run_group_tests_name("operators", tests, pg_up, pg_down);

@@ -57,7 +57,8 @@ static void descriptions_fit_their_views(void **unused)
         for (r = 0; r < PQntuples(res); r++) {
             const char *name = PQgetvalue(res, r, 0);
             bool hidden = strcmp(name, "payload") == 0 || strcmp(name, "bytes") == 0 ||
-                          strcmp(name, "headers") == 0 || strncmp(name, "result", 6) == 0;
+                          strcmp(name, "headers") == 0 || strncmp(name, "result", 6) == 0 ||
+                          strcmp(name, "log") == 0;
             for (c = 0; desc->columns[c].name != NULL; c++) {
                 if (strcmp(desc->columns[c].name, name) == 0) break;
             }

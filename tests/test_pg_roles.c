@@ -131,10 +131,12 @@ static void a_narrower_grant_takes_back(void **unused)
     assert_string_equal(as("nobody", "SELECT payload FROM jobq.jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT result FROM jobq.jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT result_bytes FROM jobq.past_jobs"), "42501");
+    assert_string_equal(as("nobody", "SELECT log FROM jobq.jobs"), "42501");
+    assert_string_equal(as("nobody", "SELECT log FROM jobq.past_jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT FROM jobq.peek()"), "42501");
     assert_string_equal(as("nobody", "SELECT FROM jobq.await('{1}')"), "42501");
     assert_string_equal(as("read", "SELECT FROM jobq.await('{1}', 7)"), "");
-    assert_string_equal(as("read", "SELECT result, result_bytes FROM jobq.jobs"), "");
+    assert_string_equal(as("read", "SELECT result, result_bytes, log FROM jobq.jobs"), "");
     assert_string_equal(as("work", "SELECT FROM jobq.await('{1}')"), "42501");
     assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
     RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
@@ -192,6 +194,9 @@ static const struct {
     {"SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')", "--w----"},
     {"SELECT FROM jobq.heartbeat(101, 1000000, '{}')", "--w----"},
     {"SELECT FROM jobq.rescue(101, 0, 10)", "--w----"},
+    {"SELECT jobq.signal('a')", "ef-----"},
+    {"SELECT FROM jobq.parent_jobs(1)", "--wor--"},
+    {"SELECT jobq.edges_end('{1}', 's'), jobq.promote(1)", "-------"},
     {"SELECT jobq.finish('{1}', 's', NULL)", "-------"},
     {"SELECT jobq.delete_all('{1}', 'ready')", "-------"},
     {"SELECT jobq.prune(10), jobq.turn()", "--w----"},

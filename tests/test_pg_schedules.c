@@ -251,7 +251,7 @@ static void overlap_is_as_the_schedule_says(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     expect_text("ready", "SELECT state FROM jobq.jobs ORDER BY id DESC LIMIT 1");
-    assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 0);
     RUN("DELETE FROM jobq.job; SELECT jobq.schedule_drop('w')");
 
     RUN("SELECT jobq.schedule('c', 'q', 'k', every => '1 hour', overlap => 'cancel')");
@@ -373,6 +373,9 @@ static void a_locked_successor_becomes_ready_later(void **unused)
     PQclear(sql(other, "ROLLBACK"));
     RUN("SELECT jobq.heartbeat(7, 60000000, '{}')");
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 0);
+    job = claim_one(7, 2, 0);
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
     PQfinish(other);
 }

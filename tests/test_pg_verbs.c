@@ -334,7 +334,8 @@ static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
     }
     text = for_schema(
         "SELECT w.id, w.beat FROM jobq.worker w WHERE w.expires_at < statement_timestamp() AND"
-        " EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id)",
+        " EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id)"
+        " ORDER BY w.dead_at DESC NULLS FIRST LIMIT 20", /* the rows of the dead stay for a day */
         schema);
     res = PQexec(conn, text);
     free(text);

@@ -30,7 +30,8 @@ static const struct {
     {"lines", row_lines},                 {"lines-many", row_lines_many},
     {"lines-late", row_lines_late},       {"lines-held", row_lines_held},
     {"line-first", row_line_first},
-    {"permits", row_permits},             {"soak", row_soak}};
+    {"permits", row_permits},             {"flows", row_flows},
+    {"soak", row_soak}};
 
 /* -- clocks and chance -- */
 

@@ -117,7 +117,7 @@ void row_table_read(void), row_table_get(void);
 void row_fires(void), row_ticks(void), row_replace(void);
 void row_lines(void), row_lines_many(void), row_lines_late(void), row_lines_held(void);
 void row_line_first(void);
-void row_permits(void);
+void row_permits(void), row_flows(void);
 void row_soak(void);
 void row_outbox_one(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);

@@ -106,12 +106,14 @@ FROM kept_log l
 WHERE l.event IN ('keyed', 'replaced') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = l.job);
 
 -- A wait that ended told how the job has ended, and brought its own result. Older programs leave
--- none.
+-- none. A job that failed or was cancelled may have been revived since, and ended otherwise.
 INSERT INTO broken
 SELECT 1, 'a wait told of another end', l.job::text
 FROM kept_log l JOIN jobs j ON j.id = l.job
 WHERE l.event = 'waited' AND l.detail NOT IN ('late', 'error')
-  AND l.detail <> concat_ws(' ', j.state, coalesce(j.result::text, 'nothing'));
+  AND l.detail <> concat_ws(' ', j.state, coalesce(j.result::text, 'nothing'))
+  AND NOT (l.detail IN ('failed nothing', 'cancelled nothing') AND EXISTS (
+      SELECT FROM move m WHERE m.id = l.job AND m.was_state IS NULL OFFSET 1));
 
 INSERT INTO broken
 SELECT 3, 'a result of another job, or of a run that lost it', j.id::text

@@ -1,0 +1,718 @@
+-- jobq, current text: flows, and jobs that wait for others.
+--
+--     load-1 --.
+--     load-2 ---+--> merge --> report          edges: parent --> child
+--     load-3 --'
+--
+-- A job that waits is in state w and has a row of edge for each job that it waits for. A new
+-- job waits for those that were enqueued before it, and a running one (see wait_here) for none
+-- that waits for it, so there are no cycles.
+--
+--   end       A job that ends writes how it ended into the edges to its children, and a nudge
+--             for each child. It looks at nothing else, so it never waits.
+--   promote   Takes nudges, and makes the children ready that no edge holds any more. The ends
+--             of two parents do not see each other if they overlap. So a nudge stays until a
+--             transaction has looked that began after the one that wrote it: the last one sees
+--             both. Ends promote, and so do claims that found nothing, and heartbeats.
+--   link      Writes edges. It locks the parents that live, so their ends see the edges.
+
+-- ---- the end of a job that others wait for -------------------------------------------------
+
+-- These parents have ended: s, f or c. A parent that is negative is a flow.
+CREATE OR REPLACE FUNCTION jobq.edges_end(p_parents bigint[], p_state "char") RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    WITH marked AS (
+        UPDATE jobq.edge e
+        SET came = p_state,
+            holds = e.wanted <> 'e' AND (e.wanted = 's') <> (p_state = 's')
+        WHERE e.parent = ANY (p_parents) AND e.came IS NULL
+        RETURNING e.child, e.holds AND e.cascade AS cancel
+    )
+    INSERT INTO jobq.nudge (job_id, cancel)
+    SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;
+    DELETE FROM jobq.edge e
+    WHERE e.parent = ANY (p_parents) AND e.flow_id = 0
+      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
+END $$;
+
+-- Adds to the counts of flows, an element for each job. p_state: how it ended; NULL: it is
+-- new.
+CREATE OR REPLACE FUNCTION jobq.flow_count(
+    p_flows bigint[], p_state "char", p_sign integer DEFAULT 1) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO jobq.flow_part AS p (flow_id, part, jobs, succeeded, failed, cancelled)
+    SELECT u.flow_id, pg_backend_pid(), p_sign * count(*) FILTER (WHERE p_state IS NULL),
+           p_sign * count(*) FILTER (WHERE p_state = 's'),
+           p_sign * count(*) FILTER (WHERE p_state = 'f'),
+           p_sign * count(*) FILTER (WHERE p_state = 'c')
+    FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0 GROUP BY u.flow_id
+    ON CONFLICT (flow_id, part) DO UPDATE
+    SET jobs = p.jobs + excluded.jobs, succeeded = p.succeeded + excluded.succeeded,
+        failed = p.failed + excluded.failed, cancelled = p.cancelled + excluded.cancelled;
+END $$;
+
+-- What is left to do when jobs with a flow_id have ended, an element of p_flows for each.
+CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state "char")
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM jobq.edges_end(p_ids, p_state);
+    DELETE FROM jobq.edge e
+    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL;
+    DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
+    IF 0 < ANY (p_flows) THEN
+        PERFORM jobq.flow_count(p_flows, p_state);
+        INSERT INTO jobq.nudge (job_id)
+        SELECT DISTINCT -u.flow_id FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0;
+    END IF;
+END $$;
+
+-- ---- promote -------------------------------------------------------------------------------
+
+-- Ends those of these flows whose jobs have all ended. skipped, undecided, decided: as of
+-- look_jobs, with negative ids.
+CREATE OR REPLACE FUNCTION jobq.look_flows(
+    p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_flow jobq.flow;
+    v_held bigint[] := '{}';
+    v_ended boolean;
+    v_well boolean;
+BEGIN
+    decided := 0;
+    FOR v_flow IN
+        SELECT f.* FROM jobq.flow f WHERE f.id = ANY (p_flows) FOR UPDATE SKIP LOCKED
+    LOOP
+        v_held := v_held || v_flow.id;
+        CONTINUE WHEN v_flow.ended_at IS NOT NULL;
+        SELECT sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled),
+               sum(p.succeeded) = sum(p.jobs)
+        INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;
+        IF v_ended AND NOT v_flow.open THEN
+            UPDATE jobq.flow f SET ended_at = statement_timestamp() WHERE f.id = v_flow.id;
+            PERFORM jobq.edges_end(ARRAY[-v_flow.id],
+                                   CASE WHEN v_well THEN 's' ELSE 'f' END::"char");
+            decided := decided + 1;
+        ELSE
+            undecided := undecided || -v_flow.id;
+        END IF;
+    END LOOP;
+    skipped := ARRAY(
+        SELECT -f.id FROM jobq.flow f WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held));
+END $$;
+
+-- Makes these jobs, whose rows are locked, ready; those that were ready become due.
+CREATE OR REPLACE FUNCTION jobq.make_ready(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_queues integer[];
+BEGIN
+    WITH ready AS (
+        UPDATE jobq.job j
+        SET state = 'r', run_at = greatest(d.due, v_now),
+            line = CASE WHEN j.line_name IS NOT NULL THEN jobq.line_at(j.line_name, d.due) END
+        FROM (SELECT o.id, CASE WHEN o.state = 'w' AND isfinite(o.run_at) THEN o.run_at
+                           ELSE v_now END AS due
+              FROM jobq.job o WHERE o.id = ANY (p_ids) AND o.state IN ('r', 'w')) AS d
+        WHERE j.id = d.id
+        RETURNING j.queue_id
+    )
+    SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;
+    PERFORM jobq.wake(q.id, q.jobs::integer)
+    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;
+END $$;
+
+-- Decides about jobs that wait; p_cancel: those that perhaps can never run. skipped: those
+-- whose rows somebody holds; undecided: those that still wait; decided: how many it made ready
+-- or cancelled.
+CREATE OR REPLACE FUNCTION jobq.look_jobs(
+    p_jobs bigint[], p_cancel bigint[], OUT skipped bigint[], OUT undecided bigint[],
+    OUT decided integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_held bigint[];
+    v_ready bigint[];
+    v_cancel bigint[];
+BEGIN
+    v_held := ARRAY(
+        SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_jobs) AND j.state = 'w'
+        FOR UPDATE SKIP LOCKED);
+    IF cardinality(v_held) < cardinality(p_jobs) THEN
+        skipped := ARRAY(
+            SELECT j.id FROM jobq.job j
+            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
+    END IF;
+    SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
+    INTO v_ready, undecided -- with a new snapshot
+    FROM unnest(v_held) AS u (id) CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT FROM jobq.edge o WHERE o.child = u.id AND o.holds) AS hold) AS e;
+    IF p_cancel IS NOT NULL AND undecided IS NOT NULL THEN
+        v_cancel := ARRAY(
+            SELECT u.id FROM unnest(undecided) AS u (id)
+            WHERE u.id = ANY (p_cancel) AND EXISTS (
+                SELECT FROM jobq.edge e
+                WHERE e.child = u.id AND e.holds AND e.cascade AND e.came IS NOT NULL));
+        PERFORM jobq.finish(v_cancel, 'c', jsonb_build_object(
+            'at', statement_timestamp(),
+            'error', 'a job that it waited for ended otherwise'));
+        undecided := ARRAY(
+            SELECT u.id FROM unnest(undecided) AS u (id) WHERE u.id <> ALL (v_cancel));
+    END IF;
+    IF v_ready IS NOT NULL THEN PERFORM jobq.make_ready(v_ready); END IF;
+    decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);
+END $$;
+
+-- Looks at what at most p_limit nudges name. Answers how many jobs it made ready or cancelled.
+-- A nudge is left if somebody holds the row that it names; and if it is of this transaction
+-- and nothing was decided, a new one takes its place: see above. For what is left it wakes
+-- workers that sleep.
+CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    v_nudges bigint[];
+    v_jobs bigint[];
+    v_flows bigint[];
+    v_cancel bigint[];
+    v_signals text[];
+    v_skipped bigint[];
+    v_undecided bigint[];
+    v_decided integer := 0;
+    v_ended integer := 0;
+BEGIN
+    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),
+           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),
+           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),
+           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL)
+    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals
+    FROM (SELECT o.* FROM jobq.nudge o ORDER BY o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) n;
+    IF v_nudges IS NULL THEN RETURN 0; END IF;
+    IF v_jobs IS NOT NULL THEN
+        SELECT l.skipped, l.undecided, l.decided INTO v_skipped, v_undecided, v_decided
+        FROM jobq.look_jobs(v_jobs, v_cancel) l;
+    END IF;
+    IF v_flows IS NOT NULL THEN
+        SELECT v_skipped || l.skipped, v_undecided || l.undecided, l.decided
+        INTO v_skipped, v_undecided, v_ended FROM jobq.look_flows(v_flows) l;
+    END IF;
+    IF v_signals IS NOT NULL THEN
+        SELECT v_skipped || l.skipped, v_undecided || 0::bigint, v_decided + l.decided
+        INTO v_skipped, v_undecided, v_decided FROM jobq.look_signals(v_signals) l;
+    END IF;
+    WITH gone AS (
+        DELETE FROM jobq.nudge n
+        WHERE n.id = ANY (v_nudges)
+          AND (v_skipped IS NULL OR n.job_id <> ALL (v_skipped))
+        RETURNING n.job_id, n.by, n.signal
+    )
+    INSERT INTO jobq.nudge (job_id, signal)
+    SELECT DISTINCT g.job_id, g.signal FROM gone g
+    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);
+    IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;
+    PERFORM jobq.wake(q.id, 1) FROM (
+        SELECT DISTINCT j.queue_id AS id
+        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= v_nudges[1]
+              ORDER BY o.id LIMIT 100) AS n JOIN jobq.job j ON j.id = n.job_id) AS q;
+    RETURN v_decided;
+END $$;
+
+-- For edges whose parent was deleted by hand, which nobody told. It looks at p_limit edges,
+-- from a random one on, and at as many from the first one on, so that a heartbeat's cost does
+-- not grow with the number of jobs that wait.
+CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_sort = off SET jit = off AS $$
+DECLARE v_from bigint;
+BEGIN
+    PERFORM jobq.promote(p_limit);
+    v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint
+               FROM jobq.edge e);
+    IF v_from IS NULL THEN RETURN; END IF;
+    PERFORM jobq.edges_end(array_agg(s.parent), s.state)
+    FROM (SELECT e.parent, CASE jobq.standing(e.parent) WHEN 'succeeded' THEN 's'
+                           WHEN 'failed' THEN 'f' ELSE 'c' END::"char" AS state
+          FROM ((SELECT o.* FROM jobq.edge o WHERE o.parent >= v_from
+                 ORDER BY o.parent, o.child LIMIT p_limit)
+                UNION ALL
+                (SELECT o.* FROM jobq.edge o WHERE o.parent < v_from
+                 ORDER BY o.parent, o.child LIMIT p_limit)) AS e
+          WHERE e.parent > 0 AND e.came IS NULL
+            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)) AS s
+    GROUP BY s.state;
+END $$;
+
+-- ---- links ---------------------------------------------------------------------------------
+
+-- The job p_child, which waits, runs when p_parent has ended, however it ends. The parent's
+-- row is locked.
+CREATE OR REPLACE FUNCTION jobq.follow(p_parent bigint, p_child bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE jobq.job j SET flow_id = 0
+    WHERE j.id = ANY (ARRAY[p_parent, p_child]) AND j.flow_id IS NULL;
+    INSERT INTO jobq.edge (parent, child) VALUES (p_parent, p_child);
+END $$;
+
+-- Counts new jobs of a flow, which is locked so that it does not end meanwhile.
+CREATE OR REPLACE FUNCTION jobq.flow_add(p_flow bigint, p_count integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_flow jobq.flow;
+BEGIN
+    SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;
+    IF NOT FOUND THEN
+        PERFORM jobq.refuse('flow', 'no flow has this id');
+    ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN
+        RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE
+            WHEN v_flow.ended_at IS NULL THEN 'was cancelled' ELSE 'has ended' END
+            USING ERRCODE = '55000', HINT = 'Enqueue all of its jobs in one transaction, or '
+                'make it with open => true.';
+    END IF;
+    PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);
+END $$;
+
+-- Locks the parents that live until the end of this transaction, so that their ends see what
+-- it writes: until then they cannot end. Marks those that are in no flow.
+CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
+    UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;
+    PERFORM FROM jobq.flow f
+    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
+    ORDER BY f.id FOR KEY SHARE;
+END $$;
+
+-- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
+CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS "char"
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (
+    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'
+                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p
+                      WHERE p.flow_id = f.id) > 0 THEN 'failed' ELSE 'succeeded' END
+    FROM jobq.flow f WHERE f.id = -p_id) END;
+BEGIN
+    IF v_state IN ('gone', 'none') OR v_state IS NULL THEN
+        RAISE EXCEPTION '% % is gone', CASE WHEN p_id > 0 THEN 'job' ELSE 'flow' END, abs(p_id)
+            USING ERRCODE = 'JQ006', HINT = 'A job can wait for one that lives, or whose '
+                'history is kept.';
+    END IF;
+    RETURN CASE v_state WHEN 'succeeded' THEN 's' WHEN 'failed' THEN 'f'
+           WHEN 'cancelled' THEN 'c' END;
+END $$;
+
+-- Writes what new jobs, which this transaction has enqueued, wait for. p_names: what they are
+-- called in the flow. Element i of the other arrays is an edge to the job
+-- p_ids[p_children[i]]: from a job, by its id or its name in the flow, or from a flow, by its
+-- id; p_on: success, failure or any. p_running: the one job of p_ids runs.
+CREATE OR REPLACE FUNCTION jobq.link(
+    p_ids bigint[], p_flow bigint, p_names text[], p_children integer[], p_parents bigint[],
+    p_parent_names text[], p_parent_flows bigint[], p_on text[],
+    p_running boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_on_failure "char" := (SELECT f.on_failure FROM jobq.flow f WHERE f.id = p_flow);
+    v_parents bigint[];
+BEGIN
+    IF p_names IS NOT NULL THEN PERFORM jobq.flow_names(p_flow, p_names, p_ids); END IF;
+    IF coalesce(cardinality(p_children), 0) = 0 THEN RETURN; END IF;
+    v_parents := ARRAY(
+        SELECT coalesce(u.id, -u.flow_id, n.job_id)
+        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))
+             WITH ORDINALITY AS u (id, name, flow_id, at)
+        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name
+        ORDER BY u.at);
+    PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
+                             p_running);
+    PERFORM jobq.lock_parents(v_parents);
+    IF p_running THEN PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow); END IF;
+    INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
+    SELECT e.parent, e.child, e.wanted, e.cascade, e.came,
+           e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),
+           coalesce(p_flow, 0)
+    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,
+                 CASE WHEN u.on_end = 'any' OR (u.on_end = 'success' AND v_on_failure = 'r')
+                      THEN 'e' ELSE left(u.on_end, 1) END::"char" AS wanted,
+                 u.on_end = 'failure' OR coalesce(v_on_failure = 'c', false) AS cascade
+          FROM unnest(v_parents, p_children, p_on) AS u (parent, child, on_end)) AS e
+    ON CONFLICT (parent, child) DO NOTHING;
+    WITH linked AS (
+        SELECT e.child, bool_or(e.holds) AS waits,
+               bool_or(e.holds AND e.cascade AND e.came IS NOT NULL) AS over
+        FROM jobq.edge e WHERE e.child = ANY (p_ids) GROUP BY e.child
+    ), marked AS (
+        UPDATE jobq.job j
+        SET flow_id = coalesce(j.flow_id, 0),
+            state = CASE WHEN j.state = 'x' THEN 'x' WHEN l.waits THEN 'w' ELSE 'r' END,
+            line = CASE WHEN j.state = 'x' OR NOT l.waits THEN j.line END
+        FROM linked l WHERE j.id = l.child
+    )
+    INSERT INTO jobq.nudge (job_id, cancel) SELECT l.child, true FROM linked l WHERE l.over;
+END $$;
+
+-- A part of link: what jobs are called in their flow.
+CREATE OR REPLACE FUNCTION jobq.flow_names(p_flow bigint, p_names text[], p_ids bigint[])
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_job record;
+BEGIN
+    FOR v_job IN SELECT u.name, u.id FROM unnest(p_names, p_ids) AS u (name, id)
+                 WHERE u.name IS NOT NULL LOOP
+        IF p_flow IS NULL THEN
+            PERFORM jobq.refuse('name', 'only jobs of a flow have one');
+        ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN
+            PERFORM jobq.refuse('name', '1 to 1024 bytes');
+        END IF;
+        INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            PERFORM jobq.refuse('name', format('another job of the flow is called %L',
+                                               v_job.name));
+        END IF;
+    END LOOP;
+END $$;
+
+-- A part of link: refuses edges that cannot be.
+CREATE OR REPLACE FUNCTION jobq.check_links(
+    p_ids bigint[], p_flow bigint, p_children integer[], p_parents bigint[], p_names text[],
+    p_on text[], p_running boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_edge record;
+BEGIN
+    SELECT u.* INTO v_edge FROM unnest(p_children, p_parents, p_names, p_on)
+         AS u (child, parent, name, on_end)
+    WHERE u.parent IS NULL OR u.parent = -p_flow
+       OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))
+       OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM jobq.refuse('on_end', 'success, failure or any')
+    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;
+    PERFORM jobq.refuse('after', CASE
+        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'
+        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)
+        WHEN p_running THEN 'a job cannot wait for itself'
+        ELSE 'a job waits for jobs that were enqueued before it' END);
+END $$;
+
+-- A part of link: refuses that a running job waits for one that, over however many others,
+-- waits for it. Only edges that hold are followed.
+CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))
+    FROM (WITH RECURSIVE above AS (
+              SELECT u.id FROM unnest(p_parents) AS u (id)
+              UNION
+              SELECT e.parent FROM above a JOIN jobq.edge e ON e.child = a.id AND e.holds
+          ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;
+END $$;
+
+-- What a handler's jobq_pg_call_wait does: its job waits for others, as link has them, and is
+-- run again when they have ended as it wants. A job that it has waited for before and that was
+-- revived holds it again.
+CREATE OR REPLACE FUNCTION jobq.wait_here(
+    p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,
+    p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
+    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_flow bigint := (SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id);
+BEGIN
+    UPDATE jobq.edge e SET came = NULL, holds = true
+    WHERE e.child = p_id AND e.parent = ANY (p_parents) AND e.came IS NOT NULL
+      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent);
+    PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
+                      p_parents, p_parent_names, p_parent_flows, p_on, true);
+    IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
+        INSERT INTO jobq.nudge (job_id) VALUES (p_id);
+    END IF;
+    PERFORM jobq.settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,
+                             p_suspect, 0, NULL, NULL, NULL, p_log);
+END $$;
+
+-- enqueue_many for jobs of a flow (NULL: none), and for jobs that wait: see link. A key that
+-- is known is refused, because what its job waits for is not changed.
+CREATE OR REPLACE FUNCTION jobq.enqueue_linked(
+    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],
+    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],
+    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],
+    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],
+    p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],
+    p_on text[], OUT ids bigint[], OUT existed boolean[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(
+        p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,
+        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,
+        p_lines, p_flow) e;
+    IF true = ANY (existed) THEN
+        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],
+            p_keys[array_position(existed, true)] USING ERRCODE = '23505';
+    END IF;
+    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,
+                      p_parent_flows, p_on);
+END $$;
+
+-- The same for one job, as enqueue takes it.
+CREATE OR REPLACE FUNCTION jobq.enqueue_after(
+    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
+    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,
+    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,
+    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,
+    p_on_known text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_ids bigint[] := coalesce(p_after, '{}');
+    v_names text[] := coalesce(p_after_names, '{}');
+    v_count integer;
+BEGIN
+    IF p_on_known IS NOT NULL THEN
+        PERFORM jobq.refuse('on_known', 'not with flow or after');
+    END IF;
+    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;
+    v_ids := v_ids || array_fill(NULL::bigint,
+                                 ARRAY[cardinality(v_names) - cardinality(v_ids)]);
+    v_count := cardinality(v_ids) + (p_after_flow IS NOT NULL)::integer;
+    RETURN (SELECT e.ids[1] FROM jobq.enqueue_linked(
+        p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
+        ARRAY[p_run_at], NULL, ARRAY[p_priority], ARRAY[p_stages], ARRAY[p_max_attempts],
+        ARRAY[p_timeout_us], CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,
+        CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END, p_flow,
+        CASE WHEN p_name IS NOT NULL THEN ARRAY[p_name] END,
+        array_fill(1, ARRAY[v_count]), v_ids, v_names,
+        CASE WHEN p_after_flow IS NOT NULL THEN
+            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,
+        array_fill(p_on_end, ARRAY[v_count])) e);
+END $$;
+
+-- ---- verbs ---------------------------------------------------------------------------------
+
+-- Begins a flow and answers its id, for enqueue. Do both in one transaction, so that all jobs
+-- of the flow appear at once.
+--     select jobq.flow('import-7');
+--     select jobq.enqueue('etl', 'load', '{"part": 1}', flow => 12, name => 'load-1');
+--     select jobq.enqueue('etl', 'merge', flow => 12, after_names => '{load-1,load-2}');
+--   on_failure  what becomes of a job if one that it waits for fails or is cancelled: hold
+--               (it waits on, so that a revive continues the flow), cancel, or run
+--   open        it takes more jobs even when all of today's have ended, until flow_close
+CREATE OR REPLACE FUNCTION jobq.flow(
+    name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id bigint;
+BEGIN
+    IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN
+        PERFORM jobq.refuse('on_failure', 'hold, cancel or run');
+    ELSIF (octet_length(name) <= 1024) IS NOT TRUE THEN
+        PERFORM jobq.refuse('name', 'at most 1024 bytes');
+    END IF;
+    INSERT INTO jobq.flow AS f (name, on_failure, open)
+    VALUES (flow.name, left(flow.on_failure, 1)::"char", coalesce(flow.open, false))
+    RETURNING f.id INTO v_id;
+    RETURN v_id;
+END $$;
+
+-- A flow that was made with open ends when the jobs that it has now have ended.
+CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;
+    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;
+    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);
+    PERFORM jobq.promote(1000);
+END $$;
+
+-- Many jobs of one kind, and one that runs when all of them have ended. Answers the id of
+-- their flow.
+--     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), 'report') from customer c;
+CREATE OR REPLACE FUNCTION jobq.batch(
+    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,
+    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '')
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_flow bigint := jobq.flow(name);
+BEGIN
+    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, payloads, p_flow => v_flow);
+    IF done_kind IS NOT NULL THEN
+        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,
+                             after_flow => v_flow, on_end => 'any');
+    END IF;
+    RETURN v_flow;
+END $$;
+
+-- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
+-- answers 0. The flow takes no more jobs. Running jobs are asked, as by cancel.
+CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_ids bigint[];
+    v_job bigint;
+    v_count integer;
+BEGIN
+    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
+    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
+    v_ids := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state <> 'x'
+        LIMIT at_most FOR UPDATE SKIP LOCKED);
+    PERFORM jobq.finish(v_ids, 'c', NULL);
+    v_count := cardinality(v_ids);
+    FOR v_job IN
+        SELECT j.id FROM jobq.job j
+        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state = 'x'
+          AND j.cancel_requested_at IS NULL
+        LIMIT at_most - v_count
+    LOOP
+        PERFORM jobq.cancel_one(v_job);
+        v_count := v_count + 1;
+    END LOOP;
+    PERFORM jobq.promote(1000);
+    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);
+END $$;
+
+-- Revives the failed jobs of a flow, in bounded steps: call it again until it answers 0. Jobs
+-- that wait for them wait on, and run when they have succeeded.
+CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN jobq.operated('revive', jsonb_build_object('flow', id), jobq.revive_all(ARRAY(
+        SELECT f.id FROM jobq.failed f
+        WHERE f.flow_id = flow_revive.id AND f.flow_id > 0
+          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+        LIMIT at_most FOR UPDATE SKIP LOCKED)));
+END $$;
+
+-- The edges from revived jobs hold their children again, if these still wait. A flow with one
+-- of them has not ended.
+CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_flows bigint[];
+BEGIN
+    PERFORM jobq.flow_count(p_flows, 'f', -1);
+    WITH again AS (
+        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL
+        WHERE f.id = ANY (ARRAY(
+            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))
+        RETURNING -f.id AS id
+    )
+    SELECT array_agg(a.id) INTO v_flows FROM again a;
+    UPDATE jobq.edge e SET came = NULL, holds = true
+    WHERE e.parent = ANY (p_ids || v_flows) AND e.came IS NOT NULL
+      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');
+END $$;
+
+-- Forgets flows that ended a week ago, with their edges and names.
+CREATE OR REPLACE FUNCTION jobq.prune_flows(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_flows bigint[];
+BEGIN
+    v_flows := ARRAY(
+        SELECT f.id FROM jobq.flow f
+        WHERE f.ended_at < statement_timestamp() - interval '7 days'
+        ORDER BY f.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    IF v_flows = '{}' THEN RETURN; END IF;
+    DELETE FROM jobq.edge e WHERE e.flow_id = ANY (v_flows) AND e.flow_id > 0;
+    DELETE FROM jobq.flow_job n WHERE n.flow_id = ANY (v_flows);
+    DELETE FROM jobq.flow_part p WHERE p.flow_id = ANY (v_flows);
+    DELETE FROM jobq.flow f WHERE f.id = ANY (v_flows);
+END $$;
+
+-- ---- looking -------------------------------------------------------------------------------
+
+-- Flows at a glance. state: running; held, a job failed and others wait for it; cancelled,
+-- until its last job has ended; ended.
+CREATE OR REPLACE VIEW jobq.flows AS
+SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'
+                     WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'
+                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'
+                     ELSE 'running' END AS state,
+       coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,
+       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,
+       CASE f.on_failure WHEN 'h' THEN 'hold' WHEN 'c' THEN 'cancel' ELSE 'run' END
+       AS on_failure, f.open, f.created_at, f.ended_at
+FROM jobq.flow f LEFT JOIN LATERAL (
+    SELECT sum(o.jobs) AS jobs, sum(o.succeeded) AS succeeded, sum(o.failed) AS failed,
+           sum(o.cancelled) AS cancelled
+    FROM jobq.flow_part o WHERE o.flow_id = f.id) AS p ON true;
+
+-- The jobs of a flow that live, have a name, or are at an edge, in the order of their ids.
+-- after: what a job waits for, or has waited for (negative: a flow); held_by: those of them
+-- that still hold it.
+CREATE OR REPLACE FUNCTION jobq.flow_graph(id bigint, at_most integer DEFAULT 1000)
+RETURNS TABLE (job_id bigint, name text, kind text, state text, after bigint[],
+               held_by bigint[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),
+           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),
+           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.holds)
+    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id
+          UNION SELECT o.child FROM jobq.edge o
+                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0
+          UNION SELECT o.parent FROM jobq.edge o
+                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0
+          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0
+          ORDER BY 1 LIMIT at_most) AS u
+    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id
+    LEFT JOIN jobq.edge e ON e.child = u.id
+    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j
+        ON true
+    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;
+END $$;
+
+-- What a job has waited for, with the results.
+CREATE OR REPLACE FUNCTION jobq.parents(id bigint)
+RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT e.parent, n.name, CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed'
+                             WHEN 'c' THEN 'cancelled' ELSE 'running' END,
+           j.result, j.result_bytes
+    FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent
+    LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h
+                       WHERE h.id = e.parent LIMIT 1) AS j ON true
+    WHERE e.child = parents.id ORDER BY e.parent;
+END $$;
+
+-- ---- care ----------------------------------------------------------------------------------
+
+-- Waiting jobs that nothing holds and that nobody will look at, and edges and waits for a
+-- signal whose job is not there: a part of audit.
+CREATE OR REPLACE FUNCTION jobq.audit_flows() RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM jobq.signal_wait w
+            WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = w.job_id))
+        + (SELECT count(*) FROM jobq.job j WHERE j.state = 'w'
+              AND NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = j.id AND e.holds)
+              AND NOT EXISTS (SELECT FROM jobq.nudge n WHERE n.job_id = j.id))
+        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL
+             AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));
+END $$;
+
+-- After a restore: sequences that stand behind their tables, and waiting jobs whose nudges the
+-- copy may lack.
+CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(
+        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),
+        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j), 0)));
+    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(
+        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),
+        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);
+    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'
+    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL;
+    INSERT INTO jobq.nudge (job_id, signal)
+    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;
+END $$;

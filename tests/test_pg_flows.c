@@ -1,0 +1,539 @@
+/*
+ * test_pg_flows.c -- jobs that wait for others: every end of a parent, every policy of a flow,
+ * parents that end at the same time, batches, cancel and revive of whole flows.
+ */
+#include "pg_work.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char ran[400]; /* the payloads of the jobs that have run, in order */
+
+static jobq_outcome notes(jobq_call *call)
+{
+    pthread_mutex_lock(&lock);
+    if (strlen(ran) + call->payload.len + 2 < sizeof ran) {
+        strncat(ran, call->payload.ptr, call->payload.len);
+        strcat(ran, " ");
+    }
+    pthread_mutex_unlock(&lock);
+    ADD(runs);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static int broken; /* while it is 1, jobs of this kind fail */
+
+static jobq_outcome fails_while_broken(jobq_call *call)
+{
+    if (!GET(broken)) return notes(call);
+    jobq_call_error(call, jobq_str_from("broken"));
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+/* Test setup: as fresh, and ids begin at 1. */
+static int start_over(void **state)
+{
+    ran[0] = '\0';
+    broken = 0;
+    if (fresh(state) != 0) return 1;
+    RUN("ALTER SEQUENCE jobq.job_id RESTART");
+    RUN("ALTER TABLE jobq.flow ALTER id RESTART");
+    return 0;
+}
+
+static void run_on(PGconn *conn, const char *text) { PQclear(sql(conn, "%s", text)); }
+
+/* SQL that is refused with these words. */
+static void is_refused(const char *text, const char *words)
+{
+    char *full = for_schema(text, schema);
+    PGresult *res = PQexec(db, full);
+
+    if (strstr(PQresultErrorMessage(res), words) == NULL)
+        fail_msg("%s: %s", text, PQresultErrorMessage(res));
+    PQclear(res);
+    free(full);
+}
+
+static int64_t flow_of(jobq_pg_on_failure on_failure)
+{
+    jobq_pg_flow_desc d = {"f", JOBQ_PG_FLOW_HOLD, false};
+    jobq_pg_error error;
+    int64_t id = 0;
+
+    d.on_failure = on_failure;
+    if (jobq_pg_flow_begin(pg, NULL, &d, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return id;
+}
+
+/* A job of kind k that waits for count others. */
+static int64_t waits_for(int64_t flow, const jobq_pg_after *after, int count)
+{
+    jobq_pg_job job = plain_job();
+
+    job.flow = flow;
+    job.after = after;
+    job.after_count = count;
+    return enqueue_with(&job);
+}
+
+static void expect_states(const char *wanted)
+{
+    expect_text(wanted, "SELECT string_agg(left(replace(state, 'running', 'x'), 1), '' "
+                        "ORDER BY id) FROM jobq.jobs");
+}
+
+static void finds_nothing(int64_t claim)
+{
+    verb_batch batch;
+
+    assert_int_equal(claim_by(9, claim, 1, false, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 0);
+    verb_batch_clear(&batch);
+}
+
+/* Ends a job as event says. */
+static void ends(int64_t id, jobq_event_kind event)
+{
+    static int64_t claim;
+    jobq_job job;
+
+    if (event == JOBQ_EVENT_CANCEL) {
+        jobq_pg_error error;
+        assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), NULL, NULL, &error), JOBQ_OK);
+        return;
+    }
+    if (number("SELECT count(*) FROM jobq.worker") == 0) register_worker(9, 60 * SECOND);
+    job = claim_one(9, ++claim, false);
+    assert_int_equal(job.id, id);
+    assert_int_equal(settle_with(&job, event, "no"), JOBQ_OK);
+}
+
+/* Each end of a parent, with each wish of its child, in each kind of flow: what becomes of it. */
+static void each_end_does_what_the_edge_says(void **state)
+{
+    static const jobq_event_kind events[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_DISCARD,
+                                             JOBQ_EVENT_CANCEL};
+    static const char *const wanted[3][3] = {/* [on_failure][event], by on_end */
+                                             {"rcr", "wrr", "wrr"},
+                                             {"rcr", "crr", "crr"},
+                                             {"rcr", "rrr", "rrr"}};
+    jobq_pg_after after = {0, NULL, 0, JOBQ_ON_SUCCESS};
+    int of, on, e, before;
+
+    for (of = 0; of < 3; of++) {
+        for (e = 0; e < 3; e++) {
+            for (on = 0; on < 3; on++) {
+                for (before = 0; before < 2; before++) {
+                    jobq_pg_job parent = plain_job();
+                    int64_t child = 0;
+                    pg_empty(state);
+                    parent.flow = flow_of((jobq_pg_on_failure)of);
+                    after.job = enqueue_with(&parent);
+                    after.on_end = (jobq_on_end)on;
+                    if (before) child = waits_for(parent.flow, &after, 1);
+                    if (before) assert_string_equal(text_of(
+                        "SELECT state FROM jobq.jobs WHERE id = %lld", (long long)child),
+                        "waiting");
+                    ends(after.job, events[e]);
+                    if (!before && e == 0) {
+                        jobq_pg_job job = plain_job(); /* the flow has ended */
+                        jobq_pg_error error;
+                        job.flow = parent.flow;
+                        assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error),
+                                         JOBQ_ERROR_DATABASE);
+                        assert_non_null(strstr(error.message, "has ended"));
+                        continue;
+                    }
+                    if (!before) continue;
+                    number("SELECT jobq.promote(100)");
+                    assert_int_equal(text_of("SELECT state FROM jobq.jobs WHERE id = %lld",
+                                             (long long)child)[0], wanted[of][e][on]);
+                }
+            }
+        }
+    }
+}
+
+/* What has ended before the child was written counts as well; what nobody knows is refused. */
+static void a_parent_may_have_ended_before(void **unused)
+{
+    jobq_pg_after after[2] = {{0, NULL, 0, JOBQ_ON_SUCCESS}, {0, NULL, 0, JOBQ_ON_FAILURE}};
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    after[0].job = enqueue_with(&job);
+    ends(after[0].job, JOBQ_EVENT_SUCCESS);
+    after[1].job = enqueue_with(&job);
+    ends(after[1].job, JOBQ_EVENT_DISCARD);
+    waits_for(0, after, 2);
+    expect_states("sfr");
+    after[1].on_end = JOBQ_ON_SUCCESS;
+    waits_for(0, after, 2);
+    expect_states("sfrw");
+    expect_text("it does not run, because job 2 failed: revive it",
+                "SELECT reason FROM jobq.explain_job(4)");
+    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(after[1].job), NULL, &error), JOBQ_OK);
+    job.after = &after[1];
+    job.after_count = 1;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_non_null(strstr(error.message, "job 2 is gone"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+}
+
+/* Two parents end in transactions that overlap: neither sees the other, and the child runs. */
+static void parents_that_end_at_the_same_time(void **unused)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    jobq_pg_after after[2] = {{0, NULL, 0, JOBQ_ON_SUCCESS}, {0, NULL, 0, JOBQ_ON_SUCCESS}};
+    jobq_pg_job job = plain_job();
+    int64_t child;
+
+    (void)unused;
+    register_worker(9, 60 * SECOND);
+    after[0].job = enqueue_with(&job);
+    claim_one(9, 1, false);
+    after[1].job = enqueue_with(&job);
+    claim_one(9, 2, false);
+    child = waits_for(0, after, 2);
+    run_on(a, "BEGIN; SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
+    run_on(b, "BEGIN; SELECT FROM jobq.complete('{9}', '{2}', '{1}', '{2}')");
+    run_on(a, "COMMIT");
+    assert_int_equal(number("SELECT jobq.promote(100)"), 0);
+    expect_states("sxw");
+    run_on(b, "COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 1);
+    finds_nothing(3); /* but looks */
+    assert_int_equal(claim_one(9, 4, false).id, child);
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+    PQfinish(a);
+    PQfinish(b);
+}
+
+/* While a producer's transaction is open, a job that it waits for cannot end: its end would not
+ * see the edge. */
+static void a_parent_ends_after_the_edge_is_written(void **unused)
+{
+    PGconn *a = PQconnectdb(server());
+    jobq_pg_job job = plain_job();
+
+    (void)unused;
+    register_worker(9, 60 * SECOND);
+    enqueue_with(&job);
+    claim_one(9, 1, false);
+    run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', after => '{1}')");
+    expect_text("b", "SELECT answer FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
+    run_on(a, "COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.complete('{9}', '{1}', '{1}', '{1}')"), 0);
+    expect_states("sr");
+    PQfinish(a);
+}
+
+static void a_diamond_runs_in_order(void **unused)
+{
+    static const jobq_pg_after top[] = {{0, "a", 0, JOBQ_ON_SUCCESS}};
+    static const jobq_pg_after sides[] = {{0, "b", 0, JOBQ_ON_SUCCESS},
+                                          {0, "c", 0, JOBQ_ON_SUCCESS}};
+    jobq_pg_handler h;
+    jobq_pg_worker_desc d = one_kind(&h, notes);
+    jobq_pg_job jobs[4];
+    jobq_pg_error error;
+    int64_t flow = flow_of(JOBQ_PG_FLOW_HOLD);
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        static const char *const names[] = {"a", "b", "c", "d"};
+        static const char *const payloads[] = {"1", "2", "2", "3"};
+        jobs[i] = plain_job();
+        jobs[i].payload = jobq_str_from(payloads[i]);
+        jobs[i].flow = flow;
+        jobs[i].name = names[i];
+        jobs[i].after = i == 3 ? sides : top;
+        jobs[i].after_count = i == 3 ? 2 : i > 0;
+    }
+    if (jobq_pg_enqueue_many(pg, NULL, jobs, 4, NULL, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
+    expect_states("rwww");
+    start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.flow WHERE ended_at IS NOT NULL"));
+    assert_string_equal(ran, "1 2 2 3 ");
+    expect_text("f ended 4 4 0 0", "SELECT concat_ws(' ', name, state, jobs, succeeded, failed, "
+                                   "cancelled) FROM jobq.flows");
+    expect_text("1:-,2:1,3:1,4:2 3", "SELECT string_agg(format('%s:%s', job_id, coalesce("
+                "array_to_string(after, ' '), '-')), ',' ORDER BY job_id) FROM jobq.flow_graph(1)");
+}
+
+/* A failure holds what waits for it; a revive continues the flow. */
+static void a_flow_that_is_held_goes_on(void **unused)
+{
+    jobq_pg_handler h;
+    jobq_pg_worker_desc d = one_kind(&h, fails_while_broken);
+    jobq_pg_after after = {0, NULL, 0, JOBQ_ON_SUCCESS};
+    jobq_pg_filter whole = {0};
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t count;
+
+    (void)unused;
+    broken = 1;
+    whole.flow = job.flow = flow_of(JOBQ_PG_FLOW_HOLD);
+    after.job = enqueue_with(&job);
+    after.job = waits_for(job.flow, &after, 1);
+    waits_for(job.flow, &after, 1);
+    start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
+    expect_states("fww");
+    expect_text("held 3 0 1 0", "SELECT concat_ws(' ', state, jobs, succeeded, failed, cancelled) "
+                                "FROM jobq.flows");
+    __atomic_store_n(&broken, 0, __ATOMIC_SEQ_CST);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &whole, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 1);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.flow WHERE ended_at IS NOT NULL"));
+    expect_text("ended 3 3 0 0", "SELECT concat_ws(' ', state, jobs, succeeded, failed, "
+                                 "cancelled) FROM jobq.flows");
+}
+
+/* Cancelling goes down a chain of any depth, in bounded steps. */
+static void a_failure_cancels_a_deep_chain(void **unused)
+{
+    (void)unused;
+    RUN("DO $$ DECLARE f bigint; j bigint; BEGIN f := jobq.flow('deep', 'cancel'); "
+        "j := jobq.enqueue('q', 'k', flow => f); "
+        "FOR i IN 1 .. 300 LOOP j := jobq.enqueue('q', 'k', flow => f, after => ARRAY[j]); "
+        "END LOOP; PERFORM jobq.enqueue('q', 'k', after_flow => f, on_end => 'failure'); END $$");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("DO $$ BEGIN FOR i IN 1 .. 400 LOOP EXIT WHEN jobq.promote(100) = 0; END LOOP; END $$");
+    expect_text("ended 301 0 1 300", "SELECT concat_ws(' ', state, jobs, succeeded, failed, "
+                                     "cancelled) FROM jobq.flows");
+    expect_text("302 r", "SELECT id || ' ' || state::text FROM jobq.job");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+}
+
+static void a_batch_has_one_callback(void **unused)
+{
+    jobq_pg_handler h[] = {handler_of("q", "k", notes), handler_of("q", "done", notes)};
+    jobq_pg_worker_desc d = work_of(h, 2);
+
+    (void)unused;
+    RUN("SELECT jobq.batch('q', 'k', array_agg(to_jsonb(n)), 'done', '\"done\"') "
+        "FROM generate_series(1, 3000) n");
+    start(&d);
+    start(&d);
+    assert_true(reaches(60, &runs, 3001));
+    assert_true(becomes(20, 3001, "SELECT count(*) FROM jobq.history"));
+    expect_text("ended 3000 3000", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
+    expect_text("t", "SELECT min(claimed_at) FILTER (WHERE flow_id = 0) >= "
+                     "max(finished_at) FILTER (WHERE flow_id > 0) FROM jobq.history");
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+}
+
+static void a_whole_flow_is_cancelled(void **unused)
+{
+    jobq_pg_filter whole = {0};
+    jobq_pg_error error;
+    int64_t count, sum = 0;
+
+    (void)unused;
+    RUN("SELECT jobq.batch('q', 'k', array_agg(to_jsonb(n)), 'done', '\"done\"') "
+        "FROM generate_series(1, 250) n");
+    register_worker(9, 60 * SECOND);
+    claim_one(9, 1, false);
+    whole.flow = 1;
+    whole.at_most = 100;
+    do {
+        assert_int_equal(jobq_pg_cancel(pg, NULL, &whole, &count, NULL, &error), JOBQ_OK);
+        sum += count;
+    } while (count > 0);
+    assert_int_equal(sum, 250);
+    expect_text("cancelled 250 0 0 249", "SELECT concat_ws(' ', state, jobs, succeeded, failed, "
+                                         "cancelled) FROM jobq.flows");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE cancel_requested_at IS NOT NULL"),
+                     1);
+    RUN("SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
+    expect_text("done ready", "SELECT kind || ' ' || state FROM jobq.jobs WHERE state = 'ready'");
+}
+
+/* A flow that is open does not end while more is to come. */
+static void an_open_flow_ends_when_it_is_closed(void **unused)
+{
+    jobq_pg_flow_desc d = {NULL, JOBQ_PG_FLOW_HOLD, true};
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_flow_begin(pg, NULL, &d, &job.flow, &error), JOBQ_OK);
+    ends(enqueue_with(&job), JOBQ_EVENT_SUCCESS);
+    ends(enqueue_with(&job), JOBQ_EVENT_SUCCESS);
+    expect_text("running 2 2", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
+    assert_int_equal(jobq_pg_flow_close(pg, NULL, job.flow, &error), JOBQ_OK);
+    expect_text("ended 2 2", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_DATABASE);
+    assert_int_equal(jobq_pg_flow_close(pg, NULL, 99, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "flow");
+}
+
+/* A job that is added while the others end keeps the flow from ending before. */
+static void a_flow_does_not_end_under_a_producer(void **unused)
+{
+    PGconn *a = PQconnectdb(server());
+    jobq_pg_job job = plain_job();
+
+    (void)unused;
+    job.flow = flow_of(JOBQ_PG_FLOW_HOLD);
+    job.payload = jobq_str_from("1");
+    enqueue_with(&job);
+    RUN("SELECT jobq.enqueue('q', 'done', after_flow => 1)");
+    run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("sw");
+    run_on(a, "COMMIT");
+    RUN("SELECT jobq.promote(100)");
+    expect_states("swr");
+    ends(3, JOBQ_EVENT_SUCCESS);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("srs");
+    PQfinish(a);
+}
+
+/* A child keeps its delay and its line. */
+static void a_child_has_its_own_time_and_line(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{1}', delay => '1 hour', line => 'a'), "
+        "jobq.enqueue('q', 'k', after => '{1}', line => 'a')");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    expect_states("srr");
+    expect_text("f t", "SELECT string_agg(left((line IS NOT NULL)::text, 1), ' ' ORDER BY id) "
+                       "FROM jobq.job");
+    expect_text("t", "SELECT run_at > now() + interval '50 min' FROM jobq.job WHERE id = 2");
+}
+
+static void what_cannot_be_is_refused(void **unused)
+{
+    static const struct {
+        const char *sql, *says;
+    } rows[] = {
+        {"enqueue('q', 'k', flow => 7)", "no flow has this id"},
+        {"enqueue('q', 'k', name => 'x')", "only jobs of a flow have one"},
+        {"enqueue('q', 'k', flow => 1, name => 'a')", "another job of the flow is called 'a'"},
+        {"enqueue('q', 'k', flow => 1, name => '')", "1 to 1024 bytes"},
+        {"enqueue('q', 'k', flow => 1, after_names => '{z}')", "no job of the flow is called 'z'"},
+        {"enqueue('q', 'k', after => '{NULL}')", "no job of the flow is called NULL"},
+        {"enqueue('q', 'k', after => '{99}')", "enqueued before it"},
+        {"enqueue('q', 'k', after_flow => 99)", "flow 99 is gone"},
+        {"enqueue('q', 'k', flow => 1, after_flow => 1)", "the end of its own flow"},
+        {"enqueue('q', 'k', after => '{1}', on_end => 'never')", "success, failure or any"},
+        {"enqueue('q', 'k', after => '{1}', key => 'x', on_known => 'replace')", "not with flow"},
+        {"enqueue('q', 'k', after => '{1}', key => 'known')", "has the key known"},
+        {"flow('f', 'stop')", "hold, cancel or run"},
+    };
+    jobq_pg_after bad[] = {{1, "a", 0, JOBQ_ON_ANY}, {0, NULL, 0, JOBQ_ON_ANY},
+                           {-1, NULL, 0, JOBQ_ON_ANY}, {1, NULL, 0, (jobq_on_end)9}};
+    jobq_pg_error error;
+    jobq_pg_job job = plain_job();
+    size_t i;
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', key => 'known')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, name => 'a')");
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "SELECT jobq.%s", rows[i].sql);
+        is_refused(text, rows[i].says);
+    }
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        job.after = &bad[i];
+        job.after_count = 1;
+        assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    }
+    job.after_count = 0;
+    job.name = "x";
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    job.flow = 1;
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "flow");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+}
+
+/* A parent that is deleted, by the verb or by hand, counts as cancelled. */
+static void a_parent_that_is_deleted(void **unused)
+{
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+    RUN("SELECT jobq.enqueue('q', 'k', after => ARRAY[i], on_end => 'failure') "
+        "FROM generate_series(1, 2) i");
+    expect_states("rrww");
+    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(1), NULL, &error), JOBQ_OK);
+    expect_states("rrw");
+    RUN("DELETE FROM jobq.job WHERE id = 2");
+    RUN("SELECT jobq.promote_late(100)");
+    RUN("SELECT jobq.promote(100)");
+    expect_states("rr");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+}
+
+static void old_flows_are_forgotten(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1, name => 'a')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after_names => '{a}')");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    ends(2, JOBQ_EVENT_SUCCESS);
+    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.flow"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 1);
+    RUN("UPDATE jobq.flow SET ended_at = now() - interval '8 days'");
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(number("SELECT (SELECT count(*) FROM jobq.flow) + (SELECT count(*) FROM "
+                            "jobq.edge) + (SELECT count(*) FROM jobq.flow_job) + "
+                            "(SELECT count(*) FROM jobq.flow_part)"), 0);
+}
+
+/* In a copy, ids that were given out are not given again, and what waits is looked at. */
+static void a_copy_of_a_flow_goes_on(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{1,2}')");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    RUN("DELETE FROM jobq.nudge; ALTER TABLE jobq.flow ALTER id RESTART");
+    RUN("ALTER TABLE jobq.nudge ALTER id RESTART; UPDATE jobq.edge SET came = 's', holds = false");
+    assert_int_equal(number("SELECT jobq.audit()"), 1);
+    RUN("SELECT jobq.renew()");
+    assert_true(number("SELECT jobq.flow()") > 1);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("srr");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_end_does_what_the_edge_says),
+        TEST(a_parent_may_have_ended_before),
+        TEST(parents_that_end_at_the_same_time),
+        TEST(a_parent_ends_after_the_edge_is_written),
+        TEST(a_diamond_runs_in_order),
+        TEST(a_flow_that_is_held_goes_on),
+        TEST(a_failure_cancels_a_deep_chain),
+        TEST(a_batch_has_one_callback),
+        TEST(a_whole_flow_is_cancelled),
+        TEST(an_open_flow_ends_when_it_is_closed),
+        TEST(a_flow_does_not_end_under_a_producer),
+        TEST(a_child_has_its_own_time_and_line),
+        TEST(what_cannot_be_is_refused),
+        TEST(a_parent_that_is_deleted),
+        TEST(old_flows_are_forgotten),
+        TEST(a_copy_of_a_flow_goes_on),
+    };
+
+    return cmocka_run_group_tests(tests, pg_up, pg_down);
+}

@@ -33,16 +33,18 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-fresh test-servers test-breadth test-builds dist static fuzz examples \
-	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean
+	test-core test-long test-web test-fresh test-servers test-breadth test-builds dist static fuzz examples \
+	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
+	jobq
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: ## run the pipeline example on a Postgres of its own (ARGS="...")
+demo: ## run the pipeline example on a Postgres of its own (ARGS="..."; --web: and show it in a browser)
 	@CC="$(CC)" tests/setup.sh demo
-	@$(MAKE) build-demo
-	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/pipeline $(ARGS)
+	@$(MAKE) build-demo $(if $(filter --web,$(ARGS)),jobq)
+	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh $(if $(filter --web,$(ARGS)),examples/jobq/demo.sh) \
+		.build/examples/pipeline $(filter-out --web,$(ARGS))
 
 demo-outbox: ## run the outbox example: transfers, two relays, a kill (ARGS="TRANSFERS")
 	@CC="$(CC)" tests/setup.sh demo
@@ -74,11 +76,11 @@ test: ## run all tests except the slow targets; install what they need
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/run.sh --reset
 	@tests/run.sh --step verify $(MAKE) -s verify
-	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples || :
-	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES)
+	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples .build/jobq || :
+	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES) .build/jobq
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 33000"
-	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 8"
+	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 20000"
+	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 5"
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) \
 		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
@@ -91,6 +93,9 @@ test: ## run all tests except the slow targets; install what they need
 	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/trace.c >.build/trace.txt
 	@tests/run.sh --step "trace.c prints what it says" tests/server.sh sh -c \
 		'.build/examples/trace | diff .build/trace.txt -'
+	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/etl.c >.build/etl.txt
+	@tests/run.sh --step "etl.c prints what it says" tests/server.sh sh -c \
+		'.build/examples/etl | sed "s/^ *//" | diff .build/etl.txt -'
 	@tests/run.sh --step "log_json.c prints JSON" tests/server.sh sh -c \
 		".build/examples/log_json | grep -q '\"hold_failed\".*\"job\": 1, \"attempt\": 1'"
 	@tests/run.sh --total
@@ -164,6 +169,16 @@ test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang,
 	@CC="$(CC)" tests/breadth.sh $(ARGS)
 	@tests/run.sh --total
 
+# Debian's python has Debian's selenium.
+test-web: export JOBQ_TEST_VERDICT = total
+test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
+	@CC="$(CC)" tests/setup.sh web
+	@tests/run.sh --reset
+	@$(MAKE) .build/jobq >/dev/null
+	@tests/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
+		tests/web/test_web.py .build/jobq $(ARGS)
+	@tests/run.sh --total
+
 static: export JOBQ_TEST_VERDICT = total
 static: ## run clang-tidy, cppcheck and gcc -fanalyzer on both headers (ARGS="--short")
 	@CC="$(CC)" tests/setup.sh static
@@ -199,6 +214,18 @@ fuzz: ## run libFuzzer on texts and rows from outside (ARGS="--seconds N fuzz_ro
 
 examples: $(EXAMPLES) ## build all examples as a user would
 	@:
+
+jobq: .build/jobq ## build the program jobq, with each part whose library is installed
+	@:
+
+# part FILE HEADER FLAGS...: adds the flags, if the part and its library are there.
+.build/jobq: $(wildcard examples/jobq/*) $(HEADERS)
+	@mkdir -p $(@D); rm -f $@
+	@flags=; part() { \
+		test -e examples/jobq/$$1 && echo "#include <$$2>" | $(CC) -E - >/dev/null 2>&1 || return 0; \
+		shift 2; flags="$$flags $$*"; }; \
+	part top.h ncurses.h -DJOBQ_TOP -lncursesw; part web.h microhttpd.h -DJOBQ_WEB -lmicrohttpd; \
+	set -x; $(CC) $(CFLAGS) examples/jobq/jobq.c -I. $(LIBPQ_CFLAGS) -pthread $(LIBPQ_LIBS) $$flags -o $@
 
 # Programs run slowly under such a tool; JOBQ_TEST_SLOW tells the tests so.
 SLOW = JOBQ_TEST_SLOW=1 JOBQ_TEST_TIMEOUT=$${JOBQ_TEST_TIMEOUT:-900}
@@ -429,6 +456,8 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 
 .build/examples/attune/attune .build/cc/test_pg_attune .build/asan/test_pg_attune: \
 	examples/attune/attune.h
+
+.build/examples/jobq/jobq: $(wildcard examples/jobq/*)
 
 .build/examples/%: examples/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Breaks a copy of jobq.h or of sql/ in known ways, one patch of tests/mutants/ at a time, and runs
+# Breaks a copy of jobq.h, sql/ or examples/ in known ways, one patch of tests/mutants/ at a time, and runs
 # tests on it until one fails. A test that never sees anything broken proves nothing, so some test
 # must notice ("kill") every mutant.
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each mutant: which test killed it
 #   tests/mutants.sh --note NAME...  and writes that into the patch, as "Seen in: PROGRAM TEST"
-#   tests/mutants.sh --short         a fifth of them; the time of the last commit says which
+#   tests/mutants.sh --short         each 25th of them; the time of the last commit says which
 #
-# The test that a patch names is tried first, then all others. sql_* break the SQL and are tested on
-# a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
+# The test that a patch names is tried first, then all others. sql_* break the SQL, program_* the
+# program jobq; they are tested on a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
 # even if other tests would notice them, too; sql_pairs_* by test_pg_pairs, in the case that the
 # patch names. Four run at a time, SQL mutants (which mostly wait) and others in turn.
 #
@@ -77,6 +77,15 @@ build() {
         2>"$work/build.log"
 }
 
+# The program jobq, which its tests run.
+build_program() {
+    export JOBQ_PROGRAM=$work/jobq
+    # shellcheck disable=SC2086  # several flags
+    ${CC:-cc} $flags -I"$work/tree" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread \
+        "$work/tree/examples/jobq/jobq.c" -DJOBQ_TOP -lncursesw -lpq -o "$JOBQ_PROGRAM" \
+        2>"$work/build.log"
+}
+
 # try_test PROGRAM [TEST or OPERATION]: all its tests, or one. A mutant that does not build is not killed.
 try_test() {
     local level=-O0 library=
@@ -85,6 +94,7 @@ try_test() {
         [[ -n "${2-}" || $1 != *@(relay|crowd) ]] || level=-O1 # all of these run for long
         build "$1" $level -lcmocka || return 1 ;;
     *)
+        [[ $1 != test_pg_@(program|top) ]] || build_program || return 1
         grep -q '^#define TEST_PRIVATE' "tests/$1.c" || library=$work/tree/tests/library.c
         # shellcheck disable=SC2086  # nothing, or one word; several flags
         build "$1" $library $level ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq \
@@ -126,6 +136,7 @@ hunt_sql() {
     sql_outbox_*) tools="test_pg_outbox test_pg_order test_pg_outbox_steps" ;;
     sql_trace_*) tools=test_pg_trace ;;
     sql_log_*) tools=test_pg_log ;;
+    program_*) tools="test_pg_program test_pg_top" ;;
     sql_pairs_*) return 1 ;;
     esac
     for tool in $tools; do try_test "$tool" && return; done
@@ -142,7 +153,7 @@ hunt() {
     seen=$(sed -n 's/^Seen in: //p' "$1")
     # shellcheck disable=SC2086  # PROGRAM, and the rest of the line
     [ -z "$seen" ] || ! try_test "${seen%% *}" "${seen#* }" || return 0
-    case ${work##*/} in sql_*) hunt_sql ;; *) hunt_core ;; esac
+    case ${work##*/} in sql_* | program_*) hunt_sql ;; *) hunt_core ;; esac
 }
 
 # Writes into the patch which test noticed it first.
@@ -159,7 +170,7 @@ one() {
     local patch=tests/mutants/$1.patch
     rm -rf "$work"
     mkdir -p "$work/tree/tests"
-    cp -r jobq.h jobq_pg.h sql "$work/tree/"
+    cp -r jobq.h jobq_pg.h sql examples "$work/tree/"
     cp tests/*.c tests/*.h "$work/tree/tests/"
     if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
         echo "STALE    $1: the patch no longer applies: move it to the new code"
@@ -180,13 +191,13 @@ if [ "${1-}" = --note ]; then
 fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
-    case $2 in sql_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
+    case $2 in sql_* | program_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit
 fi
 names() { (cd tests/mutants && ls -- *.patch) | sed 's/\.patch$//' | grep "$@" '^sql_'; }
 every=1
-[ "${1-}" != --short ] || { every=5; shift; }
+[ "${1-}" != --short ] || { every=25; shift; }
 [ $# -gt 0 ] || set -- $(paste -d '\n' <(names -e) <(names -v) |
     awk -v turn="$(git log -1 --format=%ct)" -v every="$every" \
         'NF && ++n % every == turn % every')

@@ -37,11 +37,13 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
-mutants) needs="bash cc cmocka patch libpq server" ;;
+mutants) needs="bash cc cmocka patch libpq server ncurses tmux" ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
-test) needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime promtool" ;;
+test)
+    needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime promtool ncurses tmux"
+    ;;
 breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
@@ -50,6 +52,7 @@ static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
 builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
 judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
+web) needs="bash cc libpq server microhttpd chromium chromedriver selenium" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
 coverage-pg) needs="gcc gcovr" ;;
@@ -90,6 +93,9 @@ has() {
         ;;
     server) pg_bin >/dev/null ;;
     libfuzzer) fuzzes ;;
+    microhttpd) links "${CC:-cc}" c "-lmicrohttpd" microhttpd.h ;;
+    ncurses) links "${CC:-cc}" c "-lncursesw" ncurses.h ;;
+    selenium) /usr/bin/python3 -c "import selenium" 2>/dev/null ;;
     python3-venv) python3 -c "import ensurepip" 2>/dev/null ;; # conan comes by its pip
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
@@ -116,6 +122,11 @@ package() {
         mingw-w64-gcc mingw-w64 ;;
     qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
     python3-venv) set -- "$1" python3 python3 python python ;;
+    microhttpd) set -- libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd-dev libmicrohttpd \
+        libmicrohttpd ;;
+    ncurses) set -- libncurses-dev ncurses-devel ncurses-dev ncurses ncurses ;;
+    chromedriver) set -- chromium-driver chromedriver chromium-chromedriver chromium chromedriver ;;
+    selenium) set -- python3-selenium python3-selenium py3-selenium python-selenium - ;;
     pkg-config) set -- "$1" pkgconf-pkg-config pkgconf pkgconf pkgconf ;;
     clang-tidy) set -- clang-tidy clang-tools-extra clang-extra-tools clang llvm ;;
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;

@@ -1,0 +1,365 @@
+/*
+ * app.h -- what the verbs of jobq share: the connection, statements, options, output.
+ *
+ * Statements say jobq. for the schema; app_query puts the schema's name there. A function that
+ * fails has written why to standard error.
+ */
+typedef struct app {
+    const char *conninfo; /* -d, as psql's: a name, a conninfo or a URL; "": the environment */
+    const char *schema;   /* --schema, "jobq" */
+    bool json;            /* --json */
+    PGconn *conn;         /* open, unless the verb says that it needs none */
+} app;
+
+enum {
+    APP_OK = 0,
+    APP_NO = 1, /* refused, or something is broken */
+    APP_USAGE = 2,
+    APP_SERVER = 3
+};
+
+/* A text that grows. */
+typedef struct app_text {
+    char *ptr;
+    size_t len, room;
+} app_text;
+
+static void *app_need(void *memory)
+{
+    if (memory != NULL) return memory;
+    fprintf(stderr, "jobq: out of memory\n");
+    exit(APP_NO);
+}
+
+static void app_add(app_text *text, const char *add, size_t len)
+{
+    if (text->len + len >= text->room) {
+        text->room = 2 * (text->len + len) + 64;
+        text->ptr = app_need(realloc(text->ptr, text->room));
+    }
+    memcpy(text->ptr + text->len, add, len);
+    text->len += len;
+    text->ptr[text->len] = '\0';
+}
+
+static void app_put(app_text *text, const char *add) { app_add(text, add, strlen(add)); }
+
+#ifdef __GNUC__
+__attribute__((format(printf, 2, 3)))
+#endif
+/* Writes a line to standard error, and returns the code. */
+static int app_say(int code, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fprintf(stderr, "jobq: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    return code;
+}
+
+#ifdef __GNUC__
+__attribute__((format(printf, 1, 2)))
+#endif
+/* How far long work is, in the last line of a terminal. NULL: wipes it. */
+static void app_progress(const char *format, ...)
+{
+    va_list args;
+
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r\033[K");
+    if (format != NULL) {
+        va_start(args, format);
+        vfprintf(stderr, format, args);
+        va_end(args);
+    }
+    fflush(stderr);
+}
+
+/* ---- statements ------------------------------------------------------------------------------ */
+
+/* The statement with the schema's name. The caller frees it. */
+static char *app_sql(const app *a, const char *sql)
+{
+    char *schema = app_need(PQescapeIdentifier(a->conn, a->schema, strlen(a->schema)));
+    app_text text = {0};
+    const char *dot;
+
+    for (; (dot = strstr(sql, "jobq.")) != NULL; sql = dot + 4) {
+        app_add(&text, sql, (size_t)(dot - sql));
+        app_put(&text, schema);
+    }
+    app_put(&text, sql);
+    PQfreemem(schema);
+    return text.ptr;
+}
+
+/* The exit code after a statement failed. */
+static int app_failed(const app *a)
+{
+    return PQstatus(a->conn) == CONNECTION_BAD ? APP_SERVER : APP_NO;
+}
+
+/* Whether the statement went well. If not, says what the server said. */
+static bool app_check(const app *a, const PGresult *res)
+{
+    ExecStatusType status = PQresultStatus(res);
+    const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    const char *hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+    if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_COPY_OUT)
+        return true;
+    app_progress(NULL);
+    if (message == NULL) message = PQerrorMessage(a->conn);
+    app_say(0, "%.*s", (int)strcspn(message, "\n"), message);
+    if (hint != NULL && hint[0] != '\0') fprintf(stderr, "  %s\n", hint);
+    if (state != NULL && (strcmp(state, "3F000") == 0 || strcmp(state, "42P01") == 0 ||
+                          strcmp(state, "42883") == 0)) {
+        fprintf(stderr, "  Is %s jobq's schema, and of this version? jobq migrate --check\n",
+                a->schema);
+    }
+    return false;
+}
+
+/* Runs a statement. NULL: it failed, and app_failed gives the exit code. */
+static PGresult *app_query(app *a, const char *sql, int count, const char *const *values)
+{
+    char *text = app_sql(a, sql);
+    PGresult *res = PQexecParams(a->conn, text, count, NULL, values, NULL, NULL, 0);
+
+    free(text);
+    if (app_check(a, res)) return res;
+    PQclear(res);
+    return NULL;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+/* Appends a value so that it stays in its line and cannot steer the terminal. Returns its width in
+ * columns. */
+static size_t app_cell(app_text *out, const char *value, int encoding)
+{
+    size_t columns = 0;
+
+    while (*value != '\0') {
+        size_t len = strnlen(value, (size_t)PQmblen(value, encoding));
+        int width = PQdsplen(value, encoding);
+        char code[8];
+
+        /* Also C1: U+0080 to U+009F, which some terminals obey. */
+        if (width < 0 || ((unsigned char)value[0] == 0xC2 && (unsigned char)value[1] < 0xA0)) {
+            snprintf(code, sizeof code, *value == '\n' ? "\\n" : *value == '\t' ? "\\t" : "\\x%02x",
+                     (unsigned)(unsigned char)value[len - 1]);
+            app_put(out, code);
+            columns += strlen(code);
+        } else {
+            app_add(out, value, len);
+            columns += (size_t)width;
+        }
+        value += len;
+    }
+    return columns;
+}
+
+/* A number of seconds, in one or two units. */
+static const char *app_span(char *text, size_t size, double s)
+{
+    if (s < 0.0005) snprintf(text, size, "0 s");
+    else if (s < 1) snprintf(text, size, "%.0f ms", s * 1000);
+    else if (s < 10) snprintf(text, size, "%.1f s", s);
+    else if (s < 120) snprintf(text, size, "%.0f s", s);
+    else if (s < 7200) snprintf(text, size, "%.0f min", s / 60);
+    else if (s < 172800) snprintf(text, size, "%.0f h", s / 3600);
+    else snprintf(text, size, "%.0f days", s / 86400);
+    return text;
+}
+
+/* In SQL: an instant in UTC, of 20 bytes, a blank, and the seconds since then. */
+#define WHEN(at) \
+    "CASE WHEN isfinite(" at ") THEN to_char(" at " AT TIME ZONE 'UTC', " \
+    "'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\" ') || extract(epoch FROM clock_timestamp() - " at ") " \
+    "WHEN " at " IS NOT NULL THEN 'never' END"
+
+static bool app_number(Oid type)
+{
+    return type == 20 || type == 21 || type == 23 || type == 700 || type == 701 || type == 1700;
+}
+
+static void app_pad(size_t count, char with)
+{
+    while (count-- > 0) putchar(with);
+}
+
+/* Writes a line of a table. row -1: the names of the columns. */
+static void app_line(const PGresult *res, int row, const size_t *widths, int encoding)
+{
+    int columns = PQnfields(res), i;
+    app_text cell = {0};
+
+    for (i = 0; i < columns; i++) {
+        const char *value = row < 0 ? PQfname(res, i) : PQgetvalue(res, row, i);
+        size_t used;
+
+        cell.len = 0;
+        app_put(&cell, "");
+        used = app_cell(&cell, value, encoding);
+        if (i > 0) fputs("| ", stdout);
+        if (row >= 0 && app_number(PQftype(res, i))) app_pad(widths[i] - used, ' ');
+        fputs(cell.ptr, stdout);
+        if (i + 1 == columns) break;
+        if (row < 0 || !app_number(PQftype(res, i))) app_pad(widths[i] - used, ' ');
+        putchar(' ');
+    }
+    putchar('\n');
+    free(cell.ptr);
+}
+
+/* Writes rows as psql does, and clears them. */
+static void app_table(app *a, PGresult *res)
+{
+    int columns = PQnfields(res), rows = PQntuples(res), i, row;
+    int encoding = PQclientEncoding(a->conn);
+    size_t *widths = app_need(calloc((size_t)columns + 1, sizeof *widths));
+    app_text cell = {0};
+
+    for (i = 0; i < columns; i++) {
+        for (row = -1; row < rows; row++) {
+            const char *value = row < 0 ? PQfname(res, i) : PQgetvalue(res, row, i);
+            size_t used;
+
+            cell.len = 0;
+            used = app_cell(&cell, value, encoding);
+            if (used > widths[i]) widths[i] = used;
+        }
+    }
+    app_line(res, -1, widths, encoding);
+    for (i = 0; i < columns; i++) {
+        if (i > 0) fputs("+-", stdout);
+        app_pad(widths[i] + (i + 1 < columns), '-');
+    }
+    putchar('\n');
+    for (row = 0; row < rows; row++) app_line(res, row, widths, encoding);
+    printf("(%d row%s)\n", rows, rows == 1 ? "" : "s");
+    free(cell.ptr);
+    free(widths);
+    PQclear(res);
+}
+
+/* Runs a query and writes its rows, as a table or as JSON lines. Returns the exit code. */
+static int app_rows(app *a, const char *sql, int count, const char *const *values)
+{
+    app_text text = {0};
+    PGresult *res;
+    int row;
+
+    if (a->json) app_put(&text, "SELECT row_to_json(answer) FROM (");
+    app_put(&text, sql);
+    if (a->json) app_put(&text, ") AS answer");
+    res = app_query(a, text.ptr, count, values);
+    free(text.ptr);
+    if (res == NULL) return app_failed(a);
+    if (!a->json) {
+        app_table(a, res);
+        return APP_OK;
+    }
+    for (row = 0; row < PQntuples(res); row++) puts(PQgetvalue(res, row, 0));
+    PQclear(res);
+    return APP_OK;
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* The type of an option without a value; it becomes "true". */
+static const char app_flag[] = "flag";
+
+/* --name VALUE of a verb. A list ends with {0}. */
+typedef struct app_option {
+    const char *name;   /* _ is - for the user, so that the name may be that of SQL's argument */
+    const char **value; /* NULL stays if it was not given */
+    const char *type;   /* of SQL's argument; NULL: it is not for SQL; or app_flag */
+} app_option;
+
+/* The option of --name or --name=value; NULL: there is none. */
+static const app_option *app_find(const app_option *options, const char *arg)
+{
+    for (; options->name != NULL; options++) {
+        const char *name = options->name, *at = arg + 2;
+
+        while (*name != '\0' && (*name == *at || (*name == '_' && *at == '-'))) name++, at++;
+        if (*name == '\0' && (*at == '\0' || *at == '=')) return options;
+    }
+    app_say(0, "there is no option %s here", arg);
+    return NULL;
+}
+
+/* Takes the options out of the arguments, wherever they are, until "--". What is left must be least
+ * to most arguments. False: wrong usage, which has been said. */
+static bool app_options(int *argc, char **argv, const app_option *options, int least, int most)
+{
+    int from, to = 0;
+
+    for (from = 0; from < *argc; from++) {
+        const char *arg = argv[from], *equal = strchr(arg, '=');
+        const app_option *o;
+        bool flag;
+
+        if (strcmp(arg, "--") == 0) break;
+        if (strncmp(arg, "--", 2) != 0) {
+            argv[to++] = argv[from];
+            continue;
+        }
+        o = app_find(options, arg);
+        if (o == NULL) return false;
+        flag = o->type == app_flag;
+        if (flag && equal != NULL) return app_say(0, "%s: it takes no value", arg);
+        if (!flag && equal == NULL && from + 1 == *argc)
+            return app_say(0, "%s needs a value", arg);
+        *o->value = flag ? "true" : equal != NULL ? equal + 1 : argv[++from];
+    }
+    for (from++; from < *argc; from++) argv[to++] = argv[from];
+    *argc = to;
+    if (to >= least && to <= most) return true;
+    return app_say(0, to < least ? "an argument is missing: jobq help VERB"
+                                 : "too many arguments: jobq help VERB");
+}
+
+/* A number of an option, from least on. -1: it is none, and that has been said. */
+static long app_count(const char *name, const char *text, long least, long fallback)
+{
+    char *end;
+    long count;
+
+    if (text == NULL) return fallback;
+    count = strtol(text, &end, 10);
+    if (*end == '\0' && end != text && count >= least && count <= 1000000000) return count;
+    return app_say(-1, "--%s takes a number from %ld on, not '%s'", name, least, text);
+}
+
+/* A call of an SQL function in the making: arguments by name, values by number. */
+typedef struct app_call {
+    app_text sql;
+    int count;
+    const char *values[24];
+} app_call;
+
+static void app_argument(app_call *call, const char *name, const char *type, const char *value)
+{
+    char text[96];
+
+    if (value == NULL) return;
+    call->values[call->count++] = value;
+    snprintf(text, sizeof text, "%s%s => $%d::%s", call->count > 1 ? ", " : "", name, call->count,
+             type);
+    app_put(&call->sql, text);
+}
+
+static void app_arguments(app_call *call, const app_option *options)
+{
+    for (; options->name != NULL; options++) {
+        if (options->type != NULL && options->type != app_flag)
+            app_argument(call, options->name, options->type, *options->value);
+    }
+}

@@ -1,0 +1,254 @@
+/*
+ * doctor.h -- jobq doctor: what is wrong with a schema or its server, and what to run.
+ *
+ * A check is a query. Each row is a finding: a sentence, and what to run. What a role may not look
+ * at is a finding, too: it was not checked.
+ */
+typedef struct doctor_check {
+    const char *name, *sql;
+} doctor_check;
+
+/* What is open for this long, or for so many transactions, keeps vacuum from its work. */
+#define DOCTOR_OPEN "'10 minutes'"
+#define DOCTOR_XIDS "100000"
+
+/* Whether a table c is in the schema. */
+#define DOCTOR_OURS \
+    "c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'jobq.job'::regclass)"
+
+static const doctor_check doctor_checks[] = {
+    {"copy",
+     "SELECT 'this database is a copy of another one, so nothing is claimed here', "
+     "'select jobq.renew(home => true) -- once the original no longer runs' "
+     "WHERE jobq.is_copy()"},
+    {"sequence",
+     "SELECT format('the sequence of job ids is at %s, but a job has the id %s: after a restore "
+     "renew was not called', s.last_value, m.id), 'select jobq.renew()' "
+     "FROM jobq.job_id s, (SELECT greatest((SELECT max(id) FROM jobq.job), "
+     "(SELECT max(id) FROM jobq.failed), 0) AS id) AS m WHERE m.id > s.last_value "
+     "AND m.id <= 1::bigint << 62"},
+    {"audit",
+     "SELECT format('%s rows contradict each other, so jobs may wait for ever', a.count), "
+     "'select jobq.mend(1000000) -- and report it, if jobq.audit() is not 0 then' "
+     "FROM jobq.audit() AS a (count) WHERE a.count > 0"},
+    {"workers",
+     "SELECT format('queue %s has %s ready jobs, and no living worker serves it', queue, ready), "
+     "format('jobq work --queue %s --exec COMMAND -- or start its program', queue) "
+     "FROM jobq.queues WHERE ready > 0 AND workers = 0 AND NOT paused"},
+    {"kinds",
+     "SELECT format('no living worker has a handler for kind %s of queue %s; its jobs are parked "
+     "since %s', k.name, q.name, k.parked_at), "
+     "format('select jobq.cancel(queue => %L, kind => %L) -- or start a worker that has it', "
+     "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
+     "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id)"},
+    {"paused",
+     "SELECT format('queue %s is paused, and %s of its jobs are ready', queue, ready), "
+     "format('select jobq.resume(%L)', queue) FROM jobq.queues WHERE paused AND ready > 0"},
+    {"schedules",
+     "SELECT format('schedule %s is late: it was due at %s', name, next_at), "
+     "'a worker that serves its queue fires it: see check workers, and select why from "
+     "jobq.schedules' FROM jobq.schedules "
+     "WHERE paused_at IS NULL AND next_at < clock_timestamp() - interval '1 minute'"},
+    {"outbox",
+     "SELECT format('partition %s of queue %s is in trouble: %s', partition, queue, "
+     "coalesce(error, mode)), format('select * from jobq.outbox where queue = %L', queue) "
+     "FROM jobq.outbox WHERE mode = 'degraded' OR error IS NOT NULL"},
+    {"history",
+     "SELECT format('the history of class %s should turn every %s, and has not since %s: it "
+     "grows', retention, justify_hours(keep / 7), since), 'select jobq.turn() -- it waits for "
+     "readers of the oldest part; workers call it, too' "
+     "FROM jobq.ring WHERE since < clock_timestamp() - keep / 7 - greatest(keep / 7, '1 hour')"},
+    {"snapshot",
+     "SELECT format('%s has held a snapshot for %s and %s transactions; vacuum removes nothing "
+     "that has died since', who, coalesce(justify_hours(date_trunc('second', "
+     "clock_timestamp() - since))::text, 'unknown time'), xids), run FROM ("
+     "SELECT format('backend %s (%s, %s)', pid, usename, backend_type), "
+     "greatest(age(backend_xmin), age(backend_xid)), xact_start, "
+     "CASE WHEN backend_type = 'walsender' "
+     "THEN 'ALTER SYSTEM SET hot_standby_feedback = off -- on the standby' "
+     "ELSE format('select pg_terminate_backend(%s)', pid) END FROM pg_stat_activity "
+     "WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid() "
+     "AND coalesce(datname, current_database()) = current_database() "
+     "UNION ALL SELECT format('replication slot %s', slot_name), "
+     "age(xmin), NULL, "
+     "format('select pg_drop_replication_slot(%L) -- if nobody needs it', slot_name) "
+     "FROM pg_replication_slots "
+     "UNION ALL SELECT format('prepared transaction %s', gid), age(transaction), prepared, "
+     "format('ROLLBACK PREPARED %L -- or COMMIT PREPARED', gid) FROM pg_prepared_xacts"
+     ") AS s (who, xids, since, run) "
+     "WHERE xids > " DOCTOR_XIDS " OR since < clock_timestamp() - interval " DOCTOR_OPEN},
+    {"prepared",
+     "SELECT DISTINCT format('prepared transaction %s has held rows of %s since %s', p.gid, "
+     "l.relation::regclass, p.prepared), format('COMMIT PREPARED %L -- or ROLLBACK', p.gid) "
+     "FROM pg_prepared_xacts p JOIN pg_locks x ON x.transactionid = p.transaction AND x.granted "
+     "JOIN pg_locks l ON l.virtualtransaction = x.virtualtransaction AND l.pid IS NULL "
+     "JOIN pg_class c ON c.oid = l.relation AND c.relkind = 'r' AND " DOCTOR_OURS
+     " WHERE p.prepared < clock_timestamp() - interval '5 seconds'"},
+    {"vacuum",
+     "SELECT 'autovacuum is off, so dead rows stay and claims become slow', "
+     "'ALTER SYSTEM SET autovacuum = on' WHERE NOT current_setting('autovacuum')::boolean "
+     "UNION ALL SELECT format('autovacuum is off for %s, so dead rows stay', c.oid::regclass), "
+     "format('ALTER TABLE %s RESET (autovacuum_enabled)', c.oid::regclass) FROM pg_class c "
+     "WHERE 'autovacuum_enabled=false' = ANY (c.reloptions) AND " DOCTOR_OURS},
+    {"fillfactor",
+     "SELECT format('the fillfactor of table %s is %s, not %s, so that updates write to its "
+     "indexes', t.name::regclass, f.now, t.wanted), "
+     "format('ALTER TABLE %s SET (fillfactor = %s)', t.name::regclass, t.wanted) "
+     "FROM (VALUES ('jobq.job', 45), ('jobq.worker', 50), ('jobq.schedule', 70)) "
+     "AS t (name, wanted) CROSS JOIN LATERAL (SELECT coalesce((SELECT option_value::integer "
+     "FROM pg_class c, pg_options_to_table(c.reloptions) WHERE c.oid = t.name::regclass "
+     "AND option_name = 'fillfactor'), 100) AS now) AS f WHERE f.now > t.wanted"},
+    {"updates",
+     "SELECT format('of %s updates of table %s only %s %% left its indexes alone: a snapshot is "
+     "held, or somebody added an index', n_tup_upd, relid::regclass, "
+     "100 * n_tup_hot_upd / n_tup_upd), format('\\d %s', relid::regclass) "
+     "FROM pg_stat_user_tables WHERE relid IN ('jobq.worker'::regclass, 'jobq.job'::regclass, "
+     "'jobq.flow_part'::regclass) AND n_tup_upd >= 10000 AND n_tup_hot_upd < n_tup_upd / 4"},
+    {"indexes",
+     "SELECT format('index %s is invalid', indexrelid::regclass), "
+     "format('REINDEX INDEX CONCURRENTLY %s', indexrelid::regclass) "
+     "FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid AND " DOCTOR_OURS
+     " WHERE NOT i.indisvalid "
+     "UNION ALL SELECT format('index %s takes %s for about %s rows', i.oid::regclass, "
+     "pg_size_pretty(pg_relation_size(i.oid)), greatest(c.reltuples, 0)), "
+     "format('REINDEX INDEX CONCURRENTLY %s', i.oid::regclass) "
+     "FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid AND i.relkind = 'i' "
+     "JOIN pg_class c ON c.oid = x.indrelid AND " DOCTOR_OURS " WHERE c.reltuples >= 0 "
+     "AND pg_relation_size(i.oid) > 4000000 + 400 * c.reltuples"},
+    {"durability",
+     "SELECT format('%s is off: a crash of the server loses what was confirmed', name), "
+     "format('ALTER SYSTEM SET %s = on', name) FROM pg_settings "
+     "WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'"},
+    {"connections",
+     "SELECT format('%s of %s connections are taken', n.taken, n.most), "
+     "'give programs fewer threads, or a pooler: see CONNECTIONS in jobq_pg.h' FROM ("
+     "SELECT count(*) AS taken, current_setting('max_connections')::integer "
+     "- current_setting('superuser_reserved_connections')::integer AS most "
+     "FROM pg_stat_activity WHERE backend_type = 'client backend') AS n "
+     "WHERE n.taken > n.most * 0.9"},
+};
+
+typedef struct doctor_state {
+    app *a;
+    int found;
+} doctor_state;
+
+static void doctor_found(doctor_state *d, const char *name, const char *what, const char *run)
+{
+    const char *parts[] = {name, what, run}, *const keys[] = {"check", "finding", "run"};
+    size_t i;
+
+    d->found++;
+    if (!d->a->json) {
+        app_text text = {0};
+        app_cell(&text, what, PQclientEncoding(d->a->conn));
+        printf("%s: %s\n    %s\n", name, text.ptr, run);
+        free(text.ptr);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        jobq_str value = jobq_str_from(parts[i]);
+        char *quoted = app_need(malloc(value.len * 6 + 3));
+        jobq_json_quote(quoted, value.len * 6 + 3, value);
+        printf("%s\"%s\": %s", i == 0 ? "{" : ", ", keys[i], quoted);
+        free(quoted);
+    }
+    puts("}");
+}
+
+/* Runs a check. A statement that fails is told as not checked. */
+static void doctor_ask(doctor_state *d, const doctor_check *check)
+{
+    char *sql = app_sql(d->a, check->sql);
+    PGresult *res = PQexec(d->a->conn, sql);
+    int row;
+
+    free(sql);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        const char *why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+        char text[300];
+        snprintf(text, sizeof text, "not checked: %.250s",
+                 why == NULL ? PQerrorMessage(d->a->conn) : why);
+        doctor_found(d, check->name, text, "connect as the owner of the schema");
+    }
+    for (row = 0; row < PQntuples(res); row++)
+        doctor_found(d, check->name, PQgetvalue(res, row, 0), PQgetvalue(res, row, 1));
+    PQclear(res);
+}
+
+/* Whether this program and the schema fit. False: no other check makes sense. */
+static bool doctor_version(doctor_state *d)
+{
+    jobq_pg_desc desc = {.conninfo = d->a->conninfo, .schema = d->a->schema, .log = tell_log,
+                         .user = d->a};
+    jobq_pg_error error;
+    jobq_pg *pg = NULL;
+    jobq_error code = jobq_pg_open(&pg, &desc, &error);
+
+    if (code == JOBQ_OK) code = jobq_pg_check(pg, NULL, &error);
+    jobq_pg_close(pg);
+    if (code != JOBQ_OK) doctor_found(d, "version", error.message, "jobq migrate");
+    return code == JOBQ_OK;
+}
+
+/* The clocks of this machine and the server. Workers take times from the server; people, and log
+ * lines of jobs, from here. */
+static void doctor_clock(doctor_state *d)
+{
+    PGresult *res = PQexec(d->a->conn, "SELECT extract(epoch FROM clock_timestamp())");
+    struct timespec now;
+    char what[100];
+    double off;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    off = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - atof(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    if (off < 2 && off > -2) return;
+    snprintf(what, sizeof what, "this machine's clock is %.1f s %s the server's",
+             off < 0 ? -off : off, off < 0 ? "behind" : "ahead of");
+    doctor_found(d, "clock", what, "synchronize the clocks: NTP");
+}
+
+/* Whether a notification that another connection sends arrives within two seconds. */
+static void doctor_listen(doctor_state *d)
+{
+    PGconn *other = PQconnectdb(d->a->conninfo);
+    char listen[64], notify[64];
+    PGnotify *note = NULL;
+    int tries;
+
+    snprintf(listen, sizeof listen, "LISTEN jobq_doctor_%d", (int)getpid());
+    snprintf(notify, sizeof notify, "NOTIFY jobq_doctor_%d", (int)getpid());
+    PQclear(PQexec(d->a->conn, listen));
+    PQclear(PQexec(other, notify));
+    for (tries = 0; note == NULL && tries < 20; tries++) {
+        struct pollfd fd = {.fd = PQsocket(d->a->conn), .events = POLLIN};
+        poll(&fd, 1, 100);
+        PQconsumeInput(d->a->conn);
+        note = PQnotifies(d->a->conn);
+    }
+    if (note == NULL) {
+        doctor_found(d, "listen", "notifications do not arrive: a pooler in transaction mode "
+                                  "drops them, so idle workers find jobs late",
+                     "give workers a direct connection: jobq_pg_desc.listen_conninfo");
+    }
+    PQfreemem(note);
+    PQfinish(other);
+}
+
+static int doctor(app *a, int argc, char **argv)
+{
+    const app_option options[] = {{0}};
+    doctor_state d = {a, 0};
+    size_t i, count = sizeof doctor_checks / sizeof doctor_checks[0];
+
+    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    if (doctor_version(&d)) {
+        for (i = 0; i < count; i++) doctor_ask(&d, &doctor_checks[i]);
+        doctor_clock(&d);
+        doctor_listen(&d);
+    }
+    if (PQstatus(a->conn) == CONNECTION_BAD) return APP_SERVER;
+    if (!a->json && d.found == 0) printf("nothing found by %zu checks\n", count + 3);
+    return d.found == 0 ? APP_OK : APP_NO;
+}

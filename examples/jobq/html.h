@@ -1,0 +1,293 @@
+/*
+ * html.h -- how jobq web writes a page: escaping, layout, style, script.
+ *
+ * Everything that a page shows goes through html or html_url, and both escape it.
+ */
+
+/* ---- escaping -------------------------------------------------------------------------------- */
+
+/*
+ * Appends a text so that it is a text in HTML, also inside an attribute in double quotes. A line's
+ * end becomes a reference, so that a section of a page is one line of a server-sent event.
+ */
+static void html_text(app_text *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        switch (c) {
+        case '&': app_put(out, "&amp;"); break;
+        case '<': app_put(out, "&lt;"); break;
+        case '>': app_put(out, "&gt;"); break;
+        case '"': app_put(out, "&quot;"); break;
+        case '\'': app_put(out, "&#39;"); break;
+        case '\n': app_put(out, "&#10;"); break;
+        default:
+            if (c < 0x20 || c == 0x7F) app_put(out, c == '\t' ? "\t" : "\xEF\xBF\xBD");
+            else app_add(out, text, 1);
+        }
+    }
+}
+
+/* Appends a text so that it is a value in a URL. */
+static void html_url(app_text *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        char code[4];
+
+        if (strchr("-._~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) {
+            app_add(out, text, 1);
+        } else {
+            snprintf(code, sizeof code, "%%%02X", c);
+            app_put(out, code);
+        }
+    }
+}
+
+#ifdef __GNUC__
+__attribute__((format(printf, 2, 3)))
+#endif
+/* Appends HTML. %s is a text, and escaped; %d is an int, %ld a long, %.1f a double. */
+static void html(app_text *out, const char *format, ...)
+{
+    va_list args;
+    char number[64];
+
+    va_start(args, format);
+    while (*format != '\0') {
+        size_t plain = strcspn(format, "%");
+
+        app_add(out, format, plain);
+        format += plain;
+        if (*format == '\0') break;
+        number[0] = '\0';
+        if (strncmp(format, "%s", 2) == 0) {
+            html_text(out, va_arg(args, const char *));
+        } else if (strncmp(format, "%d", 2) == 0) {
+            snprintf(number, sizeof number, "%d", va_arg(args, int));
+        } else if (strncmp(format, "%ld", 3) == 0) {
+            snprintf(number, sizeof number, "%ld", va_arg(args, long));
+        } else if (strncmp(format, "%.1f", 4) == 0) {
+            snprintf(number, sizeof number, "%.1f", va_arg(args, double));
+        } else {
+            snprintf(number, sizeof number, "%%");
+        }
+        app_put(out, number);
+        format += format[1] == 'l' ? 3 : format[1] == '.' ? 4 : 2;
+    }
+    va_end(args);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* "1234567" with thin spaces, as a person reads it. */
+static void html_count(app_text *out, const char *digits)
+{
+    size_t len = strcspn(digits, "."), i;
+
+    for (i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0 && digits[i - 1] != '-') app_put(out, "&#8239;");
+        html(out, "%s", (char[]){digits[i], '\0'});
+    }
+    html(out, "%s", digits + len);
+}
+
+/* How long ago an instant of WHEN was; the instant itself is its title. */
+static void html_when(app_text *out, const char *when)
+{
+    char text[32], at[24];
+    double age;
+
+    if (strlen(when) < 22) {
+        html(out, "<span class=mute>%s</span>", when[0] == '\0' ? "–" : when);
+        return;
+    }
+    age = atof(when + 21);
+    snprintf(at, sizeof at, "%.20s", when);
+    app_span(text, sizeof text, age < 0 ? -age : age);
+    html(out, age < 0 ? "<time datetime=\"%s\" title=\"%s\">in %s</time>"
+                      : "<time datetime=\"%s\" title=\"%s\">%s ago</time>", at, at, text);
+}
+
+/* A line through values, one each 10 s, the newest at the right. Its top is the largest value. */
+static void html_plot(app_text *out, const char *label, const float *values, int count)
+{
+    int room = count < 30 ? 30 : count, i;
+    float most = 1;
+    char point[64];
+
+    for (i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
+    html(out, "<figure><figcaption>%s</figcaption><svg class=plot viewBox=\"0 0 360 64\" "
+         "preserveAspectRatio=none role=img aria-label=\"%s, last hour: at most %.1f, now %.1f\">"
+         "<path class=grid d=\"M0 63.5H360M0 32H360\"/>", label, label, (double)most,
+         count > 0 ? (double)values[count - 1] : 0.0);
+    if (count > 1) {
+        snprintf(point, sizeof point, "<path class=area d=\"M%.1f 66",
+                 360.0 * (room - count) / (room - 1));
+        app_put(out, point);
+        for (i = 0; i < count; i++) {
+            snprintf(point, sizeof point, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
+                     62.0 - 58.0 * (double)(values[i] / most));
+            app_put(out, point);
+        }
+        app_put(out, "V66Z\"/>");
+    }
+    html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+typedef struct html_link {
+    const char *path, *name;
+} html_link;
+
+static const html_link html_links[] = {
+    {"/", "Overview"}, {"/jobs", "Jobs"}, {"/queues", "Queues"}, {"/workers", "Workers"},
+    {"/schedules", "Schedules"}, {"/outbox", "Outbox"}, {"/failures", "Failures"},
+    {"/audit", "Audit"},
+};
+
+static void html_begin(app_text *out, const char *path, const char *title, const char *user)
+{
+    size_t i;
+
+    html(out, "<!doctype html><html lang=en><head><meta charset=utf-8>"
+         "<meta name=viewport content=\"width=device-width, initial-scale=1\">"
+         "<meta name=color-scheme content=\"light dark\"><title>%s · jobq</title>"
+         "<link rel=stylesheet href=\"/style.css\"><link rel=icon href=\"/icon.svg\">"
+         "<script src=\"/script.js\" defer></script></head><body>"
+         "<a class=skip href=\"#main\">Skip to content</a><header><a class=brand href=\"/\">"
+         "<svg viewBox=\"0 0 16 16\" aria-hidden=true><path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
+         "jobq</a><nav aria-label=Pages>", title);
+    for (i = 0; i < sizeof html_links / sizeof html_links[0]; i++) {
+        html(out, "<a href=\"%s\"", html_links[i].path);
+        if (strcmp(path, html_links[i].path) == 0) app_put(out, " aria-current=page");
+        html(out, ">%s</a>", html_links[i].name);
+    }
+    html(out, "</nav><span class=mute id=user>%s</span></header><main id=main><h1>%s</h1>", user,
+         title);
+}
+
+static void html_end(app_text *out)
+{
+    app_put(out, "</main></body></html>");
+}
+
+/* A table in a frame that scrolls by itself where the screen is narrow. columns: "Queue|Ready#|",
+   where # is a column of numbers. */
+static void html_table(app_text *out, const char *label, const char *columns)
+{
+    html(out, "<div class=table tabindex=0 role=region aria-label=\"%s\"><table><thead><tr>",
+         label);
+    while (*columns != '\0') {
+        size_t len = strcspn(columns, "|#");
+
+        app_put(out, columns[len] == '#' ? "<th scope=col class=n>" : "<th scope=col>");
+        if (len == 0) app_put(out, "<span class=hidden>Actions</span>");
+        app_add(out, columns, len);
+        app_put(out, "</th>");
+        columns += len + (columns[len] == '#');
+        columns += *columns == '|';
+    }
+    app_put(out, "</tr></thead><tbody>");
+}
+
+static void html_table_end(app_text *out, int rows, const char *none)
+{
+    app_put(out, "</tbody></table></div>");
+    if (rows == 0) html(out, "<p class=none>%s</p>", none);
+}
+
+static const char html_style[] =
+    ":root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d1f23;--mute:#63676f;"
+    "--line:#e4e4e0;--accent:#0b6e63;--tint:#0b6e6314;--bad:#b3261e;--on:#fff}"
+    "@media(prefers-color-scheme:dark){:root{--bg:#131517;--card:#1a1d20;--ink:#e7e8ea;"
+    "--mute:#9aa0a8;--line:#2c3035;--accent:#4fc3b2;--tint:#4fc3b21c;--bad:#ff8a80;--on:#0d1f1c}}"
+    "*{box-sizing:border-box}html{font:15px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif;"
+    "background:var(--bg);color:var(--ink);font-variant-numeric:tabular-nums}body{margin:0}"
+    "a{color:inherit;text-decoration-color:var(--line);text-underline-offset:3px}"
+    "a:hover{color:var(--accent);text-decoration-color:currentColor}"
+    ":focus-visible{outline:2px solid var(--accent);outline-offset:2px;border-radius:4px}"
+    "header{display:flex;flex-wrap:wrap;gap:4px 24px;align-items:center;padding:12px 24px;"
+    "border-bottom:1px solid var(--line);background:var(--card)}"
+    ".brand{font-weight:650;text-decoration:none;display:flex;gap:8px;align-items:center}"
+    ".brand svg{width:18px;stroke:var(--accent);stroke-width:2.4;stroke-linecap:round}"
+    "nav{display:flex;flex-wrap:wrap;gap:2px;flex:1}nav a{padding:5px 10px;border-radius:6px;"
+    "text-decoration:none;color:var(--mute)}nav a[aria-current]{color:var(--accent);"
+    "background:var(--tint);font-weight:550}"
+    "main{max-width:1180px;margin:0 auto;padding:24px}h1{font-size:24px;line-height:1.2;"
+    "font-weight:620;letter-spacing:-.01em;margin:8px 0 24px;overflow-wrap:anywhere}"
+    "h2{font-size:16px;font-weight:600;margin:40px 0 12px}"
+    "section:first-of-type>h2:first-child{margin-top:0}"
+    ".mute,.none,small{color:var(--mute)}.none{padding:8px 0}small{font-size:13px}"
+    ".hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}"
+    ".skip{position:absolute;left:-999px}.skip:focus{position:static;display:block;"
+    "padding:8px 24px}"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:12px;"
+    "margin:0}.cards div,.plots figure,.panel{background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px;padding:14px 16px;margin:0}.cards dt{color:var(--mute);font-size:13px}"
+    ".cards dd{margin:2px 0 0;font-size:24px;font-weight:600;letter-spacing:-.02em}"
+    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(250px,1fr));gap:12px;"
+    "margin-top:12px}.plots p{margin:4px 0 0;font-size:12px}figcaption{font-weight:550;"
+    "margin-bottom:8px}.plot{width:100%;height:64px;display:block}.grid{stroke:var(--line);"
+    "fill:none}.area{fill:var(--tint);stroke:var(--accent);stroke-width:1.5;"
+    "vector-effect:non-scaling-stroke}"
+    ".table{position:relative;overflow-x:auto;background:var(--card);"
+    "border:1px solid var(--line);border-radius:10px}"
+    "table{border-collapse:collapse;width:100%}th,td{padding:9px 14px;text-align:left;"
+    "vertical-align:top}td button{min-height:28px;padding:2px 10px;margin:-4px 0}"
+    ".do{white-space:nowrap}thead th{font-size:12.5px;font-weight:550;color:var(--mute);"
+    "white-space:nowrap}tbody tr{border-top:1px solid var(--line)}tbody th{font-weight:500}"
+    "tbody tr:hover{background:var(--tint)}.n{text-align:right;white-space:nowrap}"
+    "td.w{min-width:16em;overflow-wrap:anywhere;white-space:pre-line}time{white-space:nowrap}"
+    ".state{display:inline-block;padding:0 8px;border-radius:99px;font-size:13px;"
+    "border:1px solid var(--line);white-space:nowrap}.running{color:var(--accent);"
+    "border-color:currentColor}.failed,.bad{color:var(--bad)}.failed{border-color:currentColor}"
+    "form.filter{display:flex;flex-wrap:wrap;gap:12px;align-items:end;margin-bottom:20px}"
+    "label{display:grid;gap:3px;font-size:13px;color:var(--mute)}"
+    "input,select,button{font:inherit;color:inherit;background:var(--card);padding:6px 10px;"
+    "border:1px solid var(--line);border-radius:6px;min-height:36px;max-width:100%}"
+    "input[type=checkbox]{min-height:0;width:17px;height:17px;accent-color:var(--accent)}"
+    "input:not([type=checkbox]){width:11em}button{cursor:pointer;font-weight:500;"
+    "white-space:nowrap}button:hover{border-color:var(--accent);color:var(--accent)}"
+    "button.main{background:var(--accent);border-color:var(--accent);color:var(--on)}"
+    ".acts{display:grid;gap:10px;margin:20px 0}.act{display:flex;flex-wrap:wrap;gap:6px 14px;"
+    "align-items:center}code,pre{font:13px/1.55 ui-monospace,SFMono-Regular,Menlo,monospace;"
+    "overflow-wrap:anywhere}.act code{color:var(--mute);flex:1 1 200px}"
+    "pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;"
+    "margin:0;white-space:pre-wrap;max-height:480px;overflow:auto}"
+    ".said{background:var(--tint);border-radius:8px;padding:10px 16px;margin:0 0 20px}"
+    ".facts{display:grid;grid-template-columns:max-content 1fr;gap:6px 24px;margin:0}"
+    ".facts dt{color:var(--mute)}.facts dd{margin:0;overflow-wrap:anywhere}"
+    ".line{width:100%;height:14px;border-radius:4px;display:block;background:var(--line)}"
+    ".wait{fill:var(--mute);opacity:.45}.run{fill:var(--accent)}.tick{fill:var(--bad)}"
+    "progress{accent-color:var(--accent);width:90px;height:8px;vertical-align:middle}"
+    "ul{margin:0;padding-left:20px}.pages{display:flex;gap:16px;margin-top:16px}"
+    "@media(max-width:600px){.cards{grid-template-columns:1fr 1fr}"
+    "main,header{padding:12px 14px}nav a{padding:5px 7px}"
+    "h1{font-size:20px;margin-bottom:16px}.facts{grid-template-columns:1fr;gap:0}"
+    ".facts dd{margin-bottom:8px}th,td{padding:8px 10px}}"
+    "@media(prefers-reduced-motion:no-preference){a,button{transition:color .12s,"
+    "border-color .12s}}";
+
+/* Sections that the server sends take the place of those on the page; the focus stays. */
+static const char html_script[] =
+    "'use strict';const d=document,all=(q,e)=>[...(e||d).querySelectorAll(q)];\n"
+    "function put(id,text){const s=d.getElementById(id);if(!s||s.dataset.was===text)return;"
+    "const at=all('a,button,input,[tabindex]',s).indexOf(d.activeElement);s.dataset.was=text;"
+    "s.innerHTML=text;if(at>=0)all('a,button,input,[tabindex]',s)[at]?.focus()}\n"
+    "let es;function live(){if(es||!all('[data-live]').length)return;"
+    "es=new EventSource('/events');es.onmessage=e=>{const i=e.data.indexOf(' ');"
+    "put(e.data.slice(0,i),e.data.slice(i+1))}}\n"
+    "function rest(){if(es)es.close();es=null}\n"
+    "d.addEventListener('visibilitychange',()=>d.hidden?rest():live());\n"
+    "addEventListener('pagehide',rest);addEventListener('pageshow',live);live();\n"
+    "const ids=()=>all('input[name=id]:checked,input[name=id][type=hidden]').map(e=>e.value);\n"
+    "function sql(){all('code[data-ids]').forEach(c=>{"
+    "c.textContent=c.dataset.ids.replace('$1',\"'{\"+ids()+\"}'\")})}\n"
+    "d.addEventListener('change',e=>{if(e.target.id==='every')"
+    "all('input[name=id]').forEach(b=>{b.checked=e.target.checked});sql()});sql();\n"
+    "d.addEventListener('submit',e=>{const b=e.submitter;if(!b||b.name!=='do')return;"
+    "if(b.dataset.ids&&!ids().length){e.preventDefault();alert('Select jobs first.')}"
+    "else if(b.dataset.ask&&!confirm(b.dataset.ask))e.preventDefault()});\n";

@@ -1,0 +1,264 @@
+/*
+ * screen.h -- how jobq top draws: cells, and the sections that fit.
+ */
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+/* A value as people read it. */
+static const char *top_text(const top_state *t, const top_column *c, int row, char *text,
+                            size_t size)
+{
+    const char *value = top_value(t, row, c->from);
+    double number = atof(value);
+    char span[32];
+    int tenths;
+
+    switch (c->type) {
+    case 'h': return value[0] == 't' ? "paused" : "";
+    case 'a':
+        return value[0] != 't' ? "dead" : top_value(t, row, 11)[0] == 't' ? "asleep" : "awake";
+    case 's': return value[0] == '\0' ? "" : app_span(text, size, number);
+    case 'p':
+        if (value[0] == '\0') return "";
+        tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
+        snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths],
+                 number);
+        return text;
+    case 'w':
+        if (strlen(value) < 22) return value;
+        number = atof(value + 21);
+        app_span(span, sizeof span, number < 0 ? -number : number);
+        snprintf(text, size, number < 0 ? "in %s" : "%s ago", span);
+        return text;
+    default: return value;
+    }
+}
+
+/* Whether a character must not reach the terminal: it would steer it, or turn the direction of
+   writing, or the terminal does not have it. */
+static bool top_odd(const top_state *t, const char *character, size_t len)
+{
+    mbstate_t state;
+    wchar_t c;
+
+    if (len == 1) return (unsigned char)*character < 0x20 || (unsigned char)*character > 0x7E;
+    memset(&state, 0, sizeof state);
+    return !t->utf8 || mbrtowc(&c, character, len, &state) != len || c < 0xA0 ||
+           (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
+           (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || PQdsplen(character, t->encoding) < 0;
+}
+
+/* Puts into t->cell what fits into this many columns of the screen; ~ is the end of a text that was
+   cut. Returns how many columns it takes. */
+static int top_fit(top_state *t, const char *value, int most)
+{
+    int used = 0, kept = 0;
+    size_t len, keep = 0;
+
+    for (t->cell.len = 0; *value != '\0'; value += len) {
+        bool odd;
+        int width;
+
+        len = strnlen(value, (size_t)PQmblen(value, t->encoding));
+        odd = top_odd(t, value, len);
+        width = odd ? 1 : PQdsplen(value, t->encoding);
+        if (used + width > most) {
+            t->cell.len = keep;
+            if (most > 0) app_put(&t->cell, "~");
+            return kept + (most > 0);
+        }
+        app_add(&t->cell, odd ? "?" : value, odd ? 1 : len);
+        used += width;
+        if (used < most) kept = used, keep = t->cell.len;
+    }
+    return used;
+}
+
+/* Writes a text into a cell of the screen. Returns how many columns it takes. */
+static int top_put(top_state *t, int y, int x, int width, bool right, const char *value)
+{
+    int used;
+
+    if (width > COLS - x) width = COLS - x;
+    used = top_fit(t, value, width);
+    if (t->cell.len > 0)
+        mvaddnstr(y, right ? x + width - used : x, t->cell.ptr, (int)t->cell.len);
+    return used;
+}
+
+static bool top_right(const top_column *c) { return strchr("nxs", c->type) != NULL; }
+
+/* Colour says nothing that the text does not say. */
+static int top_attr(const top_state *t, const top_column *c, const char *text)
+{
+    int pair = 0;
+
+    if (c->type == 'e' || (c->type == 'x' && atof(text) > 0) ||
+        (c->type == 'a' && strcmp(text, "dead") == 0)) pair = COLOR_RED;
+    else if (c->type == 'h') pair = COLOR_YELLOW;
+    else if (c->type == 'p') pair = COLOR_GREEN;
+    return t->color ? COLOR_PAIR(pair) : 0;
+}
+
+/* ---- the screen ------------------------------------------------------------------------------ */
+
+/* How wide each column is; 0: no row has anything there. Texts are cut; not the one at the end. */
+static void top_widths(top_state *t, int s, int *widths)
+{
+    const top_column *columns = top_sections[s].columns;
+    char text[64];
+    int i, row;
+
+    for (i = 0; columns[i].head != NULL; i++) {
+        bool whole = columns[i].type != 't' || columns[i + 1].head == NULL;
+        int most = whole ? COLS : COLS / 6 > 14 ? COLS / 6 : 14, wide = 0;
+
+        for (row = 0; row < t->count[s]; row++) {
+            int used = top_fit(t, top_text(t, &columns[i], t->rows[s][row], text, sizeof text),
+                               most);
+            wide = used > wide ? used : wide;
+        }
+        widths[i] = wide == 0 && t->count[s] > 0 ? 0
+                  : wide > (int)strlen(columns[i].head) ? wide : (int)strlen(columns[i].head);
+    }
+}
+
+/* Writes a section: its heading, and this many of its rows. */
+static void top_draw_section(top_state *t, int s, int y, int give)
+{
+    const top_column *c;
+    int widths[TOP_COLUMNS], x, i, n;
+    char title[64], text[64];
+
+    top_widths(t, s, widths);
+    snprintf(title, sizeof title, give < t->count[s] ? "%s %d of %d" : "%s %d",
+             top_sections[s].title, give < t->count[s] ? give : t->count[s], t->count[s]);
+    if (widths[0] < (int)strlen(title)) widths[0] = (int)strlen(title);
+    if (t->at[s] < t->first[s]) t->first[s] = t->at[s];
+    if (t->at[s] >= t->first[s] + give) t->first[s] = t->at[s] - give + 1;
+    if (t->first[s] > t->count[s] - give) t->first[s] = t->count[s] - give;
+    if (t->first[s] < 0) t->first[s] = 0;
+    for (n = -1; n < give && n < t->count[s]; n++) {
+        bool selected = n >= 0 && s == t->section && t->first[s] + n == t->at[s];
+
+        attrset((int)(n < 0 ? A_BOLD : selected ? A_REVERSE : A_NORMAL));
+        if (selected) mvhline(y + 1 + n, 0, ' ', COLS);
+        for (i = 0, x = 0; (c = &top_sections[s].columns[i])->head != NULL && x < COLS; i++) {
+            const char *value = n < 0 ? (i == 0 ? title : c->head)
+                : top_text(t, c, t->rows[s][t->first[s] + n], text, sizeof text);
+
+            if (widths[i] == 0) continue;
+            if (n >= 0 && !selected) attrset(top_attr(t, c, value));
+            top_put(t, y + 1 + n, x, widths[i], top_right(c), value);
+            x += widths[i] + 2;
+        }
+    }
+    attrset(A_NORMAL);
+    if (t->count[s] == 0) top_put(t, y + 1, 0, COLS, false, "none");
+}
+
+/* How many rows of each section are shown; -1: not even the heading. A section takes a line for its
+   heading, and one below its rows. The selected one is never left out. Returns whether any is. */
+static bool top_layout(const top_state *t, int lines, int *give)
+{
+    int s, i, order[TOP_SECTIONS + 1] = {t->section}, left = lines + 1;
+    bool more = true, any = false;
+
+    for (s = 0; s < TOP_SECTIONS; s++) order[s + 1] = s, give[s] = -1;
+    for (i = 0; i <= TOP_SECTIONS; i++) {
+        s = order[i];
+        if (give[s] >= 0 || (i > 0 && t->count[s] == 0)) continue;
+        if (i > 0 && left < 3) any = true;
+        else give[s] = 1, left -= 3;
+    }
+    while (more && left > 0) {
+        for (i = 0, more = false; i <= TOP_SECTIONS && left > 0; i++) {
+            s = order[i];
+            if (give[s] < 0 || give[s] >= t->count[s]) continue;
+            give[s]++, left--;
+            more = true;
+        }
+    }
+    return any;
+}
+
+static void top_draw_head(top_state *t)
+{
+    int64_t waited_s = (top_now_ms() - t->since_ms) / 1000;
+    char text[400];
+    int x;
+
+    attrset(A_BOLD);
+    snprintf(text, sizeof text, "jobq top  %.63s %.63s  ", PQdb(t->a->conn), t->a->schema);
+    x = top_put(t, 0, 0, COLS, false, text);
+    if (t->trouble[0] != '\0') {
+        snprintf(text, sizeof text, "%s", t->trouble);
+        if (t->color) attron(COLOR_PAIR(COLOR_RED));
+    } else if (t->at_work != TOP_IDLE && waited_s > 1) {
+        snprintf(text, sizeof text, "no answer for %d s", (int)waited_s);
+    } else {
+        attrset(A_NORMAL);
+        snprintf(text, sizeof text, "%.0f ready  %.0f running  %.1f done/s",
+                 look_sum(t->look, "queue", 3), look_sum(t->look, "queue", 4),
+                 look_sum(t->look, "queue", 9));
+    }
+    if (x < COLS) top_put(t, 0, x, COLS, false, text);
+    attrset(A_NORMAL);
+}
+
+/* The last line: what is asked, what was said, or which keys there are. */
+static void top_draw_foot(top_state *t)
+{
+    char text[400] = "q quit  ? help  Tab section  / search  p pause/resume  r revive  c cancel";
+
+    if (t->mode == TOP_SEARCH) snprintf(text, sizeof text, "/%s_", t->search);
+    else if (t->mode == TOP_SURE) snprintf(text, sizeof text, "Cancel job %.40s? y/n", t->object);
+    else if (t->said[0] != '\0') snprintf(text, sizeof text, "%s", t->said);
+    else if (t->search[0] != '\0')
+        snprintf(text, sizeof text, "Only rows with \"%s\"; Esc shows all", t->search);
+    attrset(t->mode != TOP_WATCH || t->said[0] != '\0' ? A_BOLD : A_NORMAL);
+    if (t->refused && t->said[0] != '\0' && t->color) attron(COLOR_PAIR(COLOR_RED));
+    top_put(t, LINES - 1, 0, COLS - 1, false, text);
+    attrset(A_NORMAL);
+}
+
+static void top_draw_help(top_state *t)
+{
+    const char *line = top_keys;
+    char text[100];
+    int y;
+
+    for (y = 2; *line != '\0' && y < LINES - 1; y++) {
+        size_t len = strcspn(line, "\n");
+
+        snprintf(text, sizeof text, "%.*s", (int)len, line);
+        top_put(t, y, 0, COLS, false, text + 2);
+        line += len + 1;
+    }
+}
+
+static void top_draw(top_state *t)
+{
+    int give[TOP_SECTIONS], s, y = 2, lines = LINES - 4;
+    char text[400] = "Tab also shows:";
+    size_t len = strlen(text);
+
+    erase();
+    top_list(t);
+    top_draw_head(t);
+    if (t->mode == TOP_HELP) {
+        top_draw_help(t);
+    } else {
+        if (top_layout(t, lines, give)) top_layout(t, --lines, give);
+        for (s = 0; s < TOP_SECTIONS; s++) {
+            if (give[s] >= 0 && y + 1 < LINES - 1) top_draw_section(t, s, y, give[s]);
+            if (give[s] >= 0) y += give[s] + 2;
+            else if (t->count[s] > 0 && len < sizeof text)
+                len += (size_t)snprintf(text + len, sizeof text - len, "  %s %d",
+                                        top_sections[s].title, t->count[s]);
+        }
+        if (len > 15) top_put(t, LINES - 2, 0, COLS, false, text);
+    }
+    top_draw_foot(t);
+    refresh();
+}

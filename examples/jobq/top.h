@@ -1,0 +1,479 @@
+/*
+ * top.h -- jobq top: queues, workers and jobs in a terminal, as they change.
+ *
+ * It sends one statement a second, and fewer if the server takes long to answer. It never waits for
+ * the server, so that keys work while there is no answer. What the role may not do, the server
+ * refuses.
+ */
+#define NCURSES_NOMACROS
+#include <langinfo.h>
+#include <locale.h>
+#include <ncurses.h>
+#include <strings.h>
+#include <wchar.h>
+
+enum { TOP_COLUMNS = 12, TOP_ROWS = 1000 };
+
+/*
+ * A column of a section: which of the answer's, and how it is written. t: a text; e: an error;
+ * n: a number; x: a number that should be 0; s: seconds; w: an instant of WHEN; p: percent;
+ * h: whether it is paused; a: whether a worker is alive.
+ */
+typedef struct top_column {
+    const char *head;
+    int from;
+    char type;
+} top_column;
+
+enum { TOP_QUEUE, TOP_RUNNING, TOP_FAILURE, TOP_SECTIONS = 9 };
+
+/* A section of the screen: a part of the answer. Its first heading is its title. */
+static const struct top_section {
+    const char *part, *title;
+    top_column columns[TOP_COLUMNS];
+} top_sections[TOP_SECTIONS] = {
+    {"queue", "Queues",
+     {{"", 1, 't'}, {"", 2, 'h'}, {"Ready", 3, 'n'}, {"Running", 4, 'n'}, {"Scheduled", 5, 'n'},
+      {"Failed", 7, 'n'}, {"In 1 h", 8, 'x'}, {"Done/s", 9, 'n'}, {"Late", 11, 's'},
+      {"Workers", 10, 'n'}, {"Parked", 6, 'x'}}},
+    {"running", "Running",
+     {{"", 1, 't'}, {"Queue", 2, 't'}, {"Kind", 3, 't'}, {"Progress", 7, 'p'}, {"Started", 6, 'w'},
+      {"Attempt", 5, 'n'}, {"Worker", 4, 't'}, {"Note", 8, 't'}}},
+    {"failure", "Failures",
+     {{"", 1, 't'}, {"Queue", 2, 't'}, {"Kind", 3, 't'}, {"Failed", 4, 'w'}, {"Attempt", 5, 'n'},
+      {"Error", 6, 'e'}}},
+    {"worker", "Workers",
+     {{"", 1, 't'}, {"", 2, 'a'}, {"Running", 3, 'n'}, {"Longest", 4, 's'}, {"Heartbeat", 7, 'w'},
+      {"PID", 10, 'n'}, {"Host", 9, 't'}, {"Queues", 5, 't'}}},
+    {"schedule", "Schedules",
+     {{"", 1, 't'}, {"Next", 5, 'w'}, {"Last", 6, 'w'}, {"Queue", 2, 't'}, {"Kind", 3, 't'},
+      {"Calendar", 4, 't'}, {"Why not", 7, 'e'}}},
+    {"limit", "Limits",
+     {{"", 1, 't'}, {"Kind", 2, 't'}, {"Held", 5, 'n'}, {"At most", 3, 'n'}, {"Wanted", 6, 'n'},
+      {"Tokens", 7, 'n'}, {"Rate", 4, 't'}}},
+    {"line", "Lines",
+     {{"", 2, 't'}, {"Queue", 1, 't'}, {"Waiting", 3, 'n'}, {"Running", 4, 'n'},
+      {"At most", 5, 'n'}, {"Next", 8, 'w'}, {"Rate", 6, 't'}, {"State", 7, 't'}}},
+    {"outbox", "Outbox",
+     {{"", 1, 't'}, {"Lag", 2, 'n'}, {"Oldest", 4, 's'}, {"Dead letters", 5, 'x'},
+      {"In trouble", 7, 'x'}, {"Partitions", 6, 'n'}}},
+    {"snapshot", "Snapshots",
+     {{"", 1, 't'}, {"Open", 3, 's'}, {"Transactions", 4, 'n'}, {"Role", 2, 't'}, {"State", 5, 't'},
+      {"Statement", 6, 't'}}},
+};
+
+static const char top_look[] = LOOK_QUEUES " UNION ALL " LOOK_RUNNING " UNION ALL " LOOK_FAILURES
+    " UNION ALL " LOOK_WORKERS " UNION ALL " LOOK_SCHEDULES " UNION ALL " LOOK_LIMITS
+    " UNION ALL " LOOK_LINES " UNION ALL " LOOK_OUTBOX " UNION ALL " LOOK_SNAPSHOTS;
+
+static const char top_settings[] = "SET statement_timeout = '5s'; SET jit = off";
+
+/* What a key does to the selected row of a section. */
+typedef struct top_verb {
+    int key, section;
+    const char *sql, *back; /* back: for a row that is paused */
+    const char *does;
+} top_verb;
+
+static const top_verb top_verbs[] = {
+    {'p', TOP_QUEUE, "SELECT 'paused' FROM jobq.pause($1)",
+     "SELECT 'resumed' FROM jobq.resume($1)", "pauses or resumes a queue"},
+    {'r', TOP_FAILURE, "SELECT jobq.revive($1::bigint)", NULL, "revives one of the Failures"},
+    {'c', TOP_RUNNING, "SELECT jobq.cancel($1::bigint)", NULL, "cancels one of the Running"},
+};
+
+typedef struct top_state {
+    app *a;
+    int encoding;
+    bool utf8, color;            /* of the terminal */
+    char *sql;                   /* of the look */
+    PGresult *look;              /* the latest answer */
+    enum { TOP_IDLE, TOP_LOOKING, TOP_SETTING, TOP_DOING, TOP_LOST, TOP_CONNECTING } at_work;
+    PostgresPollingStatusType polling;
+    int64_t since_ms, next_ms;   /* when at_work began; when to look, or to connect, again */
+    char trouble[300];           /* the latest look failed, or there is no connection */
+    char said[300];              /* until the next key */
+    bool refused;                /* said is an error */
+    enum { TOP_WATCH, TOP_SEARCH, TOP_SURE, TOP_HELP } mode;
+    char search[64];
+    const char *verb;            /* SQL to send, or to ask about */
+    bool wanted;                 /* to send */
+    char object[1100];
+    int section;
+    int rows[TOP_SECTIONS][TOP_ROWS], count[TOP_SECTIONS]; /* rows of look that match */
+    int at[TOP_SECTIONS], first[TOP_SECTIONS]; /* the selected row; the first one shown */
+    char chosen[TOP_SECTIONS][1100]; /* the name of the selected row, which may move */
+    app_text cell;
+} top_state;
+
+static volatile sig_atomic_t top_ended;
+
+static void top_signal(int number)
+{
+    (void)number;
+    top_ended = 1;
+}
+
+static int64_t top_now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Tells something in the last line. */
+static void top_say(top_state *t, bool refused, const char *about, const char *text)
+{
+    t->refused = refused;
+    snprintf(t->said, sizeof t->said, "%s%s%s", about, about[0] == '\0' ? "" : ": ", text);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static const char *top_value(const top_state *t, int row, int column)
+{
+    return PQgetvalue(t->look, row, column);
+}
+
+static bool top_contains(const char *text, const char *part)
+{
+    size_t len = strlen(part);
+
+    for (; *text != '\0' && strncasecmp(text, part, len) != 0; text++) {}
+    return *text != '\0';
+}
+
+static bool top_matches(const top_state *t, const struct top_section *section, int row)
+{
+    const top_column *c;
+
+    for (c = section->columns; c->head != NULL; c++) {
+        if ((c->type == 't' || c->type == 'e') &&
+            top_contains(top_value(t, row, c->from), t->search)) return true;
+    }
+    return t->search[0] == '\0';
+}
+
+/* The name of a section's row. */
+static const char *top_name(const top_state *t, int s, int i)
+{
+    return top_value(t, t->rows[s][i], top_sections[s].columns[0].from);
+}
+
+static void top_choose(top_state *t, int s, int i)
+{
+    t->at[s] = i;
+    snprintf(t->chosen[s], sizeof t->chosen[s], "%s", top_name(t, s, i));
+}
+
+/* Lists each section's rows, and finds the selected ones again. */
+static void top_list(top_state *t)
+{
+    int row, s, i;
+
+    for (s = 0; s < TOP_SECTIONS; s++) {
+        int *rows = t->rows[s], count = 0;
+
+        for (row = 0; row < PQntuples(t->look) && count < TOP_ROWS; row++) {
+            if (look_is(t->look, row, top_sections[s].part) &&
+                top_matches(t, &top_sections[s], row)) rows[count++] = row;
+        }
+        t->count[s] = count;
+        if (t->at[s] >= count || strcmp(top_name(t, s, t->at[s]), t->chosen[s]) != 0) {
+            for (i = 0; i < count && strcmp(top_name(t, s, i), t->chosen[s]) != 0; i++) {}
+            if (i < count) t->at[s] = i;
+        }
+        if (count > 0) top_choose(t, s, t->at[s] < count ? t->at[s] : count - 1);
+    }
+}
+
+static void top_move(top_state *t, int by)
+{
+    int s = t->section, to = t->at[s] + by;
+
+    if (to < 0 || to >= t->count[s]) return;
+    top_choose(t, s, to);
+}
+
+/* The next section that has rows. */
+static void top_turn(top_state *t, int by)
+{
+    int i;
+
+    for (i = 0; i < TOP_SECTIONS; i++) {
+        t->section = (t->section + by + TOP_SECTIONS) % TOP_SECTIONS;
+        if (t->count[t->section] > 0) return;
+    }
+}
+
+#include "screen.h"
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* Does what a key does to the selected row; cancel asks first. */
+static void top_act(top_state *t, const top_verb *verb)
+{
+    char key[2] = {(char)verb->key, '\0'};
+    int row;
+
+    if (t->section != verb->section || t->count[t->section] == 0) {
+        char text[100];
+
+        snprintf(text, sizeof text, "%s: select one (Tab, j, k)", verb->does);
+        top_say(t, false, key, text);
+        return;
+    }
+    if (t->wanted || t->at_work == TOP_DOING) {
+        top_say(t, true, "", "the server has not answered yet");
+        return;
+    }
+    row = t->rows[t->section][t->at[t->section]];
+    t->verb = verb->back != NULL && top_value(t, row, 2)[0] == 't' ? verb->back : verb->sql;
+    snprintf(t->object, sizeof t->object, "%s", top_value(t, row, 1));
+    if (verb->key == 'c') t->mode = TOP_SURE;
+    else t->wanted = true;
+}
+
+static void top_type(top_state *t, int key)
+{
+    size_t len = strlen(t->search);
+
+    if (key == 27) t->search[0] = '\0';
+    if (key == 27 || key == '\n' || key == '\r' || key == KEY_ENTER) t->mode = TOP_WATCH;
+    if (key == KEY_BACKSPACE || key == 127 || key == 8) {
+        while (len > 0 && ((unsigned char)t->search[--len] & 0xC0) == 0x80) {}
+        t->search[len] = '\0';
+    } else if (key >= ' ' && key < 256 && len + 1 < sizeof t->search) {
+        t->search[len] = (char)key;
+        t->search[len + 1] = '\0';
+    }
+}
+
+/* False: the user quits. */
+static bool top_key(top_state *t, int key)
+{
+    size_t i;
+
+    if (key == KEY_RESIZE) return true;
+    if (t->mode == TOP_SEARCH) {
+        top_type(t, key);
+        return true;
+    }
+    t->said[0] = '\0';
+    if (t->mode == TOP_SURE) {
+        t->wanted = key == 'y';
+        if (!t->wanted) top_say(t, false, "", "not cancelled");
+    }
+    if (t->mode != TOP_WATCH) {
+        t->mode = TOP_WATCH;
+        return true;
+    }
+    if (key == 'q') return false;
+    if (key == 'j' || key == KEY_DOWN) top_move(t, 1);
+    if (key == 'k' || key == KEY_UP) top_move(t, -1);
+    if (key == '\t') top_turn(t, 1);
+    if (key == KEY_BTAB) top_turn(t, -1);
+    if (key == '/') t->mode = TOP_SEARCH;
+    if (key == '?') t->mode = TOP_HELP;
+    if (key == 27) t->search[0] = '\0';
+    for (i = 0; i < sizeof top_verbs / sizeof top_verbs[0]; i++) {
+        if (top_verbs[i].key == key) top_act(t, &top_verbs[i]);
+    }
+    return true;
+}
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+static void top_lost(top_state *t, const char *why)
+{
+    snprintf(t->trouble, sizeof t->trouble, "connection lost, trying again: %.*s",
+             (int)strcspn(why, "\n"), why);
+    if (t->at_work == TOP_DOING || t->wanted)
+        top_say(t, true, t->object, "the connection was lost, so it is perhaps not done");
+    t->wanted = false;
+    t->at_work = TOP_LOST;
+    t->next_ms = top_now_ms() + 1000;
+}
+
+/* Sends a statement; top_take gets its answer. */
+static void top_send(top_state *t, int begun, const char *sql, const char *value)
+{
+    PGconn *conn = t->a->conn;
+    int sent = begun == TOP_SETTING ? PQsendQuery(conn, sql)
+             : PQsendQueryParams(conn, sql, value != NULL, NULL, &value, NULL, NULL, 0);
+
+    t->at_work = begun;
+    t->since_ms = top_now_ms();
+    if (!sent) top_lost(t, PQerrorMessage(conn));
+}
+
+/* Takes an answer of the server. */
+static void top_take(top_state *t, PGresult *res)
+{
+    ExecStatusType status = PQresultStatus(res);
+    const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        if (message == NULL) message = PQresultErrorMessage(res);
+        if (t->at_work == TOP_DOING) top_say(t, true, t->object, message);
+        else snprintf(t->trouble, sizeof t->trouble, "%s", message);
+    } else if (t->at_work == TOP_DOING) {
+        top_say(t, false, t->object, PQgetvalue(res, 0, 0));
+    } else if (t->at_work == TOP_LOOKING) {
+        PQclear(t->look);
+        t->look = res;
+        t->trouble[0] = '\0';
+        return;
+    }
+    PQclear(res);
+}
+
+/* Something came from the server. */
+static void top_read(top_state *t)
+{
+    PGconn *conn = t->a->conn;
+    PGresult *res;
+
+    if (t->at_work == TOP_CONNECTING) {
+        t->polling = PQresetPoll(conn);
+        if (t->polling == PGRES_POLLING_FAILED) top_lost(t, PQerrorMessage(conn));
+        if (t->polling != PGRES_POLLING_OK) return;
+        top_say(t, false, "", "connected again");
+        top_send(t, TOP_SETTING, top_settings, NULL);
+        return;
+    }
+    if (!PQconsumeInput(conn) && PQstatus(conn) != CONNECTION_BAD) return;
+    while (t->at_work < TOP_LOST && !PQisBusy(conn)) {
+        res = PQgetResult(conn);
+        if (res == NULL) break;
+        top_take(t, res);
+    }
+    if (PQstatus(conn) == CONNECTION_BAD) {
+        top_lost(t, PQerrorMessage(conn));
+    } else if (!PQisBusy(conn)) {
+        int64_t ten_ms = 10 * (top_now_ms() - t->since_ms); /* take a tenth of the time at most */
+
+        if (t->at_work == TOP_LOOKING)
+            t->next_ms = t->since_ms + (ten_ms < 1000 ? 1000 : ten_ms > 10000 ? 10000 : ten_ms);
+        t->at_work = TOP_IDLE;
+    }
+}
+
+/* Does what is due. */
+static void top_tick(top_state *t)
+{
+    PGconn *conn = t->a->conn;
+    int64_t now_ms = top_now_ms();
+    char *sql;
+
+    if (t->at_work == TOP_IDLE && t->wanted) {
+        t->wanted = false;
+        sql = app_sql(t->a, t->verb);
+        top_send(t, TOP_DOING, sql, t->object);
+        free(sql);
+    } else if (t->at_work == TOP_IDLE && now_ms >= t->next_ms) {
+        top_send(t, TOP_LOOKING, t->sql, NULL);
+    } else if (t->at_work == TOP_LOST && now_ms >= t->next_ms) {
+        t->at_work = TOP_CONNECTING;
+        t->since_ms = now_ms;
+        t->polling = PGRES_POLLING_WRITING;
+        if (!PQresetStart(conn)) top_lost(t, PQerrorMessage(conn));
+    } else if (t->at_work != TOP_IDLE && t->at_work != TOP_LOST && now_ms > t->since_ms + 15000) {
+        top_lost(t, "no answer for 15 s");
+    }
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static void top_loop(top_state *t)
+{
+    struct pollfd on[2] = {{STDIN_FILENO, POLLIN, 0}, {-1, 0, 0}};
+    int64_t wait_ms;
+    int key;
+
+    while (!top_ended && (on[0].revents & (POLLHUP | POLLERR | POLLNVAL)) == 0) {
+        top_tick(t);
+        top_draw(t);
+        wait_ms = t->at_work == TOP_IDLE || t->at_work == TOP_LOST ? t->next_ms - top_now_ms()
+                                                                   : 1000;
+        on[1].fd = t->at_work == TOP_LOST ? -1 : PQsocket(t->a->conn);
+        on[1].events = t->at_work == TOP_CONNECTING && t->polling == PGRES_POLLING_WRITING
+                     ? POLLOUT : POLLIN;
+        on[0].revents = on[1].revents = 0;
+        poll(on, 2, wait_ms < 0 ? 0 : wait_ms > 1000 ? 1000 : (int)wait_ms);
+        /* Keys first: they mean the rows that are on the screen, not those of a new answer. */
+        while ((key = getch()) != ERR) {
+            if (!top_key(t, key)) return;
+            top_list(t);
+        }
+        if (on[1].revents != 0) top_read(t);
+    }
+}
+
+static void top_leave(void)
+{
+    if (stdscr != NULL && !isendwin()) endwin();
+}
+
+/* Takes the terminal. Whatever ends the program gives it back. */
+static bool top_enter(top_state *t)
+{
+    const char *no_color = getenv("NO_COLOR");
+    struct sigaction end;
+
+    setlocale(LC_CTYPE, "");
+    t->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    memset(&end, 0, sizeof end);
+    end.sa_handler = top_signal;
+    sigaction(SIGINT, &end, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || newterm(NULL, stdout, stdin) == NULL)
+        return false;
+    atexit(top_leave);
+    if (tigetstr("cup") == NULL) return false; /* it cannot move the cursor: TERM=dumb */
+    cbreak();
+    noecho();
+    keypad(stdscr, TRUE);
+    nodelay(stdscr, TRUE);
+    set_escdelay(50);
+    curs_set(0);
+    t->color = (no_color == NULL || no_color[0] == '\0') && has_colors();
+    if (t->color && start_color() == OK && use_default_colors() == OK) {
+        init_pair(COLOR_RED, COLOR_RED, -1);
+        init_pair(COLOR_GREEN, COLOR_GREEN, -1);
+        init_pair(COLOR_YELLOW, COLOR_YELLOW, -1);
+    }
+    return true;
+}
+
+static void top_hush(void *unused, const char *message) { (void)unused, (void)message; }
+
+static int top(app *a, int argc, char **argv)
+{
+    const app_option none = {0};
+    static top_state t;
+    bool entered;
+
+    if (!app_options(&argc, argv, &none, 0, 0)) return APP_USAGE;
+    if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
+    t.a = a;
+    t.encoding = PQclientEncoding(a->conn);
+    PQsetNoticeProcessor(a->conn, top_hush, NULL);
+    PQclear(PQexec(a->conn, top_settings));
+    t.look = app_query(a, top_look, 0, NULL);
+    if (t.look == NULL) return app_failed(a);
+    t.next_ms = top_now_ms() + 1000;
+    t.sql = app_sql(a, top_look);
+    entered = top_enter(&t);
+    if (entered) top_loop(&t);
+    top_leave();
+    if (!entered)
+        app_say(0, "top needs a terminal that it knows; TERM says %s",
+                getenv("TERM") == NULL ? "nothing" : getenv("TERM"));
+    PQclear(t.look);
+    free(t.sql);
+    free(t.cell.ptr);
+    return entered ? APP_OK : APP_NO;
+}

@@ -1,0 +1,452 @@
+/*
+ * work.h -- jobq work: jobs whose handler is a command; and jobq bench.
+ */
+enum {
+    COMMAND_RETRY = 75,        /* EX_TEMPFAIL of sysexits.h */
+    COMMAND_ABSENT = 126,      /* and 127: the shell found no command that it could start */
+    COMMAND_KILLED = 128,      /* and a signal's number: the shell's way to say so */
+    COMMAND_OUTPUT = 1 << 20,  /* bytes of standard output that are kept */
+    COMMAND_MS = 100,          /* between two looks at whether to stop */
+    COMMAND_PATIENCE_US = 5000000 /* between SIGTERM and SIGKILL, if the job is cancelled */
+};
+
+/* A command at work. */
+typedef struct command {
+    pid_t pid;      /* and its process group */
+    int in, out, err; /* our ends of its pipes; -1: closed */
+    size_t sent;    /* of the payload */
+    app_text output; /* the first COMMAND_OUTPUT bytes, and one more if there were more */
+    char error[JOBQ_ERROR_MAX]; /* the last bytes of standard error */
+    size_t error_size;
+} command;
+
+static struct {
+    const char *line; /* for sh -c */
+    const char *queue;
+    pthread_mutex_t lock; /* of what follows, and while pipes could leak into another command */
+    pid_t groups[JOBQ_LOOP_THREADS]; /* that run; 0: none */
+} work;
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+/* A pipe that no other command inherits, because each is started under the lock. */
+static bool open_pipe(int ends[2])
+{
+    if (pipe(ends) != 0) return false;
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    return true;
+}
+
+static void shut(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+extern char **environ;
+
+/* environ with what the command is told. names holds the strings. The caller frees the array. */
+static char **command_environ(const jobq_call *call, char names[4][JOBQ_NAME_MAX + 16])
+{
+    size_t count = 0, kept = 0, i;
+    char **env;
+
+    while (environ[count] != NULL) count++;
+    env = app_need(malloc((count + 5) * sizeof *env));
+    for (i = 0; i < count; i++) {
+        if (strncmp(environ[i], "JOBQ_", 5) != 0) env[kept++] = environ[i];
+    }
+    snprintf(names[0], sizeof names[0], "JOBQ_ID=%lld", (long long)call->job.id);
+    snprintf(names[1], sizeof names[1], "JOBQ_QUEUE=%s", work.queue);
+    snprintf(names[2], sizeof names[2], "JOBQ_KIND=%.*s", (int)call->kind.len, call->kind.ptr);
+    snprintf(names[3], sizeof names[3], "JOBQ_ATTEMPT=%d", (int)call->job.attempt);
+    for (i = 0; i < 4; i++) env[kept++] = names[i];
+    env[kept] = NULL;
+    return env;
+}
+
+/* Starts sh -c LINE as the leader of a process group. Returns 0, or an error number. */
+static int spawn(command *c, const jobq_call *call, int in[2], int out[2], int err[2])
+{
+    char *argv[] = {"sh", "-c", (char *)work.line, NULL};
+    char names[4][JOBQ_NAME_MAX + 16];
+    char **env = command_environ(call, names);
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none, ignored;
+    int code;
+
+    sigemptyset(&none);
+    sigemptyset(&ignored);
+    sigaddset(&ignored, SIGPIPE);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files, err[1], STDERR_FILENO);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                        POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &ignored);
+    code = posix_spawn(&c->pid, "/bin/sh", &files, &attr, argv, env);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    free(env);
+    return code;
+}
+
+static void note_group(pid_t from, pid_t to)
+{
+    int i = 0;
+
+    while (i < JOBQ_LOOP_THREADS - 1 && work.groups[i] != from) i++;
+    work.groups[i] = to;
+}
+
+/* False: it could not be started, and *c has said why in its error. */
+static bool start_command(command *c, const jobq_call *call)
+{
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, code = 0;
+
+    pthread_mutex_lock(&work.lock);
+    if (!open_pipe(in) || !open_pipe(out) || !open_pipe(err)) code = errno;
+    if (code == 0) code = spawn(c, call, in, out, err);
+    if (code == 0) note_group(0, c->pid);
+    pthread_mutex_unlock(&work.lock);
+    shut(&in[0]);
+    shut(&out[1]);
+    shut(&err[1]);
+    c->in = in[1];
+    c->out = out[0];
+    c->err = err[0];
+    if (code != 0) {
+        c->error_size = (size_t)snprintf(c->error, sizeof c->error, "cannot start a command: %s",
+                                         strerror(code));
+        return false;
+    }
+    fcntl(c->in, F_SETFL, O_NONBLOCK);
+    return true;
+}
+
+/* ---- its pipes ------------------------------------------------------------------------------- */
+
+static void send_payload(command *c, jobq_str payload)
+{
+    ssize_t put = 0;
+
+    if (c->sent < payload.len) put = write(c->in, payload.ptr + c->sent, payload.len - c->sent);
+    if (put > 0) c->sent += (size_t)put;
+    if ((put < 0 && errno != EAGAIN && errno != EINTR) || c->sent == payload.len) shut(&c->in);
+}
+
+static void read_output(command *c)
+{
+    char part[4096];
+    ssize_t got = read(c->out, part, sizeof part);
+    size_t room = COMMAND_OUTPUT + 1 - c->output.len;
+
+    if (got > 0) app_add(&c->output, part, (size_t)got < room ? (size_t)got : room);
+    else if (got == 0 || errno != EINTR) shut(&c->out);
+}
+
+static void read_error(command *c)
+{
+    char part[JOBQ_ERROR_MAX / 2];
+    ssize_t got = read(c->err, part, sizeof part);
+    size_t drop;
+
+    if (got == 0 || (got < 0 && errno != EINTR)) shut(&c->err);
+    if (got <= 0) return;
+    drop = c->error_size + (size_t)got;
+    drop = drop > sizeof c->error ? drop - sizeof c->error : 0;
+    memmove(c->error, c->error + drop, c->error_size - drop);
+    c->error_size -= drop;
+    memcpy(c->error + c->error_size, part, (size_t)got);
+    c->error_size += (size_t)got;
+}
+
+static void move_bytes(command *c, jobq_str payload, int ms)
+{
+    struct pollfd fds[] = {{c->in, POLLOUT, 0}, {c->out, POLLIN, 0}, {c->err, POLLIN, 0}};
+
+    if (poll(fds, 3, ms) <= 0) return;
+    if (fds[0].revents != 0) send_payload(c, payload);
+    if (fds[1].revents != 0) read_output(c);
+    if (fds[2].revents != 0) read_error(c);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/* Ends the command if it must stop. *asked_us: when it was sent SIGTERM, 0: it was not. */
+static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t now_us,
+                              int64_t *asked_us)
+{
+    jobq_stop stop = jobq_call_stopping(call);
+
+    if (stop == JOBQ_STOP_CANCEL && *asked_us == 0) {
+        *asked_us = now_us;
+        kill(-c->pid, SIGTERM);
+    }
+    if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST ||
+        (stop == JOBQ_STOP_CANCEL && now_us - *asked_us > COMMAND_PATIENCE_US) ||
+        (stop == JOBQ_STOP_SHUTDOWN && jobq_call_remaining(call) <= 2 * COMMAND_MS * 1000))
+        kill(-c->pid, SIGKILL);
+    return stop;
+}
+
+static int64_t clock_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Waits for the command. Returns the status of waitpid; *stop: why it was stopped, if it was. */
+static int await_command(command *c, const jobq_call *call, jobq_stop *stop)
+{
+    int64_t asked_us = 0;
+    int status = 0, rest;
+    siginfo_t info;
+
+    do {
+        bool open = c->out >= 0 || c->err >= 0;
+
+        *stop = stop_command(c, call, clock_us(), &asked_us);
+        move_bytes(c, call->payload, open ? COMMAND_MS : 1);
+        memset(&info, 0, sizeof info);
+        waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    } while (info.si_pid == 0);
+    /* What it left in its group ends with it. Only then it is reaped, so that the group's number is
+     * still its own. */
+    kill(-c->pid, SIGKILL);
+    for (rest = 0; rest < 2 * COMMAND_OUTPUT && (c->out >= 0 || c->err >= 0); rest += 2048)
+        move_bytes(c, call->payload, 0);
+    pthread_mutex_lock(&work.lock);
+    waitpid(c->pid, &status, 0);
+    note_group(c->pid, 0);
+    pthread_mutex_unlock(&work.lock);
+    return status;
+}
+
+/* What the job's outcome is, by how the command ended. */
+static jobq_outcome judge(int status, jobq_stop stop)
+{
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : COMMAND_KILLED;
+    bool killed = code >= COMMAND_KILLED && code <= COMMAND_KILLED + 64;
+
+    if (code == 0) return JOBQ_OUTCOME_SUCCESS;
+    if (killed && stop == JOBQ_STOP_SHUTDOWN) return JOBQ_OUTCOME_RELEASE;
+    if (stop == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
+    if (killed || code == COMMAND_RETRY || code == COMMAND_ABSENT || code == COMMAND_ABSENT + 1)
+        return JOBQ_OUTCOME_RETRY;
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+static void tell_error(jobq_call *call, command *c, int status)
+{
+    char text[64];
+    jobq_str error = {c->error, c->error_size};
+
+    while (error.len > 0 && strchr(" \n\r\t", error.ptr[error.len - 1]) != NULL) error.len--;
+    if (error.len == 0) {
+        snprintf(text, sizeof text, WIFSIGNALED(status) ? "killed by signal %d" : "exit code %d",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        error = jobq_str_from(text);
+    }
+    jobq_call_error(call, error);
+}
+
+/* The handler of all jobs: runs the command. */
+static jobq_outcome run_command(jobq_call *call)
+{
+    command *c = app_need(calloc(1, sizeof *c));
+    jobq_outcome outcome = JOBQ_OUTCOME_RETRY;
+    jobq_stop stop = JOBQ_STOP_NONE;
+    jobq_str output;
+    int status = 0;
+
+    if (start_command(c, call)) {
+        status = await_command(c, call, &stop);
+        outcome = judge(status, stop);
+    }
+    output.ptr = c->output.ptr;
+    output.len = c->output.len;
+    if (outcome == JOBQ_OUTCOME_SUCCESS && output.len > 0 && output.len <= COMMAND_OUTPUT &&
+        jobq_json_check(output, NULL, NULL) == JOBQ_OK)
+        jobq_call_result(call, output, false);
+    if (outcome != JOBQ_OUTCOME_SUCCESS) tell_error(call, c, status);
+    shut(&c->in);
+    shut(&c->out);
+    shut(&c->err);
+    free(c->output.ptr);
+    free(c);
+    return outcome;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+/* A handler for each kind of the queue that is known, or for the one that is named. */
+static PGresult *kinds_of(app *a, const char *queue, const char *kind)
+{
+    const char *values[] = {queue, kind};
+    PGresult *res;
+
+    if (kind != NULL) return app_query(a, "SELECT $2::text, $1::text", 2, values);
+    res = app_query(a, "SELECT k.name FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id"
+                       " WHERE q.name = $1 ORDER BY k.name", 1, values);
+    if (res == NULL) app_say(0, "name the kind of its jobs with --kind");
+    if (res == NULL || PQntuples(res) > 0) return res;
+    app_say(0, "the queue %s has no kind yet: name one with --kind", queue);
+    PQclear(res);
+    return NULL;
+}
+
+static int run_worker(app *a, jobq_pg_worker_desc *worker)
+{
+    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a};
+    jobq_pg_stats stats;
+    jobq_pg_error error;
+    jobq_error code;
+    jobq_pg *pg;
+    int i;
+
+    worker->stats = &stats;
+    code = jobq_pg_open(&pg, &desc, &error);
+    if (code != JOBQ_OK) return exit_code(code, &error);
+    code = jobq_pg_work(pg, worker, &error);
+    pthread_mutex_lock(&work.lock);
+    for (i = 0; i < JOBQ_LOOP_THREADS; i++) {
+        if (work.groups[i] > 0) kill(-work.groups[i], SIGKILL); /* a second signal: at once */
+    }
+    pthread_mutex_unlock(&work.lock);
+    if (code == JOBQ_OK) {
+        printf(a->json ? "{\"started\": %lld, \"succeeded\": %lld, \"retried\": %lld,"
+                         " \"failed\": %lld}\n"
+                       : "started %lld, succeeded %lld, retried %lld, failed %lld\n",
+               (long long)stats.jobs.started, (long long)stats.jobs.succeeded,
+               (long long)stats.jobs.retried, (long long)stats.jobs.failed);
+    }
+    jobq_pg_close(pg);
+    return exit_code(code, &error);
+}
+
+static int do_work(app *a, int argc, char **argv)
+{
+    const char *kind = NULL, *threads = NULL, *empty = NULL, *grace = NULL;
+    const app_option options[] = {
+        {"exec", &work.line, NULL}, {"queue", &work.queue, NULL},
+        {"kind", &kind, NULL}, {"threads", &threads, NULL},
+        {"grace", &grace, NULL}, {"until_empty", &empty, app_flag}, {0}};
+    jobq_pg_worker_desc worker = {.name = "jobq work", .stop_signals = {SIGTERM, SIGINT}};
+    jobq_pg_handler handlers[JOBQ_LOOP_KINDS] = {{0}};
+    PGresult *kinds;
+    int code, i;
+
+    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    if (work.line == NULL || work.queue == NULL)
+        return app_say(APP_USAGE, "work needs --exec and --queue");
+    worker.loop.threads = (int32_t)app_count("threads", threads, 1, 4);
+    worker.loop.grace_us = app_count("grace", grace, 1, 30) * 1000000LL;
+    if (worker.loop.threads < 0 || worker.loop.grace_us < 0) return APP_USAGE;
+    if (worker.loop.threads > JOBQ_LOOP_THREADS)
+        return app_say(APP_USAGE, "--threads: at most %d", JOBQ_LOOP_THREADS);
+    kinds = kinds_of(a, work.queue, kind);
+    if (kinds == NULL) return app_failed(a);
+    for (i = 0; i < PQntuples(kinds) && i < JOBQ_LOOP_KINDS; i++) {
+        handlers[i].queue = work.queue;
+        handlers[i].kind = PQgetvalue(kinds, i, 0);
+        handlers[i].run[0] = run_command;
+    }
+    worker.handlers = handlers;
+    worker.handler_count = (size_t)i;
+    worker.loop.until = empty != NULL ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
+    signal(SIGPIPE, SIG_IGN); /* a command need not read its payload */
+    pthread_mutex_init(&work.lock, NULL);
+    code = run_worker(a, &worker);
+    PQclear(kinds);
+    return code;
+}
+
+/* ---- bench ----------------------------------------------------------------------------------- */
+
+static jobq_outcome succeed(jobq_call *call)
+{
+    (void)call;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Enqueues jobs, a thousand at a time. */
+static jobq_error bench_enqueue(jobq_pg *pg, long count, jobq_pg_error *error)
+{
+    static jobq_pg_job jobs[1000];
+    jobq_error code = JOBQ_OK;
+    long done;
+
+    for (done = 0; done < 1000; done++) {
+        jobs[done].queue = jobs[done].kind = "bench";
+        jobs[done].payload = jobq_str_from("{\"n\": 1}");
+    }
+    for (done = 0; done < count && code == JOBQ_OK; done += 1000) {
+        size_t part = count - done < 1000 ? (size_t)(count - done) : 1000;
+
+        code = jobq_pg_enqueue_many(pg, NULL, jobs, part, NULL, error);
+        app_progress("enqueued %ld", done + (long)part);
+    }
+    return code;
+}
+
+static int bench_run(app *a, jobq_pg *pg, long count, int32_t threads)
+{
+    jobq_pg_handler handler = {.queue = "bench", .kind = "bench", .run = {succeed}};
+    jobq_pg_worker_desc worker = {.handlers = &handler, .handler_count = 1,
+                                  .loop = {.threads = threads, .until = JOBQ_UNTIL_ENDED},
+                                  .stop_signals = {SIGTERM, SIGINT}};
+    int64_t begin_us, middle_us, end_us;
+    jobq_pg_error error;
+    jobq_error code = jobq_pg_migrate(pg, &error);
+
+    begin_us = clock_us();
+    if (code == JOBQ_OK) code = bench_enqueue(pg, count, &error);
+    middle_us = clock_us();
+    app_progress("working");
+    if (code == JOBQ_OK) code = jobq_pg_work(pg, &worker, &error);
+    end_us = clock_us();
+    app_progress(NULL);
+    if (code != JOBQ_OK) return exit_code(code, &error);
+    printf(a->json ? "{\"jobs\": %ld, \"enqueued_per_s\": %.0f, \"done_per_s\": %.0f}\n"
+                   : "%ld jobs: enqueued %.0f a second, done %.0f a second\n",
+           count, 1e6 * (double)count / (double)(middle_us - begin_us),
+           1e6 * (double)count / (double)(end_us - middle_us));
+    return APP_OK;
+}
+
+/* In a schema of its own, so that nothing of it is left. */
+static int do_bench(app *a, int argc, char **argv)
+{
+    const char *jobs = NULL, *threads = NULL;
+    const app_option options[] = {{"jobs", &jobs, NULL},
+                                  {"threads", &threads, NULL}, {0}};
+    char schema[40], drop[80];
+    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema};
+    jobq_pg_error error;
+    jobq_error opened;
+    jobq_pg *pg;
+    long count, workers;
+    int code;
+
+    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    count = app_count("jobs", jobs, 1, 10000);
+    workers = app_count("threads", threads, 1, 4);
+    if (count < 0 || workers < 0) return APP_USAGE;
+    snprintf(schema, sizeof schema, "jobq_bench_%ld", (long)getpid());
+    opened = jobq_pg_open(&pg, &desc, &error);
+    if (opened != JOBQ_OK) return exit_code(opened, &error);
+    code = bench_run(a, pg, count, (int32_t)workers);
+    jobq_pg_close(pg);
+    PQclear(PQexec(a->conn, "SET client_min_messages = warning"));
+    snprintf(drop, sizeof drop, "DROP SCHEMA IF EXISTS %s CASCADE", schema);
+    PQclear(PQexec(a->conn, drop));
+    return code;
+}

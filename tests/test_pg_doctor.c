@@ -1,0 +1,275 @@
+/*
+ * test_pg_doctor.c -- jobq doctor: each fault is planted, found, and mended.
+ */
+#include "pg_work.h"
+
+#define BINARY ".build/examples/jobq/jobq"
+
+static char out[1 << 18];
+static int code; /* the latest exit code */
+
+/* Runs jobq doctor, after the words before. */
+static void run_doctor(const char *before, const char *after)
+{
+    const char *program = getenv("JOBQ_PROGRAM") != NULL ? getenv("JOBQ_PROGRAM") : BINARY;
+    char command[2000];
+    FILE *pipe;
+    int status;
+
+    snprintf(command, sizeof command, "%s timeout 60 %s -d \"%s\" --schema %s doctor %s 2>&1",
+             before, program, server(), schema, after);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    out[fread(out, 1, sizeof out - 1, pipe)] = '\0';
+    status = pclose(pipe);
+    code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The finding of a check; NULL: there is none. */
+static const char *finding(const char *check)
+{
+    char head[40];
+    const char *at;
+
+    snprintf(head, sizeof head, "%s: ", check);
+    if (strncmp(out, head, strlen(head)) == 0) return out;
+    snprintf(head, sizeof head, "\n%s: ", check);
+    at = strstr(out, head);
+    return at == NULL ? NULL : at + 1;
+}
+
+/* The check now finds this, and tells to run that. */
+static void finds(const char *check, const char *what, const char *run)
+{
+    run_doctor("", "");
+    if (code != 1 || finding(check) == NULL || strstr(out, what) == NULL ||
+        strstr(out, run) == NULL) {
+        fail_msg("no %s: \"%s\", \"%s\", exit code %d in:\n%s", check, what, run, code, out);
+    }
+}
+
+static void is_silent(const char *check)
+{
+    run_doctor("", "");
+    if (finding(check) != NULL) fail_msg("%s in:\n%s", check, out);
+}
+
+/* Silent, then not; mended, silent again. */
+static void planted(const char *check, const char *plant, const char *mend, const char *what,
+                    const char *run)
+{
+    is_silent(check);
+    RUN("%s", plant);
+    finds(check, what, run);
+    RUN("%s", mend);
+    is_silent(check);
+}
+
+/* A private server may have fsync off, which is a finding. */
+static void a_healthy_schema_has_no_finding(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    const char *line;
+
+    (void)unused;
+    start(&d);
+    enqueue_count(3);
+    assert_true(reaches(20, &runs, 3));
+    run_doctor("", "");
+    for (line = out; *line != '\0'; line = strchr(line, '\n') + 1) {
+        if (strncmp(line, "durability: ", 12) != 0 && strncmp(line, "    ", 4) != 0 &&
+            strncmp(line, "nothing found", 13) != 0) fail_msg("%s", out);
+    }
+    assert_int_equal(code, strstr(out, "nothing found") == NULL);
+}
+
+static void faults_of_the_schema(void **unused)
+{
+    (void)unused;
+    enqueue_count(1);
+    planted("version", "UPDATE jobq.meta SET library_min = 99, version = 99",
+            "UPDATE jobq.meta SET library_min = 5, version = 9", "99", "jobq migrate");
+    planted("copy", "UPDATE jobq.meta SET home = 'elsewhere'",
+            "UPDATE jobq.meta SET home = jobq.here()", "is a copy of another one",
+            "renew(home => true)");
+    RUN("SELECT jobq.pause('q')");
+    planted("sequence", "UPDATE jobq.job SET id = id + 5000000",
+            "UPDATE jobq.job SET id = id - 5000000", "a job has the id 50", ".renew()");
+    planted("audit", "UPDATE jobq.job SET state = 'x', worker = 7, claim = 1",
+            "UPDATE jobq.job SET state = 'r', worker = NULL, claim = NULL",
+            "1 rows contradict each other", ".mend(");
+    planted("fillfactor", "ALTER TABLE jobq.job SET (fillfactor = 100)",
+            "ALTER TABLE jobq.job SET (fillfactor = 45)", "is 100, not 45",
+            "SET (fillfactor = 45)");
+    planted("vacuum", "ALTER TABLE jobq.job SET (autovacuum_enabled = false)",
+            "ALTER TABLE jobq.job RESET (autovacuum_enabled)", "autovacuum is off for",
+            "RESET (autovacuum_enabled)");
+    planted("history", "UPDATE jobq.ring SET since = now() - interval '9 days' "
+            "WHERE retention = 'medium'", "UPDATE jobq.ring SET since = now()",
+            "the history of class medium should turn every 03:25", ".turn()");
+    planted("indexes", "UPDATE pg_index SET indisvalid = false "
+            "WHERE indexrelid = 'jobq.job_flow'::regclass",
+            "UPDATE pg_index SET indisvalid = true WHERE indexrelid = 'jobq.job_flow'::regclass",
+            "job_flow is invalid", "REINDEX INDEX CONCURRENTLY");
+}
+
+static void faults_of_the_work(void **unused)
+{
+    (void)unused;
+    planted("workers", "SELECT jobq.enqueue('q', 'k')", "DELETE FROM jobq.job",
+            "queue q has 1 ready jobs, and no living worker", "jobq work --queue q");
+    enqueue_count(1);
+    planted("paused", "SELECT jobq.pause('q')", "SELECT jobq.resume('q')",
+            "queue q is paused, and 1 of its jobs are ready", ".resume('q')");
+    planted("kinds", "UPDATE jobq.kind SET parked_at = now()",
+            "UPDATE jobq.kind SET parked_at = NULL",
+            "no living worker has a handler for kind k of queue q", ".cancel(");
+    RUN("SELECT jobq.schedule('nightly', 'q', 'k', every => '1 hour')");
+    planted("schedules", "UPDATE jobq.schedule SET next_at = now() - interval '2 minutes'",
+            "UPDATE jobq.schedule SET next_at = now() + interval '1 hour'",
+            "schedule nightly is late", "select why");
+    RUN("SELECT jobq.outbox_register('o', 1)");
+    planted("outbox", "UPDATE jobq.partition SET error = 'no host'",
+            "UPDATE jobq.partition SET error = NULL",
+            "partition 0 of queue o is in trouble: no host", "where queue = 'o'");
+}
+
+static void a_snapshot_that_is_held(void **unused)
+{
+    PGconn *a = PQconnectdb(server());
+
+    (void)unused;
+    PQclear(PQexec(a, "BEGIN ISOLATION LEVEL REPEATABLE READ"));
+    PQclear(PQexec(a, "SELECT count(*) FROM pg_class"));
+    is_silent("snapshot");
+    PQclear(PQexec(db, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM pg_current_xact_id(); "
+                       "COMMIT; END LOOP; END $$"));
+    finds("snapshot", "has held a snapshot for", "pg_terminate_backend(");
+    PQfinish(a);
+    nap_us(100000);
+    is_silent("snapshot");
+}
+
+static void a_prepared_transaction(void **unused)
+{
+    PGconn *a = PQconnectdb(server());
+    PGresult *res;
+
+    (void)unused;
+    if (number("SELECT current_setting('max_prepared_transactions')::int") == 0) {
+        PQfinish(a);
+        skip();
+    }
+    PQclear(PQexec(a, "ROLLBACK PREPARED 'jobq_doctor'")); /* of a run that failed */
+    enqueue_count(1);
+    PQclear(sql(a, "BEGIN; UPDATE jobq.job SET run_at = run_at"));
+    res = PQexec(a, "PREPARE TRANSACTION 'jobq_doctor'");
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) fail_msg("%s", PQresultErrorMessage(res));
+    PQclear(res);
+    is_silent("prepared");
+    nap_us(5200000);
+    finds("prepared", "prepared transaction jobq_doctor has held rows of",
+          "COMMIT PREPARED 'jobq_doctor'");
+    PQclear(PQexec(a, "ROLLBACK PREPARED 'jobq_doctor'"));
+    PQfinish(a);
+    is_silent("prepared");
+}
+
+static void tables_that_have_grown(void **unused)
+{
+    (void)unused;
+    is_silent("indexes");
+    RUN("INSERT INTO jobq.edge (parent, child) SELECT n, n + 1 FROM generate_series(1, 300000) n");
+    RUN("DELETE FROM jobq.edge");
+    PQclear(sql(db, "VACUUM jobq.edge"));
+    finds("indexes", "edge", "REINDEX INDEX CONCURRENTLY");
+    RUN("TRUNCATE jobq.edge");
+    PQclear(sql(db, "VACUUM jobq.edge"));
+    is_silent("indexes");
+    is_silent("updates");
+    RUN("INSERT INTO jobq.flow_part (flow_id, part) SELECT 1, n FROM generate_series(1, 11000) n");
+    RUN("UPDATE jobq.flow_part SET part = -part");
+    nap_us(1100000); /* statistics are written once a second */
+    RUN("SELECT 1");
+    finds("updates", "of 11000 updates of table", "\\d ");
+    RUN("TRUNCATE jobq.flow_part");
+    RUN("SELECT pg_stat_reset_single_table_counters('jobq.flow_part'::regclass)");
+    is_silent("updates");
+}
+
+static void settings_of_the_server(void **unused)
+{
+    char *name = text_of("SELECT quote_ident(current_database())");
+
+    (void)unused;
+    run_doctor("", "");
+    assert_null(strstr(out, "synchronous_commit"));
+    RUN("ALTER DATABASE %s SET synchronous_commit = off", name);
+    finds("durability", "synchronous_commit is off", "ALTER SYSTEM SET synchronous_commit = on");
+    RUN("ALTER DATABASE %s RESET synchronous_commit", name);
+    free(name);
+}
+
+static void connections_that_are_taken(void **unused)
+{
+    PGconn *taken[300];
+    int count = 0, most = (int)number("SELECT current_setting('max_connections')::int - "
+                                      "current_setting('superuser_reserved_connections')::int");
+
+    (void)unused;
+    if (most > 300) skip();
+    is_silent("connections");
+    while (number("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") <=
+           most * 9 / 10) taken[count++] = PQconnectdb(server());
+    finds("connections", "connections are taken", "a pooler");
+    while (count > 0) PQfinish(taken[--count]);
+    nap_us(200000);
+    is_silent("connections");
+}
+
+static void a_clock_that_differs(void **unused)
+{
+    (void)unused;
+    if (system("command -v faketime >/dev/null") != 0) skip();
+    is_silent("clock");
+    run_doctor("faketime -f +1h", "");
+    assert_non_null(finding("clock"));
+    assert_non_null(strstr(out, "ahead of the server's"));
+    assert_int_equal(code, 1);
+}
+
+static void what_a_role_may_not_see_was_not_checked(void **unused)
+{
+    char role[100];
+
+    (void)unused;
+    RUN("CREATE ROLE %s_doctor LOGIN", schema);
+    RUN("GRANT USAGE ON SCHEMA jobq TO %s_doctor", schema);
+    RUN("GRANT SELECT ON jobq.meta TO %s_doctor", schema);
+    snprintf(role, sizeof role, "PGOPTIONS='-c role=%s_doctor'", schema);
+    run_doctor(role, "--json");
+    assert_int_equal(code, 1);
+    assert_non_null(strstr(out, "{\"check\": \"audit\", \"finding\": \"not checked: permission"));
+    RUN("DROP OWNED BY %s_doctor", schema);
+    RUN("DROP ROLE %s_doctor", schema);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, fresh, all_stop)
+        T(a_healthy_schema_has_no_finding),
+        T(faults_of_the_schema),
+        T(faults_of_the_work),
+        T(a_snapshot_that_is_held),
+        T(a_prepared_transaction),
+        T(tables_that_have_grown),
+        T(settings_of_the_server),
+        T(connections_that_are_taken),
+        T(a_clock_that_differs),
+        T(what_a_role_may_not_see_was_not_checked),
+    };
+
+    return cmocka_run_group_tests_name("doctor", tests, pg_up, pg_down);
+}

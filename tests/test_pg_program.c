@@ -1,0 +1,787 @@
+/*
+ * test_pg_program.c -- the program jobq (examples/jobq/): each verb as a child process, what it
+ * prints, and its exit code.
+ */
+#include "pg.h"
+
+#include <errno.h>
+
+#define BINARY ".build/examples/jobq/jobq"
+
+static char folder[64];            /* of what the program reads and writes */
+static char out[1 << 21], err[1 << 16]; /* what the latest run printed */
+static char command[8192];
+
+/* Reads a file of the folder. */
+static void slurp(const char *name, char *text, size_t size)
+{
+    char path[96];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void spill(const char *name, const char *text)
+{
+    char path[96];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fwrite(text, 1, strlen(text), file) == strlen(text));
+    fclose(file);
+}
+
+static const char *program(void)
+{
+    return getenv("JOBQ_PROGRAM") != NULL ? getenv("JOBQ_PROGRAM") : BINARY;
+}
+
+/* Runs a line of the shell, in which $jobq is the program on this test's schema. */
+static int shell(const char *format, ...)
+{
+    int used, status;
+    va_list args;
+
+    used = snprintf(command, sizeof command,
+                    "schema=%s dir=%s jobq=\"timeout 60 %s --schema $schema\"; {\n", schema,
+                    folder, program());
+    va_start(args, format);
+    used += vsnprintf(command + used, sizeof command - (size_t)used, format, args);
+    va_end(args);
+    snprintf(command + used, sizeof command - (size_t)used, "\n} >%s/out 2>%s/err", folder,
+             folder);
+    status = system(command);
+    slurp("out", out, sizeof out);
+    slurp("err", err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The program must end with this code. */
+#define JOBQ(code, ...)                                                                            \
+    do {                                                                                           \
+        int code_ = shell("$jobq " __VA_ARGS__);                                                   \
+        if (code_ != (code)) fail_msg("exit code %d of %s\n%s%s", code_, command, out, err);       \
+    } while (0)
+
+static void expect(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) fail_msg("no \"%s\" in: %s\n%s%s", part, command, out, err);
+}
+
+static void expect_not(const char *text, const char *part)
+{
+    if (strstr(text, part) != NULL) fail_msg("\"%s\" in: %s\n%s%s", part, command, out, err);
+}
+
+/* Each line that was printed is JSON. Returns how many there are. */
+static int json_lines(void)
+{
+    const char *line = out, *end;
+    int count = 0;
+
+    for (; (end = strchr(line, '\n')) != NULL; line = end + 1, count++) {
+        jobq_str text = {line, (size_t)(end - line)};
+
+        if (jobq_json_check(text, NULL, NULL) != JOBQ_OK) fail_msg("no JSON: %s", out);
+    }
+    assert_string_equal(line, ""); /* nothing is left after the last line */
+    return count;
+}
+
+/* The state of a job. */
+static void is(int64_t id, const char *state)
+{
+    char query[96];
+
+    snprintf(query, sizeof query, "SELECT jobq.standing(%lld)", (long long)id);
+    expect_text(state, query);
+}
+
+static int64_t enqueue_of(const char *queue, const char *kind, const char *payload)
+{
+    jobq_pg_job job = plain_job();
+
+    job.queue = queue;
+    job.kind = kind;
+    job.payload = jobq_str_from(payload);
+    return enqueue_with(&job);
+}
+
+static int64_t fail_one(const char *queue)
+{
+    int64_t id = enqueue_of(queue, "k", "1");
+
+    RUN("SELECT jobq.finish(ARRAY[%lld], 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1, "
+        "\"error\": \"no\\u001b[31m host\\u009b\"}')", (long long)id);
+    is(id, "failed");
+    return id;
+}
+
+/* ---- the schema, jobs ------------------------------------------------------------------------ */
+
+static void a_schema_is_installed_and_checked(void **unused)
+{
+    (void)unused;
+    JOBQ(1, "--schema ${schema}_other migrate --check");
+    expect(err, "is at version 0");
+    JOBQ(0, "--schema ${schema}_other migrate --print");
+    expect(out, "_other\".job (");
+    JOBQ(0, "--schema ${schema}_other --json migrate");
+    assert_int_equal(json_lines(), 1);
+    assert_string_equal(err, "");
+    JOBQ(0, "--schema ${schema}_other migrate --check");
+    JOBQ(0, "--schema ${schema}_other migrate --print");
+    assert_string_equal(out, "");
+    RUN("DROP SCHEMA %s_other CASCADE", schema);
+}
+
+static void jobs_are_enqueued(void **unused)
+{
+    (void)unused;
+    JOBQ(0, "--json enqueue mail welcome '{\"to\": \"ann\"}' --priority 3 --key k1 --line t1"
+            " --delay '1 hour' --stages 2 --max-attempts 7 --timeout 2min --headers '{\"a\": 1}'");
+    assert_int_equal(json_lines(), 1);
+    expect(out, "\"existed\":false");
+    expect_text("mail welcome {\"to\": \"ann\"} 3 k1 t1 2 7 120000000 {\"a\": 1} t",
+                "SELECT concat_ws(' ', queue, kind, payload, priority, key, line, stages,"
+                " max_attempts, timeout_us, headers, run_at > now() + interval '59 minutes')"
+                " FROM jobq.jobs");
+    JOBQ(0, "--json enqueue mail welcome --key=k1");
+    expect(out, "\"existed\":true");
+    spill("payload", "{\"x\": \"it's \\\"so\\\"\"}\n");
+    JOBQ(0, "enqueue mail stdin - --run-at 'tomorrow' <$dir/payload");
+    expect_text("it's \"so\"", "SELECT payload ->> 'x' FROM jobq.jobs WHERE kind = 'stdin'");
+    JOBQ(1, "enqueue mail welcome '{broken'");
+    expect(err, "jobq: ");
+    JOBQ(2, "enqueue mail");
+    JOBQ(2, "enqueue mail welcome 1 2");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+}
+
+static void jobs_are_listed(void **unused)
+{
+    int64_t first = enqueue_of("a", "k", "1"), second = enqueue_of("b", "l", "2");
+
+    (void)unused;
+    JOBQ(0, "enqueue b m 3 --key k1 --line t1");
+    RUN("UPDATE jobq.job SET enqueued_at = now() - interval '2 days' WHERE id = %lld",
+        (long long)first);
+    JOBQ(0, "list");
+    expect(out, "(3 rows)\n");
+    expect(out, "id | queue | kind | state |");
+    expect(out, "---+-------+------+-------+");
+    JOBQ(0, "--json list");
+    assert_int_equal(json_lines(), 3);
+    assert_true(strstr(out, "\"kind\":\"m\"") < strstr(out, "\"kind\":\"l\""));
+    JOBQ(0, "list --json --queue b");
+    assert_int_equal(json_lines(), 2);
+    JOBQ(0, "list --json --queue b --kind l");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "list --json --key k1");
+    expect(out, "\"kind\":\"m\"");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "list --json --line t1");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "list --json --older '1 day'");
+    expect(out, "\"queue\":\"a\"");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "list --json --newer '1 day' --limit 1");
+    expect(out, "\"kind\":\"m\"");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "cancel %lld", (long long)second);
+    JOBQ(0, "list --json --state cancelled");
+    expect(out, "\"kind\":\"l\"");
+    assert_int_equal(json_lines(), 1);
+}
+
+static void a_job_is_shown(void **unused)
+{
+    int64_t id = fail_one("q");
+
+    (void)unused;
+    JOBQ(0, "show %lld", (long long)id);
+    expect(out, "state                | failed\n");
+    expect(out, "host");
+    JOBQ(0, "--json show %lld", (long long)id);
+    assert_int_equal(json_lines(), 1);
+    expect(out, "\"why\": [\"");
+    JOBQ(1, "show 999999");
+    expect(err, "no job has the id 999999");
+    JOBQ(1, "show x");
+    JOBQ(2, "show");
+}
+
+/* Text of strangers: an error with an escape sequence, also in Unicode's one byte of two. */
+static void output_cannot_steer_the_terminal(void **unused)
+{
+    int64_t id = fail_one("q");
+
+    (void)unused;
+    JOBQ(0, "list");
+    expect(out, "no\\x1b[31m host\\x9b");
+    assert_null(strchr(out, '\033'));
+    JOBQ(0, "show %lld", (long long)id);
+    assert_null(strchr(out, '\033'));
+    assert_null(strstr(out, "\302\233"));
+}
+
+/* ---- verbs that change jobs ------------------------------------------------------------------ */
+
+static void one_job_is_changed(void **unused)
+{
+    int64_t id = enqueue_of("q", "k", "1"), failed = fail_one("q");
+
+    (void)unused;
+    enqueue_of("other", "k", "1");
+    JOBQ(0, "revive %lld", (long long)failed);
+    is(failed, "ready");
+    JOBQ(1, "revive %lld", (long long)id);
+    expect(out, " ready\n");
+    JOBQ(0, "prioritize %lld --priority -4", (long long)id);
+    JOBQ(0, "reschedule %lld --run-at '2031-01-01 12:00Z'", (long long)id);
+    JOBQ(0, "move %lld --target other", (long long)id);
+    expect_text("-4 2031 other", "SELECT concat_ws(' ', priority, extract(year FROM run_at), queue)"
+                                 " FROM jobq.jobs WHERE priority = -4");
+    JOBQ(0, "reschedule %lld", (long long)id);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at > now()"), 0);
+    JOBQ(0, "--json cancel %lld", (long long)id);
+    assert_int_equal(json_lines(), 1);
+    is(id, "cancelled");
+    JOBQ(1, "cancel %lld %lld", (long long)id, (long long)failed); /* the first one was before */
+    is(failed, "cancelled");
+    JOBQ(0, "delete %lld", (long long)id);
+    is(id, "gone");
+    JOBQ(1, "delete 12345678");
+}
+
+static void all_that_match_are_changed(void **unused)
+{
+    (void)unused;
+    enqueue_count(2500);
+    enqueue_of("q", "other", "1");
+    JOBQ(0, "prioritize --queue q --priority 5 --at-most 10");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE priority = 5"), 10);
+    JOBQ(0, "reschedule --queue q --run-at 2031-01-01");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at > '2030-01-01'"), 2501);
+    JOBQ(0, "--json cancel --queue q --kind k");
+    expect(out, "{\"cancelled\": 2500, \"requested\": 0}\n");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+    RUN("SELECT jobq.queue_set('target', max_attempts => 3)");
+    JOBQ(0, "move --queue q --target target");
+    expect(out, "moved 1\n");
+    fail_one("q");
+    JOBQ(0, "revive --queue q --older '1 hour'");
+    expect(out, "revived 0\n");
+    JOBQ(0, "revive --queue q");
+    expect(out, "revived 1\n");
+    JOBQ(0, "delete --queue q --state cancelled");
+    expect(out, "deleted 2500\n");
+    JOBQ(1, "cancel --queue nowhere");
+    expect(err, "no queue is called 'nowhere'");
+    assert_string_equal(out, "");
+}
+
+/* ---- queues, schedules, outbox, export ------------------------------------------------------- */
+
+static void queues_are_paused_and_drained(void **unused)
+{
+    int64_t id = enqueue_of("q", "k", "1");
+
+    (void)unused;
+    JOBQ(0, "pause q");
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE paused_at IS NOT NULL"), 1);
+    JOBQ(0, "resume q");
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE paused_at IS NOT NULL"), 0);
+    JOBQ(0, "pause q --kind k");
+    assert_int_equal(number("SELECT count(*) FROM jobq.kind WHERE paused_at IS NOT NULL"), 1);
+    JOBQ(0, "--json resume q --kind k");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(1, "drain q --timeout 0");
+    expect(err, "no living worker serves q");
+    JOBQ(0, "reschedule %lld --run-at 2031-01-01", (long long)id);
+    JOBQ(0, "drain q");
+    JOBQ(1, "drain q --ended --timeout 0");
+    JOBQ(0, "reschedule %lld", (long long)id);
+    shell("( sleep 1; $jobq cancel %lld ) & $jobq drain q --timeout 30; code=$?; wait;"
+          " test $code = 0 || echo broken", (long long)id);
+    expect_not(out, "broken");
+    is(id, "cancelled");
+    JOBQ(1, "drain nowhere");
+    JOBQ(2, "drain q --timeout soon");
+}
+
+static void schedules_are_kept(void **unused)
+{
+    (void)unused;
+    JOBQ(0, "schedule set nightly q k --cron '30 2 * * *' --zone Europe/Berlin --payload '[1]'");
+    expect_text("30 2 * * * Europe/Berlin [1]",
+                "SELECT concat_ws(' ', calendar, zone, payload) FROM jobq.schedules");
+    JOBQ(0, "--json schedule");
+    assert_int_equal(json_lines(), 1);
+    JOBQ(0, "schedule list");
+    expect(out, "nightly");
+    JOBQ(0, "schedule run nightly");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+    JOBQ(0, "schedule pause nightly");
+    expect_text("it is paused", "SELECT why FROM jobq.schedules");
+    JOBQ(0, "schedule resume nightly");
+    JOBQ(0, "--json schedule preview '0 12 * * *' --count 3 --after 2027-01-01");
+    assert_int_equal(json_lines(), 3);
+    expect(out, "2027-01-03T12:00:00");
+    JOBQ(0, "schedule drop nightly");
+    assert_int_equal(number("SELECT count(*) FROM jobq.schedule"), 0);
+    JOBQ(1, "schedule run nightly");
+    JOBQ(1, "schedule set bad q k --cron '61 * * * *'");
+    JOBQ(2, "schedule frob");
+}
+
+static void dead_letters_come_back(void **unused)
+{
+    int i;
+
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('orders', 2)");
+    for (i = 1; i <= 3; i++) {
+        RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+            "attempts, type, payload) SELECT p.queue_id, p.id, %d, now(), now(), 3, 't', '{\"n\": "
+            "%d}' FROM jobq.partition p WHERE p.number = 1", i, i);
+    }
+    JOBQ(0, "--json outbox");
+    assert_int_equal(json_lines(), 2);
+    JOBQ(0, "--json outbox list orders --at-most 2");
+    assert_int_equal(json_lines(), 2);
+    JOBQ(0, "--json outbox list elsewhere");
+    assert_int_equal(json_lines(), 0);
+    JOBQ(0, "outbox replay orders --at-most 2");
+    expect_text("1 t {\"n\": 1}|1 t {\"n\": 2}",
+                "SELECT string_agg(concat_ws(' ', partition_id & 32767, type, payload), '|'"
+                " ORDER BY id) FROM jobq.message");
+    expect_text("pending 1, resolved 2",
+                "SELECT string_agg(status || ' ' || n, ', ' ORDER BY status) FROM (SELECT status,"
+                " count(*) AS n FROM jobq.dead_letter GROUP BY 1) s");
+    JOBQ(0, "outbox discard orders --partition 0");
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE status = 'pending'"), 1);
+    JOBQ(0, "--json outbox discard orders");
+    expect(out, "{\"discarded\":1}\n");
+    JOBQ(2, "outbox replay");
+}
+
+static void ended_jobs_are_exported(void **unused)
+{
+    static const char odd[] = "{\"x\": \"a \\\"quote\\\", a \\\\ and a \\n, 'too'\"}";
+    int64_t id = enqueue_of("q", "k", odd);
+
+    (void)unused;
+    enqueue_of("q", "k", "1");
+    enqueue_of("z", "k", "1");
+    JOBQ(0, "cancel --queue z");
+    JOBQ(0, "cancel %lld", (long long)id);
+    JOBQ(0, "--json export");
+    assert_int_equal(json_lines(), 2);
+    JOBQ(0, "--json export --queue q --kind k --state cancelled --since yesterday");
+    assert_int_equal(json_lines(), 1);
+    expect(out, "\"payload\":{\"x\": \"a \\\"quote\\\", a \\\\ and a \\n, 'too'\"}");
+    JOBQ(0, "--json export --until yesterday");
+    assert_int_equal(json_lines(), 0);
+    JOBQ(0, "export --queue q");
+    assert_ptr_equal(strstr(out, "id,queue,kind,state,"), out);
+    expect(out, ",q,k,cancelled,");
+    expect(out, ",\"{\"\"x\"\": \"\"a ");
+    JOBQ(1, "export --queue q >/dev/full");
+    expect(err, "cannot write");
+    JOBQ(1, "export --since \"'; drop\"");
+}
+
+/* ---- who may, what is wrong ------------------------------------------------------------------ */
+
+static void wrong_usage_is_told(void **unused)
+{
+    static const char *const lines[] = {
+        "", "frob", "--frob list", "list --frob", "list --frob=1", "list --limit", "list --limit 0",
+        "list --limit 1x", "list more", "cancel", "cancel 1 --queue q", "cancel --kind k",
+        "delete --queue q", "move 1", "move --queue q", "prioritize 1", "pause", "pause a b",
+        "migrate --check=1", "work", "work --queue q", "work --exec true",
+        "work --queue q --exec true --threads 0", "help frob", "completion", "completion fish"};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        JOBQ(2, "%s", lines[i]);
+        assert_string_equal(out, "");
+        assert_true(err[0] != '\0');
+    }
+}
+
+static void without_a_server_the_code_is_3(void **unused)
+{
+    (void)unused;
+    JOBQ(3, "-d 'host=/nonexistent' list");
+    expect(err, "jobq: ");
+    JOBQ(3, "-d 'host=/nonexistent' migrate");
+    JOBQ(3, "-d no_such_database list");
+    expect(err, "no_such_database");
+    JOBQ(3, "-d 'postgresql:///no_such_database' list");
+    expect(err, "no_such_database");
+    JOBQ(0, "-d 'host=/nonexistent' help");
+    JOBQ(1, "--schema no_such_schema list");
+    expect(err, "migrate --check");
+}
+
+/* What the server refuses, the program says, and what it hides is not asked for. */
+static void a_role_sees_what_it_may(void **unused)
+{
+    char role[40];
+    int64_t id = enqueue_of("q", "k", "\"secret\"");
+    long before;
+
+    (void)unused;
+    snprintf(role, sizeof role, "jobq_program_%d", (int)getpid());
+    RUN("CREATE ROLE %s", role);
+    RUN("SELECT jobq.grant_enqueue('%s')", role);
+    before = number("SELECT count(*) FROM jobq.job");
+    snprintf(command, sizeof command, "-c role=%s", role);
+    setenv("PGOPTIONS", command, 1);
+    JOBQ(0, "enqueue q k 1");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), before + 1);
+    JOBQ(1, "list");
+    expect(err, "permission denied");
+    JOBQ(1, "cancel %lld", (long long)id);
+    RUN("SELECT jobq.grant_read('%s', payloads => false)", role);
+    JOBQ(0, "list");
+    JOBQ(0, "show %lld", (long long)id);
+    expect_not(out, "secret");
+    JOBQ(1, "cancel %lld", (long long)id);
+    expect(err, "permission denied");
+    RUN("SELECT jobq.grant_operate('%s')", role);
+    JOBQ(0, "show %lld", (long long)id);
+    expect(out, "secret");
+    JOBQ(0, "cancel %lld", (long long)id);
+    unsetenv("PGOPTIONS");
+    RUN("DROP OWNED BY %s", role);
+    RUN("DROP ROLE %s", role);
+}
+
+/* Each verb of the list has help, and completion knows it and its options. */
+static void the_shell_completes_verbs_and_options(void **unused)
+{
+    (void)unused;
+    assert_int_equal(shell("set -e; $jobq help | sed -n 's/^  \\([a-z]*\\) .*/\\1/p' >$dir/verbs\n"
+                           "test $(wc -l <$dir/verbs) -gt 20\n"
+                           "while read -r verb; do $jobq help $verb | head -1; done <$dir/verbs"),
+                     0);
+    expect(out, "jobq cancel ID... | --queue QUEUE\n");
+    assert_int_equal(shell("$jobq completion bash >$dir/complete; bash -ec '"
+        ". \"$1\"; try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _jobq;"
+        " echo \"${COMPREPLY[*]}\"; }; try jobq resc; try jobq --json list --st;"
+        " try jobq schedule set x --over' x $dir/complete"), 0);
+    assert_string_equal(out, "reschedule\n--state\n--overlap\n");
+}
+
+static void a_bench_leaves_nothing(void **unused)
+{
+    static const char schemas[] = "SELECT count(*) FROM pg_namespace WHERE nspname ~ 'jobq_bench'";
+
+    (void)unused;
+    JOBQ(0, "--json bench --jobs 1500");
+    assert_int_equal(json_lines(), 1);
+    expect(out, "{\"jobs\": 1500,");
+    assert_int_equal(number("%s", schemas), 0);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* A job for the command, and its id. */
+static int64_t work_for(const char *payload) { return enqueue_of("w", "run", payload); }
+
+static void error_is(int64_t id, const char *error)
+{
+    char query[160];
+
+    snprintf(query, sizeof query,
+             "SELECT errors -> -1 ->> 'error' FROM jobq.jobs WHERE id = %lld", (long long)id);
+    expect_text(error, query);
+}
+
+static void result_is(int64_t id, const char *result)
+{
+    char query[160];
+
+    snprintf(query, sizeof query,
+             "SELECT coalesce(result::text, '-') FROM jobq.jobs WHERE id = %lld", (long long)id);
+    expect_text(result, query);
+}
+
+/* The command is a file, which the payload on its standard input steers. */
+static void commands_end_as_they_say(void **unused)
+{
+    int64_t good = work_for("\"good\""), text = work_for("\"text\""), again = work_for("\"again\"");
+    int64_t bad = work_for("\"bad\""), none = work_for("\"none\""), dies = work_for("\"dies\"");
+    int64_t silent = work_for("\"silent\"");
+    char wanted[128];
+
+    (void)unused;
+    spill("command", "case $(cat) in\n"
+                     "'\"good\"') printf '{\"id\": %s, \"q\": \"%s %s\", \"a\": %s}' \"$JOBQ_ID\""
+                     " \"$JOBQ_QUEUE\" \"$JOBQ_KIND\" \"$JOBQ_ATTEMPT\" ;;\n"
+                     "'\"text\"') echo no JSON ;;\n"
+                     "'\"again\"') echo later >&2; exit 75 ;;\n"
+                     "'\"bad\"') echo 1; echo first >&2; echo bad >&2; exit 1 ;;\n"
+                     "'\"none\"') no_such_command ;;\n"
+                     "'\"dies\"') kill -9 $$ ;;\n"
+                     "'\"silent\"') exit 9 ;;\n"
+                     "esac\n");
+    JOBQ(0, "--json work --exec \"exec sh $dir/command\" --queue w --threads 3 --until-empty");
+    assert_int_equal(json_lines(), 1);
+    expect(out, "{\"started\": 7, \"succeeded\": 2, \"retried\": 3, \"failed\": 2}");
+    is(good, "succeeded");
+    snprintf(wanted, sizeof wanted, "{\"a\": 1, \"q\": \"w run\", \"id\": %lld}", (long long)good);
+    result_is(good, wanted);
+    is(text, "succeeded");
+    result_is(text, "-");
+    is(again, "ready");
+    error_is(again, "later");
+    is(bad, "failed");
+    error_is(bad, "first\nbad");
+    is(none, "ready");
+    is(dies, "ready");
+    error_is(dies, "killed by signal 9");
+    is(silent, "failed");
+    error_is(silent, "exit code 9");
+}
+
+static void only_the_named_kind_is_worked(void **unused)
+{
+    int64_t id = work_for("1"), other = enqueue_of("w", "other", "1");
+
+    (void)unused;
+    JOBQ(0, "work --exec cat --queue w --kind run --until-empty");
+    is(id, "succeeded");
+    result_is(id, "1");
+    is(other, "ready");
+    JOBQ(0, "enqueue w later 2");
+    JOBQ(1, "work --exec cat --queue nowhere");
+    expect(err, "--kind");
+}
+
+/* 900 KB through both pipes at once; and a command that reads nothing, or too much is written. */
+static void large_texts_pass_through(void **unused)
+{
+    static char large[900001];
+    int64_t id, deaf, loud;
+
+    (void)unused;
+    memset(large, 'x', sizeof large - 1);
+    large[0] = large[sizeof large - 2] = '"';
+    id = work_for(large);
+    JOBQ(0, "work --exec cat --queue w --until-empty");
+    is(id, "succeeded");
+    assert_int_equal(number("SELECT length(result::text) FROM jobq.jobs WHERE id = %lld",
+                            (long long)id), 900000);
+    deaf = work_for(large);
+    JOBQ(0, "work --exec 'echo 1' --queue w --until-empty");
+    is(deaf, "succeeded");
+    result_is(deaf, "1");
+    loud = work_for("1");
+    JOBQ(0, "work --exec 'head -c 3000000 /dev/zero | tr \"\\0\" 1' --queue w --until-empty");
+    is(loud, "succeeded");
+    result_is(loud, "-");
+}
+
+/* Whether the process whose number is in the file lives. */
+static bool lives(const char *name)
+{
+    char text[32];
+
+    slurp(name, text, sizeof text);
+    assert_true(atol(text) > 1);
+    return kill((pid_t)atol(text), 0) == 0;
+}
+
+static bool dies(const char *name)
+{
+    int64_t until = mono_us() + 10000000;
+
+    while (lives(name) && mono_us() < until) nap_us(10000);
+    return !lives(name);
+}
+
+static void the_time_limit_kills_the_process_group(void **unused)
+{
+    int64_t id;
+
+    (void)unused;
+    JOBQ(0, "enqueue w run 1 --timeout '500 ms' --max-attempts 1");
+    id = number("SELECT max(id) FROM jobq.job");
+    JOBQ(0, "work --exec \"sleep 600 & echo \\$! >$dir/pid; wait\" --queue w --until-empty");
+    is(id, "failed");
+    assert_true(dies("pid"));
+}
+
+static void what_a_command_leaves_behind_ends_with_it(void **unused)
+{
+    int64_t id = work_for("1"), begin_us = mono_us();
+
+    (void)unused;
+    JOBQ(0, "work --exec \"sleep 600 & echo \\$! >$dir/pid; echo 7\" --queue w --until-empty");
+    is(id, "succeeded");
+    result_is(id, "7");
+    assert_true(dies("pid"));
+    assert_true(mono_us() - begin_us < 60000000);
+}
+
+/* Starts a worker whose command runs when this returns. */
+static pid_t start_worker(const char *line, const char *more)
+{
+    char text[2048], path[96];
+    int64_t until = mono_us() + 30000000;
+    pid_t pid;
+
+    snprintf(path, sizeof path, "%s/begun", folder);
+    unlink(path);
+    snprintf(text, sizeof text,
+             "dir=%s; exec %s --schema %s work --queue w --exec \"touch $dir/begun; %s\" %s "
+             ">$dir/out 2>$dir/err", folder, program(), schema, line, more);
+    pid = fork();
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", text, (char *)NULL);
+        _exit(126);
+    }
+    while (access(path, F_OK) != 0 && mono_us() < until) nap_us(10000);
+    assert_int_equal(access(path, F_OK), 0);
+    return pid;
+}
+
+static int ends(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_stopped_worker_lets_commands_end(void **unused)
+{
+    int64_t id = work_for("1");
+    pid_t worker = start_worker("sleep 1; echo 5", "");
+
+    (void)unused;
+    kill(worker, SIGTERM);
+    assert_int_equal(ends(worker), 0);
+    is(id, "succeeded");
+    result_is(id, "5");
+}
+
+static void commands_that_outlast_the_grace_are_given_back(void **unused)
+{
+    int64_t id = work_for("1");
+    pid_t worker = start_worker("echo \\$$ >$dir/pid; sleep 600", "--grace 1");
+
+    (void)unused;
+    kill(worker, SIGTERM);
+    assert_int_equal(ends(worker), 0);
+    is(id, "ready");
+    assert_int_equal(number("SELECT attempt FROM jobq.job"), 0);
+    assert_true(dies("pid"));
+}
+
+static void a_second_signal_ends_it_at_once(void **unused)
+{
+    int64_t begin_us;
+    pid_t worker;
+
+    (void)unused;
+    work_for("1");
+    worker = start_worker("echo \\$$ >$dir/pid; sleep 600", "--grace 100");
+    begin_us = mono_us();
+    kill(worker, SIGTERM);
+    nap_us(300000);
+    kill(worker, SIGTERM);
+    ends(worker);
+    assert_true(mono_us() - begin_us < 60000000);
+    assert_true(dies("pid"));
+}
+
+static void a_cancelled_jobs_command_is_asked_to_end(void **unused)
+{
+    int64_t id = work_for("1");
+    pid_t worker = start_worker("trap 'echo 1 >$dir/asked; exit 1' TERM; sleep 600 & wait", "");
+    char text[8];
+
+    (void)unused;
+    JOBQ(0, "cancel %lld", (long long)id);
+    expect(out, "requested");
+    assert_true(becomes(30, 0, "SELECT count(*) FROM jobq.job"));
+    is(id, "cancelled");
+    slurp("asked", text, sizeof text);
+    assert_string_equal(text, "1\n");
+    kill(worker, SIGTERM);
+    assert_int_equal(ends(worker), 0);
+}
+
+/* ---- the group ------------------------------------------------------------------------------- */
+
+/* The program gets the server as a user gives it, from the environment. */
+static int program_up(void **state)
+{
+    PQconninfoOption *options, *o;
+
+    snprintf(folder, sizeof folder, "/tmp/jobq_program_XXXXXX");
+    if (mkdtemp(folder) == NULL) return 1;
+    options = PQconninfoParse(server(), NULL);
+    for (o = options; o != NULL && o->keyword != NULL; o++) {
+        if (o->val != NULL && o->envvar != NULL) setenv(o->envvar, o->val, 1);
+    }
+    PQconninfoFree(options);
+    if (getenv("JOBQ_PROGRAM") == NULL && system("make -s " BINARY " >/dev/null") != 0) return 1;
+    return pg_up(state);
+}
+
+static int program_down(void **state)
+{
+    char text[96];
+
+    snprintf(text, sizeof text, "rm -rf %s", folder);
+    if (system(text) != 0) return 1;
+    return pg_down(state);
+}
+
+#define TEST(f) cmocka_unit_test_setup(f, pg_empty)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(a_schema_is_installed_and_checked),
+        TEST(jobs_are_enqueued),
+        TEST(jobs_are_listed),
+        TEST(a_job_is_shown),
+        TEST(output_cannot_steer_the_terminal),
+        TEST(one_job_is_changed),
+        TEST(all_that_match_are_changed),
+        TEST(queues_are_paused_and_drained),
+        TEST(schedules_are_kept),
+        TEST(dead_letters_come_back),
+        TEST(ended_jobs_are_exported),
+        TEST(wrong_usage_is_told),
+        TEST(without_a_server_the_code_is_3),
+        TEST(a_role_sees_what_it_may),
+        TEST(the_shell_completes_verbs_and_options),
+        TEST(a_bench_leaves_nothing),
+        TEST(commands_end_as_they_say),
+        TEST(only_the_named_kind_is_worked),
+        TEST(large_texts_pass_through),
+        TEST(the_time_limit_kills_the_process_group),
+        TEST(what_a_command_leaves_behind_ends_with_it),
+        TEST(a_stopped_worker_lets_commands_end),
+        TEST(commands_that_outlast_the_grace_are_given_back),
+        TEST(a_second_signal_ends_it_at_once),
+        TEST(a_cancelled_jobs_command_is_asked_to_end),
+    };
+
+    return cmocka_run_group_tests_name("program", tests, program_up, program_down);
+}

@@ -1,0 +1,534 @@
+#!/usr/bin/env python3
+"""test_web.py PROGRAM [TEST...]  tests jobq web in a headless Chromium, and by plain HTTP
+
+Needs JOBQ_SERVER and its psql: tests/server.sh.
+"""
+import base64
+import http.client
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.parse
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SERVER = os.environ["JOBQ_SERVER"]
+PSQL = os.path.join(os.environ["JOBQ_SERVER_BIN"], "psql")
+PROGRAM = ""
+SCHEMA = "jobq"
+PAGES = ["/", "/jobs", "/jobs/1", "/queues", "/workers", "/schedules", "/outbox", "/failures",
+         "/audit"]
+SCRIPT = "<script>document.title=7</script>"
+
+
+def sql(text):
+    """The first column of each row."""
+    done = subprocess.run([PSQL, "-XqAt", "-v", "ON_ERROR_STOP=1", SERVER], input=text, text=True,
+                          capture_output=True, timeout=120)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout.split("\n")[:-1]
+
+
+def seed():
+    subprocess.run([PSQL, "-Xq", SERVER, "-f", os.path.join(ROOT, "sql/install.sql")], check=True,
+                   capture_output=True)
+    sql(f"""
+        SET client_min_messages = error;
+        CREATE EXTENSION IF NOT EXISTS pg_stat_statements;
+        CREATE ROLE web_operator LOGIN; SELECT jobq.grant_operate('web_operator');
+        SELECT jobq.grant_enqueue('web_operator');
+        CREATE ROLE web_reader LOGIN;
+        SELECT jobq.grant_read('web_reader', payloads => false);
+        SELECT jobq.enqueue('mail', 'welcome', '{{"to": "{SCRIPT}"}}', key => '{SCRIPT}'),
+               jobq.enqueue('video', 'encode', '{{"secret": "tulip"}}', delay => '1 hour');
+        SELECT jobq.enqueue('five', 'one', jsonb_build_object('no', n)) FROM generate_series(1, 5) n;
+        SELECT jobq.schedule('nightly', 'mail', 'digest', cron => '0 3 * * *');
+        SELECT jobq.schedule('poll', 'mail', 'poll', every => '5 min');
+        SELECT jobq.outbox_register('orders', 2);
+        SELECT jobq.outbox_enqueue('orders', '{{"total": 5}}', order_key => 'c', type => 'placed');
+        INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,
+                                 crash, priority, stage, stages, payload, errors)
+        SELECT nextval('jobq.job_id'), now() - interval '3 min', now() - interval '9 min', now(),
+               k.queue_id, k.id, 2, 0, 0, 0, 1, '{{"n": 1}}', jsonb_build_array(jsonb_build_object(
+               'at', now() - interval '5 min', 'stage', 0, 'attempt', 1, 'log',
+               '[["2026-11-24", "info", "tried twice"]]'::jsonb, 'error',
+               format('no answer from host %s <b>', n)))
+        FROM generate_series(1, 4) n, jobq.kind k WHERE k.name = 'welcome';
+        INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts,
+                                      type, error, payload)
+        SELECT p.queue_id, p.id, 900 + n, now(), now(), 3, 'placed', 'no such address', '{{"d": 1}}'
+        FROM jobq.partition p, generate_series(1, 2) n WHERE p.number = 1;
+        SELECT jobq.enqueue('big', 'row');
+        INSERT INTO jobq.job (queue_id, kind_id, payload)
+        SELECT k.queue_id, k.id, '{{"a": 1}}' FROM jobq.kind k, generate_series(1, 100000)
+        WHERE k.queue = 'big';
+        ANALYZE""")
+
+
+class Dashboard:
+    """A running jobq web."""
+
+    def __init__(self, role, *args):
+        conninfo = SERVER.replace("user=postgres", f"user={role}")
+        self.process = subprocess.Popen([PROGRAM, "-d", conninfo, "--schema", SCHEMA, "web", "--listen", "127.0.0.1:0",
+                                         *args], stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip().rstrip("/")
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def ask(self, path, method="GET", body=None, **headers):
+        """Answers status, headers and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None:
+            headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers, text
+
+    def form(self, path):
+        """The fields of a page's form, and its cookie."""
+        _, headers, text = self.ask(path)
+        fields = dict(re.findall(r'<input type=hidden name="?(\w+)"? value="([^"]*)">', text))
+        return fields, headers["Set-Cookie"].split(";")[0]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.stdout.close()
+        return self.process.wait(timeout=10)
+
+
+def browser(script=True):
+    options = webdriver.ChromeOptions()
+    for option in ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                   "--window-size=1200,900", "--force-color-profile=srgb"]:
+        options.add_argument(option)
+    if not script:
+        options.add_experimental_option(
+            "prefs", {"profile.managed_default_content_settings.javascript": 2})
+    return webdriver.Chrome(options=options)
+
+
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.NamedTemporaryFile("w", delete=False) as users:
+            users.write("# who: password\nada:love lace\nbob:x\n")
+        cls.users = users.name
+        cls.login = Dashboard("web_operator", "--basic", cls.users)
+        cls.operator = Dashboard("web_operator")
+        cls.reader = Dashboard("web_reader")
+        cls.chrome = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.chrome.quit()
+        codes = [dashboard.stop() for dashboard in (cls.login, cls.operator, cls.reader)]
+        os.unlink(cls.users)
+        assert codes == [0, 0, 0], codes
+
+    def all(self, selector):
+        return self.chrome.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.chrome.find_element(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition):
+        return WebDriverWait(self.chrome, 10, ignored_exceptions=[StaleElementReferenceException]) \
+            .until(lambda _: condition())
+
+    def press(self, selector):
+        """Clicks in a section that may be replaced at any time."""
+        self.wait(lambda: [self.one(selector).click()])
+
+    # -- plain HTTP ----------------------------------------------------------------------------
+
+    def test_headers(self):
+        for path in PAGES + ["/style.css", "/script.js", "/icon.svg", "/none"]:
+            status, headers, _ = self.operator.ask(path)
+            self.assertEqual(status, 404 if path == "/none" else 200, path)
+            self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+            self.assertNotIn("unsafe", headers["Content-Security-Policy"])
+            self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
+            self.assertIsNone(headers["Access-Control-Allow-Origin"])
+        cookie = self.operator.ask("/")[1]["Set-Cookie"]
+        self.assertIn("SameSite=Strict", cookie)
+        self.assertIn("HttpOnly", cookie)
+        self.assertEqual(self.operator.ask("/", "HEAD")[0], 200)
+
+    def test_methods(self):
+        for method, path in [("GET", "/do"), ("POST", "/jobs"), ("PUT", "/"), ("DELETE", "/jobs/1"),
+                             ("OPTIONS", "/")]:
+            self.assertEqual(self.operator.ask(path, method)[0], 405, (method, path))
+
+    def test_login(self):
+        status, headers, text = self.login.ask("/jobs")
+        self.assertEqual((status, "mail" in text), (401, False))
+        self.assertIn("Basic", headers["WWW-Authenticate"])
+        for pair, want in [("ada:love lace", 200), ("bob:x", 200), ("ada:love", 401), ("ada:x", 401),
+                           ("# who: password", 401), ("ada:", 401), (":", 401), ("", 401)]:
+            value = "Basic " + base64.b64encode(pair.encode()).decode()
+            self.assertEqual(self.login.ask("/jobs", Authorization=value)[0], want, pair)
+
+    def test_user_header(self):
+        proxy = Dashboard("web_reader", "--user-header", "X-User")
+        self.assertEqual(proxy.ask("/")[0], 401)
+        status, _, text = proxy.ask("/", X_User="eve<i>")
+        self.assertEqual((status, "eve&lt;i&gt;" in text), (200, True))
+        self.assertEqual(proxy.stop(), 0)
+
+    def test_listen_beyond_this_machine_needs_users(self):
+        done = subprocess.run([PROGRAM, "-d", SERVER, "web", "--listen", "0.0.0.0:0"],
+                              capture_output=True, text=True, timeout=20)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--basic", done.stderr)
+
+    def test_foreign_host(self):
+        for host, want in [("localhost", 200), ("127.0.0.1:80", 200), ("evil.example", 421),
+                           ("127.0.0.1.evil.example", 421)]:
+            self.assertEqual(self.operator.ask("/", Host=host)[0], want, host)
+
+    def send(self, change=None, cookie=True, **headers):
+        """Sends a form that would cancel job 2, with a change. Answers the status."""
+        fields, session = self.operator.form("/jobs?queue=video")
+        fields.update({"id": "2", "do": "cancel"}, **(change or {}))
+        headers = {"Origin": self.operator.url, **({"Cookie": session} if cookie else {}), **headers}
+        status = self.operator.ask("/do", "POST", urllib.parse.urlencode(fields), **headers)[0]
+        self.assertEqual(sql("SELECT state FROM jobq.jobs WHERE id = 2"), ["ready"])
+        return status
+
+    def test_forged_forms(self):
+        self.assertEqual(self.send(Origin="http://evil.example"), 403)
+        self.assertEqual(self.send(Origin="null"), 403)
+        self.assertEqual(self.send(Origin=""), 403)
+        self.assertEqual(self.send(Sec_Fetch_Site="cross-site"), 403)
+        self.assertEqual(self.send({"token": "1-00"}), 403)
+        self.assertEqual(self.send({"token": ""}), 403)
+        self.assertEqual(self.send(cookie=False), 403)
+        self.assertEqual(self.send(Cookie="jobq_session=" + "0" * 32), 403)
+        self.assertEqual(self.send({"form": "queues", "do": "pause video"}), 403)
+        self.assertEqual(self.send({"do": "pause video"}), 400)
+        self.assertEqual(self.send({"do": "drop"}), 400)
+        self.assertEqual(self.send({"pad": "x" * 70000}), 413)
+
+    def test_back_stays_here(self):
+        for back, want in [("//evil.example/", "/?"), ("http://evil.example", "/?"),
+                           ("/jobs?queue=a", "/jobs?queue=a&"), ("/\\evil.example", "/?")]:
+            fields, session = self.operator.form("/jobs?queue=none&key=none")
+            body = urllib.parse.urlencode({**fields, "id": "999999", "do": "cancel", "back": back})
+            status, headers, _ = self.operator.ask("/do", "POST", body, Cookie=session,
+                                                   Origin=self.operator.url)
+            self.assertEqual(status, 303)
+            self.assertTrue(headers["Location"].startswith(want + "done=cancel"), headers["Location"])
+
+    def test_server_refuses_reader(self):
+        """The form of a reader, signed as it should be: Postgres says no."""
+        fields, session = self.operator.form("/queues")
+        sql("REVOKE EXECUTE ON FUNCTION jobq.pause(text, text) FROM web_operator")
+        body = urllib.parse.urlencode({**fields, "do": "pause mail"})
+        status, _, text = self.operator.ask("/do", "POST", body, Cookie=session,
+                                            Origin=self.operator.url)
+        sql("GRANT EXECUTE ON FUNCTION jobq.pause(text, text) TO web_operator")
+        self.assertEqual((status, "permission denied" in text), (403, True))
+        self.assertEqual(sql("SELECT paused FROM jobq.queues WHERE queue = 'mail'"), ["f"])
+
+    def test_bad_values(self):
+        for path, want in [("/jobs?older=soon", 400), ("/jobs?tags=%7B", 400), ("/jobs/0x1", 404),
+                           ("/jobs?before=x", 400), ("/jobs/99999999", 404),
+                           ("/jobs?state=%27%3B--", 200), ("/jobs/", 404)]:
+            self.assertEqual(self.operator.ask(path)[0], want, path)
+
+    def test_viewers(self):
+        """50 viewers: one query a second for all of them, and little memory."""
+        sockets = []
+        for _ in range(50):
+            s = socket.create_connection(("127.0.0.1", self.operator.port))
+            self.addCleanup(s.close)
+            s.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            sockets.append(s)
+        looks = ("SELECT sum(calls) FROM pg_stat_statements JOIN pg_roles r ON r.oid = userid "
+                 "WHERE query LIKE '%.queues%UNION ALL%' AND rolname = 'web_operator'")
+        before = int(sql(looks)[0] or 0)
+        for s in sockets:
+            s.settimeout(10)
+            self.assertIn(b"text/event-stream", s.recv(65536))
+        time.sleep(6)
+        calls = int(sql(looks)[0]) - before
+        # Two other dashboards look each 10 s.
+        self.assertTrue(4 <= calls <= 13, calls)
+        for s in sockets:
+            self.assertIn(b"data: now <h2", s.recv(1 << 20))
+        with open(f"/proc/{self.operator.process.pid}/status") as status:
+            size = int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
+        self.assertLess(size, 20 * 1024)
+        for s in sockets:
+            s.close()
+        self.assertEqual(self.operator.ask("/")[0], 200)
+
+    def test_stops_beside_viewers(self):
+        dashboard = Dashboard("web_reader")
+        with socket.create_connection(("127.0.0.1", dashboard.port)) as s:
+            s.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            s.recv(65536)
+            self.assertEqual(dashboard.stop(), 0)
+
+    def test_many_jobs(self):
+        for path in ["/jobs", "/jobs?state=ready", "/jobs?queue=big", "/jobs?queue=big&before=50000",
+                     "/jobs?queue=big&kind=row"]:
+            times = []
+            for _ in range(8):
+                start = time.monotonic()
+                status, _, text = self.reader.ask(path)
+                times.append(time.monotonic() - start)
+                self.assertEqual((status, text.count("<tr><th scope=row>")), (200, 50), path)
+            self.assertLess(min(times), 0.1, (path, times))
+
+    def test_odd_jobs(self):
+        """A role that may insert can write anything; looking still works."""
+        odd = sql("""INSERT INTO jobq.failed (id, run_at, enqueued_at, claimed_at, finished_at,
+                  queue_id, kind_id, attempt, crash, priority, stage, stages, errors) SELECT
+                  nextval('jobq.job_id'), 'infinity', at, at, at, k.queue_id, k.id, 1, 0, 0, 0, 1,
+                  e::jsonb FROM jobq.kind k, unnest(ARRAY['infinity', '-infinity', now()]) at,
+                  unnest(ARRAY['{"a": 1}', '[5, {"at": "x", "log": "y"}, {"at": 7}, null]', '7',
+                  '[]']) e WHERE k.name = 'encode' RETURNING id""")
+        for path in ["/jobs/" + job for job in odd] + ["/", "/jobs?state=failed", "/failures"]:
+            self.assertEqual(self.operator.ask(path)[0], 200, path)
+        sql("SELECT jobq.delete('video', 'failed')")
+
+    def test_pages_of_jobs(self):
+        """The links lead through all jobs of a queue, each once."""
+        path, seen = "/jobs?queue=five", []
+        sql("SELECT jobq.enqueue('pages', 'p') FROM generate_series(1, 120)")
+        path = "/jobs?queue=pages&state=ready"
+        while path:
+            text = self.reader.ask(path)[2]
+            seen += re.findall(r'<tr><th scope=row><a href="/jobs/(\d+)">', text)
+            more = re.search(r'<a rel=next href="([^"]+)">', text)
+            path = more and more.group(1).replace("&amp;", "&")
+        self.assertEqual(seen, sql("SELECT id FROM jobq.jobs WHERE queue = 'pages' ORDER BY id DESC"))
+        sql("SELECT jobq.delete('pages', 'ready')")
+
+    def test_connection_comes_back(self):
+        sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'web_reader'")
+        self.reader.ask("/queues")
+        self.assertEqual(self.reader.ask("/queues")[0], 200)
+
+    # -- in the browser --------------------------------------------------------------------------
+
+    def test_audit(self):
+        """A verb of a person who logged in is written down under this name."""
+        login = {"Authorization": "Basic " + base64.b64encode(b"bob:x").decode()}
+        _, headers, text = self.login.ask("/queues", **login)
+        fields = dict(re.findall(r'<input type=hidden name="?(\w+)"? value="([^"]*)">', text))
+        body = urllib.parse.urlencode({**fields, "do": "pause orders"})
+        status, _, _ = self.login.ask("/do", "POST", body, Origin=self.login.url,
+                                      Cookie=headers["Set-Cookie"].split(";")[0], **login)
+        self.assertEqual(status, 303)
+        text = self.login.ask("/audit", **login)[2]
+        self.assertIn("<td class=\"\">jobq web bob</td><td class=\"\">pause</td>", text)
+        self.assertNotIn("<th scope=col>Arguments", self.reader.ask("/audit")[2])
+        sql("SELECT jobq.resume('orders')")
+
+    def test_browser_login(self):
+        self.chrome.get(self.login.url.replace("//", "//ada:love%20lace@") + "/")
+        self.assertEqual(self.one("#user").text, "ada")
+        self.one("nav a[href='/jobs']").click()
+        self.assertEqual(self.one("h1").text, "Jobs")
+        self.assertEqual(self.one("nav a[aria-current]").text, "Jobs")
+
+    def test_filter_and_bulk(self):
+        """Filters, cancels 3 of 5, and goes back."""
+        self.chrome.get(self.operator.url + "/jobs")
+        self.one("input[name=queue]").send_keys("five")
+        Select(self.one("select[name=state]")).select_by_visible_text("ready")
+        self.one("form.filter button").click()
+        boxes = self.all("input[name=id]")
+        self.assertEqual(len(boxes), 5)
+        first = boxes[0].get_attribute("value")
+        for box in boxes[:3]:
+            box.click()
+        shown = self.one("button[value=cancel] + code").text
+        self.assertIn(f"jobq.cancel(id) FROM unnest('{{{first},", shown)
+        self.one("button[value=cancel]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Cancel: 3 of 3")
+        self.assertEqual(len(self.all("input[name=id]")), 2)
+        self.assertEqual(sql("SELECT count(*) FROM jobq.past_jobs WHERE queue = 'five' "
+                             "AND state = 'cancelled'"), ["3"])
+        self.one("tbody th a").click()
+        self.assertIn("Job ", self.one("h1").text)
+        self.chrome.back()
+        self.assertEqual(self.one("input[name=queue]").get_attribute("value"), "five")
+        self.assertEqual(len(self.all("input[name=id]")), 2)
+
+    def test_stale_form(self):
+        self.chrome.get(self.operator.url + "/jobs?queue=video")
+        self.one("input[name=id]").click()
+        self.chrome.delete_all_cookies()
+        self.one("button[value=cancel]").click()
+        self.wait(lambda: "stale" in self.one("main").text)
+        self.assertIn("403", self.one("h1").text)
+        self.assertEqual(sql("SELECT state FROM jobq.jobs WHERE id = 2"), ["ready"])
+
+    def test_reader_sees_no_buttons(self):
+        for path in PAGES + ["/jobs?queue=video", "/jobs?state=failed", "/jobs/2"]:
+            self.chrome.get(self.reader.url + path)
+            self.assertEqual(self.all("button[name=do], input[type=checkbox], form[method=post]"), [])
+            self.assertNotIn("tulip", self.chrome.page_source)
+        self.assertIn("may not read payloads", self.one("main").text)
+        self.chrome.get(self.operator.url + "/jobs/2")
+        self.assertIn("tulip", self.one("main").text)
+        self.assertTrue(self.all("button[value=cancel]"))
+
+    def test_counter_moves(self):
+        self.chrome.get(self.operator.url + "/")
+        self.chrome.execute_script("window.kept = 1")
+        row = "//section[@id='queues']//tr[th[contains(., 'moves')]]"
+        self.assertEqual(self.chrome.find_elements(By.XPATH, row), [])
+        sql("SELECT jobq.enqueue('moves', 'm') FROM generate_series(1, 7)")
+        cell = lambda: [e.text for e in self.chrome.find_elements(By.XPATH, row + "/td[1]")]
+        self.wait(lambda: cell() == ["7"])
+        sql("SELECT jobq.enqueue('moves', 'm') FROM generate_series(1, 5)")
+        self.wait(lambda: cell() == ["12"])
+        self.assertEqual(self.chrome.execute_script("return window.kept"), 1)
+        sql("SELECT jobq.delete('moves', 'ready')")
+
+    def test_pause(self):
+        """A button in a live section works after the section was replaced."""
+        self.chrome.get(self.operator.url + "/queues")
+        time.sleep(2.5)
+        self.press("button[value='pause video']")
+        self.wait(lambda: self.all("button[value='resume video']"))
+        self.assertEqual(sql("SELECT paused FROM jobq.queues WHERE queue = 'video'"), ["t"])
+        self.press("button[value='resume video']")
+        self.wait(lambda: self.all("button[value='pause video']"))
+
+    def test_revive_group(self):
+        self.chrome.get(self.operator.url + "/failures")
+        row = self.one("tbody tr").text
+        self.assertIn("no answer from host", row)
+        self.assertIn("<b>", row)
+        self.assertEqual(self.one("tbody td.n").text, "4")
+        self.one("tbody a").click()
+        self.assertEqual(len(self.all("input[name=id]")), 4)
+        self.one("#every").click()
+        self.one("button[value=revive]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Revive: 4 of 4")
+        self.assertEqual(sql("SELECT count(*) FROM jobq.failures"), ["0"])
+
+    def test_job_page(self):
+        failed = sql("SELECT id FROM jobq.jobs WHERE errors IS NOT NULL LIMIT 1")[0]
+        self.chrome.get(self.operator.url + "/jobs/" + failed)
+        text = self.one("main").text
+        for part in ["Timeline", "no answer from host", "info tried twice", "Facts", "Why it runs or does not", "Payload"]:
+            self.assertIn(part, text)
+
+    def test_cancel_on_the_page_of_a_job(self):
+        job = sql("SELECT jobq.enqueue('single', 's')")[0]
+        self.chrome.get(self.operator.url + "/jobs/" + job)
+        self.assertIn(f"'{{{job}}}'", self.one("button[value=cancel] + code").text)
+        self.one("button[value=cancel]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Cancel: 1 of 1")
+        self.assertIn("cancelled", self.one(".facts").text)
+
+    def test_cancel_all_that_match(self):
+        sql("SELECT jobq.enqueue('crowd', k) FROM unnest(ARRAY['a', 'a', 'b']) k")
+        self.chrome.get(self.operator.url + "/jobs?queue=crowd&kind=a")
+        self.assertIn("kind => 'a'", self.one("button[value=cancel_all] + code").text)
+        self.one("button[value=cancel_all]").click()
+        self.chrome.switch_to.alert.accept()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Cancel all that match: 2")
+        self.assertEqual(sql("SELECT kind FROM jobq.live_jobs WHERE queue = 'crowd'"), ["b"])
+
+    def test_schedules(self):
+        self.chrome.get(self.operator.url + "/schedules")
+        runs = self.one("tbody tr td.w").text
+        self.assertEqual(runs.count("03:00"), 5, runs)
+        self.one("button[value='schedule_pause nightly']").click()
+        self.wait(lambda: self.all("button[value='schedule_resume nightly']"))
+        self.one("button[value='schedule_resume nightly']").click()
+        self.wait(lambda: self.all("button[value='schedule_pause nightly']"))
+
+    def test_outbox(self):
+        self.chrome.get(self.operator.url + "/outbox")
+        self.assertIn("no such address", self.one("main").text)
+        self.press("button[value='replay orders']")
+        self.chrome.switch_to.alert.accept()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Send again: 2")
+        self.assertEqual(sql("SELECT status, count(*) FROM jobq.dead_letters GROUP BY 1"),
+                         ["resolved|2"])
+        self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox"), ["3"])
+
+    def test_payload_stays_text(self):
+        for path in ["/jobs/1", "/jobs?queue=mail", "/jobs?queue=mail&key=" + urllib.parse.quote(SCRIPT)]:
+            self.chrome.get(self.operator.url + path)
+            self.assertIn(SCRIPT, self.one("main").text, path)
+            self.assertNotEqual(self.chrome.title, "7")
+            self.assertEqual(self.all("main script"), [])
+
+    def test_no_script(self):
+        with browser(script=False) as plain:
+            plain.get(self.operator.url + "/jobs?queue=video&state=ready")
+            plain.find_element(By.CSS_SELECTOR, "input[name=id]").click()
+            plain.find_element(By.CSS_SELECTOR, "button[value=delete] + code")
+            plain.find_element(By.CSS_SELECTOR, "input[name=id]").click()
+            plain.find_element(By.CSS_SELECTOR, "button[value=cancel]").click()
+            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text, "Cancel: 0 of 0")
+            plain.get(self.operator.url + "/queues")
+            plain.find_element(By.CSS_SELECTOR, "button[value='pause five']").click()
+            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text, "Pause: done")
+        sql("SELECT jobq.resume('five')")
+
+    def test_narrow(self):
+        try:
+            for width in [320, 1200]:
+                self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+                    "width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False})
+                for path in PAGES + ["/jobs?queue=mail", "/jobs?state=failed"]:
+                    self.chrome.get(self.operator.url + path)
+                    wide = self.chrome.execute_script("return document.documentElement.scrollWidth")
+                    self.assertLessEqual(wide, width, path)
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    def test_keyboard_and_labels(self):
+        """Everything that can be used has a name, and the first stop of Tab skips the links."""
+        for path in PAGES + ["/jobs?queue=mail"]:
+            self.chrome.get(self.operator.url + path)
+            self.assertEqual(len(self.all("h1")), 1, path)
+            self.chrome.execute_script("rest()")
+            names = [(e.tag_name, e.accessible_name.strip()) for e in self.all(
+                "main a, button, input:not([type=hidden]), select, svg[role=img], [role=region]")]
+            self.assertTrue(names and all(name for _, name in names), (path, names))
+            self.assertEqual(self.all("th:not([scope])"), [])
+        self.one("body").send_keys(Keys.TAB)
+        self.assertEqual(self.chrome.switch_to.active_element.text, "Skip to content")
+
+    def test_nothing_is_refused_by_the_policy(self):
+        self.chrome.get_log("browser")
+        for path in PAGES:
+            self.chrome.get(self.operator.url + path)
+            time.sleep(0.2)
+            self.assertEqual(self.chrome.get_log("browser"), [], path)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    seed()
+    unittest.main(verbosity=1)

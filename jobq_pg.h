@@ -21935,6 +21935,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "        skipped := ARRAY(\n"
 "            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));\n"
+"        DELETE FROM jobq.edge e -- the ends of parent and child did not see each other\n"
+"        WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL\n"
+"          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);\n"
 "    END IF;\n"
 "    SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)\n"
 "    INTO v_ready, undecided -- with a new snapshot\n"
@@ -21993,10 +21996,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "        WHERE n.id = ANY (v_nudges)\n"
 "          AND (v_skipped IS NULL OR n.job_id <> ALL (v_skipped))\n"
 "        RETURNING n.job_id, n.by, n.signal\n"
-"    )\n"
+"    )\n",
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
 "    SELECT DISTINCT g.job_id, g.signal FROM gone g\n"
-"    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n",
+"    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n"
 "    IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;\n"
 "    PERFORM jobq.wake(q.id, 1) FROM (\n"
 "        SELECT DISTINCT j.queue_id AS id\n"
@@ -22068,11 +22071,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        RAISE EXCEPTION '% % is gone', CASE WHEN p_id > 0 THEN 'job' ELSE 'flow' END, abs(p_id)\n"
 "            USING ERRCODE = 'JQ006', HINT = 'A job can wait for one that lives, or whose '\n"
 "                'history is kept.';\n"
-"    END IF;\n"
+"    END IF;\n",
 "    RETURN CASE v_state WHEN 'succeeded' THEN 's' WHEN 'failed' THEN 'f'\n"
 "           WHEN 'cancelled' THEN 'c' END;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.link(\n",
+"CREATE OR REPLACE FUNCTION jobq.link(\n"
 "    p_ids bigint[], p_flow bigint, p_names text[], p_children integer[], p_parents bigint[],\n"
 "    p_parent_names text[], p_parent_flows bigint[], p_on text[],\n"
 "    p_running boolean DEFAULT false) RETURNS void\n"
@@ -22144,10 +22147,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    SELECT u.* INTO v_edge FROM unnest(p_children, p_parents, p_names, p_on)\n"
 "         AS u (child, parent, name, on_end)\n"
-"    WHERE u.parent IS NULL OR u.parent = -p_flow\n"
+"    WHERE u.parent IS NULL OR u.parent = -p_flow\n",
 "       OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))\n"
 "       OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;\n"
-"    IF NOT FOUND THEN RETURN; END IF;\n",
+"    IF NOT FOUND THEN RETURN; END IF;\n"
 "    PERFORM jobq.refuse('on_end', 'success, failure or any')\n"
 "    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;\n"
 "    PERFORM jobq.refuse('after', CASE\n"
@@ -22209,14 +22212,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
-"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n"
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n",
 "    p_on_known text) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_ids bigint[] := coalesce(p_after, '{}');\n"
 "    v_names text[] := coalesce(p_after_names, '{}');\n"
 "    v_count integer;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF p_on_known IS NOT NULL THEN\n"
 "        PERFORM jobq.refuse('on_known', 'not with flow or after');\n"
 "    END IF;\n"
@@ -22296,11 +22299,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        PERFORM jobq.cancel_one(v_job);\n"
 "        v_count := v_count + 1;\n"
 "    END LOOP;\n"
-"    PERFORM jobq.promote(1000);\n"
+"    PERFORM jobq.promote(1000);\n",
 "    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
-"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n",
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.operated('revive', jsonb_build_object('flow', id), jobq.revive_all(ARRAY(\n"
@@ -22369,13 +22372,13 @@ static const char *const jobq_pg__sql_flows[] = {
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
 "          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          ORDER BY 1 LIMIT at_most) AS u\n"
-"    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
+"    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n",
 "    LEFT JOIN jobq.edge e ON e.child = u.id\n"
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.parents(id bigint)\n",
+"CREATE OR REPLACE FUNCTION jobq.parents(id bigint)\n"
 "RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"

@@ -148,6 +148,9 @@ BEGIN
         skipped := ARRAY(
             SELECT j.id FROM jobq.job j
             WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
+        DELETE FROM jobq.edge e -- the ends of parent and child did not see each other
+        WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL
+          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot

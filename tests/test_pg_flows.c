@@ -228,6 +228,25 @@ static void a_parent_ends_after_the_edge_is_written(void **unused)
     PQfinish(a);
 }
 
+/* A job and the one that it waits for end in transactions that overlap: neither sees the other, and
+ * the edge goes with the next look. Found by the explorer. */
+static void no_edge_outlives_its_jobs(void **unused)
+{
+    PGconn *a = PQconnectdb(server());
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
+    run_on(a, "BEGIN; SELECT jobq.cancel(2)");
+    RUN("SELECT jobq.cancel(1)");
+    run_on(a, "COMMIT");
+    expect_states("cc");
+    RUN("SELECT jobq.promote(100)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    PQfinish(a);
+}
+
 static void a_diamond_runs_in_order(void **unused)
 {
     static const jobq_pg_after top[] = {{0, "a", 0, JOBQ_ON_SUCCESS}};
@@ -521,6 +540,7 @@ int main(void)
         TEST(a_parent_may_have_ended_before),
         TEST(parents_that_end_at_the_same_time),
         TEST(a_parent_ends_after_the_edge_is_written),
+        TEST(no_edge_outlives_its_jobs),
         TEST(a_diamond_runs_in_order),
         TEST(a_flow_that_is_held_goes_on),
         TEST(a_failure_cancels_a_deep_chain),

@@ -280,13 +280,27 @@ BEGIN
     PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);
 END $$;
 
--- Locks the parents that live until the end of this transaction, so that their ends see what
--- it writes: until then they cannot end. Marks those that are in no flow.
+-- Locks the parents that live or have failed until the end of this transaction, so that their
+-- ends and revivals see what it writes: until then they cannot be. A parent may have changed
+-- its place between the two locks. Marks those that are in no flow.
 CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_locked bigint[];
 BEGIN
-    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
+    LOOP
+        v_locked := ARRAY(
+            SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)
+            ORDER BY j.id FOR NO KEY UPDATE);
+        v_locked := v_locked || ARRAY(
+            SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)
+            ORDER BY f.id FOR KEY SHARE);
+        EXIT WHEN NOT EXISTS (
+            SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)
+            UNION ALL SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)
+            EXCEPT SELECT u.id FROM unnest(v_locked) AS u (id));
+    END LOOP;
     UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;
+    UPDATE jobq.failed f SET flow_id = 0 WHERE f.id = ANY (p_ids) AND f.flow_id IS NULL;
     PERFORM FROM jobq.flow f
     WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
     ORDER BY f.id FOR KEY SHARE;
@@ -337,7 +351,7 @@ BEGIN
     PERFORM jobq.lock_parents(v_parents);
     IF p_running THEN PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow); END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
-    SELECT e.parent, e.child, e.wanted, e.cascade, e.came,
+    SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,
            e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),
            coalesce(p_flow, 0)
     FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,
@@ -345,7 +359,9 @@ BEGIN
                       THEN 'e' ELSE left(u.on_end, 1) END::"char" AS wanted,
                  u.on_end = 'failure' OR coalesce(v_on_failure = 'c', false) AS cascade
           FROM unnest(v_parents, p_children, p_on) AS u (parent, child, on_end)) AS e
-    ON CONFLICT (parent, child) DO NOTHING;
+    ON CONFLICT (parent, child) DO UPDATE -- a running job that has waited for it before
+    SET wanted = excluded.wanted, cascade = excluded.cascade, came = excluded.came,
+        holds = excluded.holds;
     WITH linked AS (
         SELECT e.child, bool_or(e.holds) AS waits,
                bool_or(e.holds AND e.cascade AND e.came IS NOT NULL) AS over
@@ -427,9 +443,6 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flow bigint := (SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id);
 BEGIN
-    UPDATE jobq.edge e SET came = NULL, holds = true
-    WHERE e.child = p_id AND e.parent = ANY (p_parents) AND e.came IS NOT NULL
-      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent);
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
@@ -547,8 +560,42 @@ BEGIN
     RETURN v_flow;
 END $$;
 
+-- At most p_limit jobs of a flow: those that wait or are ready, or those that failed. Locks
+-- their rows. Rows that others hold come last, and it waits for them, so that none means that
+-- none is left.
+CREATE OR REPLACE FUNCTION jobq.lock_flow_jobs(
+    p_flow bigint, p_limit integer, p_failed boolean) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_ids bigint[];
+BEGIN
+    IF p_failed THEN
+        v_ids := ARRAY(
+            SELECT f.id FROM jobq.failed f
+            WHERE f.flow_id = p_flow AND f.flow_id > 0
+              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+            LIMIT p_limit FOR UPDATE SKIP LOCKED);
+        IF v_ids <> '{}' THEN RETURN v_ids; END IF;
+        RETURN ARRAY(
+            SELECT f.id FROM jobq.failed f
+            WHERE f.flow_id = p_flow AND f.flow_id > 0
+              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+            ORDER BY f.id LIMIT p_limit FOR UPDATE);
+    END IF;
+    v_ids := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.state <> 'x'
+        LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    IF v_ids <> '{}' THEN RETURN v_ids; END IF;
+    RETURN ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.state <> 'x'
+        ORDER BY j.id LIMIT p_limit FOR UPDATE);
+END $$;
+
 -- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
--- answers 0. The flow takes no more jobs. Running jobs are asked, as by cancel.
+-- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
+-- jobs are asked, as by cancel.
 CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
@@ -557,12 +604,10 @@ DECLARE
     v_job bigint;
     v_count integer;
 BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
     WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
-    v_ids := ARRAY(
-        SELECT j.id FROM jobq.job j
-        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state <> 'x'
-        LIMIT at_most FOR UPDATE SKIP LOCKED);
+    v_ids := jobq.lock_flow_jobs(id, at_most, false);
     PERFORM jobq.finish(v_ids, 'c', NULL);
     v_count := cardinality(v_ids);
     FOR v_job IN
@@ -584,11 +629,8 @@ CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 BEGIN
-    RETURN jobq.operated('revive', jsonb_build_object('flow', id), jobq.revive_all(ARRAY(
-        SELECT f.id FROM jobq.failed f
-        WHERE f.flow_id = flow_revive.id AND f.flow_id > 0
-          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
-        LIMIT at_most FOR UPDATE SKIP LOCKED)));
+    RETURN jobq.operated('revive', jsonb_build_object('flow', id),
+                         jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one

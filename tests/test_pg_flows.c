@@ -372,6 +372,110 @@ static void a_whole_flow_is_cancelled(void **unused)
     expect_text("done ready", "SELECT kind || ' ' || state FROM jobq.jobs WHERE state = 'ready'");
 }
 
+/* conn asks, and has its answer unless somebody holds what it needs. */
+static void asks(PGconn *conn, const char *text)
+{
+    char *full = for_schema(text, schema), waits[400];
+
+    assert_int_equal(PQsendQuery(conn, full), 1);
+    snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND "
+             "query = $q$%s$q$ AND (state LIKE 'idle%%' OR wait_event_type = 'Lock')",
+             PQbackendPID(conn), full);
+    free(full);
+    assert_true(becomes(20, 1, waits));
+}
+
+static void is_answered(PGconn *conn, const char *wanted)
+{
+    PGresult *res = PQgetResult(conn);
+
+    if (PQntuples(res) != 1) fail_msg("%s", PQresultErrorMessage(res));
+    assert_string_equal(PQgetvalue(res, 0, 0), wanted);
+    while (PQclear(res), (res = PQgetResult(conn)) != NULL) ;
+}
+
+/* The answer 0 means that nothing is left, also if somebody holds the rows. */
+static void the_rows_of_a_flow_are_locked(void **unused)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    int i;
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1), "
+        "jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    for (i = 0; i < 2; i++) {
+        run_on(a, i == 0 ? "BEGIN; SELECT FROM jobq.failed FOR UPDATE"
+                         : "BEGIN; SELECT FROM jobq.job WHERE id > 1 FOR UPDATE");
+        if (i == 1)
+            assert_int_equal(number("SELECT jobq.flow_cancel(1, 9)"), 1);
+        asks(b, i == 0 ? "SELECT jobq.flow_revive(1, 9)" : "SELECT jobq.flow_cancel(1, 9)");
+        run_on(a, "COMMIT");
+        is_answered(b, i == 0 ? "1" : "2");
+        if (i == 0) expect_states("rrr");
+    }
+    expect_states("ccc");
+    PQfinish(a);
+    PQfinish(b);
+}
+
+/* Jobs that are enqueued while a flow is cancelled are cancelled as well. */
+static void a_flow_is_cancelled_under_a_producer(void **unused)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+
+    (void)unused;
+    RUN("SELECT jobq.flow(open => true)");
+    run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', flow => 1)");
+    asks(b, "SELECT jobq.flow_cancel(1)");
+    run_on(a, "COMMIT");
+    is_answered(b, "1");
+    expect_states("c");
+    is_refused("SELECT jobq.enqueue('q', 'k', flow => 1)", "it was cancelled");
+    PQfinish(a);
+    PQfinish(b);
+}
+
+/* A job that is enqueued after its parent failed runs when that was revived. */
+static void a_failed_parent_is_revived(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
+    RUN("SELECT jobq.revive(1)");
+    expect_states("rw");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    expect_states("sr");
+}
+
+/* Of a job that is enqueued and the revive of the failed job that it waits for, either may commit
+ * first. */
+static void a_failed_parent_is_revived_meanwhile(void **unused)
+{
+    static const char *const texts[2] = {"SELECT jobq.enqueue('q', 'k', after => '{1}')",
+                                         "SELECT jobq.revive(1)"};
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    int first;
+
+    for (first = 0; first < 2; first++) {
+        assert_int_equal(start_over(unused), 0);
+        RUN("SELECT jobq.enqueue('q', 'k')");
+        ends(1, JOBQ_EVENT_DISCARD);
+        run_on(a, "BEGIN");
+        run_on(a, texts[first]);
+        asks(b, texts[!first]);
+        run_on(a, "COMMIT");
+        is_answered(b, first == 0 ? "revived" : "2");
+        expect_states("rw");
+        ends(1, JOBQ_EVENT_SUCCESS);
+        expect_states("sr");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+    PQfinish(a);
+    PQfinish(b);
+}
+
 /* A flow that is open does not end while more is to come. */
 static void an_open_flow_ends_when_it_is_closed(void **unused)
 {
@@ -546,6 +650,10 @@ int main(void)
         TEST(a_failure_cancels_a_deep_chain),
         TEST(a_batch_has_one_callback),
         TEST(a_whole_flow_is_cancelled),
+        TEST(the_rows_of_a_flow_are_locked),
+        TEST(a_flow_is_cancelled_under_a_producer),
+        TEST(a_failed_parent_is_revived),
+        TEST(a_failed_parent_is_revived_meanwhile),
         TEST(an_open_flow_ends_when_it_is_closed),
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),

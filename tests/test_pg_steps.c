@@ -678,6 +678,32 @@ static void a_wait_for_a_revived_job(void **unused)
     state_is(1, "ready");
 }
 
+/* The same, by its name in the flow. */
+static void a_wait_for_a_revived_name(void **unused)
+{
+    static const char *const wait = "SELECT jobq.wait_here(9, %d, 1, 0::smallint, 0, 0, false, "
+                                    "NULL, '{NULL}', '{part}', '{NULL}', '{any}')";
+
+    (void)unused;
+    RUN("ALTER TABLE jobq.flow ALTER id RESTART");
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), "
+        "jobq.enqueue('q', 'k', flow => 1, name => 'part')");
+    register_worker(9, 60 * SECOND);
+    claim_one(9, 1, false);
+    RUN(wait, 1);
+    claim_one(9, 2, false);
+    RUN("SELECT jobq.settle('{9}', '{2}', '{2}', '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', "
+        "'{no}', '{NULL}', '{NULL}')");
+    claim_one(9, 3, false);
+    RUN("SELECT jobq.revive(2)");
+    RUN(wait, 3);
+    state_is(1, "waiting");
+    claim_one(9, 4, false);
+    RUN("SELECT FROM jobq.complete('{9}', '{4}', '{1}', '{2}')");
+    state_is(1, "ready");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
 /* Those that it spawned stand in its line, of which only one may run. */
 static void a_waiting_job_leaves_its_line(void **unused)
 {
@@ -726,6 +752,7 @@ int main(void)
         T(a_job_that_is_to_be_cancelled_does_not_wait),
         T(what_a_job_may_wait_for),
         T(a_wait_for_a_revived_job),
+        T(a_wait_for_a_revived_name),
         T(a_waiting_job_leaves_its_line),
     };
 

@@ -22075,9 +22075,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n"
+"DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n",
 "    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'\n"
-"                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p\n",
+"                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p\n"
 "                      WHERE p.flow_id = f.id) > 0 THEN 'failed' ELSE 'succeeded' END\n"
 "    FROM jobq.flow f WHERE f.id = -p_id) END;\n"
 "BEGIN\n"
@@ -22085,7 +22085,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        RAISE EXCEPTION '% % is gone', CASE WHEN p_id > 0 THEN 'job' ELSE 'flow' END, abs(p_id)\n"
 "            USING ERRCODE = 'JQ006', HINT = 'A job can wait for one that lives, or whose '\n"
 "                'history is kept.';\n"
-"    END IF;\n",
+"    END IF;\n"
 "    RETURN CASE v_state WHEN 'succeeded' THEN 's' WHEN 'failed' THEN 'f'\n"
 "           WHEN 'cancelled' THEN 'c' END;\n"
 "END $$;\n"
@@ -22146,10 +22146,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "            PERFORM jobq.refuse('name', 'only jobs of a flow have one');\n"
 "        ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN\n"
 "            PERFORM jobq.refuse('name', '1 to 1024 bytes');\n"
-"        END IF;\n"
+"        END IF;\n",
 "        INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)\n"
 "        ON CONFLICT DO NOTHING;\n"
-"        IF NOT FOUND THEN\n",
+"        IF NOT FOUND THEN\n"
 "            PERFORM jobq.refuse('name', format('another job of the flow is called %L',\n"
 "                                               v_job.name));\n"
 "        END IF;\n"
@@ -22163,7 +22163,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    SELECT u.* INTO v_edge FROM unnest(p_children, p_parents, p_names, p_on)\n"
 "         AS u (child, parent, name, on_end)\n"
-"    WHERE u.parent IS NULL OR u.parent = -p_flow\n",
+"    WHERE u.parent IS NULL OR u.parent = -p_flow\n"
 "       OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))\n"
 "       OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;\n"
 "    IF NOT FOUND THEN RETURN; END IF;\n"
@@ -22215,17 +22215,17 @@ static const char *const jobq_pg__sql_flows[] = {
 "        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
 "        p_lines, p_flow) e;\n"
 "    IF true = ANY (existed) THEN\n"
-"        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n"
+"        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n",
 "            p_keys[array_position(existed, true)] USING ERRCODE = '23505';\n"
 "    END IF;\n"
-"    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n",
+"    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n"
 "                      p_parent_flows, p_on);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_after(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
-"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n",
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n"
 "    p_on_known text) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -22296,11 +22296,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "    IF p_failed THEN\n"
 "        v_ids := ARRAY(\n"
 "            SELECT f.id FROM jobq.failed f\n"
-"            WHERE f.flow_id = p_flow AND f.flow_id > 0\n"
+"            WHERE f.flow_id = p_flow AND f.flow_id > 0\n",
 "              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))\n"
 "            LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
 "        IF v_ids <> '{}' THEN RETURN v_ids; END IF;\n"
-"        RETURN ARRAY(\n",
+"        RETURN ARRAY(\n"
 "            SELECT f.id FROM jobq.failed f\n"
 "            WHERE f.flow_id = p_flow AND f.flow_id > 0\n"
 "              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))\n"
@@ -22339,7 +22339,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        PERFORM jobq.cancel_one(v_job);\n"
 "        v_count := v_count + 1;\n"
 "    END LOOP;\n"
-"    PERFORM jobq.promote(1000);\n",
+"    PERFORM jobq.promote(1000);\n"
 "    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
@@ -22383,9 +22383,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'\n"
 "                     WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'\n"
 "                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'\n"
-"                     ELSE 'running' END AS state,\n"
+"                     ELSE 'running' END AS state,\n",
 "       coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,\n"
-"       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,\n",
+"       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,\n"
 "       CASE f.on_failure WHEN 'h' THEN 'hold' WHEN 'c' THEN 'cancel' ELSE 'run' END\n"
 "       AS on_failure, f.open, f.created_at, f.ended_at\n"
 "FROM jobq.flow f LEFT JOIN LATERAL (\n"
@@ -22409,7 +22409,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
 "          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          ORDER BY 1 LIMIT at_most) AS u\n"
-"    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n",
+"    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
 "    LEFT JOIN jobq.edge e ON e.child = u.id\n"
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
@@ -22451,7 +22451,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
 "    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL;\n"
-"    INSERT INTO jobq.nudge (job_id, signal)\n"
+"    INSERT INTO jobq.nudge (job_id, signal)\n",
 "    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;\n"
 "END $$;\n",
     NULL

@@ -338,7 +338,8 @@
  *             and share no row, however many have the same child.
  * NOT         While your transaction that names a parent is open, the parent cannot end.
  * LOOK        jobq.flows, jobq.flow_graph(12), jobq.parents(42) with the parents' results,
- *             jobq_pg_explain. A flow is forgotten a week after its end.
+ *             jobq.job_ties(42) with a job's edges, flow and steps, jobq_pg_explain. A flow is
+ *             forgotten a week after its end.
  * SPAWNING    A handler enqueues jobs and waits for them in one transaction. So they exist if this
  *             run was accepted, and not otherwise. It runs again when they have ended:
  *
@@ -22414,6 +22415,36 @@ static const char *const jobq_pg__sql_flows[] = {
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
+"RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_column\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    WITH own AS MATERIALIZED (\n"
+"        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id\n"
+"        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id\n"
+"        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id\n"
+"    )\n"
+"    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,\n"
+"           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n"
+"    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0\n"
+"          UNION ALL (SELECT 'after', e.parent, NULL FROM jobq.edge e\n"
+"                     WHERE e.child = job_ties.job_id ORDER BY e.parent LIMIT at_most)\n"
+"          UNION ALL (SELECT 'before', e.child, NULL FROM jobq.edge e\n"
+"                     WHERE e.parent = job_ties.job_id ORDER BY e.child LIMIT at_most)\n"
+"          UNION ALL SELECT 'signal', NULL, w.name FROM jobq.signal_wait w\n"
+"                    WHERE w.job_id = job_ties.job_id\n"
+"          UNION ALL (SELECT 'step', NULL, s.name\n"
+"                     FROM own o CROSS JOIN jsonb_object_keys(o.steps) AS s (name)\n"
+"                     ORDER BY s.name LIMIT at_most)) AS t\n"
+"    LEFT JOIN jobq.flows f ON f.id = -t.id\n"
+"    LEFT JOIN LATERAL (SELECT o.name FROM jobq.flow_job o WHERE o.job_id = t.id LIMIT 1) AS n\n"
+"        ON true\n"
+"    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = t.id LIMIT 1) AS j\n"
+"        ON true;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.parents(id bigint)\n"
 "RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)\n"
@@ -23422,7 +23453,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
 "            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
-"            'flow_graph|'\n"
+"            'flow_graph|job_ties|'\n"
 "            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
 "            'dead_letter_(list|count)|parents|parent_jobs'\n"

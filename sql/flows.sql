@@ -713,6 +713,40 @@ BEGIN
     GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;
 END $$;
 
+-- What a job is tied to. tie: flow, its own; after, a job that it waits or has waited for;
+-- before, a job that waits for it; step, one that it has done; signal, one that it waits for.
+-- For a flow, here or at an edge, id is negative.
+CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)
+RETURNS TABLE (tie text, id bigint, name text, kind text, state text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH own AS MATERIALIZED (
+        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id
+        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id
+        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id
+    )
+    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,
+           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)
+    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0
+          UNION ALL (SELECT 'after', e.parent, NULL FROM jobq.edge e
+                     WHERE e.child = job_ties.job_id ORDER BY e.parent LIMIT at_most)
+          UNION ALL (SELECT 'before', e.child, NULL FROM jobq.edge e
+                     WHERE e.parent = job_ties.job_id ORDER BY e.child LIMIT at_most)
+          UNION ALL SELECT 'signal', NULL, w.name FROM jobq.signal_wait w
+                    WHERE w.job_id = job_ties.job_id
+          UNION ALL (SELECT 'step', NULL, s.name
+                     FROM own o CROSS JOIN jsonb_object_keys(o.steps) AS s (name)
+                     ORDER BY s.name LIMIT at_most)) AS t
+    LEFT JOIN jobq.flows f ON f.id = -t.id
+    LEFT JOIN LATERAL (SELECT o.name FROM jobq.flow_job o WHERE o.job_id = t.id LIMIT 1) AS n
+        ON true
+    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = t.id LIMIT 1) AS j
+        ON true;
+END $$;
+
 -- What a job has waited for, with the results.
 CREATE OR REPLACE FUNCTION jobq.parents(id bigint)
 RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)

@@ -40,7 +40,7 @@ BEGIN
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'
-            'flow_graph|'
+            'flow_graph|job_ties|'
             'metrics|tally_sums|times_quantile|times_bounds'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
             'dead_letter_(list|count)|parents|parent_jobs'

@@ -273,9 +273,15 @@ static void a_diamond_runs_in_order(void **unused)
     if (jobq_pg_enqueue_many(pg, NULL, jobs, 4, NULL, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
     expect_states("rwww");
+    RUN("UPDATE jobq.job SET steps = '{\"charge\": null}' WHERE id = 3");
+    expect_text("flow -1 running,after 1 a ready,before 4 d waiting,step charge",
+                "SELECT string_agg(concat_ws(' ', tie, id, nullif(name, 'f'), state), ',' ORDER BY "
+                "array_position('{flow,after,before,step}', tie)) FROM jobq.job_ties(3)");
     start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.flow WHERE ended_at IS NOT NULL"));
     assert_string_equal(ran, "1 2 2 3 ");
+    expect_text("-1 ended,1 succeeded,4 succeeded", "SELECT string_agg(concat_ws(' ', id, state), "
+                "',' ORDER BY id) FROM jobq.job_ties(3)");
     expect_text("f ended 4 4 0 0", "SELECT concat_ws(' ', name, state, jobs, succeeded, failed, "
                                    "cancelled) FROM jobq.flows");
     expect_text("1:-,2:1,3:1,4:2 3", "SELECT string_agg(format('%s:%s', job_id, coalesce("

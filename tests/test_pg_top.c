@@ -364,7 +364,7 @@ static void it_sends_one_statement_a_second(void **unused)
 }
 
 /* What its connection has run last. */
-#define LOOK "'(SELECT ''queue'', queue, paused%%'"
+#define LOOK "'(SELECT ''queues'', c0%%'"
 
 static void a_lost_connection_comes_back(void **unused)
 {

@@ -59,23 +59,10 @@ static const doctor_check doctor_checks[] = {
      "readers of the oldest part; workers call it, too' "
      "FROM jobq.ring WHERE since < clock_timestamp() - keep / 7 - greatest(keep / 7, '1 hour')"},
     {"snapshot",
-     "SELECT format('%s has held a snapshot for %s and %s transactions; vacuum removes nothing "
-     "that has died since', who, coalesce(justify_hours(date_trunc('second', "
-     "clock_timestamp() - since))::text, 'unknown time'), xids), run FROM ("
-     "SELECT format('backend %s (%s, %s)', pid, usename, backend_type), "
-     "greatest(age(backend_xmin), age(backend_xid)), xact_start, "
-     "CASE WHEN backend_type = 'walsender' "
-     "THEN 'ALTER SYSTEM SET hot_standby_feedback = off -- on the standby' "
-     "ELSE format('select pg_terminate_backend(%s)', pid) END FROM pg_stat_activity "
-     "WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid() "
-     "AND coalesce(datname, current_database()) = current_database() "
-     "UNION ALL SELECT format('replication slot %s', slot_name), "
-     "age(xmin), NULL, "
-     "format('select pg_drop_replication_slot(%L) -- if nobody needs it', slot_name) "
-     "FROM pg_replication_slots "
-     "UNION ALL SELECT format('prepared transaction %s', gid), age(transaction), prepared, "
-     "format('ROLLBACK PREPARED %L -- or COMMIT PREPARED', gid) FROM pg_prepared_xacts"
-     ") AS s (who, xids, since, run) "
+     "SELECT format('%s (%s) has held a snapshot for %s and %s transactions; vacuum removes nothing "
+     "that has died since', who, concat_ws(', ', role, type), coalesce(justify_hours("
+     "date_trunc('second', clock_timestamp() - since))::text, 'unknown time'), xids), run FROM "
+     LOOK_HOLDERS
      "WHERE xids > " DOCTOR_XIDS " OR since < clock_timestamp() - interval " DOCTOR_OPEN},
     {"prepared",
      "SELECT DISTINCT format('prepared transaction %s has held rows of %s since %s', p.gid, "

@@ -84,10 +84,10 @@ static void html(app_text *out, const char *format, ...)
 /* "1234567" with thin spaces, as a person reads it. */
 static void html_count(app_text *out, const char *digits)
 {
-    size_t len = strcspn(digits, "."), i;
+    size_t len = strspn(digits, "0123456789"), i;
 
     for (i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0 && digits[i - 1] != '-') app_put(out, "&#8239;");
+        if (i > 0 && (len - i) % 3 == 0) app_put(out, "&#8239;");
         html(out, "%s", (char[]){digits[i], '\0'});
     }
     html(out, "%s", digits + len);
@@ -136,68 +136,7 @@ static void html_plot(app_text *out, const char *label, const float *values, int
     html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
 }
 
-/* ---- layout ---------------------------------------------------------------------------------- */
-
-typedef struct html_link {
-    const char *path, *name;
-} html_link;
-
-static const html_link html_links[] = {
-    {"/", "Overview"}, {"/jobs", "Jobs"}, {"/queues", "Queues"}, {"/workers", "Workers"},
-    {"/schedules", "Schedules"}, {"/outbox", "Outbox"}, {"/failures", "Failures"},
-    {"/audit", "Audit"},
-};
-
-static void html_begin(app_text *out, const char *path, const char *title, const char *user)
-{
-    size_t i;
-
-    html(out, "<!doctype html><html lang=en><head><meta charset=utf-8>"
-         "<meta name=viewport content=\"width=device-width, initial-scale=1\">"
-         "<meta name=color-scheme content=\"light dark\"><title>%s · jobq</title>"
-         "<link rel=stylesheet href=\"/style.css\"><link rel=icon href=\"/icon.svg\">"
-         "<script src=\"/script.js\" defer></script></head><body>"
-         "<a class=skip href=\"#main\">Skip to content</a><header><a class=brand href=\"/\">"
-         "<svg viewBox=\"0 0 16 16\" aria-hidden=true><path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
-         "jobq</a><nav aria-label=Pages>", title);
-    for (i = 0; i < sizeof html_links / sizeof html_links[0]; i++) {
-        html(out, "<a href=\"%s\"", html_links[i].path);
-        if (strcmp(path, html_links[i].path) == 0) app_put(out, " aria-current=page");
-        html(out, ">%s</a>", html_links[i].name);
-    }
-    html(out, "</nav><span class=mute id=user>%s</span></header><main id=main><h1>%s</h1>", user,
-         title);
-}
-
-static void html_end(app_text *out)
-{
-    app_put(out, "</main></body></html>");
-}
-
-/* A table in a frame that scrolls by itself where the screen is narrow. columns: "Queue|Ready#|",
-   where # is a column of numbers. */
-static void html_table(app_text *out, const char *label, const char *columns)
-{
-    html(out, "<div class=table tabindex=0 role=region aria-label=\"%s\"><table><thead><tr>",
-         label);
-    while (*columns != '\0') {
-        size_t len = strcspn(columns, "|#");
-
-        app_put(out, columns[len] == '#' ? "<th scope=col class=n>" : "<th scope=col>");
-        if (len == 0) app_put(out, "<span class=hidden>Actions</span>");
-        app_add(out, columns, len);
-        app_put(out, "</th>");
-        columns += len + (columns[len] == '#');
-        columns += *columns == '|';
-    }
-    app_put(out, "</tr></thead><tbody>");
-}
-
-static void html_table_end(app_text *out, int rows, const char *none)
-{
-    app_put(out, "</tbody></table></div>");
-    if (rows == 0) html(out, "<p class=none>%s</p>", none);
-}
+/* ---- style, script ---------------------------------------------------------------------------- */
 
 static const char html_style[] =
     ":root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d1f23;--mute:#63676f;"
@@ -262,6 +201,13 @@ static const char html_style[] =
     ".facts dt{color:var(--mute)}.facts dd{margin:0;overflow-wrap:anywhere}"
     ".line{width:100%;height:14px;border-radius:4px;display:block;background:var(--line)}"
     ".wait{fill:var(--mute);opacity:.45}.run{fill:var(--accent)}.tick{fill:var(--bad)}"
+    ".graph{overflow:auto;max-height:560px;margin-bottom:12px}.graph svg{display:block}"
+    ".graph text{fill:var(--ink);font-size:13px}.graph .small{fill:var(--mute);font-size:11.5px}"
+    ".edge{fill:none;stroke:var(--mute);stroke-width:1.2;opacity:.7}.box{fill:var(--card);"
+    "stroke:var(--line);stroke-width:1.5}.box.succeeded{fill:var(--tint)}"
+    ".box.running{stroke:var(--accent);stroke-width:2.5}.box.failed{stroke:var(--bad);"
+    "stroke-width:2.5}.box.waiting,.box.ready{stroke-dasharray:4 3;stroke:var(--mute)}"
+    ".graph a:hover .box{stroke:var(--accent)}"
     "progress{accent-color:var(--accent);width:90px;height:8px;vertical-align:middle}"
     "ul{margin:0;padding-left:20px}.pages{display:flex;gap:16px;margin-top:16px}"
     "@media(max-width:600px){.cards{grid-template-columns:1fr 1fr}"
@@ -278,7 +224,7 @@ static const char html_script[] =
     "const at=all('a,button,input,[tabindex]',s).indexOf(d.activeElement);s.dataset.was=text;"
     "s.innerHTML=text;if(at>=0)all('a,button,input,[tabindex]',s)[at]?.focus()}\n"
     "let es;function live(){if(es||!all('[data-live]').length)return;"
-    "es=new EventSource('/events');es.onmessage=e=>{const i=e.data.indexOf(' ');"
+    "es=new EventSource('/events'+all('[data-live]').map(e=>e.dataset.live).join(''));es.onmessage=e=>{const i=e.data.indexOf(' ');"
     "put(e.data.slice(0,i),e.data.slice(i+1))}}\n"
     "function rest(){if(es)es.close();es=null}\n"
     "d.addEventListener('visibilitychange',()=>d.hidden?rest():live());\n"

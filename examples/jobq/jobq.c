@@ -28,18 +28,18 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "look.h"
 #include "verbs.h"
 #include "work.h"
 #include "doctor.h"
-#include "look.h"
 
 /* The keys of top, for its help and for help top. */
 static const char top_keys[] =
     "    Up, Down, j, k      select a row\n"
     "    Tab, Shift-Tab      the next section, or the one before\n"
-    "    p                   pause the queue, or resume it\n"
-    "    r                   revive the failed job\n"
-    "    c                   cancel the running job; asks first\n"
+    "    p                   pause the queue or schedule, or resume it\n"
+    "    r                   revive the failed job, or those of the flow\n"
+    "    c                   cancel the running job or the flow; asks first\n"
     "    /                   show only rows that contain a text; Esc: all again\n"
     "    ?                   help\n"
     "    q                   quit\n";

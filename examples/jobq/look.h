@@ -1,91 +1,482 @@
 /*
- * look.h -- what jobq top and jobq web look at, as parts of one statement.
+ * look.h -- what jobq top and jobq web show: tables, the verbs of their rows, the graph of a flow.
  *
- * Each row begins with the name of its part. All columns are texts, and all rows have 13, so that
- * parts can be combined with UNION ALL.
+ * A table is a query. Its columns have a type, so that one function writes all rows to the screen,
+ * and another one to a page.
  */
-#define LOOK_QUEUES \
-    "(SELECT 'queue', queue, paused::text, ready::text, running::text, scheduled::text, " \
-    "parked::text, failed::text, failed_1h::text, done_per_s::text, workers::text, " \
-    "extract(epoch FROM late)::text, exact::text FROM jobq.queues ORDER BY queue)"
-
-#define LOOK_RUNNING \
-    "(SELECT 'running', id::text, queue, kind, worker, attempt::text, " WHEN("since") ", " \
-    "percent::text, note, NULL, NULL, NULL, NULL FROM jobq.running ORDER BY since LIMIT 30)"
-
-#define LOOK_WORKERS \
-    "(SELECT 'worker', name, alive::text, running::text, extract(epoch FROM longest)::text, " \
-    "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("beat_at") ", " \
-    WHEN("registered_at") ", host, pid::text, asleep::text, NULL FROM jobq.workers " \
-    "ORDER BY alive DESC, name LIMIT 200)"
-
-#define LOOK_OUTBOX \
-    "(SELECT 'outbox', queue, sum(lag)::text, bool_and(exact)::text, " \
-    "extract(epoch FROM max(age))::text, sum(dead_letters)::text, count(*)::text, " \
-    "count(*) FILTER (WHERE mode = 'degraded' OR error IS NOT NULL)::text, NULL, NULL, NULL, " \
-    "NULL, NULL FROM jobq.outbox GROUP BY queue ORDER BY queue)"
-
-/* Ids are not the order in which jobs fail: the latest of the newest thousand. */
-#define LOOK_FAILURES \
-    "(SELECT 'failure', id::text, queue, kind, " WHEN("failed_at") ", attempt::text, " \
-    "left(error, 300), NULL, NULL, NULL, NULL, NULL, NULL FROM jobq.failures " \
-    "WHERE id = ANY (ARRAY(SELECT n.id FROM (SELECT f.id, f.failed_at FROM jobq.failures f " \
-    "ORDER BY f.id DESC LIMIT 1000) AS n ORDER BY n.failed_at DESC LIMIT 50)) " \
-    "ORDER BY failed_at DESC, id DESC)"
-
-#define LOOK_SCHEDULES \
-    "(SELECT 'schedule', name, queue, kind, calendar, " WHEN("next_at") ", " WHEN("last_at") ", " \
-    "why, NULL, NULL, NULL, NULL, NULL FROM jobq.schedules ORDER BY next_at, name LIMIT 100)"
-
-#define LOOK_LIMITS_FROM "FROM jobq.limits WHERE worker IS NULL"
-#define LOOK_LIMITS \
-    "(SELECT 'limit', queue, kind, running_max::text, rate, held::text, wanted::text, " \
-    "tokens::text, NULL, NULL, NULL, NULL, NULL " LOOK_LIMITS_FROM \
-    " ORDER BY queue, kind LIMIT 100)"
-
-#define LOOK_LINES_FROM "FROM (SELECT * FROM jobq.lines LIMIT 200) AS l"
-#define LOOK_LINE_STATE \
-    "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL " \
-    "THEN 'held: ' || coalesce(hold_why, '') END"
-#define LOOK_LINES \
-    "(SELECT 'line', queue, line, waiting::text, running::text, running_max::text, rate, " \
-    LOOK_LINE_STATE ", " WHEN("next_at") ", NULL, NULL, NULL, NULL " LOOK_LINES_FROM \
-    " ORDER BY waiting DESC, queue, line)"
+enum {
+    LOOK_COLUMNS = 13, /* of a table */
+    LOOK_WIDTH = 14,   /* of a row of the answer: the table's id, and the columns as texts */
+    LOOK_TOP = 1,      /* top shows it */
+    LOOK_LIVE = 2,     /* web sends it again as it changes */
+    LOOK_ALONE = 4,    /* its title is also that of its page */
+    LOOK_PAGED = 8     /* by its first column, in descending order; $2: from where on */
+};
 
 /*
- * What keeps vacuum from removing dead rows. Without pg_read_all_stats a role sees only its own
- * backends here. The age counts transactions.
+ * A column, and its type. t: a text; l: a long one; e: an error; n: a number; x: one that should
+ * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: of a flow;
+ * r: either, a flow negative; q: a queue; c: the id of a job, to select it; g: an error of several
+ * failed jobs, where their queue, kind and common error follow; v: names of verbs for the row.
  */
-#define LOOK_SNAPSHOTS \
-    "(SELECT 'snapshot', who, role, open_s::text, xids::text, state, what, " \
-    "NULL, NULL, NULL, NULL, NULL, NULL FROM (" \
-    "SELECT 'backend ' || pid, usename::text, " \
-    "extract(epoch FROM clock_timestamp() - xact_start), " \
-    "greatest(age(backend_xmin), age(backend_xid)), state, left(query, 300) " \
+typedef struct look_column {
+    const char *head;
+    char type;
+    char only; /* t: top has it; w: web has it; -: neither shows it; 0: both do */
+} look_column;
+
+typedef struct look_table {
+    const char *id, *title, *none;
+    int flags, limit;
+    const char *sql; /* [[x]] is x for those who may read payloads, NULL for others */
+    look_column columns[LOOK_COLUMNS];
+} look_table;
+
+/* In SQL: the elements of a value that should be an array, and the time that a text should be. */
+#define LOOK_EACH(json) \
+    "jsonb_array_elements(CASE jsonb_typeof(" json ") WHEN 'array' THEN " json " END)"
+#define LOOK_TIME(text) "CASE WHEN " text " ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T' " \
+                        "THEN (" text ")::timestamptz END"
+
+/* Errors that differ in numbers alone are the same. */
+#define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
+
+/*
+ * What keeps vacuum from removing dead rows; run: what ends it. Without pg_read_all_stats a role
+ * sees only its own backends here. xids counts transactions.
+ */
+#define LOOK_HOLDERS \
+    "(SELECT format('backend %s', pid), usename::text, xact_start, " \
+    "greatest(age(backend_xmin), age(backend_xid)), state, backend_type, left(query, 300), " \
+    "CASE WHEN backend_type = 'walsender' " \
+    "THEN 'ALTER SYSTEM SET hot_standby_feedback = off -- on the standby' " \
+    "ELSE format('select pg_terminate_backend(%s)', pid) END " \
     "FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL " \
     "AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker' " \
     "AND coalesce(datname, current_database()) = current_database() " \
-    "AND xact_start < clock_timestamp() - interval '1 second' " \
-    "UNION ALL SELECT 'slot ' || slot_name, NULL, NULL, age(xmin), " \
-    "CASE WHEN active THEN 'active' ELSE 'inactive' END, plugin::text FROM pg_replication_slots " \
-    "WHERE xmin IS NOT NULL " \
-    "UNION ALL SELECT 'prepared ' || gid, owner::text, " \
-    "extract(epoch FROM clock_timestamp() - prepared), age(transaction), 'prepared', NULL " \
-    "FROM pg_prepared_xacts WHERE database = current_database()" \
-    ") AS s (who, role, open_s, xids, state, what) ORDER BY xids DESC, who LIMIT 30)"
+    "UNION ALL SELECT format('replication slot %s', slot_name), NULL, NULL, age(xmin), " \
+    "CASE WHEN active THEN 'active' ELSE 'inactive' END, 'slot', plugin::text, " \
+    "format('select pg_drop_replication_slot(%L) -- if nobody needs it', slot_name) " \
+    "FROM pg_replication_slots WHERE xmin IS NOT NULL " \
+    "UNION ALL SELECT format('prepared transaction %s', gid), owner::text, prepared, " \
+    "age(transaction), 'prepared', 'prepared', NULL, " \
+    "format('ROLLBACK PREPARED %L -- or COMMIT PREPARED', gid) FROM pg_prepared_xacts " \
+    "WHERE database = current_database()) AS h (who, role, since, xids, state, type, what, run) "
 
-static bool look_is(const PGresult *res, int row, const char *part)
+/* The next five runs of schedule s. Without its spread they are those of the calendar. */
+#define LOOK_RUNS \
+    "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, 'Dy DD Mon HH24:MI'), ', ' ORDER BY " \
+    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' THEN calendar " \
+    "END, every => CASE WHEN calendar LIKE 'every %' THEN substr(calendar, 7)::interval END, " \
+    "zone => s.zone, count => 5, after => " \
+    "s.next_at - coalesce(s.spread_by, '0') - interval '1 microsecond') p)"
+
+#define LOOK_FLOW_VERBS "concat_ws(' ', CASE WHEN failed > 0 THEN 'flow_revive' END, " \
+                        "CASE WHEN state IN ('running', 'held') THEN 'flow_cancel' END)"
+
+/* What happened to job j, and to each attempt that failed or logged: at, no, what, text. */
+#define LOOK_STORY \
+    "SELECT j.enqueued_at AS at, 0 AS no, 'enqueued' AS what, NULL AS text FROM j " \
+    "UNION ALL SELECT j.claimed_at, 1, 'started', format('attempt %s', j.attempt) FROM j " \
+    "WHERE j.claimed_at IS NOT NULL " \
+    "UNION ALL SELECT " LOOK_TIME("l ->> 0") ", 2, l ->> 1, l ->> 2 FROM j " \
+    "CROSS JOIN LATERAL " LOOK_EACH("j.errors") " e CROSS JOIN LATERAL " LOOK_EACH("e -> 'log'") \
+    " l UNION ALL SELECT " LOOK_TIME("l ->> 0") ", 2, l ->> 1, l ->> 2 FROM j " \
+    "CROSS JOIN LATERAL " LOOK_EACH("j.log") " l " \
+    "UNION ALL SELECT " LOOK_TIME("e ->> 'at'") ", 3, CASE WHEN e ? 'dropped' THEN " \
+    "format('%s more', e ->> 'dropped') WHEN e ? 'error' THEN format('attempt %s failed%s', " \
+    "e ->> 'attempt', ' in stage ' || nullif(e ->> 'stage', '0')) " \
+    "ELSE format('attempt %s ended', e ->> 'attempt') END, e ->> 'error' FROM j " \
+    "CROSS JOIN LATERAL " LOOK_EACH("j.errors") " e " \
+    "UNION ALL SELECT j.finished_at, 4, j.state, NULL FROM j WHERE j.finished_at IS NOT NULL"
+
+enum {
+    LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
+    LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
+    LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY, LOOK_STEPS, LOOK_TIES, LOOK_FLOW,
+    LOOK_TABLES
+};
+
+static const look_table look_tables[LOOK_TABLES] = {
+    {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
+     "SELECT queue, CASE WHEN paused THEN 'paused' END, ready, running, scheduled, failed, "
+     "failed_1h, done_per_s, extract(epoch FROM late), workers, parked, "
+     "CASE WHEN paused THEN 'resume' ELSE 'pause' END FROM jobq.queues ORDER BY queue",
+     {{"Queue", 'q', 0}, {"State", 'S', 0}, {"Ready", 'n', 0}, {"Running", 'n', 0},
+      {"Scheduled", 'n', 0}, {"Failed", 'n', 0}, {"In 1 h", 'x', 0}, {"Done/s", 'n', 0},
+      {"Late", 's', 0}, {"Workers", 'n', 0}, {"Parked", 'x', 0}, {"Actions", 'v', 0}}},
+    {"running", "Running", "No job is running.", LOOK_TOP | LOOK_LIVE, 30,
+     "SELECT id, queue, kind, percent, " WHEN("since") ", attempt, worker, note, 'cancel' "
+     "FROM jobq.running ORDER BY since",
+     {{"Job", 'j', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Progress", 'p', 0},
+      {"Started", 'w', 0}, {"Attempt", 'n', 0}, {"Worker", 't', 0}, {"Note", 't', 0},
+      {"Actions", 'v', 't'}}},
+    /* Ids are not the order in which jobs fail: the latest of the newest thousand. */
+    {"failures", "Failures", "", LOOK_TOP, 50,
+     "SELECT id, queue, kind, " WHEN("failed_at") ", attempt, left(error, 300), 'revive' "
+     "FROM jobq.failures WHERE id = ANY (ARRAY(SELECT n.id FROM (SELECT f.id, f.failed_at "
+     "FROM jobq.failures f ORDER BY f.id DESC LIMIT 1000) AS n ORDER BY n.failed_at DESC "
+     "LIMIT 50)) ORDER BY failed_at DESC, id DESC",
+     {{"Job", 'j', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Failed", 'w', 0},
+      {"Attempt", 'n', 0}, {"Error", 'e', 0}, {"Actions", 'v', 0}}},
+    {"flows", "Flows", "There is no flow.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE | LOOK_PAGED, 100,
+     "SELECT id, name, state, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), jobs, "
+     "succeeded, failed, cancelled, on_failure, " WHEN("created_at") ", " WHEN("ended_at") ", "
+     LOOK_FLOW_VERBS " FROM jobq.flows "
+     "WHERE $2 = '' OR id < nullif($2, '')::bigint ORDER BY id DESC",
+     {{"Flow", 'f', 0}, {"Name", 'l', 0}, {"State", 'S', 0}, {"Ended", 'p', 0}, {"Jobs", 'n', 0},
+      {"Succeeded", 'n', 0}, {"Failed", 'x', 0}, {"Cancelled", 'n', 0}, {"On failure", 't', 'w'},
+      {"Begun", 'w', 0}, {"End", 'w', 'w'}, {"Actions", 'v', 0}}},
+    {"workers", "Workers", "No worker has registered.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
+     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep THEN 'asleep' ELSE 'awake' END, "
+     "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
+     "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
+     " FROM jobq.workers ORDER BY alive DESC, name",
+     {{"Worker", 't', 0}, {"State", 'S', 0}, {"Running", 'n', 0}, {"Longest", 's', 0},
+      {"Heartbeat", 'w', 0}, {"PID", 'n', 0}, {"Host", 't', 0}, {"Queues", 't', 0},
+      {"Kinds", 't', 'w'}, {"Since", 'w', 'w'}}},
+    {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
+     "SELECT name, CASE WHEN paused_at IS NOT NULL THEN 'paused' END, " WHEN("next_at") ", "
+     WHEN("last_at") ", last_state, queue, kind, calendar, zone, " LOOK_RUNS ", why, "
+     "CASE WHEN paused_at IS NULL THEN 'schedule_run schedule_pause' "
+     "ELSE 'schedule_run schedule_resume' END FROM jobq.schedules s ORDER BY s.next_at, s.name",
+     {{"Schedule", 'l', 0}, {"State", 'S', 0}, {"Next", 'w', 0}, {"Last", 'w', 0},
+      {"It was", 't', 'w'}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Calendar", 't', 0},
+      {"Zone", 't', 'w'}, {"Next five runs", 'l', 'w'}, {"Why not", 'e', 0},
+      {"Actions", 'v', 0}}},
+    {"limits", "Limits", "No queue has a limit.", LOOK_TOP, 200,
+     "SELECT queue, kind, held, running_max, wanted, tokens, rate FROM jobq.limits "
+     "WHERE worker IS NULL ORDER BY queue, kind",
+     {{"Queue", 'q', 0}, {"Kind", 't', 0}, {"Held", 'n', 0}, {"At most", 'n', 0},
+      {"Wanted", 'n', 0}, {"Tokens", 'n', 0}, {"Rate", 't', 0}}},
+    {"lines", "Lines", "No job stands in a line.", LOOK_TOP, 200,
+     "SELECT line, queue, waiting, running, running_max, " WHEN("next_at") ", rate, "
+     "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL "
+     "THEN 'held: ' || coalesce(hold_why, '') END "
+     "FROM (SELECT * FROM jobq.lines LIMIT 200) AS l ORDER BY waiting DESC, queue, line",
+     {{"Line", 'l', 0}, {"Queue", 'q', 0}, {"Waiting", 'n', 0}, {"Running", 'n', 0},
+      {"At most", 'n', 0}, {"Next", 'w', 0}, {"Rate", 't', 0}, {"State", 'S', 0}}},
+    {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
+     "SELECT queue, sum(lag) || CASE WHEN bool_and(exact) THEN '' ELSE '+' END, "
+     "extract(epoch FROM max(age)), sum(dead_letters), "
+     "count(*) FILTER (WHERE mode = 'degraded' OR error IS NOT NULL), count(*), "
+     "CASE WHEN sum(dead_letters) > 0 THEN 'replay discard' END "
+     "FROM jobq.outbox GROUP BY queue ORDER BY queue",
+     {{"Queue", 't', 0}, {"Lag", 'n', 0}, {"Oldest", 's', 0}, {"Dead letters", 'x', 0},
+      {"In trouble", 'x', 0}, {"Partitions", 'n', 0}, {"Actions", 'v', 0}}},
+    {"snapshots", "Snapshots", "", LOOK_TOP, 30,
+     "SELECT who, extract(epoch FROM clock_timestamp() - since), xids, role, state, what FROM "
+     LOOK_HOLDERS "WHERE since IS NULL OR since < clock_timestamp() - interval '1 second' "
+     "ORDER BY xids DESC, who",
+     {{"Holder", 't', 0}, {"Open", 's', 0}, {"Transactions", 'n', 0}, {"Role", 't', 0},
+      {"State", 't', 0}, {"Statement", 't', 0}}},
+    {"graph", "Jobs", "It has no job.", 0, 10000,
+     "SELECT f.id, g.job_id, g.name, g.kind, g.state, array_to_string(g.after, ' '), "
+     "array_to_string(g.held_by, ' ') FROM unnest(string_to_array($1, ',')::bigint[]) AS f (id) "
+     "CROSS JOIN LATERAL jobq.flow_graph(f.id, 500) g ORDER BY f.id, g.job_id",
+     {{"Flow", 'f', '-'}, {"Job", 'j', 0}, {"Name", 'l', 0}, {"Kind", 't', 0}, {"State", 'S', 0},
+      {"After", 'l', 0}, {"Held by", 'l', 0}}},
+    {"partitions", "Partitions that wait", "Every message has been delivered.", 0, 100,
+     "SELECT queue, partition, lag, extract(epoch FROM age), mode, attempts, "
+     WHEN("lease_until") ", left(error, 300) FROM jobq.outbox WHERE lag > 0 OR error IS NOT NULL "
+     "ORDER BY lag DESC",
+     {{"Queue", 't', 0}, {"Partition", 'n', 0}, {"Lag", 'n', 0}, {"Oldest", 's', 0},
+      {"Mode", 't', 0}, {"Attempts", 'n', 0}, {"Lease until", 'w', 0}, {"Error", 'e', 0}}},
+    {"letters", "Dead letters", "There is no dead letter.", LOOK_PAGED, 100,
+     "SELECT id, queue, partition, seq, status, type, attempts, " WHEN("failed_at") ", "
+     "left(error, 300) FROM jobq.dead_letters WHERE status IN ('pending', 'reprocessing') "
+     "AND ($2 = '' OR id < nullif($2, '')::bigint) ORDER BY id DESC",
+     {{"Letter", 't', 0}, {"Queue", 't', 0}, {"Partition", 'n', 0}, {"Seq", 'n', 0},
+      {"Status", 'S', 0}, {"Type", 't', 0}, {"Attempts", 'n', 0}, {"Failed", 'w', 0},
+      {"Error", 'e', 0}}},
+    {"groups", "Failures by error", "No job has failed.", LOOK_ALONE, 100,
+     "SELECT coalesce((array_agg(error ORDER BY id DESC))[1], 'no text'), queue, kind, same, "
+     "count(*), " WHEN("min(failed_at)") ", " WHEN("max(failed_at)") ", max(id) "
+     "FROM (SELECT id, queue, kind, failed_at, left(error, 300) AS error, " LOOK_SAME " AS same "
+     "FROM jobq.failures ORDER BY id DESC LIMIT 5000) AS f GROUP BY queue, kind, same "
+     "ORDER BY count(*) DESC, max(id) DESC",
+     {{"Error", 'g', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Same", 't', '-'}, {"Jobs", 'n', 0},
+      {"First", 'w', 0}, {"Last", 'w', 0}, {"Newest", 'j', 0}}},
+    {"audit", "What operators did", "No operator has done anything.", LOOK_ALONE | LOOK_PAGED, 200,
+     "SELECT id, " WHEN("at") ", role, application, verb, jobs, [[left(arguments::text, 300)]] "
+     "FROM jobq.operator_log WHERE $2 = '' OR id < nullif($2, '')::bigint ORDER BY id DESC",
+     {{"No.", 't', 0}, {"At", 'w', 0}, {"Role", 't', 0}, {"From", 't', 0}, {"Verb", 't', 0},
+      {"Jobs", 'n', 0}, {"Arguments", 'l', 0}}},
+    {"jobs", "Jobs", "No such job here.", 0, 0, NULL, /* page_jobs has its query */
+     {{"Select", 'c', 0}, {"Job", 'j', 0}, {"State", 'S', 0}, {"Queue", 't', 0}, {"Kind", 't', 0},
+      {"Priority", 'n', 0}, {"Attempt", 'n', 0}, {"Enqueued", 'w', 0}, {"Last", 'w', 0},
+      {"Key", 'l', 0}, {"Error", 'e', 0}}},
+    {"facts", "Facts", "", 0, 1,
+     "SELECT state, concat_ws(' ', queue, kind), key, line, priority, CASE WHEN stages > 1 THEN "
+     "format('%s of %s', stage + 1, stages) END, format('%s of %s', attempt, max_attempts), "
+     "concat_ws(', ', CASE WHEN crash > 0 THEN format('%s crashes', crash) END, CASE WHEN suspect "
+     "THEN 'runs alone, since its worker died' END, "
+     "'time-out ' || timeout_us * interval '1 microsecond'), " WHEN("run_at") ", "
+     WHEN("cancel_requested_at") ", (SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
+     "(SELECT percent FROM jobq.running r WHERE r.id = j.id), "
+     "(SELECT note FROM jobq.running r WHERE r.id = j.id) "
+     "FROM jobq.jobs j WHERE id = $1::bigint",
+     {{"State", 'S', 0}, {"Queue and kind", 't', 0}, {"Key", 'l', 0}, {"Line", 't', 0},
+      {"Priority", 't', 0}, {"Stage", 't', 0}, {"Attempt", 't', 0}, {"Also", 't', 0},
+      {"Run at", 'w', 0}, {"Cancel requested", 'w', 0}, {"Worker", 't', 0}, {"Progress", 'p', 0},
+      {"Note", 't', 0}}},
+    {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
+     "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
+     {{"Reason", 'l', 0}, {"Until", 'w', 0}}},
+    {"steps", "What happened", "", 0, 1000,
+     "WITH j AS MATERIALIZED (SELECT enqueued_at, claimed_at, finished_at, attempt, state, errors, "
+     "[[log]]::jsonb AS log FROM jobq.jobs WHERE id = $1::bigint) "
+     "SELECT " WHEN("at") ", what, text FROM (" LOOK_STORY ") AS s ORDER BY at NULLS FIRST, no",
+     {{"When", 'w', 0}, {"What", 't', 0}, {"Text", 'l', 0}}},
+    {"ties", "Flow, edges and steps", "It belongs to no flow, and waits for no other job.", 0, 500,
+     "SELECT CASE tie WHEN 'flow' THEN 'is in flow' WHEN 'after' THEN 'waits, or has waited, for' "
+     "WHEN 'before' THEN 'is waited for by' WHEN 'step' THEN 'has done the step' "
+     "ELSE 'waits for the signal' END, id, name, kind, state, tie FROM jobq.job_ties($1::bigint)",
+     {{"It", 't', 0}, {"Which", 'r', 0}, {"Name", 'l', 0}, {"Kind", 't', 0}, {"State", 'S', 0},
+      {"Tie", 't', '-'}}},
+    {"flow", "Facts", "", 0, 1,
+     "SELECT state, name, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), "
+     "format('%s jobs: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
+     "CASE on_failure WHEN 'hold' THEN 'what waits for it is held until it is revived' "
+     "WHEN 'cancel' THEN 'what waits for it is cancelled' ELSE 'what waits for it runs' END, "
+     "CASE WHEN open THEN 'yes, until it is closed' END, " WHEN("created_at") ", "
+     WHEN("ended_at") ", " LOOK_FLOW_VERBS " FROM jobq.flows WHERE id = $1::bigint",
+     {{"State", 'S', 0}, {"Name", 't', 0}, {"Ended", 'p', 0}, {"Jobs", 't', 0},
+      {"If a job fails", 't', 0}, {"Takes more jobs", 't', 0}, {"Begun", 'w', 0},
+      {"End", 'w', 0}, {"Actions", 'v', '-'}}},
+};
+
+/* ---- the statement --------------------------------------------------------------------------- */
+
+/* Appends SQL. open: with what is in [[ ]]. */
+static void look_put(app_text *sql, const char *text, bool open)
 {
-    return strcmp(PQgetvalue(res, row, 0), part) == 0;
+    const char *from, *to;
+
+    for (; (from = strstr(text, "[[")) != NULL; text = to + 2) {
+        to = strstr(from, "]]");
+        app_add(sql, text, (size_t)(from - text));
+        if (open) app_add(sql, from + 2, (size_t)(to - from - 2));
+        else app_put(sql, "NULL");
+    }
+    app_put(sql, text);
 }
 
-/* The sum of a column of a part. */
-static double look_sum(const PGresult *res, const char *part, int column)
+/* Appends the query of a table. skip: the columns of whom are not asked for, t or w. */
+static void look_table_sql(app_text *sql, const look_table *t, char skip, bool open)
+{
+    char text[48];
+    int i, count = 0;
+
+    snprintf(text, sizeof text, "(SELECT '%s'", t->id);
+    app_put(sql, text);
+    while (count < LOOK_COLUMNS && t->columns[count].head != NULL) count++;
+    for (i = 0; i < LOOK_WIDTH - 1; i++) {
+        snprintf(text, sizeof text, i < count && t->columns[i].only != skip ? ", c%d::text"
+                                                                            : ", NULL", i);
+        app_put(sql, text);
+    }
+    app_put(sql, " FROM (");
+    look_put(sql, t->sql, open);
+    app_put(sql, ") AS t (");
+    for (i = 0; i < count; i++) {
+        snprintf(text, sizeof text, i == 0 ? "c%d" : ", c%d", i);
+        app_put(sql, text);
+    }
+    snprintf(text, sizeof text, ") LIMIT %d)", t->limit);
+    app_put(sql, text);
+}
+
+/* One statement for those of these tables that have a query. It takes $1 and $2, see the tables.
+   The caller frees it. */
+static char *look_sql(const int *tables, int count, char skip, bool open)
+{
+    app_text sql = {0};
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (look_tables[tables[i]].sql == NULL) continue;
+        if (sql.len > 0) app_put(&sql, " UNION ALL ");
+        look_table_sql(&sql, &look_tables[tables[i]], skip, open);
+    }
+    return sql.ptr;
+}
+
+/* The tables with a flag. Returns how many there are. */
+static int look_flagged(int flag, int tables[LOOK_TABLES])
+{
+    int i, count = 0;
+
+    for (i = 0; i < LOOK_TABLES; i++) {
+        if (look_tables[i].flags & flag) tables[count++] = i;
+    }
+    return count;
+}
+
+static bool look_is(const PGresult *res, int row, int table)
+{
+    return strcmp(PQgetvalue(res, row, 0), look_tables[table].id) == 0;
+}
+
+/* The place of a column in a row of the answer. */
+static int look_at(int table, const char *head)
+{
+    int i;
+
+    for (i = 0; strcmp(look_tables[table].columns[i].head, head) != 0; i++) {}
+    return i + 1;
+}
+
+/* The sum of a column of a table. */
+static double look_sum(const PGresult *res, int table, const char *head)
 {
     double sum = 0;
-    int row;
+    int row, column = look_at(table, head);
 
     for (row = 0; row < PQntuples(res); row++)
-        if (look_is(res, row, part)) sum += atof(PQgetvalue(res, row, column));
+        if (look_is(res, row, table)) sum += atof(PQgetvalue(res, row, column));
     return sum;
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+/* What a person can do to an object. $1 is the object, or an array of ids of jobs. */
+typedef struct look_verb {
+    const char *name, *label;
+    char key;          /* of top; 0: none */
+    const char *ask;   /* to be sure: "Cancel job" */
+    const char *done;  /* what top says, if the statement answers nothing */
+    const char *form;  /* of web: where it is offered */
+    const char *needs; /* the functions that a role must be allowed to use; ; between them */
+    const char *sql;
+} look_verb;
+
+/* Enqueues dead letters again, at the end of their partitions, and ends them, all at once. */
+#define LOOK_REPLAY(partition, type, at_most) \
+    "WITH t AS MATERIALIZED (SELECT (random() * 9e15)::bigint + 1 AS token), " \
+    "d AS MATERIALIZED (SELECT l.* FROM t, LATERAL jobq.dead_letter_replay(token, 60000000, " \
+    "queue => $1, partition => " partition ", type => " type ", at_most => " at_most ") l), " \
+    "e AS MATERIALIZED (SELECT d.id, jobq.outbox_enqueue(queue => $1, payload => d.payload, " \
+    "partition => (d.partition_id & 32767)::integer, type => d.type, bytes => d.bytes, " \
+    "headers => d.headers) FROM d ORDER BY d.seq) " \
+    "SELECT jobq.dead_letter_resolve(token, ARRAY(SELECT id FROM e)) AS replayed FROM t"
+
+#define LOOK_OF_IDS(verb) "SELECT jobq." verb "(id) FROM unnest($1::bigint[]) AS u (id)"
+
+static const look_verb look_verbs[] = {
+    {"cancel", "Cancel", 'c', "Cancel job", NULL, "jobs", "jobq.cancel(bigint)",
+     LOOK_OF_IDS("cancel")},
+    {"revive", "Revive", 'r', NULL, NULL, "jobs", "jobq.revive(bigint)", LOOK_OF_IDS("revive")},
+    {"delete", "Delete", 0, NULL, NULL, "jobs", "jobq.delete(bigint)", LOOK_OF_IDS("delete")},
+    {"signal", "Send signal", 0, NULL, NULL, "jobs", "jobq.signal(text, jsonb)",
+     "SELECT jobq.signal($1, $7::jsonb)"},
+    {"cancel_all", "Cancel all that match", 0, "Cancel all that match", NULL, "jobs",
+     "jobq.cancel(text, text, text, interval, jsonb, integer)",
+     "SELECT cancelled + requested FROM jobq.cancel(queue => $2, kind => $3, state => $4, "
+     "older => $5::interval, tags => $6::jsonb, at_most => 1000)"},
+    {"revive_all", "Revive all that match", 0, "Revive all that match", NULL, "jobs",
+     "jobq.revive(text, text, interval, jsonb, integer)",
+     "SELECT jobq.revive(queue => $2, kind => $3, older => $5::interval, tags => $6::jsonb, "
+     "at_most => 1000)"},
+    {"delete_all", "Delete all that match", 0, "Delete all that match", NULL, "jobs",
+     "jobq.delete(text, text, text, interval, jsonb, integer)",
+     "SELECT jobq.delete(queue => $2, state => $4, kind => $3, older => $5::interval, "
+     "tags => $6::jsonb, at_most => 1000)"},
+    {"pause", "Pause", 'p', NULL, "paused", "queues", "jobq.pause(text, text)",
+     "SELECT jobq.pause($1)"},
+    {"resume", "Resume", 'p', NULL, "resumed", "queues", "jobq.resume(text, text)",
+     "SELECT jobq.resume($1)"},
+    {"flow_revive", "Revive failed jobs", 'r', NULL, NULL, "flows",
+     "jobq.flow_revive(bigint, integer)", "SELECT jobq.flow_revive($1::bigint)"},
+    {"flow_cancel", "Cancel flow", 'c', "Cancel flow", NULL, "flows",
+     "jobq.flow_cancel(bigint, integer)", "SELECT jobq.flow_cancel($1::bigint)"},
+    {"schedule_run", "Run now", 0, NULL, NULL, "schedules", "jobq.schedule_run(text)",
+     "SELECT jobq.schedule_run($1)"},
+    {"schedule_pause", "Pause", 'p', NULL, "paused", "schedules", "jobq.schedule_pause(text)",
+     "SELECT jobq.schedule_pause($1)"},
+    {"schedule_resume", "Resume", 'p', NULL, "resumed", "schedules", "jobq.schedule_resume(text)",
+     "SELECT jobq.schedule_resume($1)"},
+    {"replay", "Send again", 0, "Send again the dead letters of", NULL, "outbox",
+     "jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer);"
+     "jobq.dead_letter_resolve(bigint, bigint[]);"
+     "jobq.outbox_enqueue(text, jsonb, integer, text, text, bytea, jsonb, text, boolean)",
+     LOOK_REPLAY("NULL", "NULL", "1000")},
+    {"discard", "Discard", 0, "Give up the dead letters of", NULL, "outbox",
+     "jobq.dead_letter_discard(text, integer, text, integer)",
+     "SELECT jobq.dead_letter_discard(queue => $1, at_most => 1000)"},
+};
+enum { LOOK_VERBS = sizeof look_verbs / sizeof look_verbs[0] };
+
+/* LOOK_VERBS: there is none of this name. */
+static int look_verb_find(const char *name, size_t len)
+{
+    int i;
+
+    for (i = 0; i < LOOK_VERBS; i++) {
+        if (strlen(look_verbs[i].name) == len && strncmp(look_verbs[i].name, name, len) == 0) break;
+    }
+    return i;
+}
+
+/* Whether the verb takes an array of ids of jobs. */
+static bool look_takes_ids(const look_verb *verb)
+{
+    return strstr(verb->sql, "$1::bigint[]") != NULL;
+}
+
+/* ---- the graph of a flow --------------------------------------------------------------------- */
+
+/* A job of a flow. Its layer is one more than the highest of those that it waits for. */
+typedef struct look_node {
+    long long id;
+    int row;           /* of the answer */
+    int layer;
+    const char *after; /* ids, with blanks between them */
+} look_node;
+
+static int look_node_compare(const void *a, const void *b)
+{
+    const look_node *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* nodes are in the order of their ids. NULL: there is none. */
+static look_node *look_node_find(const look_node *nodes, int count, long long id)
+{
+    look_node key = {.id = id};
+
+    return bsearch(&key, nodes, (size_t)count, sizeof *nodes, look_node_compare);
+}
+
+/* The next id of a list, and moves on in it. 0: the list has ended. */
+static long long look_next_id(const char **list)
+{
+    char *end;
+    long long id = strtoll(*list, &end, 10);
+
+    *list = end;
+    return id;
+}
+
+/* Finds the layers, in one round for each that there is. Edges to jobs outside do not count. */
+static void look_layers(look_node *nodes, int count)
+{
+    bool moved = true;
+    int i, round;
+
+    for (round = 0; moved && round < count; round++) {
+        for (i = 0, moved = false; i < count; i++) {
+            const char *list = nodes[i].after;
+            long long id;
+
+            while ((id = look_next_id(&list)) != 0) {
+                const look_node *parent = look_node_find(nodes, count, id);
+
+                if (parent == NULL || parent->layer < nodes[i].layer) continue;
+                nodes[i].layer = parent->layer + 1;
+                moved = true;
+            }
+        }
+    }
 }

@@ -4,22 +4,19 @@
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* A value as people read it. */
-static const char *top_text(const top_state *t, const top_column *c, int row, char *text,
+/* The value of column i in a row, as people read it. */
+static const char *top_text(const top_state *t, const look_column *c, int i, int row, char *text,
                             size_t size)
 {
-    const char *value = top_value(t, row, c->from);
+    const char *value = top_value(t, row, i + 1);
     double number = atof(value);
     char span[32];
     int tenths;
 
+    if (value[0] == '\0') return "";
     switch (c->type) {
-    case 'h': return value[0] == 't' ? "paused" : "";
-    case 'a':
-        return value[0] != 't' ? "dead" : top_value(t, row, 11)[0] == 't' ? "asleep" : "awake";
-    case 's': return value[0] == '\0' ? "" : app_span(text, size, number);
+    case 's': return app_span(text, size, number);
     case 'p':
-        if (value[0] == '\0') return "";
         tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
         snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths],
                  number);
@@ -86,16 +83,16 @@ static int top_put(top_state *t, int y, int x, int width, bool right, const char
     return used;
 }
 
-static bool top_right(const top_column *c) { return strchr("nxs", c->type) != NULL; }
+static bool top_right(const look_column *c) { return strchr("nxs", c->type) != NULL; }
 
 /* Colour says nothing that the text does not say. */
-static int top_attr(const top_state *t, const top_column *c, const char *text)
+static int top_attr(const top_state *t, const look_column *c, const char *text)
 {
     int pair = 0;
 
     if (c->type == 'e' || (c->type == 'x' && atof(text) > 0) ||
-        (c->type == 'a' && strcmp(text, "dead") == 0)) pair = COLOR_RED;
-    else if (c->type == 'h') pair = COLOR_YELLOW;
+        strcmp(text, "dead") == 0 || strcmp(text, "held") == 0) pair = COLOR_RED;
+    else if (strcmp(text, "paused") == 0) pair = COLOR_YELLOW;
     else if (c->type == 'p') pair = COLOR_GREEN;
     return t->color ? COLOR_PAIR(pair) : 0;
 }
@@ -103,36 +100,40 @@ static int top_attr(const top_state *t, const top_column *c, const char *text)
 /* ---- the screen ------------------------------------------------------------------------------ */
 
 /* How wide each column is; 0: no row has anything there. Texts are cut; not the one at the end. */
-static void top_widths(top_state *t, int s, int *widths)
+static void top_widths(top_state *t, int s, int widths[LOOK_COLUMNS])
 {
-    const top_column *columns = top_sections[s].columns;
+    const look_column *columns = top_table(t, s)->columns;
     char text[64];
     int i, row;
 
-    for (i = 0; columns[i].head != NULL; i++) {
-        bool whole = columns[i].type != 't' || columns[i + 1].head == NULL;
-        int most = whole ? COLS : COLS / 6 > 14 ? COLS / 6 : 14, wide = 0;
+    for (i = 0; i < LOOK_COLUMNS; i++) {
+        bool last = i + 1 == LOOK_COLUMNS || columns[i + 1].head == NULL ||
+                    columns[i + 1].type == 'v';
+        int most = last || !strchr("tlqS", columns[i].type) ? COLS : COLS / 6 > 14 ? COLS / 6 : 14;
+        int wide = 0;
 
+        widths[i] = 0;
+        if (columns[i].head == NULL || !top_has(&columns[i]) || columns[i].type == 'v') continue;
         for (row = 0; row < t->count[s]; row++) {
-            int used = top_fit(t, top_text(t, &columns[i], t->rows[s][row], text, sizeof text),
+            int used = top_fit(t, top_text(t, &columns[i], i, t->rows[s][row], text, sizeof text),
                                most);
             wide = used > wide ? used : wide;
         }
-        widths[i] = wide == 0 && t->count[s] > 0 ? 0
-                  : wide > (int)strlen(columns[i].head) ? wide : (int)strlen(columns[i].head);
+        if (wide == 0 && t->count[s] > 0) continue;
+        widths[i] = wide > (int)strlen(columns[i].head) ? wide : (int)strlen(columns[i].head);
     }
 }
 
 /* Writes a section: its heading, and this many of its rows. */
 static void top_draw_section(top_state *t, int s, int y, int give)
 {
-    const top_column *c;
-    int widths[TOP_COLUMNS], x, i, n;
+    const look_table *table = top_table(t, s);
+    int widths[LOOK_COLUMNS], x, i, n;
     char title[64], text[64];
 
     top_widths(t, s, widths);
     snprintf(title, sizeof title, give < t->count[s] ? "%s %d of %d" : "%s %d",
-             top_sections[s].title, give < t->count[s] ? give : t->count[s], t->count[s]);
+             table->title, give < t->count[s] ? give : t->count[s], t->count[s]);
     if (widths[0] < (int)strlen(title)) widths[0] = (int)strlen(title);
     if (t->at[s] < t->first[s]) t->first[s] = t->at[s];
     if (t->at[s] >= t->first[s] + give) t->first[s] = t->at[s] - give + 1;
@@ -143,9 +144,10 @@ static void top_draw_section(top_state *t, int s, int y, int give)
 
         attrset((int)(n < 0 ? A_BOLD : selected ? A_REVERSE : A_NORMAL));
         if (selected) mvhline(y + 1 + n, 0, ' ', COLS);
-        for (i = 0, x = 0; (c = &top_sections[s].columns[i])->head != NULL && x < COLS; i++) {
-            const char *value = n < 0 ? (i == 0 ? title : c->head)
-                : top_text(t, c, t->rows[s][t->first[s] + n], text, sizeof text);
+        for (i = 0, x = 0; i < LOOK_COLUMNS && x < COLS; i++) {
+            const look_column *c = &table->columns[i];
+            const char *value = n < 0 || c->head == NULL ? (i == 0 ? title : c->head)
+                : top_text(t, c, i, t->rows[s][t->first[s] + n], text, sizeof text);
 
             if (widths[i] == 0) continue;
             if (n >= 0 && !selected) attrset(top_attr(t, c, value));
@@ -199,8 +201,8 @@ static void top_draw_head(top_state *t)
     } else {
         attrset(A_NORMAL);
         snprintf(text, sizeof text, "%.0f ready  %.0f running  %.1f done/s",
-                 look_sum(t->look, "queue", 3), look_sum(t->look, "queue", 4),
-                 look_sum(t->look, "queue", 9));
+                 look_sum(t->look, LOOK_QUEUES, "Ready"), look_sum(t->look, LOOK_QUEUES, "Running"),
+                 look_sum(t->look, LOOK_QUEUES, "Done/s"));
     }
     if (x < COLS) top_put(t, 0, x, COLS, false, text);
     attrset(A_NORMAL);
@@ -212,7 +214,8 @@ static void top_draw_foot(top_state *t)
     char text[400] = "q quit  ? help  Tab section  / search  p pause/resume  r revive  c cancel";
 
     if (t->mode == TOP_SEARCH) snprintf(text, sizeof text, "/%s_", t->search);
-    else if (t->mode == TOP_SURE) snprintf(text, sizeof text, "Cancel job %.40s? y/n", t->object);
+    else if (t->mode == TOP_SURE) 
+        snprintf(text, sizeof text, "%s %.40s? y/n", t->verb->ask, t->object);
     else if (t->said[0] != '\0') snprintf(text, sizeof text, "%s", t->said);
     else if (t->search[0] != '\0')
         snprintf(text, sizeof text, "Only rows with \"%s\"; Esc shows all", t->search);
@@ -255,7 +258,7 @@ static void top_draw(top_state *t)
             if (give[s] >= 0) y += give[s] + 2;
             else if (t->count[s] > 0 && len < sizeof text)
                 len += (size_t)snprintf(text + len, sizeof text - len, "  %s %d",
-                                        top_sections[s].title, t->count[s]);
+                                        top_table(t, s)->title, t->count[s]);
         }
         if (len > 15) top_put(t, LINES - 2, 0, COLS, false, text);
     }

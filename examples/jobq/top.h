@@ -12,74 +12,23 @@
 #include <strings.h>
 #include <wchar.h>
 
-enum { TOP_COLUMNS = 12, TOP_ROWS = 1000 };
+enum { TOP_ROWS = 1000, TOP_SECTIONS = 10 };
 
-/*
- * A column of a section: which of the answer's, and how it is written. t: a text; e: an error;
- * n: a number; x: a number that should be 0; s: seconds; w: an instant of WHEN; p: percent;
- * h: whether it is paused; a: whether a worker is alive.
- */
-typedef struct top_column {
-    const char *head;
-    int from;
-    char type;
-} top_column;
+/* The parameters of the look, see look_sql. */
+static const Oid top_types[] = {25, 25};
+static const char *const top_values[] = {"", ""};
 
-enum { TOP_QUEUE, TOP_RUNNING, TOP_FAILURE, TOP_SECTIONS = 9 };
+static const char top_settings[] =
+    "SET statement_timeout = '5s'; SET jit = off; SET max_parallel_workers_per_gather = 0";
 
-/* A section of the screen: a part of the answer. Its first heading is its title. */
-static const struct top_section {
-    const char *part, *title;
-    top_column columns[TOP_COLUMNS];
-} top_sections[TOP_SECTIONS] = {
-    {"queue", "Queues",
-     {{"", 1, 't'}, {"", 2, 'h'}, {"Ready", 3, 'n'}, {"Running", 4, 'n'}, {"Scheduled", 5, 'n'},
-      {"Failed", 7, 'n'}, {"In 1 h", 8, 'x'}, {"Done/s", 9, 'n'}, {"Late", 11, 's'},
-      {"Workers", 10, 'n'}, {"Parked", 6, 'x'}}},
-    {"running", "Running",
-     {{"", 1, 't'}, {"Queue", 2, 't'}, {"Kind", 3, 't'}, {"Progress", 7, 'p'}, {"Started", 6, 'w'},
-      {"Attempt", 5, 'n'}, {"Worker", 4, 't'}, {"Note", 8, 't'}}},
-    {"failure", "Failures",
-     {{"", 1, 't'}, {"Queue", 2, 't'}, {"Kind", 3, 't'}, {"Failed", 4, 'w'}, {"Attempt", 5, 'n'},
-      {"Error", 6, 'e'}}},
-    {"worker", "Workers",
-     {{"", 1, 't'}, {"", 2, 'a'}, {"Running", 3, 'n'}, {"Longest", 4, 's'}, {"Heartbeat", 7, 'w'},
-      {"PID", 10, 'n'}, {"Host", 9, 't'}, {"Queues", 5, 't'}}},
-    {"schedule", "Schedules",
-     {{"", 1, 't'}, {"Next", 5, 'w'}, {"Last", 6, 'w'}, {"Queue", 2, 't'}, {"Kind", 3, 't'},
-      {"Calendar", 4, 't'}, {"Why not", 7, 'e'}}},
-    {"limit", "Limits",
-     {{"", 1, 't'}, {"Kind", 2, 't'}, {"Held", 5, 'n'}, {"At most", 3, 'n'}, {"Wanted", 6, 'n'},
-      {"Tokens", 7, 'n'}, {"Rate", 4, 't'}}},
-    {"line", "Lines",
-     {{"", 2, 't'}, {"Queue", 1, 't'}, {"Waiting", 3, 'n'}, {"Running", 4, 'n'},
-      {"At most", 5, 'n'}, {"Next", 8, 'w'}, {"Rate", 6, 't'}, {"State", 7, 't'}}},
-    {"outbox", "Outbox",
-     {{"", 1, 't'}, {"Lag", 2, 'n'}, {"Oldest", 4, 's'}, {"Dead letters", 5, 'x'},
-      {"In trouble", 7, 'x'}, {"Partitions", 6, 'n'}}},
-    {"snapshot", "Snapshots",
-     {{"", 1, 't'}, {"Open", 3, 's'}, {"Transactions", 4, 'n'}, {"Role", 2, 't'}, {"State", 5, 't'},
-      {"Statement", 6, 't'}}},
-};
-
-static const char top_look[] = LOOK_QUEUES " UNION ALL " LOOK_RUNNING " UNION ALL " LOOK_FAILURES
-    " UNION ALL " LOOK_WORKERS " UNION ALL " LOOK_SCHEDULES " UNION ALL " LOOK_LIMITS
-    " UNION ALL " LOOK_LINES " UNION ALL " LOOK_OUTBOX " UNION ALL " LOOK_SNAPSHOTS;
-
-static const char top_settings[] = "SET statement_timeout = '5s'; SET jit = off";
-
-/* What a key does to the selected row of a section. */
-typedef struct top_verb {
-    int key, section;
-    const char *sql, *back; /* back: for a row that is paused */
+/* What keys do to the selected row, if it is one of these. */
+static const struct top_does {
+    int key;
     const char *does;
-} top_verb;
-
-static const top_verb top_verbs[] = {
-    {'p', TOP_QUEUE, "SELECT 'paused' FROM jobq.pause($1)",
-     "SELECT 'resumed' FROM jobq.resume($1)", "pauses or resumes a queue"},
-    {'r', TOP_FAILURE, "SELECT jobq.revive($1::bigint)", NULL, "revives one of the Failures"},
-    {'c', TOP_RUNNING, "SELECT jobq.cancel($1::bigint)", NULL, "cancels one of the Running"},
+} top_keys_do[] = {
+    {'p', "pauses or resumes one of the Queues or Schedules"},
+    {'r', "revives one of the Failures or Flows"},
+    {'c', "cancels one of the Running or Flows"},
 };
 
 typedef struct top_state {
@@ -96,9 +45,10 @@ typedef struct top_state {
     bool refused;                /* said is an error */
     enum { TOP_WATCH, TOP_SEARCH, TOP_SURE, TOP_HELP } mode;
     char search[64];
-    const char *verb;            /* SQL to send, or to ask about */
+    const look_verb *verb;       /* to do, or to ask about */
     bool wanted;                 /* to send */
     char object[1100];
+    int tables[LOOK_TABLES];     /* of the sections */
     int section;
     int rows[TOP_SECTIONS][TOP_ROWS], count[TOP_SECTIONS]; /* rows of look that match */
     int at[TOP_SECTIONS], first[TOP_SECTIONS]; /* the selected row; the first one shown */
@@ -144,13 +94,19 @@ static bool top_contains(const char *text, const char *part)
     return *text != '\0';
 }
 
-static bool top_matches(const top_state *t, const struct top_section *section, int row)
-{
-    const top_column *c;
+static const look_table *top_table(const top_state *t, int s) { return &look_tables[t->tables[s]]; }
 
-    for (c = section->columns; c->head != NULL; c++) {
-        if ((c->type == 't' || c->type == 'e') &&
-            top_contains(top_value(t, row, c->from), t->search)) return true;
+/* Whether a section has a column. */
+static bool top_has(const look_column *c) { return c->only != 'w' && c->only != '-'; }
+
+static bool top_matches(const top_state *t, int s, int row)
+{
+    const look_column *columns = top_table(t, s)->columns;
+    int i;
+
+    for (i = 0; i < LOOK_COLUMNS && columns[i].head != NULL; i++) {
+        if (top_has(&columns[i]) && strchr("tlqejf", columns[i].type) != NULL &&
+            top_contains(top_value(t, row, i + 1), t->search)) return true;
     }
     return t->search[0] == '\0';
 }
@@ -158,7 +114,7 @@ static bool top_matches(const top_state *t, const struct top_section *section, i
 /* The name of a section's row. */
 static const char *top_name(const top_state *t, int s, int i)
 {
-    return top_value(t, t->rows[s][i], top_sections[s].columns[0].from);
+    return top_value(t, t->rows[s][i], 1);
 }
 
 static void top_choose(top_state *t, int s, int i)
@@ -176,8 +132,8 @@ static void top_list(top_state *t)
         int *rows = t->rows[s], count = 0;
 
         for (row = 0; row < PQntuples(t->look) && count < TOP_ROWS; row++) {
-            if (look_is(t->look, row, top_sections[s].part) &&
-                top_matches(t, &top_sections[s], row)) rows[count++] = row;
+            if (look_is(t->look, row, t->tables[s]) && top_matches(t, s, row))
+                rows[count++] = row;
         }
         t->count[s] = count;
         if (t->at[s] >= count || strcmp(top_name(t, s, t->at[s]), t->chosen[s]) != 0) {
@@ -211,28 +167,44 @@ static void top_turn(top_state *t, int by)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Does what a key does to the selected row; cancel asks first. */
-static void top_act(top_state *t, const top_verb *verb)
+/* The verb that a key means in the selected row. NULL: there is none. */
+static const look_verb *top_verb(const top_state *t, int key)
 {
-    char key[2] = {(char)verb->key, '\0'};
-    int row;
+    const look_column *columns = top_table(t, t->section)->columns;
+    const char *names = "";
+    int i;
 
-    if (t->section != verb->section || t->count[t->section] == 0) {
-        char text[100];
-
-        snprintf(text, sizeof text, "%s: select one (Tab, j, k)", verb->does);
-        top_say(t, false, key, text);
-        return;
+    for (i = 0; t->count[t->section] > 0 && i < LOOK_COLUMNS; i++) {
+        if (columns[i].type == 'v')
+            names = top_value(t, t->rows[t->section][t->at[t->section]], i + 1);
     }
-    if (t->wanted || t->at_work == TOP_DOING) {
+    for (; *names != '\0'; names += strspn(names, " ")) {
+        size_t len = strcspn(names, " ");
+        const look_verb *verb = &look_verbs[look_verb_find(names, len)];
+
+        if (verb->key == key) return verb;
+        names += len;
+    }
+    return NULL;
+}
+
+/* Does what a key does to the selected row. Some verbs ask first. */
+static void top_act(top_state *t, const struct top_does *key)
+{
+    const look_verb *verb = top_verb(t, key->key);
+    char text[100], name[2] = {(char)key->key, '\0'};
+
+    if (verb == NULL) {
+        snprintf(text, sizeof text, "%s: select one (Tab, j, k)", key->does);
+        top_say(t, false, name, text);
+    } else if (t->wanted || t->at_work == TOP_DOING) {
         top_say(t, true, "", "the server has not answered yet");
-        return;
+    } else {
+        t->verb = verb;
+        snprintf(t->object, sizeof t->object, "%s", top_name(t, t->section, t->at[t->section]));
+        if (verb->ask != NULL) t->mode = TOP_SURE;
+        else t->wanted = true;
     }
-    row = t->rows[t->section][t->at[t->section]];
-    t->verb = verb->back != NULL && top_value(t, row, 2)[0] == 't' ? verb->back : verb->sql;
-    snprintf(t->object, sizeof t->object, "%s", top_value(t, row, 1));
-    if (verb->key == 'c') t->mode = TOP_SURE;
-    else t->wanted = true;
 }
 
 static void top_type(top_state *t, int key)
@@ -277,8 +249,8 @@ static bool top_key(top_state *t, int key)
     if (key == '/') t->mode = TOP_SEARCH;
     if (key == '?') t->mode = TOP_HELP;
     if (key == 27) t->search[0] = '\0';
-    for (i = 0; i < sizeof top_verbs / sizeof top_verbs[0]; i++) {
-        if (top_verbs[i].key == key) top_act(t, &top_verbs[i]);
+    for (i = 0; i < sizeof top_keys_do / sizeof top_keys_do[0]; i++) {
+        if (top_keys_do[i].key == key) top_act(t, &top_keys_do[i]);
     }
     return true;
 }
@@ -296,12 +268,13 @@ static void top_lost(top_state *t, const char *why)
     t->next_ms = top_now_ms() + 1000;
 }
 
-/* Sends a statement; top_take gets its answer. */
+/* Sends a statement; top_take gets its answer. value: for a verb. */
 static void top_send(top_state *t, int begun, const char *sql, const char *value)
 {
     PGconn *conn = t->a->conn;
     int sent = begun == TOP_SETTING ? PQsendQuery(conn, sql)
-             : PQsendQueryParams(conn, sql, value != NULL, NULL, &value, NULL, NULL, 0);
+             : value != NULL ? PQsendQueryParams(conn, sql, 1, NULL, &value, NULL, NULL, 0)
+             : PQsendQueryParams(conn, sql, 2, top_types, top_values, NULL, NULL, 0);
 
     t->at_work = begun;
     t->since_ms = top_now_ms();
@@ -319,7 +292,8 @@ static void top_take(top_state *t, PGresult *res)
         if (t->at_work == TOP_DOING) top_say(t, true, t->object, message);
         else snprintf(t->trouble, sizeof t->trouble, "%s", message);
     } else if (t->at_work == TOP_DOING) {
-        top_say(t, false, t->object, PQgetvalue(res, 0, 0));
+        top_say(t, false, t->object, t->verb->done != NULL ? t->verb->done
+                                                           : PQgetvalue(res, 0, 0));
     } else if (t->at_work == TOP_LOOKING) {
         PQclear(t->look);
         t->look = res;
@@ -365,12 +339,13 @@ static void top_tick(top_state *t)
 {
     PGconn *conn = t->a->conn;
     int64_t now_ms = top_now_ms();
-    char *sql;
 
     if (t->at_work == TOP_IDLE && t->wanted) {
+        char *sql = app_sql(t->a, t->verb->sql), object[sizeof t->object + 2];
+
         t->wanted = false;
-        sql = app_sql(t->a, t->verb);
-        top_send(t, TOP_DOING, sql, t->object);
+        snprintf(object, sizeof object, look_takes_ids(t->verb) ? "{%s}" : "%s", t->object);
+        top_send(t, TOP_DOING, sql, object);
         free(sql);
     } else if (t->at_work == TOP_IDLE && now_ms >= t->next_ms) {
         top_send(t, TOP_LOOKING, t->sql, NULL);
@@ -455,6 +430,7 @@ static int top(app *a, int argc, char **argv)
     const app_option none = {0};
     static top_state t;
     bool entered;
+    char *all;
 
     if (!app_options(&argc, argv, &none, 0, 0)) return APP_USAGE;
     if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
@@ -462,10 +438,12 @@ static int top(app *a, int argc, char **argv)
     t.encoding = PQclientEncoding(a->conn);
     PQsetNoticeProcessor(a->conn, top_hush, NULL);
     PQclear(PQexec(a->conn, top_settings));
-    t.look = app_query(a, top_look, 0, NULL);
-    if (t.look == NULL) return app_failed(a);
+    all = look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false);
+    t.sql = app_sql(a, all);
+    free(all);
+    t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;
-    t.sql = app_sql(a, top_look);
+    if (!app_check(a, t.look)) return app_failed(a);
     entered = top_enter(&t);
     if (entered) top_loop(&t);
     top_leave();

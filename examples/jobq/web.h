@@ -16,6 +16,8 @@
 
 enum {
     WEB_SAMPLES = 360,        /* of the last hour, one each 10 s */
+    WEB_PLOTS = 3,
+    WEB_FLOWS = 20,           /* that are watched at the same time, each with its graph */
     WEB_VIEWERS = 200,        /* at the same time */
     WEB_FORM_MAX = 65536,     /* bytes of a form */
     WEB_FIELDS = 1100,
@@ -36,6 +38,7 @@ typedef struct web_viewer {
     web_frame *frame; /* being sent */
     size_t sent;
     long seen;        /* the number of the frame sent last */
+    long long flow;   /* whose graph it watches; 0: none */
     bool suspended;
 } web_viewer;
 
@@ -44,8 +47,8 @@ typedef struct web_state {
     const char *host, *user_header;
     int port;
     char *users;              /* the text of --basic */
-    unsigned char key[32];    /* of this process: signs forms */
-    bool may[32];             /* the role may use web_verbs[i] */
+    uint64_t key[2];          /* of this process: signs forms */
+    bool may[LOOK_VERBS], acts; /* the role may use look_verbs[i]; it may use any */
     bool payloads, ready;     /* the role may read payloads; rights are known */
     bool ending;
     pthread_mutex_t mutex;    /* guards what is below */
@@ -53,7 +56,7 @@ typedef struct web_state {
     int watching, samples;
     web_frame *frame;
     long number;
-    float done[WEB_SAMPLES], waiting[WEB_SAMPLES], failed[WEB_SAMPLES];
+    float plots[WEB_PLOTS][WEB_SAMPLES];
 } web_state;
 
 /* A request. */
@@ -69,167 +72,57 @@ typedef struct web_visit {
     char error[1024], location[2048];
 } web_visit;
 
-/* ---- SHA-256 (FIPS 180-4) and HMAC ----------------------------------------------------------- */
+/* ---- signatures ------------------------------------------------------------------------------ */
 
-static const uint32_t web_hash_words[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-};
+static uint64_t web_turn(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
-static uint32_t web_turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
-
-static void web_hash_block(uint32_t *h, const unsigned char *p)
+static void web_mix(uint64_t v[4], int rounds)
 {
-    uint32_t w[64], v[8];
-    int i;
-
-    for (i = 0; i < 16; i++, p += 4)
-        w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-    for (i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (web_turn(a, 7) ^ web_turn(a, 18) ^ a >> 3) +
-               (web_turn(b, 17) ^ web_turn(b, 19) ^ b >> 10);
+    while (rounds-- > 0) {
+        v[0] += v[1], v[2] += v[3];
+        v[1] = web_turn(v[1], 13) ^ v[0], v[3] = web_turn(v[3], 16) ^ v[2];
+        v[0] = web_turn(v[0], 32) + v[3], v[2] += v[1];
+        v[1] = web_turn(v[1], 17) ^ v[2], v[3] = web_turn(v[3], 21) ^ v[0];
+        v[2] = web_turn(v[2], 32);
     }
-    memcpy(v, h, sizeof v);
-    for (i = 0; i < 64; i++) {
-        uint32_t s = v[7] + (web_turn(v[4], 6) ^ web_turn(v[4], 11) ^ web_turn(v[4], 25)) +
-                     ((v[4] & v[5]) ^ (~v[4] & v[6])) + web_hash_words[i] +
-                     w[i];
-        uint32_t t = (web_turn(v[0], 2) ^ web_turn(v[0], 13) ^ web_turn(v[0], 22)) +
-                     ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += s;
-        v[0] = s + t;
-    }
-    for (i = 0; i < 8; i++) h[i] += v[i];
 }
 
-static void web_hash(unsigned char *out, const unsigned char *data, size_t len)
+/* SipHash-2-4 with 128 bits, of a text, by the process's key: nobody who has not the key can tell
+   the signature of a text from chance. */
+static void web_sign(const web_state *web, const char *text, uint64_t out[2])
 {
-    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    unsigned char block[64] = {0};
-    size_t at = 0, rest = len % 64;
-    int i;
+    uint64_t v[4] = {web->key[0] ^ 0x736f6d6570736575, web->key[1] ^ 0x646f72616e646f6d ^ 0xee,
+                     web->key[0] ^ 0x6c7967656e657261, web->key[1] ^ 0x7465646279746573};
+    size_t len = strlen(text), at, i;
 
-    for (; at + 64 <= len; at += 64) web_hash_block(h, data + at);
-    memcpy(block, data + at, rest);
-    block[rest] = 0x80;
-    if (rest >= 56) {
-        web_hash_block(h, block);
-        memset(block, 0, sizeof block);
+    for (at = 0; at <= len; at += 8) {
+        uint64_t word = len - at < 8 ? (uint64_t)len << 56 : 0;
+
+        for (i = 0; i < 8 && at + i < len; i++)
+            word |= (uint64_t)(unsigned char)text[at + i] << 8 * i;
+        v[3] ^= word;
+        web_mix(v, 2);
+        v[0] ^= word;
     }
-    for (i = 0; i < 8; i++) block[63 - i] = (unsigned char)((uint64_t)len * 8 >> 8 * i);
-    web_hash_block(h, block);
-    for (i = 0; i < 32; i++) out[i] = (unsigned char)(h[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-/* HMAC-SHA256 of a text, by the process's key. */
-static void web_sign(const web_state *web, const char *text, unsigned char *out)
-{
-    size_t len = strlen(text);
-    unsigned char *data = app_need(malloc(len + 64)), outer[96];
-    int i;
-
-    for (i = 0; i < 64; i++) {
-        data[i] = (i < 32 ? web->key[i] : 0) ^ 0x36;
-        outer[i] = (i < 32 ? web->key[i] : 0) ^ 0x5c;
-    }
-    memcpy(data + 64, text, len);
-    web_hash(outer + 64, data, len + 64);
-    web_hash(out, outer, sizeof outer);
-    free(data);
+    v[2] ^= 0xee;
+    web_mix(v, 4);
+    out[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    v[1] ^= 0xdd;
+    web_mix(v, 4);
+    out[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 /* Whether two texts are equal, in a time that tells nothing about them. */
 static bool web_equal(const web_state *web, const char *a, const char *b)
 {
-    unsigned char x[32], y[32], differ = 0;
-    int i;
+    uint64_t x[2], y[2];
 
     web_sign(web, a, x);
     web_sign(web, b, y);
-    for (i = 0; i < 32; i++) differ |= x[i] ^ y[i];
-    return differ == 0;
-}
-
-static void web_hex(char *out, const unsigned char *bytes, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
-
-/* What a person can do. The button names the verb; its form is where the verb is offered. */
-typedef struct web_verb {
-    const char *name, *label, *needs, *form, *sql;
-} web_verb;
-
-#define WEB_FILTER "queue => $2, kind => $3, older => $5::interval, tags => $6::jsonb"
-static const web_verb web_verbs[] = {
-    {"cancel", "Cancel", "jobq.cancel(bigint)", "jobs",
-     "SELECT jobq.cancel(id) FROM unnest($1::bigint[]) AS u (id)"},
-    {"revive", "Revive", "jobq.revive(bigint)", "jobs",
-     "SELECT jobq.revive(id) FROM unnest($1::bigint[]) AS u (id)"},
-    {"delete", "Delete", "jobq.delete(bigint)", "jobs",
-     "SELECT jobq.delete(id) FROM unnest($1::bigint[]) AS u (id)"},
-    {"cancel_all", "Cancel all that match",
-     "jobq.cancel(text, text, text, interval, jsonb, integer)", "jobs",
-     "SELECT cancelled + requested FROM jobq.cancel(queue => $2, kind => $3, state => $4, "
-     "older => $5::interval, tags => $6::jsonb, at_most => 1000)"},
-    {"revive_all", "Revive all that match", "jobq.revive(text, text, interval, jsonb, integer)",
-     "jobs", "SELECT jobq.revive(" WEB_FILTER ", at_most => 1000)"},
-    {"delete_all", "Delete all that match",
-     "jobq.delete(text, text, text, interval, jsonb, integer)", "jobs",
-     "SELECT jobq.delete(queue => $2, state => $4, kind => $3, older => $5::interval, "
-     "tags => $6::jsonb, at_most => 1000)"},
-    {"pause", "Pause", "jobq.pause(text, text)", "queues", "SELECT jobq.pause($1)"},
-    {"resume", "Resume", "jobq.resume(text, text)", "queues", "SELECT jobq.resume($1)"},
-    {"schedule_run", "Run now", "jobq.schedule_run(text)", "schedules",
-     "SELECT jobq.schedule_run($1)"},
-    {"schedule_pause", "Pause", "jobq.schedule_pause(text)", "schedules",
-     "SELECT jobq.schedule_pause($1)"},
-    {"schedule_resume", "Resume", "jobq.schedule_resume(text)", "schedules",
-     "SELECT jobq.schedule_resume($1)"},
-    /* Dead letters go to the end of their partition, in the transaction that resolves them. */
-    {"replay", "Send again",
-     "jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer);"
-     "jobq.dead_letter_resolve(bigint, bigint[]);"
-     "jobq.outbox_enqueue(text, jsonb, integer, text, text, bytea, jsonb, text, boolean)", "outbox",
-     "WITH t AS MATERIALIZED (SELECT (random() * 9e18)::bigint AS no), "
-     "d AS MATERIALIZED (SELECT l.* FROM t, jobq.dead_letter_replay(t.no, 60000000, queue => $1, "
-     "at_most => 1000) l), "
-     "e AS MATERIALIZED (SELECT d.id, jobq.outbox_enqueue(queue => $1, payload => d.payload, "
-     "partition => (d.partition_id & 32767)::integer, type => d.type, bytes => d.bytes, "
-     "headers => d.headers) FROM d ORDER BY d.seq) "
-     "SELECT jobq.dead_letter_resolve(t.no, ARRAY(SELECT id FROM e)) FROM t"},
-    {"discard", "Discard", "jobq.dead_letter_discard(text, integer, text, integer)", "outbox",
-     "SELECT jobq.dead_letter_discard(queue => $1, at_most => 1000)"},
-};
-enum { WEB_VERBS = sizeof web_verbs / sizeof web_verbs[0] };
-
-static int web_verb_find(const char *name)
-{
-    int i;
-
-    for (i = 0; i < WEB_VERBS && strcmp(web_verbs[i].name, name) != 0; i++) {}
-    return i;
-}
-
-static bool web_may(const web_state *web, const char *name)
-{
-    int i = web_verb_find(name);
-
-    return i < WEB_VERBS && web->may[i];
-}
 
 /* Opens a connection, or opens it again. A page can only read; a verb asks for more. */
 static bool web_connect(app *a)
@@ -242,7 +135,8 @@ static bool web_connect(app *a)
     else PQreset(a->conn);
     if (PQstatus(a->conn) != CONNECTION_OK) return false;
     PQclear(PQexec(a->conn, "SET statement_timeout = '5s'; SET TimeZone = 'UTC'; "
-                   "SET default_transaction_read_only = on; SET jit = off"));
+                   "SET default_transaction_read_only = on; SET jit = off; "
+                   "SET max_parallel_workers_per_gather = 0"));
     return true;
 }
 
@@ -262,17 +156,20 @@ static bool web_rights(web_state *web)
     PGresult *res;
     int i;
 
-    for (i = 0; i < WEB_VERBS; i++) {
+    for (i = 0; i < LOOK_VERBS; i++) {
         app_put(&needs, i == 0 ? "" : "|");
-        app_put(&needs, web_verbs[i].needs);
+        app_put(&needs, look_verbs[i].needs);
     }
     text = app_sql(&web->pages, sql);
     list = app_sql(&web->pages, needs.ptr);
     values[0] = list;
     res = PQexecParams(web->pages.conn, text, 1, NULL, values, NULL, NULL, 0);
-    web->ready = PQntuples(res) == WEB_VERBS + 1;
-    for (i = 0; web->ready && i < WEB_VERBS; i++) web->may[i] = PQgetvalue(res, i, 0)[0] == 't';
-    web->payloads = web->ready && PQgetvalue(res, WEB_VERBS, 0)[0] == 't';
+    web->ready = PQntuples(res) == LOOK_VERBS + 1;
+    for (i = 0, web->acts = false; web->ready && i < LOOK_VERBS; i++) {
+        web->may[i] = PQgetvalue(res, i, 0)[0] == 't';
+        web->acts = web->acts || web->may[i];
+    }
+    web->payloads = web->ready && PQgetvalue(res, LOOK_VERBS, 0)[0] == 't';
     if (!web->ready) app_check(&web->pages, res);
     PQclear(res);
     free(text);
@@ -373,21 +270,22 @@ static void web_form_read(web_visit *visit)
 }
 
 /* The token of a form: the time, and its signature with session, user and form. */
-static void web_token(const web_visit *visit, const char *form, long at, char *token)
+static void web_token(const web_visit *visit, const char *form, long at, char token[64])
 {
-    unsigned char sign[32];
+    uint64_t sign[2];
     char text[512];
 
     snprintf(text, sizeof text, "%s|%s|%s|%ld", visit->session, form, visit->user, at);
     web_sign(visit->web, text, sign);
-    web_hex(token + sprintf(token, "%lx-", at), sign, 32);
+    snprintf(token, 64, "%lx-%016llx%016llx", at, (unsigned long long)sign[0],
+             (unsigned long long)sign[1]);
 }
 
 static bool web_token_good(const web_visit *visit)
 {
     const char *given = web_field(visit, "token");
     long at = strtol(given, NULL, 16), now = (long)time(NULL);
-    char token[128];
+    char token[64];
 
     if (!visit->known || at > now || at < now - WEB_FORM_S) return false;
     web_token(visit, web_field(visit, "form"), at, token);
@@ -398,35 +296,17 @@ static bool web_token_good(const web_visit *visit)
    begins: the role may do none of it. */
 static bool web_form(web_visit *visit, const char *form)
 {
-    char token[128];
+    char token[64];
     int i;
 
-    for (i = 0; i < WEB_VERBS; i++)
-        if (visit->web->may[i] && strcmp(web_verbs[i].form, form) == 0) break;
-    if (i == WEB_VERBS) return false;
+    for (i = 0; i < LOOK_VERBS; i++)
+        if (visit->web->may[i] && strcmp(look_verbs[i].form, form) == 0) break;
+    if (i == LOOK_VERBS) return false;
     web_token(visit, form, (long)time(NULL), token);
     html(&visit->out, "<form method=post action=\"/do\" id=act>"
          "<input type=hidden name=token value=\"%s\"><input type=hidden name=form value=\"%s\">",
          token, form);
     return true;
-}
-
-/* A button that does a verb to an object. Its title is the SQL. */
-static void web_button(const web_state *web, app_text *out, const char *verb, const char *object)
-{
-    int i = web_verb_find(verb);
-    const char *sql = web_verbs[i].sql, *hole;
-
-    if (!web->may[i]) return;
-    html(out, "<button form=act name=do value=\"%s %s\"", verb, object);
-    if (strcmp(web_verbs[i].form, "outbox") == 0)
-        html(out, " data-ask=\"%s?\"", web_verbs[i].label);
-    app_put(out, " title=\"");
-    for (; (hole = strstr(sql, "$1")) != NULL; sql = hole + 2) {
-        app_add(out, sql, (size_t)(hole - sql));
-        html(out, "'%s'", object);
-    }
-    html(out, "%s\">%s<span class=hidden> %s</span></button> ", sql, web_verbs[i].label, object);
 }
 
 #include "pages.h"
@@ -461,7 +341,7 @@ static void web_ids(const web_visit *visit, app_text *ids)
 }
 
 /* Runs a verb in a transaction that may write, under the name of the user. */
-static PGresult *web_run(web_visit *visit, const web_verb *verb, const char *const *values)
+static PGresult *web_run(web_visit *visit, const look_verb *verb, const char *const *values)
 {
     PGconn *conn = visit->web->pages.conn;
     char name[160];
@@ -473,7 +353,7 @@ static PGresult *web_run(web_visit *visit, const web_verb *verb, const char *con
     PQclear(PQexec(conn, "BEGIN READ WRITE"));
     PQclear(PQexecParams(conn, "SELECT set_config('application_name', $1, true)", 1, NULL, names,
                          NULL, NULL, 0));
-    if (strstr(verb->sql, "$1::bigint[]")) {
+    if (look_takes_ids(verb)) {
         app_put(&sql, "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', "
                 "'revived', 'deleted')), count(*) FROM (");
         app_put(&sql, verb->sql);
@@ -499,33 +379,30 @@ static PGresult *web_run(web_visit *visit, const web_verb *verb, const char *con
 /* Does what the pressed button says, then sends the browser back to the page. */
 static void web_do(web_visit *visit)
 {
-    char name[32] = "";
+    static const char *const fields[] = {"", "queue", "kind", "state", "older", "tags", "payload"};
     const char *pressed = web_field(visit, "do"), *back = web_field(visit, "back");
-    const char *values[6];
-    static const char *const fields[] = {"", "queue", "kind", "state", "older", "tags"};
+    const char *values[7];
     size_t len = strcspn(pressed, " ");
+    int i, no = look_verb_find(pressed, len);
+    const look_verb *verb = &look_verbs[no < LOOK_VERBS ? no : 0];
     app_text ids = {0};
     PGresult *res;
-    int i, verb;
 
-    snprintf(name, sizeof name, "%.*s", (int)(len < 31 ? len : 31), pressed);
-    verb = web_verb_find(name);
-    if (verb == WEB_VERBS || strcmp(web_verbs[verb].form, web_field(visit, "form")) != 0) {
+    if (no == LOOK_VERBS || strcmp(verb->form, web_field(visit, "form")) != 0) {
         web_fail(visit, 400, "This form has no such button.");
         return;
     }
-    for (i = 1; i < 6; i++) {
+    for (i = 1; i < 7; i++) {
         values[i] = web_field(visit, fields[i]);
         if (values[i][0] == '\0') values[i] = NULL;
     }
     web_ids(visit, &ids);
-    values[0] = strstr(web_verbs[verb].sql, "$1::bigint[]") ? ids.ptr
-              : pressed[len] == ' ' ? pressed + len + 1 : "";
-    res = web_run(visit, &web_verbs[verb], values);
+    values[0] = look_takes_ids(verb) ? ids.ptr : pressed[len] == ' ' ? pressed + len + 1 : "";
+    res = web_run(visit, verb, values);
     if (res != NULL) {
         bool path = back[0] == '/' && back[1] != '/' && back[strcspn(back, "\\\r\n\t ")] == '\0';
         snprintf(visit->location, sizeof visit->location, "%.1900s%sdone=%s&n=%.20s&of=%.20s",
-                 path ? back : "/", path && strchr(back, '?') ? "&" : "?", name,
+                 path ? back : "/", path && strchr(back, '?') ? "&" : "?", verb->name,
                  PQnfields(res) > 0 ? web_cell(res, 0, 0) : "",
                  PQnfields(res) > 1 ? web_cell(res, 0, 1) : "");
         visit->status = 303;
@@ -598,7 +475,7 @@ static void web_session(web_visit *visit)
 {
     const char *cookie =
         MHD_lookup_connection_value(visit->connection, MHD_COOKIE_KIND, "jobq_session");
-    unsigned char bytes[16];
+    uint64_t random[2];
 
     visit->known = cookie != NULL && strlen(cookie) == 32 &&
                    cookie[strspn(cookie, "0123456789abcdef")] == '\0';
@@ -606,8 +483,9 @@ static void web_session(web_visit *visit)
         memcpy(visit->session, cookie, 33);
         return;
     }
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) abort();
-    web_hex(visit->session, bytes, 16);
+    if (getrandom(random, sizeof random, 0) != sizeof random) abort();
+    snprintf(visit->session, sizeof visit->session, "%016llx%016llx",
+             (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 
 /* Whether a write comes from a page of ours. */
@@ -758,6 +636,7 @@ static enum MHD_Result web_events(web_visit *visit)
     viewer = app_need(calloc(1, sizeof *viewer));
     viewer->web = web;
     viewer->connection = visit->connection;
+    viewer->flow = atoll(web_arg(visit, "flow"));
     pthread_mutex_lock(&web->mutex);
     viewer->next = web->viewers;
     web->viewers = viewer;
@@ -777,23 +656,50 @@ static void web_resume(web_state *web)
     }
 }
 
-/* Looks at the queues, and gives what it found to the viewers. */
+/* The ids of the flows that viewers watch, each once, with , between them. */
+static void web_flows(web_state *web, char *text, size_t size)
+{
+    long long flows[WEB_FLOWS];
+    const web_viewer *viewer;
+    int count = 0, i;
+    size_t len = 0;
+
+    text[0] = '\0';
+    pthread_mutex_lock(&web->mutex);
+    for (viewer = web->viewers; viewer != NULL && count < WEB_FLOWS; viewer = viewer->next) {
+        for (i = 0; i < count && flows[i] != viewer->flow; i++) {}
+        if (viewer->flow <= 0 || i < count) continue;
+        flows[count++] = viewer->flow;
+        len += (size_t)snprintf(text + len, size - len, "%s%lld", len > 0 ? "," : "", viewer->flow);
+    }
+    pthread_mutex_unlock(&web->mutex);
+}
+
+/* Looks at all that is live, in one statement, and gives what it found to the viewers. */
 static void web_look(web_state *web, bool sample)
 {
-    char *sql;
+    static const Oid types[] = {25, 25};
+    int live[LOOK_TABLES + 1], count = look_flagged(LOOK_LIVE, live);
+    char flows[WEB_FLOWS * 21];
+    const char *values[] = {flows, ""};
+    char *all, *sql;
     PGresult *res;
     web_frame *frame;
 
     if (PQstatus(web->look.conn) != CONNECTION_OK && !web_connect(&web->look)) return;
-    sql = app_sql(&web->look, page_look);
-    res = PQexec(web->look.conn, sql);
+    web_flows(web, flows, sizeof flows);
+    if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
+    all = look_sql(live, count, 't', false);
+    sql = app_sql(&web->look, all);
+    res = PQexecParams(web->look.conn, sql, 2, types, values, NULL, NULL, 0);
     free(sql);
+    free(all);
     if (PQresultStatus(res) == PGRES_TUPLES_OK) {
         frame = app_need(calloc(1, sizeof *frame));
         frame->refs = 1;
         pthread_mutex_lock(&web->mutex);
         if (sample) page_sample(web, res);
-        page_sections(web, &frame->text, res);
+        page_events(web, &frame->text, res, flows);
         web_frame_drop(web->frame);
         web->frame = frame;
         web->number++;

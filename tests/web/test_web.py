@@ -26,8 +26,8 @@ SERVER = os.environ["JOBQ_SERVER"]
 PSQL = os.path.join(os.environ["JOBQ_SERVER_BIN"], "psql")
 PROGRAM = ""
 SCHEMA = "jobq"
-PAGES = ["/", "/jobs", "/jobs/1", "/queues", "/workers", "/schedules", "/outbox", "/failures",
-         "/audit"]
+PAGES = ["/", "/jobs", "/jobs/1", "/flows", "/flows/1", "/queues", "/workers", "/schedules", "/outbox",
+         "/failures", "/audit"]
 SCRIPT = "<script>document.title=7</script>"
 
 
@@ -69,6 +69,10 @@ def seed():
                                       type, error, payload)
         SELECT p.queue_id, p.id, 900 + n, now(), now(), 3, 'placed', 'no such address', '{{"d": 1}}'
         FROM jobq.partition p, generate_series(1, 2) n WHERE p.number = 1;
+        SELECT jobq.flow('import <b>');
+        SELECT jobq.enqueue('etl', 'load', flow => 1, name => 'load-' || n) FROM generate_series(1, 2) n;
+        SELECT jobq.enqueue('etl', 'merge', flow => 1, name => 'merge',
+                            after_names => '{{load-1,load-2}}');
         SELECT jobq.enqueue('big', 'row');
         INSERT INTO jobq.job (queue_id, kind_id, payload)
         SELECT k.queue_id, k.id, '{{"a": 1}}' FROM jobq.kind k, generate_series(1, 100000)
@@ -337,7 +341,7 @@ class Test(unittest.TestCase):
                                       Cookie=headers["Set-Cookie"].split(";")[0], **login)
         self.assertEqual(status, 303)
         text = self.login.ask("/audit", **login)[2]
-        self.assertIn("<td class=\"\">jobq web bob</td><td class=\"\">pause</td>", text)
+        self.assertIn("<td>jobq web bob</td><td>pause</td>", text)
         self.assertNotIn("<th scope=col>Arguments", self.reader.ask("/audit")[2])
         sql("SELECT jobq.resume('orders')")
 
@@ -398,7 +402,7 @@ class Test(unittest.TestCase):
         row = "//section[@id='queues']//tr[th[contains(., 'moves')]]"
         self.assertEqual(self.chrome.find_elements(By.XPATH, row), [])
         sql("SELECT jobq.enqueue('moves', 'm') FROM generate_series(1, 7)")
-        cell = lambda: [e.text for e in self.chrome.find_elements(By.XPATH, row + "/td[1]")]
+        cell = lambda: [e.text for e in self.chrome.find_elements(By.XPATH, row + "/td[2]")]
         self.wait(lambda: cell() == ["7"])
         sql("SELECT jobq.enqueue('moves', 'm') FROM generate_series(1, 5)")
         self.wait(lambda: cell() == ["12"])
@@ -433,7 +437,8 @@ class Test(unittest.TestCase):
         failed = sql("SELECT id FROM jobq.jobs WHERE errors IS NOT NULL LIMIT 1")[0]
         self.chrome.get(self.operator.url + "/jobs/" + failed)
         text = self.one("main").text
-        for part in ["Timeline", "no answer from host", "info tried twice", "Facts", "Why it runs or does not", "Payload"]:
+        for part in ["Timeline", "no answer from host", "info tried twice", "Facts",
+                     "Why it runs or does not", "What happened", "enqueued", "Payload"]:
             self.assertIn(part, text)
 
     def test_cancel_on_the_page_of_a_job(self):
@@ -457,7 +462,7 @@ class Test(unittest.TestCase):
 
     def test_schedules(self):
         self.chrome.get(self.operator.url + "/schedules")
-        runs = self.one("tbody tr td.w").text
+        runs = self.chrome.find_element(By.XPATH, "//tr[th='nightly']/td[@class='w']").text
         self.assertEqual(runs.count("03:00"), 5, runs)
         self.one("button[value='schedule_pause nightly']").click()
         self.wait(lambda: self.all("button[value='schedule_resume nightly']"))
@@ -474,6 +479,102 @@ class Test(unittest.TestCase):
         self.assertEqual(sql("SELECT status, count(*) FROM jobq.dead_letters GROUP BY 1"),
                          ["resolved|2"])
         self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox"), ["3"])
+
+    def flow(self, name):
+        """A new flow: two loads, and a merge that waits for them. Answers its id and theirs."""
+        flow = sql(f"SELECT jobq.flow('{name}')")[0]
+        loads = sql(f"SELECT jobq.enqueue('{name}', 'load', flow => {flow}, name => 'load-' || n) "
+                    "FROM generate_series(1, 2) n")
+        return flow, loads + sql(f"SELECT jobq.enqueue('{name}', 'merge', flow => {flow}, "
+                                 "name => 'merge', after_names => '{load-1,load-2}')")
+
+    def break_job(self, job):
+        sql(f"""SELECT jobq.finish(ARRAY[{job}], 'f', '{{"at": "now", "stage": 0, "attempt": 1,
+                "error": "no host"}}'); SELECT jobq.promote(100)""")
+
+    def test_flow_is_drawn(self):
+        """Layers from left to right, states as they change, links to the jobs."""
+        flow, jobs = self.flow("drawn")
+        self.chrome.get(f"{self.operator.url}/flows")
+        self.press(f"a[href='/flows/{flow}']")
+        self.wait(lambda: self.all(".graph a"))
+        boxes = self.chrome.execute_script("""return all(".graph a").map(a => [a.getAttribute("href"),
+            +a.firstChild.getAttribute("x"), a.querySelector("text").textContent])""")
+        self.assertEqual([box[0] for box in boxes], ["/jobs/" + job for job in jobs])
+        self.assertEqual([box[2] for box in boxes], ["load-1", "load-2", "merge"])
+        self.assertTrue(boxes[0][1] == boxes[1][1] < boxes[2][1], boxes)
+        self.assertEqual(len(self.all(".graph path.edge")), 2)
+        self.assertEqual(len(self.all(".box.waiting")), 1)
+        self.chrome.execute_script("window.kept = 1")
+        self.break_job(jobs[0])
+        self.wait(lambda: self.all(".box.failed"))
+        self.assertEqual(self.chrome.execute_script("return window.kept"), 1)
+        self.assertIn(jobs[0], self.one("section[id^=graph] tbody tr:last-child").text)
+        self.press(".graph a")
+        self.wait(lambda: self.one("h1").text == "Job " + jobs[0])
+        sql(f"SELECT jobq.flow_cancel({flow})")
+
+    def test_flow_is_revived_and_cancelled(self):
+        flow, jobs = self.flow("revived")
+        self.break_job(jobs[1])
+        self.chrome.get(f"{self.operator.url}/flows/{flow}")
+        self.assertIn("held", self.one(".facts").text)
+        self.assertEqual(self.one("button[value^=flow_revive] + code").text,
+                         f"SELECT jobq.flow_revive('{flow}'::bigint)")
+        self.one("button[value^=flow_revive]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Revive failed jobs: 1")
+        self.assertEqual(sql(f"SELECT state FROM jobq.flows WHERE id = {flow}"), ["running"])
+        self.chrome.get(f"{self.operator.url}/flows")
+        self.press(f"button[value='flow_cancel {flow}']")
+        self.chrome.switch_to.alert.accept()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Cancel flow: 3")
+        self.assertEqual(sql(f"SELECT DISTINCT state FROM jobq.flow_graph({flow})"), ["cancelled"])
+
+    def test_crowded_flow(self):
+        """300 jobs that wait for one are one box; the graph stays small."""
+        flow = sql("SELECT jobq.flow('crowd')")[0]
+        first = sql(f"SELECT jobq.enqueue('crowd2', 'split', flow => {flow}, name => 'split')")[0]
+        sql(f"SELECT jobq.enqueue('crowd2', 'part', flow => {flow}, after => '{{{first}}}') "
+            "FROM generate_series(1, 300)")
+        text = self.reader.ask(f"/flows/{flow}")[2]
+        self.assertEqual((text.count('class="box'), text.count("class=edge")), (2, 1))
+        self.assertIn("300 waiting", text)
+        sql(f"SELECT jobq.flow_cancel({flow})")
+
+    def test_edges_of_a_job(self):
+        flow, jobs = self.flow("edges")
+        sql(f"UPDATE jobq.job SET steps = '{{\"charge <i>\": 1}}' WHERE id = {jobs[2]}")
+        text = self.reader.ask("/jobs/" + jobs[2])[2]
+        for part in [f'"/flows/{flow}">flow {flow}<', f'"/jobs/{jobs[0]}">job {jobs[0]}<',
+                     "charge &lt;i&gt;", "waits for the end of job"]:
+            self.assertIn(part, text)
+        text = self.reader.ask("/jobs/" + jobs[0])[2]
+        self.assertIn(f'is waited for by</th><td><a href="/jobs/{jobs[2]}">', text)
+        sql(f"SELECT jobq.flow_cancel({flow})")
+
+    def test_signal(self):
+        job = sql("SELECT jobq.enqueue('signals', 's', delay => '1 hour')")[0]
+        name = "order 7/<paid> 'now'"
+        sql(f"UPDATE jobq.job SET flow_id = 0 WHERE id = {job}; INSERT INTO jobq.signal_wait "
+            f"(job_id, name, until) VALUES ({job}, $q${name}$q$, now() + interval '1 hour')")
+        self.assertNotIn("do value", self.reader.ask("/jobs/" + job)[2])
+        self.chrome.get(self.operator.url + "/jobs/" + job)
+        self.one("input[name=payload]").send_keys('{"cents": 900}')
+        self.one("button[value^=signal]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, "Send signal: done")
+        self.assertEqual(sql("SELECT name, payload FROM jobq.signal"), [name + '|{"cents": 900}'])
+        self.assertEqual(sql(f"SELECT run_at <= now() FROM jobq.job WHERE id = {job}"), ["t"])
+        sql("SELECT jobq.delete('signals', 'ready')")
+
+    def test_log_of_success_needs_the_right(self):
+        job = sql("SELECT jobq.enqueue('logged', 'l')")[0]
+        sql(f"SELECT jobq.cancel({job}); UPDATE jobq.history SET log = "
+            f"""'[["2026-11-24T10:00:00Z", "info", "lilac"]]' WHERE id = {job}""")
+        self.assertIn(">lilac<", self.operator.ask("/jobs/" + job)[2])
+        self.assertNotIn("lilac", self.reader.ask("/jobs/" + job)[2])
 
     def test_payload_stays_text(self):
         for path in ["/jobs/1", "/jobs?queue=mail", "/jobs?queue=mail&key=" + urllib.parse.quote(SCRIPT)]:

@@ -1,0 +1,261 @@
+/*
+ * jobs.h -- the pages of jobs and of one job, which are more than tables.
+ */
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* Where jobs of a state are found, newest first: by the primary key, or the queue's lanes. */
+static void jobs_source(app_text *sql, const char *state, bool payloads)
+{
+    bool failed = strcmp(state, "failed") == 0;
+    bool past = strcmp(state, "succeeded") == 0 || strcmp(state, "cancelled") == 0;
+
+    app_put(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, ");
+    app_put(sql, failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
+            : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
+            : "state, priority, errors -> -1 ->> 'error' AS error, "
+              "coalesce(claimed_at, run_at) AS at");
+    look_put(sql, ", [[headers]]::jsonb AS headers FROM jobq.", payloads);
+    app_put(sql, failed ? "failures" : past ? "past_jobs" : "live_jobs");
+    app_put(sql, " WHERE id < $1::bigint");
+    if (!past) app_put(sql, " AND ($3::text IS NULL OR queue = $3)");
+    if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq.running())");
+}
+
+/* A page of jobs below an id. Filters without an index look at up to 10,000 jobs, so that a page
+   costs the same however many there are. The last row says from where to look on. */
+static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char *before)
+{
+    const char *values[1 + PAGE_FILTERS] = {before};
+    app_text source = {0}, sql = {0};
+    PGresult *res;
+    int i;
+
+    for (i = 0; i < PAGE_FILTERS; i++) values[i + 1] = args[i][0] == '\0' ? NULL : args[i];
+    jobs_source(&source, args[0], visit->web->payloads);
+    app_put(&sql, "WITH hit AS MATERIALIZED (SELECT * FROM (");
+    app_put(&sql, source.ptr);
+    app_put(&sql, " ORDER BY id DESC LIMIT 10000) AS seen "
+            "WHERE ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR queue = $3) "
+            "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
+            "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
+            "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
+            "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
+            "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, " WHEN("enqueued_at")
+            ", " WHEN("at") ", key, left(error, 300) FROM hit ORDER BY id DESC) UNION ALL "
+            "SELECT 'more', CASE WHEN (SELECT count(*) FROM hit) = 50 THEN "
+            "(SELECT min(id) FROM hit) ELSE (SELECT id FROM (");
+    app_put(&sql, source.ptr);
+    app_put(&sql, ") AS rest ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
+            "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
+    /* Jobs in the order of their index, until the page is full; not all of them, hashed and sorted. */
+    PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
+    res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
+    PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin"));
+    free(source.ptr);
+    free(sql.ptr);
+    return res;
+}
+
+static void jobs_filter(web_visit *visit, const char *const *args)
+{
+    static const char *const states[] = {"ready", "running", "waiting", "failed", "succeeded",
+                                         "cancelled"};
+    static const char *const labels[PAGE_FILTERS][2] = {
+        {"State", ""}, {"Queue", ""}, {"Kind", ""}, {"Key", ""}, {"Older than", "1 hour"},
+        {"Tags", "{\"person\": 7}"}, {"Error", ""}};
+    app_text *out = &visit->out;
+    size_t i;
+
+    app_put(out, "<form class=filter action=\"/jobs\" role=search aria-label=Filter>"
+            "<label>State<select name=state><option value=\"\">live</option>");
+    for (i = 0; i < sizeof states / sizeof states[0]; i++)
+        html(out, strcmp(states[i], args[0]) == 0 ? "<option selected>%s</option>"
+                                                  : "<option>%s</option>", states[i]);
+    app_put(out, "</select></label>");
+    for (i = 1; i < PAGE_FILTERS; i++) {
+        if ((i == 5 && !visit->web->payloads) || (i == 6 && args[6][0] == '\0')) continue;
+        html(out, "<label>%s<input name=\"%s\" value=\"%s\" placeholder=\"%s\"></label>",
+             labels[i][0], web_filters[i], args[i], labels[i][1]);
+    }
+    app_put(out, "<button class=main>Filter</button></form>");
+}
+
+static void jobs_acts(web_visit *visit, const char *const *args, bool any)
+{
+    const char *values[6] = {NULL, args[1], args[2], args[0], args[4], args[5]};
+    bool one = args[1][0] != '\0' && args[3][0] == '\0' && args[6][0] == '\0';
+    bool live = strcmp(args[0], "ready") == 0 || strcmp(args[0], "running") == 0;
+    bool failed = strcmp(args[0], "failed") == 0, ended = failed ||
+        strcmp(args[0], "succeeded") == 0 || strcmp(args[0], "cancelled") == 0;
+    int i;
+
+    for (i = 1; i < 6; i++) values[i] = values[i][0] == '\0' ? NULL : values[i];
+    app_put(&visit->out, "<div class=acts>");
+    if (any && !ended) page_act(visit, "cancel", NULL, NULL);
+    if (any && failed) page_act(visit, "revive", NULL, NULL);
+    if (any) page_act(visit, "delete", NULL, NULL);
+    if (one && (live || args[0][0] == '\0')) page_act(visit, "cancel_all", NULL, values);
+    if (one && failed) page_act(visit, "revive_all", NULL, values);
+    if (one && (ended || strcmp(args[0], "ready") == 0))
+        page_act(visit, "delete_all", NULL, values);
+    app_put(&visit->out, "</div>");
+}
+
+/* The links to the newest jobs, and to those below these. */
+static void jobs_links(web_visit *visit, const char *const *args, const char *more, bool full)
+{
+    app_text *out = &visit->out;
+
+    app_put(out, "<p class=pages>");
+    if (web_arg(visit, "before")[0] != '\0') page_jobs_link(out, args, "Newest");
+    if (more[0] != '\0') {
+        app_put(out, "<a rel=next href=\"");
+        page_jobs_path(out, args, more);
+        app_put(out, full ? "\">Older</a>" : "\">Look further</a>"
+                "<span class=mute>These are all among 10,000 jobs.</span>");
+    }
+    app_put(out, "</p>");
+}
+
+static void page_jobs(web_visit *visit)
+{
+    app_text *out = &visit->out;
+    const char *before = web_arg(visit, "before"), *args[PAGE_FILTERS];
+    PGresult *res;
+    bool acts;
+    int i, rows;
+
+    for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i]);
+    page_begin(visit, "/jobs", "Jobs");
+    jobs_filter(visit, args);
+    res = jobs_ask(visit, args, before[0] == '\0' ? "9223372036854775807" : before);
+    if (res == NULL) return;
+    acts = web_form(visit, "jobs");
+    if (acts) {
+        for (i = 0; i < PAGE_FILTERS - 1; i++)
+            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i], args[i]);
+        app_put(out, "<input type=hidden name=back value=\"");
+        page_jobs_path(out, args, before);
+        app_put(out, "\"></form>");
+    }
+    rows = page_table(visit->web, out, &look_tables[LOOK_JOBS], res, NULL);
+    if (acts && rows > 0)
+        app_put(out, "<p><label class=act><span><input type=checkbox id=every> Select all on this "
+                "page</span></label></p>");
+    if (acts) jobs_acts(visit, args, rows > 0);
+    jobs_links(visit, args, web_cell(res, rows, 1), rows == WEB_ROWS);
+    PQclear(res);
+}
+
+/* ---- a job ----------------------------------------------------------------------------------- */
+
+/* The time line: how long it waited and ran, and when attempts failed. Of 1000 parts. */
+static void job_line(web_visit *visit, const char *id)
+{
+    static const char sql[] =
+        "WITH j AS (SELECT enqueued_at, claimed_at, errors, greatest(coalesce(finished_at, now()), "
+        "enqueued_at + interval '1 microsecond') AS upto FROM jobq.jobs WHERE id = $1::bigint "
+        "AND isfinite(enqueued_at) AND isfinite(coalesce(claimed_at, enqueued_at)) "
+        "AND isfinite(coalesce(finished_at, enqueued_at))) "
+        "SELECT 1000 * extract(epoch FROM coalesce(claimed_at, upto) - enqueued_at) "
+        "/ extract(epoch FROM upto - enqueued_at), "
+        "extract(epoch FROM coalesce(claimed_at, upto) - enqueued_at), "
+        "extract(epoch FROM upto - claimed_at) FROM j "
+        "UNION ALL SELECT 1000 * extract(epoch FROM " LOOK_TIME("e ->> 'at'") " - enqueued_at) "
+        "/ extract(epoch FROM upto - enqueued_at), NULL, NULL "
+        "FROM j CROSS JOIN LATERAL " LOOK_EACH("errors") " AS e "
+        "WHERE e ? 'error' AND isfinite(" LOOK_TIME("e ->> 'at'") ")";
+    PGresult *res = web_ask(visit, sql, 1, &id);
+    app_text *out = &visit->out;
+    char waited[32], ran[32];
+    int row, claimed;
+
+    if (res == NULL || PQntuples(res) == 0) {
+        PQclear(res);
+        return;
+    }
+    claimed = atoi(web_cell(res, 0, 0));
+    app_span(waited, sizeof waited, atof(web_cell(res, 0, 1)));
+    app_span(ran, sizeof ran, atof(web_cell(res, 0, 2)));
+    html(out, "<section><h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
+         "preserveAspectRatio=none role=img aria-label=\"waited %s\"><rect class=wait width=\"%d\" "
+         "height=14 />", waited, claimed);
+    if (!PQgetisnull(res, 0, 2))
+        html(out, "<rect class=run x=\"%d\" width=\"%d\" height=14 />", claimed,
+             1000 - claimed < 4 ? 4 : 1000 - claimed);
+    for (row = 1; row < PQntuples(res); row++)
+        html(out, "<rect class=tick x=\"%d\" width=4 height=14 />",
+             atoi(web_cell(res, row, 0)) * 996 / 1000);
+    html(out, "</svg><p class=mute>Waited %s", waited);
+    if (!PQgetisnull(res, 0, 2)) html(out, ", last attempt %s", ran);
+    if (row > 1) html(out, ", %d failed attempts", row - 1);
+    app_put(out, "</p></section>");
+    PQclear(res);
+}
+
+static void job_payload(web_visit *visit, const char *id)
+{
+    PGresult *res;
+    int i;
+
+    if (!visit->web->payloads) {
+        app_put(&visit->out, "<section><h2>Payload</h2><p class=none>This role may not read "
+                "payloads.</p></section>");
+        return;
+    }
+    res = web_ask(visit, "SELECT left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, "
+                  "'hex'), 4000), '')), 65536) AS \"Payload\", left(jsonb_pretty(headers), 65536) "
+                  "AS \"Headers\", left(coalesce(jsonb_pretty(result), left(encode(result_bytes, "
+                  "'hex'), 4000)), 65536) AS \"Result\" FROM jobq.jobs WHERE id = $1::bigint",
+                  1, &id);
+    for (i = 0; res != NULL && PQntuples(res) > 0 && i < PQnfields(res); i++) {
+        if (!PQgetisnull(res, 0, i))
+            html(&visit->out, "<section><h2>%s</h2><pre tabindex=0>%s</pre></section>",
+                 PQfname(res, i), web_cell(res, 0, i));
+    }
+    PQclear(res);
+}
+
+/* What can be done to a job in this state, and to the signal that it waits for. */
+static void job_acts(web_visit *visit, const char *id, const char *state, const PGresult *res)
+{
+    bool failed = strcmp(state, "failed") == 0, ended = failed ||
+        strcmp(state, "succeeded") == 0 || strcmp(state, "cancelled") == 0;
+    app_text *out = &visit->out;
+    int row, tie = look_at(LOOK_TIES, "Tie");
+
+    if (!web_form(visit, "jobs")) return;
+    html(out, "<input type=hidden name=id value=\"%s\"><input type=hidden name=back "
+         "value=\"/jobs/%s\"></form><div class=acts>", id, id);
+    if (!ended) page_act(visit, "cancel", NULL, NULL);
+    if (failed) page_act(visit, "revive", NULL, NULL);
+    for (row = 0; row < PQntuples(res); row++) {
+        if (!look_is(res, row, LOOK_TIES) || strcmp(web_cell(res, row, tie), "signal") != 0 ||
+            !visit->web->may[look_verb_find("signal", 6)]) continue;
+        page_act(visit, "signal", web_cell(res, row, look_at(LOOK_TIES, "Name")), NULL);
+        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
+    }
+    app_put(out, "</div>");
+}
+
+static void page_job(web_visit *visit, const char *id)
+{
+    static const int tables[] = {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS};
+    char title[48];
+    PGresult *res;
+
+    snprintf(title, sizeof title, "Job %s", id);
+    page_begin(visit, "/jobs", title);
+    res = page_ask(visit, tables, 4, id);
+    if (res == NULL) return;
+    if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FACTS)) {
+        web_fail(visit, 404, "There is no such job, or it has ended and is no longer kept.");
+    } else {
+        job_acts(visit, id, web_cell(res, 0, 1), res);
+        job_line(visit, id);
+        page_sections(visit, tables, 4, res, id);
+        job_payload(visit, id);
+    }
+    PQclear(res);
+}

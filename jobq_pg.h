@@ -22415,7 +22415,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
 "RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -22454,7 +22454,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    RETURN QUERY\n"
 "    SELECT e.parent, n.name, CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed'\n"
 "                             WHEN 'c' THEN 'cancelled' ELSE 'running' END,\n"
-"           j.result, j.result_bytes\n"
+"           j.result, j.result_bytes\n",
 "    FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent\n"
 "    LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h\n"
 "                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n"
@@ -22482,7 +22482,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
 "    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL;\n"
-"    INSERT INTO jobq.nudge (job_id, signal)\n",
+"    INSERT INTO jobq.nudge (job_id, signal)\n"
 "    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;\n"
 "END $$;\n",
     NULL

@@ -33,7 +33,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-web test-fresh test-servers test-breadth test-builds dist static fuzz examples \
+	test-core test-long test-web test-fresh test-servers test-nodes test-breadth test-builds dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
 	jobq
 
@@ -160,6 +160,14 @@ test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
 	@tests/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-pg || :
 	@exec tests/servers.sh $(ARGS)
+	@tests/run.sh --total
+
+test-nodes: export JOBQ_TEST_VERDICT = total
+test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TEST_LONG=1: 20,000 keys)
+	@CC="$(CC)" tests/setup.sh nodes
+	@tests/run.sh --reset
+	@$(MAKE) .build/cc/nodes || :
+	@tests/nodes.sh tests/run.sh .build/cc/nodes
 	@tests/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total
@@ -403,6 +411,11 @@ define TEST_RULES
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
+
+.build/$(1)/nodes: tests/nodes.c .build/$(1)/library.o $$(TEST_DEPENDS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+		.build/$(1)/library.o -lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
 $(eval $(call TEST_RULES,cc,))
 $(eval $(call TEST_RULES,check,-O0))

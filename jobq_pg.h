@@ -58,6 +58,7 @@
  *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
+ *     know which schema a job came from         jobq_pg_call_handle
  *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_call_trace (jobq.h)
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
@@ -101,8 +102,8 @@
  *            your transaction.
  * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
  *            Without either, errors and warnings go to stderr. They are called with locks held:
- *            they must not call jobq. A message is a single line. The codes of events, which do not
- *            change when a text does:
+ *            they must not call jobq. A message is a single line that begins with the schema's
+ *            name. The codes of events, which do not change when a text does:
  *              connections   connect_failed connect_stuck connected connection_lost
  *                            connection_closed answer_missing listen_failed server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
@@ -232,9 +233,13 @@
  * A worker with threads serves its own handle and those in work.also, with the same handlers and
  * receivers and one set of threads. A producer spreads keys over the same list with jobq_schema_of.
  * A free thread asks the schemas in turn. Each schema has connections and a lease of its own, so an
- * unreachable server delays only itself, but all must answer once at start. Priorities, loop.until
- * and loop.jobs_max hold for each schema by itself; a stop is for all. jobq_pg_worker_stats adds up
- * and jobq_pg_worker_health reports the worst; functions that end in _of report one schema.
+ * unreachable server delays only itself. At start one of them must answer; the others are waited
+ * for, and refused then by an error in the log if their schema does not serve. A program that may
+ * start while a server is down opens the handles with desc.may_be_down. Priorities, loop.until and
+ * loop.jobs_max hold for each schema by itself; a stop is for all. jobq_pg_worker_stats adds up and
+ * jobq_pg_worker_health reports the worst; functions that end in _of report one schema. Lines of
+ * the log begin with the schema's name, and jobq_pg_call_handle tells a handler where its job came
+ * from; so give the schemas different names, also on different servers.
  *
  * SCHEDULES
  *
@@ -556,6 +561,7 @@ typedef struct jobq_pg_event {
     jobq_pg_level level;
     const char *code;     /* what happened: one of the words under LOGGING */
     const char *text;     /* the line that desc.log gets */
+    const char *schema;   /* the handle's */
     const char *sqlstate; /* NULL: the server said nothing */
     jobq_str queue, kind;
     int64_t worker;       /* its id */
@@ -595,6 +601,7 @@ typedef struct jobq_pg_desc {
     bool behind_pooler;     /* in transaction mode: see POOLERS */
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
+    bool may_be_down;       /* if none has answered then, open succeeds: calls fail until one does */
     void (*log)(void *user, jobq_pg_level level, const char *message);
     void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
@@ -606,7 +613,8 @@ typedef struct jobq_pg_desc {
 
 /*
  * jobq_pg_open -- a handle. Makes and probes one connection; desc.patience_us waits for a server
- * that is down, restarting, in recovery or full.
+ * that is down, restarting, in recovery or full. With desc.may_be_down the first connection that
+ * can be made later is probed.
  *
  * Errors  JOBQ_ERROR_CONNECTION (nothing leaks), JOBQ_ERROR_INVALID, JOBQ_ERROR_MEMORY; *pg is NULL
  *         then.
@@ -1339,8 +1347,12 @@ typedef struct jobq_pg_receiver {
  * acknowledges. Neither COMMIT nor ROLLBACK there. NULL: the handler is not transactional. */
 JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery);
 
+/* jobq_pg_delivery_handle -- as jobq_pg_call_handle, for messages. */
+JOBQ_API jobq_pg *jobq_pg_delivery_handle(const jobq_delivery *delivery);
+
 /* A handler's run, as hooks are told of it. Pointers live until the hook returns. */
 typedef struct jobq_pg_report {
+    jobq_pg *pg;                   /* the handle whose schema it is of */
     jobq_str queue;
     const jobq_call *call;         /* a job; NULL: messages */
     const jobq_delivery *delivery; /* messages of a partition; NULL: a job */
@@ -1395,7 +1407,7 @@ typedef struct jobq_pg_worker_desc {
  *
  * Errors  JOBQ_ERROR_INVALID for names, missing handlers, times that are certainly mistakes;
  *         JOBQ_ERROR_VERSION for the schema; SQLSTATE 42501 for a role that may not work;
- *         JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
+ *         JOBQ_ERROR_CONNECTION if no server answers; JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
  *         stopped.
  */
 JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
@@ -1571,6 +1583,10 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
  * handler overruns its time. NULL: see error; return JOBQ_OUTCOME_RETRY. In a call that no worker
  * made (jobq_test, or by hand): call->conn. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
+
+/* jobq_pg_call_handle -- the handle whose schema this job came from: to enqueue there, or to ask for
+ * its name. NULL: a call that no worker made. */
+JOBQ_API jobq_pg *jobq_pg_call_handle(const jobq_call *call);
 
 /*
  * jobq_pg_call_complete -- completes this job, or its stage, in the open transaction of conn.
@@ -2693,6 +2709,7 @@ typedef struct jobq_pg__ear {
 
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
+    char name[52];            /* the schema's, and */
     char schema[52];          /* as SQL writes it, with quotes unless it is jobq */
     jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;       /* how long jobq_pg_acquire may wait */
@@ -2703,6 +2720,7 @@ struct jobq_pg {
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
+    bool may_be_down;
     void (*log)(void *user, jobq_pg_level level, const char *message);
     void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
@@ -2712,6 +2730,7 @@ struct jobq_pg {
     pthread_cond_t freed;     /* a connection became idle, or was closed */
     int pool_max, open_count, idle_count, idle_room;
     PGconn **idle;            /* idle_count connections, owned; room for idle_room */
+    bool unchecked;           /* the self-check is due: no server has answered yet */
     jobq_pg__ear ear;
 };
 
@@ -2745,22 +2764,25 @@ static jobq_pg_event jobq_pg__event_error(jobq_pg_level level, const char *code,
     return e;
 }
 
-/* Every line of the log goes through here. */
+/* Every line of the log goes through here. It begins with the schema's name. */
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
 static void jobq_pg__log(const jobq_pg *pg, jobq_pg_event e, const char *format, ...)
 {
-    char message[640];
+    char message[700];
+    size_t at = strlen(pg->name);
     va_list args;
 
+    snprintf(message, sizeof message, "%s: ", pg->name);
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    vsnprintf(message + at + 2, sizeof message - at - 2, format, args);
     va_end(args);
     jobq_pg__one_line(message);
     if (pg->log != NULL) pg->log(pg->user, e.level, message);
     if (pg->log_event == NULL) return;
     e.text = message;
+    e.schema = pg->name;
     pg->log_event(pg->user, &e);
 }
 
@@ -2826,6 +2848,7 @@ static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
     for (i = 0; i < len; i++) {
         if (!jobq_pg__word(name[i])) return false;
     }
+    jobq_pg__copy(pg->name, sizeof pg->name, name);
     snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
     return true;
 }
@@ -3127,6 +3150,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
     pg->behind_pooler = desc->behind_pooler;
     pg->patience_us = desc->patience_us;
+    pg->may_be_down = desc->may_be_down;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
     pg->log_event = desc->log_event;
@@ -3198,12 +3222,13 @@ static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
                             "name the server itself, or leave it out to poll");
 }
 
-static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd,
+                                      jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
     bool kept = true;
 
-    if (jobq_pg__backend(conn, &pg->odd, error) == 0) return error->code;
+    if (jobq_pg__backend(conn, odd, error) == 0) return error->code;
     if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
     if (code == JOBQ_OK && !pg->behind_pooler)
         code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
@@ -3237,9 +3262,23 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         nap.tv_nsec = (long)(wait % 1000000 * 1000);
         nanosleep(&nap, NULL);
     }
-    code = jobq_pg__self_check(pg, conn, error);
+    code = jobq_pg__self_check(pg, conn, &pg->odd, error);
     jobq_pg_release(pg, conn);
     return code;
+}
+
+/* The first connection of a handle that was opened while its server was down. */
+static jobq_error jobq_pg__late_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    bool odd;
+    jobq_error code = jobq_pg__self_check(pg, conn, &odd, error == NULL ? &local : error);
+
+    if (code != JOBQ_OK) return code;
+    pthread_mutex_lock(&pg->lock);
+    pg->unchecked = false;
+    pthread_mutex_unlock(&pg->lock);
+    return JOBQ_OK;
 }
 
 JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_pg_error *error)
@@ -3257,8 +3296,13 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
     pthread_mutex_init(&pg->lock, NULL);
     pthread_cond_init(&pg->freed, NULL);
     if (!pg->no_pool && jobq_pg__first(pg, error) != JOBQ_OK) {
-        jobq_pg_close(pg);
-        return error->code;
+        if (!pg->may_be_down || error->code != JOBQ_ERROR_CONNECTION) {
+            jobq_pg_close(pg);
+            return error->code;
+        }
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
+                     error->message);
+        pg->unchecked = pg->odd = true; /* it is not known how its sessions begin */
     }
     *out = pg;
     return JOBQ_OK;
@@ -3340,7 +3384,7 @@ static bool jobq_pg__well(PGconn *conn)
 
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
 {
-    bool make = false, got;
+    bool make = false, got, unchecked;
 
     JOBQ_ASSERT(pg != NULL && conn != NULL);
     *conn = NULL;
@@ -3348,6 +3392,7 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     if (pg->no_pool) return jobq_pg__invalid(error, "conn", "give one: the handle has no pool");
     pthread_mutex_lock(&pg->lock);
     got = jobq_pg__reserve(pg, conn, &make);
+    unchecked = pg->unchecked;
     pthread_mutex_unlock(&pg->lock);
     if (!got) {
         *conn = NULL;
@@ -3361,6 +3406,10 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     }
     if (!make) return JOBQ_OK;
     *conn = jobq_pg__connect(pg, error);
+    if (*conn != NULL && unchecked && jobq_pg__late_check(pg, *conn, error) != JOBQ_OK) {
+        PQfinish(*conn);
+        *conn = NULL;
+    }
     if (*conn != NULL) return JOBQ_OK;
     jobq_pg__unreserve(pg);
     return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
@@ -6287,8 +6336,7 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied to %s",
-                     m->name, pg->schema);
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied", m->name);
     return code;
 }
 
@@ -9551,6 +9599,7 @@ struct jobq_pg_worker {
     int64_t trouble_mono_us;        /* when trouble was recorded */
     char trouble[512];              /* the last trouble, for health; empty: none */
     bool away;                      /* the connection was lost, or could not be made */
+    bool unproved;                  /* no server answered at the start: the schema may not serve */
     bool vacuum_told;               /* the log has told of a VACUUM timed out through a pooler */
     bool ended;
     int pool_share;                 /* connections that it added to the pool's limit */
@@ -10128,6 +10177,7 @@ static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_repo
 static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *run)
 {
     memset(report, 0, sizeof *report);
+    report->pg = run->worker->pg;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
         report->delivery = &run->data->delivery;
         report->queue = report->delivery->queue;
@@ -10294,6 +10344,7 @@ static void jobq_pg__hook_failed(jobq_pg_worker *w, const jobq_pg__rescue_row *o
     n->data.call.job = of->job;
     n->data.call.kind = of->kind;
     n->data.call.user = user;
+    n->report.pg = w->pg;
     n->report.call = &n->data.call;
     n->report.queue = of->queue;
     n->report.state = n->data.call.job.state = JOBQ_STATE_FAILED;
@@ -10708,6 +10759,22 @@ JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
     return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
 }
 
+JOBQ_API jobq_pg *jobq_pg_call_handle(const jobq_call *call)
+{
+    JOBQ_ASSERT(call != NULL);
+    if (call->store != &jobq_pg__store) return NULL;
+    return ((const jobq_pg__run *)call->context)->worker->pg;
+}
+
+JOBQ_API jobq_pg *jobq_pg_delivery_handle(const jobq_delivery *delivery)
+{
+    const jobq_pg__run *run;
+
+    JOBQ_ASSERT(delivery != NULL);
+    run = ((const jobq_pg__delivering *)delivery->context)->run;
+    return run == NULL ? NULL : run->worker->pg;
+}
+
 /* The handler's job ends, or waits, in the handler's own transaction. log holds
  * JOBQ_LOG_FORMAT_MAX bytes. */
 static void jobq_pg__end_here(const jobq_call *call, jobq_event_kind kind, jobq_pg__end_row *end,
@@ -10849,6 +10916,7 @@ struct jobq_pg__attempt {
     pthread_mutex_t lock;      /* guards what follows */
     jobq_pg_worker *worker;    /* NULL: given up, so its thread frees it; set under both locks */
     bool over;                 /* the thread is done with it */
+    char proof[600];           /* a statement that fails if the schema does not serve; or empty */
     PGconn *conn;              /* the result; NULL: error says why */
     jobq_pg_error error;
 };
@@ -10874,6 +10942,14 @@ static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
     return wanted;
 }
 
+static void jobq_pg__attempt_prove(jobq_pg__attempt *a)
+{
+    if (a->conn == NULL || a->proof[0] == '\0' ||
+        jobq_pg__command(a->conn, a->proof, &a->error) == JOBQ_OK) return;
+    PQfinish(a->conn);
+    a->conn = NULL;
+}
+
 static void *jobq_pg__attempt_run(void *arg)
 {
     jobq_pg__attempt *a = (jobq_pg__attempt *)arg;
@@ -10886,6 +10962,7 @@ static void *jobq_pg__attempt_run(void *arg)
         PQfinish(dial.conn);
         jobq_pg__dial_clear(&dial);
     }
+    jobq_pg__attempt_prove(a);
     if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
     pthread_mutex_lock(&a->lock);
     a->over = true;
@@ -10894,6 +10971,16 @@ static void *jobq_pg__attempt_run(void *arg)
     pthread_mutex_unlock(&a->lock);
     if (!wanted) jobq_pg__attempt_free(a);
     return NULL;
+}
+
+/* What the start of a worker asks, for a server that did not answer then. */
+static void jobq_pg__proof(char *sql, size_t size, const jobq_pg *pg)
+{
+    snprintf(sql, size,
+             "DO $$ BEGIN IF NOT EXISTS (SELECT FROM %s.meta WHERE version >= %d AND "
+             "library_min <= %d) THEN RAISE EXCEPTION 'schema %s does not serve version %d of the "
+             "library: run jobq_pg_migrate, or update the program'; END IF; END $$",
+             pg->schema, jobq_pg__newest(), jobq_pg__newest(), pg->schema, jobq_pg__newest());
 }
 
 /* NULL: no memory, or no thread. */
@@ -10908,6 +10995,7 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     a->worker = w;
     a->group = w->group;
     a->asks = true;
+    if (w->unproved) jobq_pg__proof(a->proof, sizeof a->proof, w->pg);
     pthread_mutex_init(&a->lock, NULL);
     if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
     jobq_pg__attempt_free(a);
@@ -12894,14 +12982,16 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
     return jobq_pg__config_invalid(&desc->loop, error);
 }
 
-/* Whether this role may work at all. A worker without the right would try for ever. */
+/* Whether the schema serves a worker, and this role may work at all: a worker without the right
+ * would try for ever. */
 static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
 {
     char sql[256];
     PGconn *conn;
     PGresult *res;
-    jobq_error code = jobq_pg_acquire(pg, &conn, error);
+    jobq_error code = jobq_pg_check(pg, NULL, error);
 
+    if (code == JOBQ_OK) code = jobq_pg_acquire(pg, &conn, error);
     if (code != JOBQ_OK) return code;
     snprintf(sql, sizeof sql,
              "SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) "
@@ -12926,9 +13016,9 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
                                      jobq_pg_worker **worker, jobq_pg_error *error)
 {
     jobq_error code = jobq_pg__worker_desc_check(desc, hosted, error);
-    bool good = true;
+    bool good = true, waits;
     jobq_pg__group *group;
-    size_t i;
+    size_t down = 0, i;
 
     *worker = NULL;
     if (code != JOBQ_OK) return code;
@@ -12942,12 +13032,14 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
     if (!good) code = jobq_pg__no_memory(error);
     for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
         jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
-        code = on != NULL ? jobq_pg_check(on, NULL, error)
+        code = on != NULL ? jobq_pg__may_work(on, error)
                           : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
-        if (code == JOBQ_OK) code = jobq_pg__may_work(on, error);
+        waits = code == JOBQ_ERROR_CONNECTION && down++ < desc->also_count;
+        if (waits) code = JOBQ_OK;
         if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, group, error);
-        if (code == JOBQ_OK)
-            jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
+        if (code != JOBQ_OK) break;
+        group->workers[i]->unproved = waits;
+        jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
     }
     if (code == JOBQ_OK && !jobq_pg__signals_set(group->workers[0], desc->stop_signals)) {
         code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");

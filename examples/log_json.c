@@ -65,6 +65,7 @@ static void log_json(void *user, const jobq_pg_event *e)
     put_text(&l, "level", jobq_str_from(levels[e->level]));
     put_text(&l, "code", jobq_str_from(e->code));
     put_text(&l, "text", jobq_str_from(e->text));
+    put_text(&l, "schema", jobq_str_from(e->schema));
     put_text(&l, "sqlstate", jobq_str_from(e->sqlstate));
     put_text(&l, "queue", e->queue);
     put_text(&l, "kind", e->kind);

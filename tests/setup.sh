@@ -39,6 +39,7 @@ core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
 mutants) needs="bash cc cmocka patch libpq server ncurses tmux" ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
+nodes) needs="bash cc cmocka libpq server ps" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test)

@@ -25,7 +25,7 @@ static int *applied; /* shared: migrations that were applied, by all processes *
 static void counts_migrations(void *user, jobq_pg_level level, const char *message)
 {
     (void)user, (void)level;
-    if (strncmp(message, "migration ", 10) == 0) ADD(*applied);
+    if (strstr(message, ": migration ") != NULL) ADD(*applied);
 }
 
 static void migrate_in_a_child(const char *name)

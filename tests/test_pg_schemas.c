@@ -5,7 +5,7 @@
 
 static jobq_pg *other;     /* a handle on a second schema of this program's own */
 static char schemas[2][40];
-static int ran[2], at_once, most, stuck, go, received;
+static int ran[2], at_once, most, stuck, go, received, misled, complaints;
 
 /* A number of one of the two schemas. */
 static long number_in(int which, const char *query)
@@ -45,9 +45,14 @@ static void enqueue_in(int which, const char *kind, int count)
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
+/* Also compares the schema that jobq_pg_call_handle names with that of the payload. */
 static void count_run(const jobq_call *call)
 {
-    ADD(ran[call->payload.ptr[0] == '1']);
+    int which = call->payload.ptr[0] == '1';
+    const char *named = jobq_pg_schema(jobq_pg_call_handle(call)); /* in quotes */
+
+    if (strncmp(named + 1, schemas[which], strlen(schemas[which])) != 0) ADD(misled);
+    ADD(ran[which]);
 }
 
 static jobq_outcome brief(jobq_call *call)
@@ -80,7 +85,7 @@ static jobq_outcome never_ends(jobq_call *call)
 
 static jobq_result receive(jobq_delivery *d, const jobq_message *m)
 {
-    (void)d, (void)m;
+    if (jobq_pg_delivery_handle(d) != (m->payload.ptr[0] == '1' ? other : pg)) ADD(misled);
     ADD(received);
     return JOBQ_RESULT_SUCCESS;
 }
@@ -121,6 +126,7 @@ static void two_schemas_share_the_threads(void **unused)
     assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.history"), 100);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.history"), 100);
     assert_in_range(GET(most), 2, 4);
+    assert_int_equal(misled, 0);
 }
 
 /* One that is empty ends, and its threads work on for the other. */
@@ -184,10 +190,12 @@ static void messages_of_both_are_received(void **unused)
         assert_int_equal(jobq_pg_outbox_register(both[i], NULL, "news", 2, NULL, &error), JOBQ_OK);
     }
     for (i = 0; i < 40; i++) {
+        m.payload = jobq_str_from(i % 2 == 0 ? "0" : "1");
         assert_int_equal(jobq_pg_outbox_enqueue(both[i % 2], NULL, &m, NULL, &error), JOBQ_OK);
     }
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(received, 40);
+    assert_int_equal(misled, 0);
     assert_int_equal(number_in(0, "SELECT sum(lag) FROM jobq.outbox"), 0);
     assert_int_equal(number_in(1, "SELECT sum(lag) FROM jobq.outbox"), 0);
 }
@@ -253,6 +261,148 @@ static void an_outage_of_the_first_holds_up_no_other(void **unused)
 {
     (void)unused;
     outage(0);
+}
+
+/* ---- a server that is down at the start ------------------------------------------------------ */
+
+static void complains(void *user, jobq_pg_level level, const char *message)
+{
+    if (strstr(message, "run jobq_pg_migrate") != NULL && strncmp(message, schemas[1], 5) == 0)
+        ADD(complaints);
+    quiet_log(user, level, message);
+}
+
+/* A handle on the second schema while its server refuses connections. */
+static jobq_pg *of_the_dead(void)
+{
+    jobq_pg_desc desc = desc_of(proxy.conninfo);
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    desc.schema = schemas[1];
+    desc.log = complains;
+    SET(proxy.refuse, 1);
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_ERROR_CONNECTION);
+    assert_null(made);
+    desc.may_be_down = true;
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_check(made, NULL, &error), JOBQ_ERROR_CONNECTION);
+    return made;
+}
+
+/* The worker works for the first schema, and when the second server is there also for the second.
+ * down: the index of the worker whose server is down. */
+static void starts_without(size_t down)
+{
+    jobq_pg_handler h = handler_of("q", "k", brief);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *far = of_the_dead(), *also = down == 1 ? far : pg;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    d.also = &also;
+    d.also_count = 1;
+    enqueue_in(0, "k", 10);
+    enqueue_in(1, "k", 10);
+    worker = start_on(down == 1 ? pg : far, &d);
+    assert_true(reaches(20, &ran[0], 10));
+    assert_int_equal(jobq_pg_worker_health_of(worker, down, NULL), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_worker_health_of(worker, 1 - down, NULL), JOBQ_OK);
+    assert_int_equal(GET(ran[1]), 0);
+    SET(proxy.refuse, 0);
+    assert_true(reaches(20, &ran[1], 10));
+    assert_int_equal(jobq_pg_check(far, NULL, &error), JOBQ_OK);
+    stop(worker);
+    assert_int_equal(GET(misled), 0);
+    jobq_pg_close(far);
+}
+
+static void a_server_that_is_down_is_waited_for(void **unused)
+{
+    (void)unused;
+    starts_without(1);
+}
+
+static void so_is_that_of_the_first_handle(void **unused)
+{
+    (void)unused;
+    starts_without(0);
+}
+
+static void without_any_server_nothing_starts(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", brief);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *far = of_the_dead(), *also = far;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    (void)unused;
+    d.also = &also;
+    d.also_count = 1;
+    assert_int_equal(jobq_pg_worker_start(far, &d, &worker, &error), JOBQ_ERROR_CONNECTION);
+    assert_null(worker);
+    d.also_count = 0;
+    assert_int_equal(jobq_pg_worker_start(far, &d, &worker, &error), JOBQ_ERROR_CONNECTION);
+    jobq_pg_close(far);
+}
+
+/* What the start could not ask: the schema is too old for this library. */
+static void a_late_server_is_asked_what_the_start_asks(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", brief);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *far = of_the_dead();
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    d.also = &far;
+    d.also_count = 1;
+    enqueue_in(1, "k", 10);
+    worker = start(&d);
+    strcpy(schema, schemas[1]);
+    RUN("UPDATE jobq.meta SET version = version - 1");
+    strcpy(schema, schemas[0]);
+    SET(proxy.refuse, 0);
+    assert_true(reaches(20, &complaints, 2)); /* the second at debug level */
+    assert_int_equal(GET(ran[1]), 0);
+    assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.worker"), 0);
+    strcpy(schema, schemas[1]);
+    RUN("UPDATE jobq.meta SET version = version + 1");
+    strcpy(schema, schemas[0]);
+    assert_true(reaches(20, &ran[1], 10));
+    stop(worker);
+    jobq_pg_close(far);
+}
+
+/* One server is down, and on the other the role may not work. */
+static void a_missing_right_is_still_refused(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", brief);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *far = of_the_dead(), *made;
+    char conninfo[200];
+    jobq_pg_desc desc = desc_of(conninfo);
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    (void)unused;
+    snprintf(conninfo, sizeof conninfo, "%s user=%s", server(), schema);
+    RUN("CREATE ROLE jobq LOGIN");
+    RUN("SELECT jobq.grant_read('%s')", schema);
+    made = open_on(&desc);
+    d.also = &far;
+    d.also_count = 1;
+    assert_int_not_equal(jobq_pg_worker_start(made, &d, &worker, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "42501");
+    d.also = &made;
+    assert_int_not_equal(jobq_pg_worker_start(far, &d, &worker, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "42501");
+    assert_null(worker);
+    jobq_pg_close(made);
+    jobq_pg_close(far);
+    RUN("DROP OWNED BY jobq");
+    RUN("DROP ROLE jobq");
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -444,7 +594,7 @@ static int down(void **state)
 
 static int empty(void **state)
 {
-    ran[0] = ran[1] = at_once = most = stuck = go = received = 0;
+    ran[0] = ran[1] = at_once = most = stuck = go = received = misled = complaints = 0;
     strcpy(schema, schemas[1]);
     pg_empty(state);
     strcpy(schema, schemas[0]);
@@ -471,6 +621,11 @@ int main(void)
         TEST(messages_of_both_are_received),
         TEST(an_outage_holds_up_only_its_own),
         TEST(an_outage_of_the_first_holds_up_no_other),
+        TEST(a_server_that_is_down_is_waited_for),
+        TEST(so_is_that_of_the_first_handle),
+        TEST(without_any_server_nothing_starts),
+        TEST(a_late_server_is_asked_what_the_start_asks),
+        TEST(a_missing_right_is_still_refused),
         TEST(a_stop_gives_back_in_both),
         TEST(a_stuck_handler_is_replaced_for_both),
         TEST(only_the_one_out_of_time_is_given_up),

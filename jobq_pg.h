@@ -19573,8 +19573,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    v_job jobq.job;\n"
 "    v_decision record;\n"
 "BEGIN\n"
-"    IF NOT isfinite(p_delay) OR p_delay < '0' THEN\n"
-"        PERFORM jobq.refuse('delay', 'a finite interval that is not negative');\n"
+"    IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN\n"
+"        PERFORM jobq.refuse('delay', '0 to 1000 years');\n"
 "    END IF;\n"
 "    SELECT j.* INTO v_job FROM jobq.job j\n"
 "    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;\n"
@@ -19605,8 +19605,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    IF lease IS NULL OR NOT isfinite(lease) OR lease NOT BETWEEN '1 second' AND '1 day' THEN\n"
 "        PERFORM jobq.refuse('lease', '1 second to 1 day');\n"
 "    ELSIF (jsonb_typeof(kinds) = 'object' AND kinds <> '{}') IS NOT TRUE OR jsonb_path_exists(\n"
-"            kinds, '$.* ? (@.type() != \"array\" || @.size() == 0)') OR jsonb_path_exists(\n"
-"            kinds, '$.*[*] ? (@.type() != \"string\")') THEN\n"
+"            kinds, 'strict $.* ? (@.type() != \"array\" || @.size() == 0)')\n"
+"          OR jsonb_path_exists(kinds, '$.*[*] ? (@.type() != \"string\")') THEN\n"
 "        PERFORM jobq.refuse('kinds', 'an object that has for each queue an array of kinds');\n"
 "    END IF;\n"
 "    v_queues := ARRAY(SELECT jsonb_object_keys(kinds) ORDER BY 1);\n"
@@ -19639,8 +19639,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "            AND (q.hold_until IS NULL OR q.hold_until <= statement_timestamp())\n"
 "          ORDER BY p.priority, (u.n + p_number) % cardinality(p_worker.queues), s.stage DESC,\n"
 "                   t.lined = (p_number % 2 = 0)) AS l;\n"
-"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n"
-"                   WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);\n",
+"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n",
+"                   WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);\n"
 "    IF true <> ALL (lined) THEN lined := NULL; END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_modes(p_worker jobq.worker, p_kinds integer[])\n"
@@ -19718,8 +19718,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n"
-"        PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');\n",
+"    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n",
+"        PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');\n"
 "    END IF;\n"
 "    PERFORM jobq.work_settle(worker, number, id, outcome, delay, error, NULL, NULL);\n"
 "    PERFORM jobq.work_tidy(worker, number);\n"

@@ -128,8 +128,8 @@ DECLARE
     v_job jobq.job;
     v_decision record;
 BEGIN
-    IF NOT isfinite(p_delay) OR p_delay < '0' THEN
-        PERFORM jobq.refuse('delay', 'a finite interval that is not negative');
+    IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN
+        PERFORM jobq.refuse('delay', '0 to 1000 years');
     END IF;
     SELECT j.* INTO v_job FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;
@@ -167,8 +167,8 @@ BEGIN
     IF lease IS NULL OR NOT isfinite(lease) OR lease NOT BETWEEN '1 second' AND '1 day' THEN
         PERFORM jobq.refuse('lease', '1 second to 1 day');
     ELSIF (jsonb_typeof(kinds) = 'object' AND kinds <> '{}') IS NOT TRUE OR jsonb_path_exists(
-            kinds, '$.* ? (@.type() != "array" || @.size() == 0)') OR jsonb_path_exists(
-            kinds, '$.*[*] ? (@.type() != "string")') THEN
+            kinds, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+          OR jsonb_path_exists(kinds, '$.*[*] ? (@.type() != "string")') THEN
         PERFORM jobq.refuse('kinds', 'an object that has for each queue an array of kinds');
     END IF;
     v_queues := ARRAY(SELECT jsonb_object_keys(kinds) ORDER BY 1);

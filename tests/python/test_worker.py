@@ -39,7 +39,7 @@ def install():
 
 def empty():
     sql("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
-        "jobq.kind, jobq.queue, jobq.idempotency, effect")
+        "jobq.kind, jobq.queue, jobq.schedule, jobq.idempotency, effect CASCADE")
 
 
 def wait(what, seconds=30):
@@ -72,18 +72,18 @@ def once(job):
     with job.transaction({"by": "transaction"}) as cursor:
         cursor.execute("INSERT INTO effect VALUES (%s, 'once')", (job.id,))
         if job.payload and job.payload.get("hang"):
-            print("inside", flush=True)
+            os.write(1, b"inside\n")
             time.sleep(job.payload["hang"])
 
 
 def hang(job):
-    print("hanging", flush=True)
+    os.write(1, b"hanging\n")
     job.stop.wait(60)
     did(job, "stopped" if job.stop.is_set() else "slept")
 
 
 def slow(job):
-    print("slow", flush=True)
+    os.write(1, b"slow\n")  # in one piece, beside other threads
     time.sleep(1)
     did(job, "ran")
 

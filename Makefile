@@ -187,6 +187,7 @@ test-python: ## test the workers in Python, Node and Go, and the Python binding 
 	@tests/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
 	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
 		tests/python/test_languages.py
+	@CC="$(CC)" tests/run.sh --step "jobq.py" tests/server.sh /usr/bin/python3 tests/python/test_binding.py
 	@tests/run.sh --total
 
 static: export JOBQ_TEST_VERDICT = total

@@ -33,7 +33,8 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-web test-fresh test-servers test-nodes test-breadth test-builds dist static fuzz examples \
+	test-core test-long test-python test-web test-fresh test-servers test-nodes test-breadth test-builds \
+	dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
 	jobq
 
@@ -185,6 +186,17 @@ test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
 	@$(MAKE) .build/jobq >/dev/null
 	@tests/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
 		tests/web/test_web.py .build/jobq $(ARGS)
+	@tests/run.sh --total
+
+# Debian's python has Debian's psycopg and cffi.
+test-python: export JOBQ_TEST_VERDICT = total
+test-python: ## test the workers in Python, Node and Go, and the Python binding (ARGS="Test.test_killed")
+	@CC="$(CC)" tests/setup.sh python
+	@tests/run.sh --reset
+	@tests/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
+	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
+		tests/python/test_languages.py
+	@CC="$(CC)" tests/run.sh --step "jobq.py" tests/server.sh /usr/bin/python3 tests/python/test_binding.py
 	@tests/run.sh --total
 
 static: export JOBQ_TEST_VERDICT = total

@@ -67,6 +67,7 @@ SELECT version < 9 AS lacks_9 FROM jobq.meta \gset
 \ir lines.sql
 \ir permits.sql
 \ir workers.sql
+\ir protocol.sql
 \ir outbox.sql
 \ir calendar.sql
 \ir operators.sql

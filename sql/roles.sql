@@ -33,7 +33,7 @@ BEGIN
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'
             'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
-            'deregister|remains|'
+            'deregister|remains|work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'
             'tick|schedules_set|hold|(hold|progress|step|step_done|signal|wait)_here|'
             'parent_jobs|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'

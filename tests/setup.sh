@@ -53,6 +53,7 @@ static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
 builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
 judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
+python) needs="bash cc libpq server psycopg cffi" ;;
 web) needs="bash cc libpq server microhttpd chromium chromedriver selenium" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
@@ -96,6 +97,7 @@ has() {
     libfuzzer) fuzzes ;;
     microhttpd) links "${CC:-cc}" c "-lmicrohttpd" microhttpd.h ;;
     ncurses) links "${CC:-cc}" c "-lncursesw" ncurses.h ;;
+    psycopg | cffi) /usr/bin/python3 -c "import $1" 2>/dev/null ;;
     selenium) /usr/bin/python3 -c "import selenium" 2>/dev/null ;;
     python3-venv) python3 -c "import ensurepip" 2>/dev/null ;; # conan comes by its pip
     *) command -v "$1" >/dev/null 2>&1 ;;
@@ -127,6 +129,8 @@ package() {
         libmicrohttpd ;;
     ncurses) set -- libncurses-dev ncurses-devel ncurses-dev ncurses ncurses ;;
     chromedriver) set -- chromium-driver chromedriver chromium-chromedriver chromium chromedriver ;;
+    psycopg) set -- python3-psycopg python3-psycopg3 py3-psycopg python-psycopg - ;;
+    cffi) set -- python3-cffi python3-cffi py3-cffi python-cffi - ;;
     selenium) set -- python3-selenium python3-selenium py3-selenium python-selenium - ;;
     pkg-config) set -- "$1" pkgconf-pkg-config pkgconf pkgconf pkgconf ;;
     clang-tidy) set -- clang-tidy clang-tools-extra clang-extra-tools clang llvm ;;

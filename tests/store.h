@@ -125,8 +125,8 @@ typedef struct store {
     jobq_error (*enroll)(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us);
     jobq_error (*claim)(taking *taken, int64_t now_us);
     bool (*recover)(int64_t worker, int64_t number, int32_t limit, int64_t now_us);
-    jobq_error (*settle)(const jobq_job *held, const jobq_decision *decision, jobq_str next,
-                         int64_t now_us);
+    jobq_error (*settle)(const jobq_job *held, const jobq_event *event,
+                         const jobq_decision *decision, jobq_str next, int64_t now_us);
     news (*heartbeat)(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us);
     bool (*rescue)(int64_t victim, int64_t beat, int32_t limit, int64_t now_us, int32_t *rescued,
                    bool *more);
@@ -378,6 +378,26 @@ static jobq_policy policy_of(const stage *s, int32_t kind)
     return p;
 }
 
+/* Set by a test: a worker knows of a cancel request as soon as it is made, and of nothing else. A
+ * store that decides from its own row does. */
+static bool cancels_known;
+
+static bool cancel_known(const stage *s, const jobq_job *job, bool said)
+{
+    static view v;
+    int32_t i;
+
+    if (!cancels_known) return said;
+    s->on->look(&v);
+    for (i = 0; i < v.jobs; i++) {
+        const jobq_job *j = &v.job[i].job;
+        if (j->id == job->id && jobq_job_holds(j, job->worker, job->claim)) {
+            return j->cancel_requested;
+        }
+    }
+    return said;
+}
+
 /* An end of a handler: decided by jobq.h from what its worker knows, written under the token. */
 static void do_settle(stage *s, const operation *d, jobq_event_kind kind)
 {
@@ -386,17 +406,19 @@ static void do_settle(stage *s, const operation *d, jobq_event_kind kind)
     jobq_policy policy;
     jobq_event event;
     jobq_str next = {NULL, 0};
+    jobq_error error;
 
     memset(&event, 0, sizeof event);
     event.kind = kind;
     event.delay_us = arg(d, 'd', 0) * SECOND;
     event.delay_named = (d->given >> ('d' - 'a') & 1) != 0;
     event.random = (uint64_t)1 << 63;
-    job.cancel_requested = arg(d, 'c', 0) != 0;
+    job.cancel_requested = cancel_known(s, &job, arg(d, 'c', 0) != 0);
     policy = policy_of(s, job.kind);
     assert_int_equal(jobq_job_decide(&policy, &job, &event, &decision), JOBQ_OK);
     if (kind == JOBQ_EVENT_SUCCESS && arg(d, 'x', 0) != 0) next = jobq_str_from("{\"n\": 2}");
-    say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->settle(&job, &decision, next, s->now_us)));
+    error = s->on->settle(&job, &event, &decision, next, s->now_us);
+    say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));
 }
 
 static void do_beat(stage *s, const operation *d)

@@ -92,9 +92,10 @@ static bool memory_recover(int64_t worker, int64_t number, int32_t limit, int64_
     return jobq__memory_recover(memory, worker, number, limit, now_us);
 }
 
-static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
-                                int64_t now_us)
+static jobq_error memory_settle(const jobq_job *held, const jobq_event *event,
+                                const jobq_decision *decision, jobq_str next, int64_t now_us)
 {
+    (void)event;
     if (next.ptr != NULL) {
         jobq_memory_job *mj = jobq_memory_get(memory, held->id);
         if (mj == NULL || !jobq_job_holds(&mj->job, held->worker, held->claim))

@@ -271,14 +271,15 @@ static bool pg_recover(int64_t worker, int64_t number, int32_t limit, int64_t no
     return more;
 }
 
-static jobq_error pg_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
-                            int64_t now_us)
+static jobq_error pg_settle(const jobq_job *held, const jobq_event *event,
+                            const jobq_decision *decision, jobq_str next, int64_t now_us)
 {
     char text[JOBQ_ERROR_MAX + 1];
     jobq_error answer = JOBQ_ERROR_DATABASE;
     verb_result r;
     jobq_pg_error error;
 
+    (void)event;
     pg_at(now_us);
     memset(&r, 0, sizeof r);
     r.id = held->id;

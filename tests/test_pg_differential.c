@@ -5,10 +5,13 @@
  * removed as long as a difference remains. The shortest list is printed, as a behaviour for
  * conform.h.
  *
+ * The decisions that SQL makes for workers in other languages (sql/protocol.sql) are compared with
+ * jobq_job_decide in the same way, and by themselves with arguments at their limits.
+ *
  *     make differential ARGS="--seed N --runs N --operations N"
  */
 #define TEST_PRIVATE
-#include "store_pg.h"
+#include "store_protocol.h"
 #include "store_memory.h"
 
 enum { OPERATIONS = 400 };
@@ -202,6 +205,7 @@ static script random_script(uint64_t seed)
 /* -- both at once -- */
 
 static stage here, there;
+static const store *against = &store_pg;
 
 static bool refused(const char *answer)
 {
@@ -222,7 +226,7 @@ static const char *differ(const script *s, int *at)
     static char text[2 * TEXT + 200];
 
     stage_open(&here, &store_memory);
-    stage_open(&there, &store_pg);
+    stage_open(&there, against);
     show(&here);
     for (*at = 0; *at < s->count; ++*at) {
         memcpy(before, here.shown, sizeof before);
@@ -230,15 +234,15 @@ static const char *differ(const script *s, int *at)
         snprintf(text, sizeof text, "%s", here.answer);
         stage_do(&there, &s->list[*at]);
         if (strcmp(text, there.answer) != 0) {
-            snprintf(text, sizeof text, "memory answers    %.*s\nPostgres answers  %.*s\n", TEXT,
-                     here.answer, TEXT, there.answer);
+            snprintf(text, sizeof text, "memory answers    %.*s\n%s answers  %.*s\n", TEXT,
+                     here.answer, against->name, TEXT, there.answer);
             return text;
         }
         show(&here);
         show(&there);
         if (strcmp(here.shown, there.shown) != 0) {
-            snprintf(text, sizeof text, "memory shows\n%.*s\nPostgres shows\n%.*s\n", TEXT,
-                     here.shown, TEXT, there.shown);
+            snprintf(text, sizeof text, "memory shows\n%.*s\n%s shows\n%.*s\n", TEXT,
+                     here.shown, against->name, TEXT, there.shown);
             return text;
         }
         if (refused(text) && strcmp(before, here.shown) != 0) {
@@ -292,12 +296,13 @@ static void tell(uint64_t seed, script *s)
     fflush(stdout);
 }
 
-static void random_operations_have_the_same_effect(void **unused)
+static void compare(const store *with, bool informed)
 {
     uint64_t seed;
     int at = 0;
 
-    (void)unused;
+    against = with;
+    cancels_known = informed;
     for (seed = first_seed; seed < first_seed + (uint64_t)runs; seed++) {
         script s = random_script(seed);
         if (differ(&s, &at) == NULL) continue;
@@ -308,9 +313,140 @@ static void random_operations_have_the_same_effect(void **unused)
     printf("%d runs of %d operations\n", runs, operations);
 }
 
+static void random_operations_have_the_same_effect(void **unused)
+{
+    (void)unused;
+    compare(&store_pg, false);
+}
+
+static void so_have_they_when_sql_decides(void **unused)
+{
+    (void)unused;
+    compare(&store_protocol, true);
+}
+
+/* -- decisions by themselves -- */
+
+/* Mostly small, now and then at the limit. */
+static int64_t some(int64_t low, int64_t high)
+{
+    int64_t dice = between(0, 9);
+
+    if (dice == 0) return low;
+    if (dice == 1) return high;
+    if (dice < 6 && high - low > 10) return between(low, low + 10);
+    return between(low, high);
+}
+
+static jobq_policy some_policy(void)
+{
+    jobq_policy p;
+
+    memset(&p, 0, sizeof p);
+    p.max_attempts = (int32_t)some(1, INT32_MAX);
+    p.max_crashes = 3;
+    p.attempts_span_stages = between(0, 1) == 1;
+    p.backoff.curve = (jobq_curve)between(0, JOBQ_CURVE_COUNT - 1);
+    p.backoff.cap_us = some(1, INT64_MAX);
+    p.backoff.base_us = some(1, p.backoff.cap_us);
+    p.backoff.floor_us = some(0, p.backoff.cap_us);
+    p.backoff.jitter_permille = (int32_t)some(0, 1000);
+    return p;
+}
+
+static jobq_job some_job(void)
+{
+    jobq_job job = jobq_job_new(1);
+
+    job.state = JOBQ_STATE_RUNNING;
+    job.worker = job.claim = 1;
+    job.queue = job.kind = 1;
+    job.attempt = (int32_t)(between(0, 2) == 0 ? some(0, INT32_MAX) : between(0, 70));
+    job.crash = (int32_t)some(0, INT32_MAX);
+    job.max_attempts = between(0, 1) == 0 ? 0 : (int32_t)some(1, INT32_MAX);
+    job.stages = (int16_t)between(1, 16);
+    job.stage = (int16_t)between(0, job.stages - 1);
+    job.suspect = between(0, 1) == 1;
+    job.alone = job.suspect && between(0, 1) == 1;
+    job.cancel_requested = between(0, 3) == 0;
+    return job;
+}
+
+static void decisions_are_the_same(void **unused)
+{
+    static const jobq_event_kind kinds[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_RETRY, JOBQ_EVENT_RETRY,
+                                            JOBQ_EVENT_DISCARD, JOBQ_EVENT_SNOOZE,
+                                            JOBQ_EVENT_RELEASE, JOBQ_EVENT_CANCELLED};
+    int n, cases = check_slow() ? 2000 : 10000;
+
+    (void)unused;
+    store_pg.reset();
+    chance.state = first_seed;
+    for (n = 0; n < cases; n++) {
+        jobq_policy p = some_policy();
+        jobq_job job = some_job();
+        jobq_decision d;
+        jobq_event event;
+        PGresult *res;
+        char wanted[200], delay[40] = "NULL";
+        bool own = between(0, 1) == 1; /* the policy is the kind's own */
+        memset(&event, 0, sizeof event);
+        event.kind = kinds[between(0, COUNT(kinds) - 1)];
+        event.random = jobq_random_next(&chance);
+        event.delay_named = between(0, 3) == 0;
+        event.delay_us = some(0, INT64_MAX / 4);
+        if (event.delay_named) snprintf(delay, sizeof delay, "%lld", (long long)event.delay_us);
+        RUN("UPDATE jobq.queue SET max_attempts = %d, attempts_span_stages = %s, backoff_curve = "
+            "'%s', backoff_base_us = %lld, backoff_cap_us = %lld, backoff_floor_us = %lld, "
+            "backoff_jitter_permille = %d WHERE id = 1; "
+            "UPDATE jobq.kind k SET (max_attempts, backoff_curve, backoff_base_us, "
+            "backoff_cap_us, backoff_floor_us, backoff_jitter_permille) = (SELECT q.max_attempts, "
+            "q.backoff_curve, q.backoff_base_us, q.backoff_cap_us, q.backoff_floor_us, "
+            "q.backoff_jitter_permille FROM jobq.queue q WHERE q.id = 1 AND %s) WHERE id = 1; "
+            "UPDATE jobq.queue SET max_attempts = %s, backoff_jitter_permille = %s WHERE id = 1",
+            (int)p.max_attempts, p.attempts_span_stages ? "true" : "false",
+            jobq_enum_name(JOBQ_ENUM_CURVE, p.backoff.curve), (long long)p.backoff.base_us,
+            (long long)p.backoff.cap_us, (long long)p.backoff.floor_us,
+            (int)p.backoff.jitter_permille, own ? "true" : "false", own ? "7" : "max_attempts",
+            own ? "11" : "backoff_jitter_permille");
+        if (p.backoff.jitter_permille == 0) p.backoff.jitter_permille = JOBQ_NO_JITTER;
+        assert_int_equal(jobq_job_decide(&p, &job, &event, &d), JOBQ_OK);
+        snprintf(wanted, sizeof wanted, "%s %d %d %d %d %lld %s",
+                 jobq_enum_name(JOBQ_ENUM_STATE_LETTER, d.state), d.stage, (int)d.attempt,
+                 (int)d.crash, d.suspect, (long long)d.delay_us,
+                 d.reason == JOBQ_REASON_ATTEMPTS ? "Max retries" : "-");
+        res = sql(db, "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.suspect::int, "
+                      "d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
+                      "jobq.work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
+                      "\"queue_id\": 1, \"kind_id\": 1, \"attempt\": %d, \"crash\": %d, "
+                      "\"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
+                      "\"suspect\": %s, \"alone\": %s, \"cancel_requested_at\": %s}'), '%s', %s, "
+                      "%llu::numeric * 0.0000000000000000000542101086242752217003726400434970855"
+                      "712890625) d",
+                  (int)job.attempt, (int)job.crash, job.stage, job.stages,
+                  job.max_attempts == 0 ? "null, \"pending\": " : "", (int)job.max_attempts, "",
+                  job.suspect ? "true" : "false", job.alone ? "true" : "false",
+                  job.cancel_requested ? "\"2020-01-01\"" : "null",
+                  jobq_enum_name(JOBQ_ENUM_EVENT, (int)event.kind), delay,
+                  (unsigned long long)event.random);
+        if (strcmp(PQgetvalue(res, 0, 0), wanted) != 0) {
+            fail_msg("case %d, %s: jobq.h says %s, SQL says %s", n,
+                     jobq_enum_name(JOBQ_ENUM_EVENT, (int)event.kind), wanted,
+                     PQgetvalue(res, 0, 0));
+        }
+        if (d.reason == JOBQ_REASON_ATTEMPTS) {
+            snprintf(wanted, sizeof wanted, "Max retries (%d) exceeded: ", (int)d.limit);
+            assert_string_equal(PQgetvalue(res, 0, 1), wanted);
+        }
+        PQclear(res);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_operations_have_the_same_effect)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_operations_have_the_same_effect),
+                                       cmocka_unit_test(so_have_they_when_sql_decides),
+                                       cmocka_unit_test(decisions_are_the_same)};
     int i;
 
     if (check_slow()) runs = 8;
@@ -320,5 +456,5 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--operations") == 0) operations = atoi(argv[i + 1]);
         else return 2;
     }
-    return cmocka_run_group_tests(tests, store_pg_up, store_pg_down);
+    return cmocka_run_group_tests(tests, store_protocol_up, store_pg_down);
 }

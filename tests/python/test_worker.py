@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""test_worker.py [TEST...]  tests examples/python/worker.py as processes that are killed, stopped,
+cut off and late. Needs JOBQ_SERVER and its psql: tests/server.sh.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import psycopg
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "examples", "python"))
+import worker  # noqa: E402
+
+SERVER = os.environ["JOBQ_SERVER"]
+PSQL = os.path.join(os.environ["JOBQ_SERVER_BIN"], "psql")
+
+
+def sql(text, *values):
+    with psycopg.connect(SERVER, autocommit=True) as connection:
+        cursor = connection.execute(text, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def one(text, *values):
+    return sql(text, *values)[0][0]
+
+
+def install():
+    subprocess.run([PSQL, "-Xq", "-v", "ON_ERROR_STOP=1", SERVER, "-f",
+                    os.path.join(ROOT, "sql/install.sql")], check=True, capture_output=True)
+    sql("CREATE TABLE IF NOT EXISTS effect (job bigint, what text)")
+
+
+def empty():
+    sql("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
+        "jobq.kind, jobq.queue, jobq.schedule, jobq.idempotency, effect CASCADE")
+
+
+def wait(what, seconds=30):
+    """Until it is true."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise AssertionError("not within %s s" % seconds)
+        time.sleep(0.02)
+
+
+# -- the worker that the tests start: test_worker.py --work LEASE ---------------------------------
+
+def did(job, what):
+    sql("INSERT INTO effect VALUES (%s, %s)", job.id, what)
+
+
+def plain(job):
+    did(job, "ran")
+    return {"seen": job.payload}
+
+
+def flaky(job):
+    did(job, "try")
+    if job.attempt < 3:
+        raise ValueError("not yet")
+
+
+def once(job):
+    with job.transaction({"by": "transaction"}) as cursor:
+        cursor.execute("INSERT INTO effect VALUES (%s, 'once')", (job.id,))
+        if job.payload and job.payload.get("hang"):
+            os.write(1, b"inside\n")
+            time.sleep(job.payload["hang"])
+
+
+def hang(job):
+    os.write(1, b"hanging\n")
+    job.stop.wait(60)
+    did(job, "stopped" if job.stop.is_set() else "slept")
+
+
+def slow(job):
+    os.write(1, b"slow\n")  # in one piece, beside other threads
+    time.sleep(1)
+    did(job, "ran")
+
+
+def die(job):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def ends(job):
+    raise worker.End(job.payload["outcome"], "said so", job.payload.get("delay"))
+
+
+HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends)}}
+
+
+def start(lease=2, conninfo=SERVER):
+    process = subprocess.Popen([sys.executable, __file__, "--work", str(lease), conninfo],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout.readline() == "joined\n"
+    return process
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        empty()
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            process.stdout.close()
+        self.assertEqual(one("SELECT jobq.audit()"), 0)
+
+    def start(self, *arguments):
+        self.processes.append(start(*arguments))
+        return self.processes[-1]
+
+    def enqueue(self, kind, payload=None, **more):
+        names = "".join(f", {name} => %s" for name in more)
+        return one(f"SELECT jobq.enqueue('q', %s, %s{names})", kind,
+                   None if payload is None else json.dumps(payload), *more.values())
+
+    def states(self):
+        return {row[0]: row[1] for row in sql(
+            "SELECT id, state::text FROM jobq.history UNION ALL SELECT id, 'f' FROM jobq.failed "
+            "UNION ALL SELECT id, state::text FROM jobq.job")}
+
+    def test_jobs_run_and_leave_results(self):
+        jobs = [self.enqueue("plain", {"n": n}) for n in range(40)]
+        process = self.start()
+        wait(lambda: list(self.states().values()) == ["s"] * 40)
+        self.assertEqual(sql("SELECT count(*), count(DISTINCT job) FROM effect"), [(40, 40)])
+        self.assertEqual(one("SELECT result FROM jobq.history WHERE id = %s", jobs[7]),
+                         {"seen": {"n": 7}})
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+        self.assertEqual(one("SELECT count(*) FROM jobq.worker"), 0)
+        self.assertEqual(one("SELECT count(*) FROM jobq.claim"), 0)
+
+    def test_policy_of_the_queue(self):
+        sql("SELECT jobq.queue_set('q', max_attempts => 4, backoff => 'constant', "
+            "backoff_base => '100 ms', backoff_jitter => 0)")
+        good = self.enqueue("flaky")
+        bad = self.enqueue("flaky", max_attempts=2)
+        kept = self.enqueue("ends", {"outcome": "snooze", "delay": "1 hour"})
+        gone = self.enqueue("ends", {"outcome": "discard"})
+        self.start()
+        wait(lambda: self.states() == {good: "s", bad: "f", kept: "r", gone: "f"})
+        self.assertEqual(sql("SELECT errors -> -1 ->> 'error' FROM jobq.failed ORDER BY id"), [
+            ("Max retries (2) exceeded: ValueError: not yet",), ("said so",)])
+        self.assertEqual(one("SELECT jsonb_array_length(errors) FROM jobq.history"), 2)
+        self.assertEqual(one("SELECT attempt FROM jobq.job"), 0)
+
+    def test_a_notification_wakes(self):
+        self.start()
+        wait(lambda: one("SELECT count(*) FROM jobq.sleeper") == 1)
+        time.sleep(1.5)  # by now it looks only once a second
+        waits = []
+        for _ in range(7):
+            began = time.monotonic()
+            job = self.enqueue("plain")
+            wait(lambda: self.states()[job] == "s")
+            waits.append(time.monotonic() - began)
+            wait(lambda: one("SELECT count(*) FROM jobq.sleeper") == 1)
+            time.sleep(1.1)
+        self.assertLess(sorted(waits)[3], 0.4, waits)  # looks alone would take 0.5 s
+
+    def test_killed(self):
+        jobs = [self.enqueue("slow") for _ in range(3)]
+        victim = self.start()
+        self.assertEqual(victim.stdout.readline(), "slow\n")
+        victim.kill()
+        self.start()
+        wait(lambda: [self.states()[job] for job in jobs] == ["s"] * 3, 60)
+        self.assertEqual(one("SELECT max(crash) FROM jobq.history"), 0)
+
+    def test_a_job_that_kills_its_worker_ends_alone(self):
+        bad = self.enqueue("die")
+        good = [self.enqueue("slow") for _ in range(3)]
+        end = time.monotonic() + 150
+        while self.states()[bad] != "f":
+            self.assertLess(time.monotonic(), end)
+            for process in [self.start(1) for _ in range(2)]:
+                try:
+                    process.wait(8)
+                except subprocess.TimeoutExpired:
+                    pass
+        wait(lambda: [self.states()[job] for job in good] == ["s"] * 3, 60)
+        self.assertEqual(one("SELECT errors -> -1 ->> 'error' FROM jobq.failed"),
+                         "Max crashes (3) exceeded: worker died")
+
+    def test_a_frozen_worker_changes_nothing(self):
+        job = self.enqueue("once", {"hang": 1})
+        frozen = self.start(1)
+        self.assertEqual(frozen.stdout.readline(), "inside\n")
+        frozen.send_signal(signal.SIGSTOP)
+        self.start(1)
+        # The frozen one's transaction holds only what it has written itself, so the job moves on.
+        wait(lambda: self.states()[job] == "s", 60)
+        frozen.send_signal(signal.SIGCONT)
+        time.sleep(2)
+        self.assertEqual(sql("SELECT * FROM effect"), [(job, "once")])
+        after = self.enqueue("plain")
+        wait(lambda: self.states()[after] == "s")
+
+    def test_killed_before_the_commit(self):
+        job = self.enqueue("once", {"hang": 1})
+        victim = self.start(1)
+        self.assertEqual(victim.stdout.readline(), "inside\n")
+        victim.kill()
+        wait(lambda: one("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%%'") == 0)
+        self.assertEqual(sql("SELECT * FROM effect"), [])
+        self.start(1)
+        wait(lambda: self.states()[job] == "s", 60)
+        self.assertEqual(sql("SELECT * FROM effect"), [(job, "once")])
+
+    def test_connections_are_cut(self):
+        sql("SELECT jobq.queue_set('q', backoff => 'constant', backoff_base => '100 ms')")
+        stop = threading.Event()
+
+        def cut():
+            while not stop.wait(0.3):
+                sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+
+        self.start(5)
+        thread = threading.Thread(target=cut)
+        jobs = [self.enqueue("once", {}) for _ in range(150)]
+        thread.start()
+        try:
+            time.sleep(4)
+        finally:
+            stop.set()
+            thread.join()
+        wait(lambda: all(self.states()[job] == "s" for job in jobs), 90)
+        self.assertEqual(sql("SELECT count(*), count(DISTINCT job) FROM effect"), [(150, 150)])
+
+    def test_cancel(self):
+        job = self.enqueue("hang")
+        process = self.start()
+        self.assertEqual(process.stdout.readline(), "hanging\n")
+        sql("SELECT jobq.cancel(%s)", job)
+        wait(lambda: self.states()[job] == "s")  # success after a request is success
+        self.assertEqual(sql("SELECT what FROM effect"), [("stopped",)])
+
+    def test_a_stop_waits_for_handlers_and_gives_the_rest_back(self):
+        jobs = [self.enqueue("slow") for _ in range(6)]
+        process = self.start()
+        for _ in range(4):
+            self.assertEqual(process.stdout.readline(), "slow\n")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+        states = sorted(self.states()[job] for job in jobs)
+        self.assertEqual(states, ["r", "r", "s", "s", "s", "s"])
+        self.assertEqual(one("SELECT max(attempt) FROM jobq.job"), 0)
+        self.assertEqual(one("SELECT count(*) FROM jobq.worker"), 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        made = worker.Worker(sys.argv[3], HANDLERS, lease=float(sys.argv[2]))
+        joined = made.join
+
+        def join(connection):
+            connection = joined(connection)
+            if not made.jobs:
+                print("joined", flush=True)
+            return connection
+        made.join = join
+        made.run()
+    else:
+        install()
+        unittest.main(verbosity=2)

@@ -9,7 +9,7 @@
 #
 # Programs are linked statically; qemu-user runs those that this machine cannot run. On each machine
 # the simulator and the explorer must print what they print here: same seed, same bytes. --short:
-# the simulator runs about a minute of virtual time, the explorer visits few states, the two longest
+# the simulator runs about a minute of virtual time, the explorer visits few states, the four longest
 # programs of the loop run only natively, and the time of the last commit says which of two pairs is
 # taken: aarch64 and clang, or s390x and i686.
 set -eu
@@ -56,6 +56,7 @@ all_on() {
         build "$target" "$source" "$@" || :
         case $length$runner:$source in
         --shortqemu*:test_core_crowd | --shortqemu*:test_core_loop) ;;
+        --shortqemu*:test_core_lines | --shortqemu*:test_core_relay) ;;
         *:test_*) programs+=("$out/$target/$source") ;;
         esac
     done

@@ -219,6 +219,14 @@
  *   (8) An event about a claimed job that has another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
  *       "Max retries (N) exceeded: <message>".
+ *   (22) When nothing holds a waiting job any longer, or when it can never run, the store has noted
+ *       that with the end that decides it. It is ready, or cancelled, after the second heartbeat
+ *       of a living worker at the latest.
+ *   (23) It never becomes ready before all that it waits for have ended as it wants.
+ *   (24) If one whose success it waits for is cancelled, it does not run. It is cancelled, too, or
+ *       waits on.
+ *   (25) Jobs that a handler enqueues in the transaction that ends its attempt exist if, and only
+ *       if, that end was accepted.
  *
  *
  * TIME AND RANDOMNESS

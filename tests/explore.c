@@ -18,7 +18,8 @@
  * continues without faults, and every job and message must end within a bound. The store executes
  * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
  * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h, schedules and keys
- * in explore_known.h, lines in explore_lines.h.
+ * in explore_known.h, lines in explore_lines.h, jobs that wait in explore_flows.h and
+ * explore_graphs.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -37,7 +38,7 @@
 #define JOBQ_TALLY_KINDS 1
 #define JOBQ_MEMORY_KINDS 1
 #define JOBQ_MEMORY_SCHEDULES 1
-#define JOBQ_MEMORY_EDGES 1
+#define JOBQ_MEMORY_EDGES 4
 #define JOBQ_MEMORY_LINES 2
 #define JOBQ_MEMORY_QUOTAS 1
 #define JOBQ_MEMORY_PERMITS 4
@@ -63,12 +64,27 @@ static void explore_assert(const char *text);
 #include <unistd.h>
 
 #define TICK ((int64_t)1000000)
-enum { NODES = 3, JOBS = 3, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
+enum { NODES = 3, JOBS = 5, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
 enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6, PRODUCED = 3 };
 
-#define STORE_SIZE                                                                                 \
+/* What sql/flows.sql has beside the edges. nudge: job 0: of the signal. by: the backend that wrote
+ * it, plus 1; 0: its transaction has ended. */
+enum { NUDGES = 8, SPAWNED = 2, TIME_LIMIT = 3 };
+
+typedef struct nudge {
+    uint8_t used, job, cancel, by;
+} nudge;
+
+typedef struct tables {
+    int64_t until_us[JOBS]; /* of jobs that wait for the signal; 0: it does not */
+    nudge nudges[NUDGES];
+    int64_t sent; /* the signal */
+} tables;
+
+#define MEMORY_SIZE                                                                                \
     (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
      CLAIM_ROWS * sizeof(jobq_memory_claim))
+#define STORE_SIZE (MEMORY_SIZE + sizeof(tables))
 
 /* id, text of the story. Faults are bounded: each alone, and all of a path together. */
 #define MOVES(X)                                                                                   \
@@ -88,6 +104,9 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6, PRODU
     X(FAST, "its connection is quick again")                                                       \
     X(UNHOLD, "the queue goes on")                                                                 \
     X(PRODUCE, "a job with the key is enqueued")                                                   \
+    X(LOOK, "its handler asks for the signal")                                                     \
+    X(SEND, "someone sends the signal")                                                            \
+    X(REVIVE, "someone revives a failed job")                                                      \
     X(EXECUTE, "its next statement is executed, the answer is late")                               \
     X(CUT, "its connection is lost")                                                               \
     X(CRASH, "crashes")                                                                            \
@@ -137,7 +156,11 @@ enum {
     SLEEPER_ROW = CLAIM_ROW + CLAIM_ROWS,
     KIND_ROW = SLEEPER_ROW + ROWS,
     LINE_ROW = KIND_ROW + KINDS,
-    LOCKS = LINE_ROW + LINES
+    EDGE_ROW = LINE_ROW + LINES,
+    NUDGE_ROW = EDGE_ROW + JOBQ_MEMORY_EDGES,
+    WAIT_ROW = NUDGE_ROW + NUDGES,
+    SIGNAL_ROW = WAIT_ROW + JOBS,
+    LOCKS
 };
 
 /* How a claim stands to a line of its page. */
@@ -155,7 +178,10 @@ typedef struct line_walk {
 typedef struct rows {
     uint8_t locks[LOCKS][BACKENDS]; /* the mode that each holds; 0: none */
     uint8_t writer[LOCKS];          /* 0: nobody, else a backend plus 1 */
-    bool marks[LOCKS];              /* sleepers and kinds, as written */
+    bool marks[LOCKS];              /* sleepers, kinds and the signal, as written */
+    nudge nudges[NUDGES];
+    jobq_memory_edge edges[JOBQ_MEMORY_EDGES];
+    int64_t until_us[JOBS];
     jobq_memory_job jobs[JOBS];
     jobq_memory_worker workers[ROWS];
     jobq_memory_claim claims[CLAIM_ROWS];
@@ -192,6 +218,13 @@ typedef union image {
     char bytes[STORE_SIZE];
 } image;
 
+/* What the functions of sql/flows.sql remember. The first ones are bits of jobs. */
+typedef struct flow_work {
+    uint8_t ended, jobs, cancel, held, skipped, undecided, ready, decided, revived;
+    uint8_t nudges, then, after, state; /* then: the step after the end of jobs; after: promote */
+    bool signal, signal_skipped, linked;
+} flow_work;
+
 /* A process of the server in the midst of a function: explore_steps.h. */
 typedef struct backend {
     int64_t now_us; /* statement_timestamp(): of the statement that the client sent */
@@ -203,6 +236,7 @@ typedef struct backend {
     uint8_t at, done, count, jobs[JOBS], claim_count, claims[CLAIM_ROWS];
     uint32_t parked;
     line_walk walk;
+    flow_work flow;
     image snapshot; /* if snapped */
 } backend;
 
@@ -231,6 +265,10 @@ typedef struct world {
     int32_t switches; /* how often a statement may still be held up */
     uint8_t begun; /* bit i: job i + 1 has run */
     uint8_t produced, newest; /* payloads of the key: how many; the last one accepted */
+    uint8_t late[JOBS];       /* heartbeats since the last end that decides about a job */
+    uint8_t looked[NODES];    /* what its handler knows of the signal: see explore_graphs.h */
+    int64_t delays_us[NODES]; /* ... and how long it is to wait for it */
+    uint8_t spawned;          /* ends that named new jobs and were accepted */
     rows rows;
     backend backends[BACKENDS];
     node nodes[NODES];
@@ -262,6 +300,8 @@ typedef struct setting {
     const char *lines; /* of each job: explore_lines.h */
     bool strict;
     int permits; /* jobs that may run over all workers: explore_permits.h */
+    const char *graph; /* what waits for what: explore_graphs.h */
+    bool signal, spawn;
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -306,11 +346,19 @@ static const setting settings[] = {
     {.name = "strict", .nodes = 2, .jobs = 3, .threads = 2, .switches = 2, .lines = "\1\1\1",
      .strict = true},
     {.name = "permits", .nodes = 2, .jobs = 2, .threads = 2, .permits = 1},
+    {.name = "diamond", .nodes = 2, .jobs = 4, .batch = 1, .switches = 2,
+     .graph = "12s 13c 24a 34c"},
+    {.name = "signal", .nodes = 2, .jobs = 1, .switches = 2, .signal = true},
+    {.name = "spawn", .nodes = 2, .jobs = 1, .batch = 1, .switches = 2, .spawn = true},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
-#define OPERATOR_CANCEL JOBQ_REQUEST_COUNT /* an action that no loop asks for */
+/* Actions that no loop asks for. */
+#define OPERATOR_CANCEL JOBQ_REQUEST_COUNT
+#define OPERATOR_REVIVE (JOBQ_REQUEST_COUNT + 1)
+#define SENDER (JOBQ_REQUEST_COUNT + 2)
+#define HANDLER_LOOKS (JOBQ_REQUEST_COUNT + 3)
 
 static const setting *set;
 static int fault_limit = 2;
@@ -367,6 +415,14 @@ static void check_begun(const world *w, const jobq_memory *before);
 static void produce(world *w, jobq_known how);
 static void begin_schedule(world *w);
 static bool waiting(const world *w);
+static bool held_by_parents(const world *w, int i);
+static void check_flows(const world *w);
+static void check_flows_written(world *w, const backend *b, const wire *s, const image *before,
+                                bool alone);
+static bool may_be_early(const backend *b, const jobq_memory *before, int64_t job,
+                         const char *wrong);
+static void check_twin_flows(const world *w, const wire *s, const image *before,
+                             const image *twin);
 
 #include "explore_store.h"
 #include "explore_steps.h"
@@ -430,15 +486,17 @@ static void check_death(const world *w, const jobq_memory *before, const wire *s
 }
 
 /* What a statement wrote, against the laws. */
-static void check_written(const world *w, const jobq_memory *before, const wire *s, int64_t now_us,
-                          bool alone)
+static void check_written(const world *w, const jobq_memory *before, const wire *s,
+                          const backend *b, bool alone)
 {
     int64_t job = 0;
-    const char *wrong = laws_written(before, store(w), s, now_us, &job);
+    const char *wrong = laws_written(before, store(w), s, b->now_us, &job);
     int i;
 
-    if (s->request.kind == OPERATOR_CANCEL) return;
-    if (wrong != NULL && (alone || wrong != laws_beside)) violate("%s (job %d)", wrong, (int)job);
+    if (wrong == laws_beside && !alone) wrong = NULL;
+    if (wrong != NULL && !may_be_early(b, before, job, wrong)) {
+        violate("%s (job %d)", wrong, (int)job);
+    }
     if (s->request.kind == JOBQ_REQUEST_RESCUE) check_death(w, before, s);
     if (s->request.kind == JOBQ_REQUEST_RESCUE && alone) check_rest(w, s);
     for (i = 0; i < s->answer.claimed.count; i++) {
@@ -612,6 +670,7 @@ static void check_world(world *w)
 
     for (i = 0; i < store(w)->job_count; i++) {
         const jobq_job *job = job_at(w, i);
+        if (job->id == 0) continue;
         if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", i + 1);
         check_done(w, job);
         if (parked(store(w), i, job->kind) && (w->parked >> job->kind & 1) == 0) {
@@ -630,6 +689,7 @@ static void check_world(world *w)
     check_known(w);
     check_lines(w);
     check_permits(w);
+    check_flows(w);
 }
 
 /* ---- how the world moves --------------------------------------------------------------------- */
@@ -699,7 +759,8 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
     const jobq_memory *was = memory_of(before);
 
     s->executed = true;
-    check_written(w, was, s, b->now_us, alone);
+    check_written(w, was, s, b, alone);
+    check_flows_written(w, b, s, before, alone);
     check_messages_written(w, was, s);
     check_fired(w, was, b->now_us);
     if (s->request.kind == JOBQ_REQUEST_CLAIM && b->live &&
@@ -721,22 +782,31 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
 /* As the in-memory queue does it: all at once. */
 static void at_once(const backend *b, wire *s, image *in)
 {
-    if (s->request.kind != OPERATOR_CANCEL) {
+    if (s->request.kind < JOBQ_REQUEST_COUNT) {
         wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
-    } else {
-        s->executed = true;
+        return;
+    }
+    s->executed = true;
+    if (s->request.kind == OPERATOR_CANCEL) {
         jobq_memory_event(memory_of(in), s->request.id, JOBQ_EVENT_CANCEL, b->now_us);
+    } else if (s->request.kind == OPERATOR_REVIVE) {
+        jobq_memory_event(memory_of(in), s->request.id, JOBQ_EVENT_REVIVE, b->now_us);
     }
 }
 
 /* A function that nobody disturbs does what the in-memory queue does. A mark of a kind may outlive
  * the jobs that it was for: then an unpark finds none. */
-static void check_twin(const world *w, const wire *s, const wire *twin, const image *store_twin)
+static void check_twin(const world *w, const wire *s, const wire *twin, const image *before,
+                       const image *store_twin)
 {
     wire one = *s;
 
+    if (flows() && s->request.kind != JOBQ_REQUEST_REGISTER) {
+        check_twin_flows(w, s, before, store_twin);
+        return;
+    }
     if (twin->answer.news.parked_kind == 0) one.answer.news.parked_kind = 0;
-    if (memcmp(&w->store, store_twin, sizeof w->store) != 0) {
+    if (!flows() && memcmp(&w->store, store_twin, sizeof w->store) != 0) {
         violate("the steps of %s and the in-memory queue write different rows",
                 jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind));
     } else if (s->answer.error != twin->answer.error ||
@@ -786,7 +856,7 @@ static bool advance(world *w, int n, uint8_t *slot, wire *s, bool live, int most
     *slot = 0;
     s->executed = true;
     if (alone) at_once(&b, &twin, &store_twin);
-    if (alone) check_twin(w, s, &twin, &store_twin);
+    if (alone) check_twin(w, s, &twin, &before, &store_twin);
     executed(w, &b, s, &before, alone);
     return true;
 }
@@ -865,6 +935,8 @@ static void start(world *w, int n)
     d->met = 0;
     d->up = true;
     d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = false;
+    w->looked[n] = 0;
+    w->delays_us[n] = 0;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
     d->loop.hold_mono_us[JOBQ_REQUEST_PRUNE] = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
@@ -1159,10 +1231,19 @@ static void crash(world *w, int n)
 
 #include "explore_fall.h"
 
+static void somebody(world *w, int kind, int64_t job);
+static void look_for_signal(world *w, int n, int32_t slot);
+static void finish_well(world *w, int n, int32_t slot);
+static void spawn(world *w, int n, int32_t slot, own_end end);
+
 static void cancel(world *w, int64_t job)
 {
     wire s;
 
+    if (flows()) {
+        somebody(w, OPERATOR_CANCEL, job);
+        return;
+    }
     memset(&s, 0, sizeof s);
     s.request.kind = OPERATOR_CANCEL;
     s.request.id = job;
@@ -1191,7 +1272,10 @@ static void apply_fault(world *w, const move *m)
         break;
     case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
     case MOVE_OVERRUN: d->hung = true; break;
-    case MOVE_UNTOLD: complete_own(w, m->node, m->arg, (own_end)m->more); break;
+    case MOVE_UNTOLD:
+        if (set->spawn) spawn(w, m->node, m->arg, (own_end)m->more);
+        else complete_own(w, m->node, m->arg, (own_end)m->more);
+        break;
     case MOVE_UNSURE: commit_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_FAIL: deliver(w, m->node, m->arg, false); break;
     case MOVE_CANCEL: cancel(w, m->arg); break;
@@ -1260,7 +1344,7 @@ static void apply(world *w, const move *m)
     case MOVE_TICK: pass_tick(w); break;
     case MOVE_FINISH:
         if (set->done) complete_own(w, m->node, m->arg, OWN_COMMITTED);
-        else finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS);
+        else finish_well(w, m->node, m->arg);
         break;
     case MOVE_KILL: crash(w, m->node); break;
     case MOVE_DELIVER:
@@ -1276,6 +1360,12 @@ static void apply(world *w, const move *m)
     case MOVE_RESUME: resume(w, m->node); break;
     case MOVE_FAST: d->slow = false; break;
     case MOVE_UNHOLD: jobq_memory_policy(store(w), 1, &policy, false); break;
+    case MOVE_LOOK: look_for_signal(w, m->node, m->arg); break;
+    case MOVE_SEND:
+    case MOVE_REVIVE:
+        w->left[m->kind]--;
+        somebody(w, m->kind == MOVE_SEND ? SENDER : OPERATOR_REVIVE, m->arg);
+        break;
     case MOVE_PRODUCE: {
         image before = w->store;
         w->left[MOVE_PRODUCE]--;
@@ -1295,6 +1385,7 @@ static void apply(world *w, const move *m)
         m->kind == MOVE_COMMIT || m->kind == MOVE_SHOW || m->kind == MOVE_PRODUCE) {
         flushed(w);
     }
+    if (w->nodes[m->node].loop.running_count == 0) w->looked[m->node] = 0;
     tidy_fall(w);
     if (broken[0] == '\0') check_world(w);
 }
@@ -1307,6 +1398,11 @@ typedef struct moves {
 } moves;
 
 static void list_producers(const world *w, moves *all);
+static void list_somebody(const world *w, moves *all);
+
+static bool spawns(const world *w, const jobq_job *job);
+static bool at_leisure(const world *w);
+static bool touched_flows(const rows *before, const rows *after, int kind);
 
 static void add(moves *all, move_kind kind, int n, int arg, int more)
 {
@@ -1369,7 +1465,16 @@ static void list_handlers(const world *w, int n, moves *all)
             add(all, MOVE_KILL, n, l->running[i], 0);
             continue;
         }
+        if (set->signal && w->looked[n] == 0) {
+            add(all, MOVE_LOOK, n, l->running[i], 0);
+            continue;
+        }
         add(all, MOVE_FINISH, n, l->running[i], 0);
+        if (spawns(w, &l->slots[l->running[i]].job) && may(w, MOVE_UNTOLD)) {
+            add(all, MOVE_UNTOLD, n, l->running[i], OWN_UNTOLD);
+            add(all, MOVE_UNTOLD, n, l->running[i], OWN_ROLLED_BACK);
+            if (w->zombies < ZOMBIES) add(all, MOVE_UNTOLD, n, l->running[i], OWN_LATE);
+        }
         if (set->done && may(w, MOVE_UNTOLD)) {
             add(all, MOVE_UNTOLD, n, l->running[i], OWN_UNTOLD);
             add(all, MOVE_UNTOLD, n, l->running[i], OWN_ROLLED_BACK);
@@ -1418,7 +1523,9 @@ static void list_busy(const world *w, int n, moves *all)
 /* Whether a statement is next that locks what others before it have chosen without a lock. */
 static bool reads_before_lock(uint8_t next)
 {
-    return next == STEP_lock_lines_lock || next == STEP_take_lines_lock;
+    return next == STEP_lock_lines_lock || next == STEP_take_lines_lock ||
+           next == STEP_look_jobs_cancel || next == STEP_make_ready_write ||
+           next == STEP_promote_delete || next == STEP_look_signals_lock;
 }
 
 /* Where a function may be held up: when it has just locked or written something, or goes on with
@@ -1439,7 +1546,8 @@ static void list_parts(const world *w, int n, uint8_t slot, const wire *sent, in
         before = trial.rows;
         if (go_on(&trial, slot - 1, &s, 1, &was) || stuck(&trial, slot, false)) return;
         count++;
-        if (memcmp(&before, &trial.rows, sizeof before) != 0 ||
+        if ((flows() ? touched_flows(&before, &trial.rows, (int)s.request.kind)
+                     : memcmp(&before, &trial.rows, sizeof before) != 0) ||
             reads_before_lock(trial.backends[slot - 1].step)) {
             add(all, MOVE_PART, n, arg, count);
         }
@@ -1512,11 +1620,13 @@ static void list_moves(const world *w, moves *all)
     if (at_rest(w)) add(all, MOVE_TICK, 0, 0, 0);
     if (w->hidden) add(all, MOVE_SHOW, 0, 0, 0);
     list_producers(w, all);
+    list_somebody(w, all);
     if ((store(w)->paused & QUEUE_BITS) != 0) add(all, MOVE_UNHOLD, 0, 0, 0);
     else if (may(w, MOVE_HOLD)) add(all, MOVE_HOLD, 0, 0, 0);
     for (i = 0; i < store(w)->job_count && may(w, MOVE_CANCEL); i++) {
         const jobq_job *job = job_at(w, i);
-        if (!jobq_state_final(job->state) && !job->cancel_requested && open_count(w) == 0) {
+        if (!jobq_state_final(job->state) && !job->cancel_requested && job->id != 0 &&
+            (flows() ? at_leisure(w) : open_count(w) == 0)) {
             add(all, MOVE_CANCEL, 0, i + 1, 0);
         }
     }
@@ -1690,6 +1800,9 @@ static const jobq_bound *lane_bound(const jobq_loop *l, int i)
 }
 
 #include "explore_permits.h"
+
+static void put_flows(digest *g, const jobq_memory *m);
+static void put_flow_work(digest *g, const flow_work *f);
 
 static void put_timers(digest *g, const jobq_loop *l)
 {
@@ -1932,6 +2045,7 @@ static void put_rows(digest *g, const jobq_memory *m)
     put(g, (int64_t)sum);
     put(g, (int64_t)(m->paused * 64) + m->stages_max + m->priority_min * 128);
     put_permits(g, m);
+    put_flows(g, m);
 }
 
 static void put_walk(digest *g, const line_walk *v)
@@ -1968,6 +2082,7 @@ static void put_backend(digest *g, uint8_t slot, const wire *s)
                b->snapped * 2 + b->lives + b->waited * 32768);
     for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
     put_walk(g, &b->walk);
+    put_flow_work(g, &b->flow);
     for (i = 0; i < b->claim_count; i++) {
         const jobq_memory_claim *c = &jobq__memory_claims(m)[b->claims[i]];
         put_token(g, c->worker, c->number);
@@ -2015,6 +2130,7 @@ static void put_fall(digest *g)
 }
 
 #include "explore_known.h"
+#include "explore_graphs.h"
 
 static uint64_t digest_of(const world *w)
 {
@@ -2054,6 +2170,7 @@ static uint64_t digest_of(const world *w)
     put_rows(&g, store(w));
     put_outbox(&g, store(w));
     put_known(&g);
+    put_waits(&g);
     put_fall(&g);
     return g.hash == 0 ? 1 : g.hash;
 }
@@ -2067,6 +2184,7 @@ static bool all_ended(const world *w)
     int i;
 
     for (i = 0; i < store(w)->job_count; i++) {
+        if (job_at(w, i)->id == 0 || held_by_parents(w, i)) continue;
         if (!jobq_state_final(job_at(w, i)->state)) return false;
     }
     for (i = 0; i < store(w)->claim_max; i++) {
@@ -2108,6 +2226,7 @@ static bool next_move(const world *w, int n, move *m)
     m->arg = (uint8_t)d->loop.running[0];
     if (d->loop.running_count > 0) {
         if (kills(&d->loop.slots[m->arg].job)) m->kind = MOVE_KILL;
+        if (set->signal && w->looked[n] == 0) m->kind = MOVE_LOOK;
         return true;
     }
     for (part = 0; part < r->count && !jobq__relay_runs(&r->parts[part]);) part++;
@@ -2232,6 +2351,7 @@ static void say_jobs(const world *w)
     for (i = 0; i < store(w)->job_count; i++) {
         const jobq_job *job = job_at(w, i);
         const node *d = owner(w, job->worker);
+        if (job->id == 0) continue;
         printf("%sjob %d %s", i > 0 ? "; " : "       ", i + 1,
                jobq_enum_name(JOBQ_ENUM_STATE, job->state));
         if (job->worker != 0) {
@@ -2248,6 +2368,7 @@ static void say_jobs(const world *w)
     }
     if (store(w)->job_count > 0) printf("\n");
     say_permits(w);
+    say_flows(w);
     say_outbox(w);
 }
 
@@ -2255,7 +2376,16 @@ static bool of_worker(uint8_t kind)
 {
     return kind != MOVE_TICK && kind != MOVE_CANCEL && kind != MOVE_STEP && kind != MOVE_HOLD &&
            kind != MOVE_UNHOLD && kind != MOVE_COMMIT && kind != MOVE_FALL &&
-           kind != MOVE_SHOW && kind != MOVE_PRODUCE;
+           kind != MOVE_SHOW && kind != MOVE_PRODUCE && kind != MOVE_SEND && kind != MOVE_REVIVE;
+}
+
+static const char *request_name(const wire *s)
+{
+    static const char *const others[] = {"cancel", "revive", "signal"};
+
+    return s->request.kind < JOBQ_REQUEST_COUNT
+               ? jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind)
+               : others[s->request.kind - JOBQ_REQUEST_COUNT];
 }
 
 static void say_move(const world *w, int line, const move *m)
@@ -2273,9 +2403,7 @@ static void say_move(const world *w, int line, const move *m)
     if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
         m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT || m->kind == MOVE_REFUSE ||
         m->kind == MOVE_BUSY) {
-        printf(": %s", s->request.kind == OPERATOR_CANCEL ? "cancel"
-                                                          : jobq_enum_name(JOBQ_ENUM_REQUEST,
-                                                                           s->request.kind));
+        printf(": %s", request_name(s));
         if (s->request.kind == JOBQ_REQUEST_CLAIM || s->request.kind == JOBQ_REQUEST_RECOVER) {
             printf(" %d%s%s", (int)s->request.claim,
                    s->request.alone      ? ", alone"
@@ -2306,7 +2434,7 @@ static void say_move(const world *w, int line, const move *m)
         printf(": job %d, %s", (int)d->loop.slots[m->arg].job.id, ends[m->more]);
     }
     if (m->kind == MOVE_UNSURE) printf(": %s", ends[m->more]);
-    if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
+    if (m->kind == MOVE_CANCEL || m->kind == MOVE_REVIVE) printf(": job %d", m->arg);
     if (m->kind == MOVE_PRODUCE) printf(": %s", jobq_enum_name(JOBQ_ENUM_KNOWN, m->arg));
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
     if (m->kind == MOVE_FALL) printf(": %d", m->arg);
@@ -2383,6 +2511,7 @@ static void bound_faults(world *w)
     w->left[MOVE_PRODUCE] = set->known ? PRODUCED : 0;
     bound_known(w);
     bound_lines(w);
+    bound_flows(w);
     if (set->crashing == 0) return;
     w->left[MOVE_EXECUTE] = w->left[MOVE_CUT] = w->left[MOVE_CRASH] = 0;
     w->left[MOVE_PAUSE] = w->left[MOVE_SLOW] = w->left[MOVE_REFUSE] = w->left[MOVE_STEP] = 0;
@@ -2426,6 +2555,7 @@ static void begin(world *w)
     begin_lines(w);
     begin_permits(w);
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
+    begin_graph(w);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
     if (set->crashing > 0) job_at(w, 0)->suspect = true;
     job_at(w, 0)->alone = set->alone;

@@ -8,9 +8,9 @@
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
  * idempotency keys, quotas, what workers count, queues that are deleted or keep no history, history
- * itself, results and who waits for them, progress, old failed jobs, old dead letters, flows. NOTIFY
- * is not a step but a move. jobq.promote is done with the commit, and jobq.tick at once: see
- * explore_known.h.
+ * itself, results and who waits for them, progress, old failed jobs, old dead letters. NOTIFY is
+ * not a step but a move. jobq.tick is done at once: see explore_known.h. So is jobq.promote, with
+ * the commit, but not in the worlds of explore_graphs.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.
@@ -20,7 +20,7 @@
  * the step of the new statement (or make sure that it needs none), then correct the table.
  *
  *   function      statements  locks  skip  conflict  steps
- *   claim             5         2     1       0        6
+ *   claim             5         2     1       0        7
  *   claim_suspect     1         1     1       0        0
  *   claim_look        4         0     0       0        0
  *   refuse_dead       1         0     0       0        0
@@ -124,7 +124,33 @@
     X(cancel_one_lock)                                                                             \
     X(cancel_one_end)                                                                              \
     X(cancel_one_claim)                                                                            \
-    X(cancel_one_request)
+    X(cancel_one_request)                                                                          \
+    X(edges_end_mark)                                                                              \
+    X(edges_end_forget)                                                                            \
+    X(ended_edges)                                                                                 \
+    X(ended_waits)                                                                                 \
+    X(promote_take)                                                                                \
+    X(look_jobs_lock)                                                                              \
+    X(look_jobs_skipped)                                                                           \
+    X(look_jobs_forget)                                                                            \
+    X(look_jobs_decide)                                                                            \
+    X(look_jobs_cancel)                                                                            \
+    X(make_ready_write)                                                                            \
+    X(promote_delete)                                                                              \
+    X(claim_decided)                                                                               \
+    X(revive_lock)                                                                                 \
+    X(revive_all_move)                                                                             \
+    X(edges_revive_hold)                                                                           \
+    X(wait_here_enqueue)                                                                           \
+    X(wait_here_link)                                                                              \
+    X(signal_insert)                                                                               \
+    X(signal_nudge)                                                                                \
+    X(lock_claimed_row)                                                                            \
+    X(signal_here_look)                                                                            \
+    X(signal_here_wait)                                                                            \
+    X(signal_look_nudge)                                                                           \
+    X(look_signals_find)                                                                           \
+    X(look_signals_lock)
 
 typedef enum step {
     STEP_NONE,
@@ -135,6 +161,10 @@ typedef enum step {
     STEP_WAIT, /* for a lock: the statement is executed again */
     STEP_RAISE /* an error, in s->answer.error: the transaction is rolled back */
 } step;
+
+static const jobq_ending *item(const txn *t) { return &t->s->request.endings[t->b->at]; }
+
+#include "explore_flows.h"
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
@@ -265,7 +295,7 @@ static step step_claim_due(txn *t)
     bool suspects, alone;
 
     t->s->answer.claimed.due_us = look(t, &suspects, &alone);
-    return STEP_COMMIT;
+    return claim_promoted(t);
 }
 
 static step step_recover_burn(txn *t)
@@ -303,13 +333,16 @@ static step step_recover_hold(txn *t)
 /* The rows are ours: what finish and UPDATE do to them is one step. */
 static step step_recover_back(txn *t)
 {
+    uint8_t cancelled = 0;
     int n;
 
     for (n = 0; n < t->b->count; n++) {
-        jobq__memory_plain((jobq_memory *)(uintptr_t)t->last, write_job(t, t->b->jobs[n]),
-                           JOBQ_EVENT_RELEASE, t->b->now_us);
+        jobq_memory_job *mj = write_job(t, t->b->jobs[n]);
+        jobq__memory_plain((jobq_memory *)(uintptr_t)t->last, mj, JOBQ_EVENT_RELEASE,
+                           t->b->now_us);
+        if (jobq_state_final(mj->job.state)) cancelled |= bit(t->b->jobs[n]);
     }
-    return STEP_recover_rest;
+    return end_jobs(t, cancelled, JOBQ_STATE_CANCELLED, STEP_recover_rest);
 }
 
 static step step_recover_rest(txn *t)
@@ -359,7 +392,7 @@ static step step_set_aside_end(txn *t)
     mj = write_job(t, (int)id - 1);
     d = jobq__end(&mj->job, JOBQ_STATE_FAILED);
     jobq__memory_apply(mj, &d, t->b->now_us);
-    return STEP_COMMIT;
+    return end_job(t, &mj->job, STEP_COMMIT);
 }
 
 /* ---- the end of a job ------------------------------------------------------------------------ */
@@ -391,7 +424,9 @@ static step next_group(txn *t)
 {
     t->b->at = (uint8_t)group_end(t);
     t->b->done = 0;
-    return t->b->at < t->s->request.ending_count ? STEP_complete_move : STEP_COMMIT;
+    if (t->b->at < t->s->request.ending_count) return STEP_complete_move;
+    if (t->b->flow.ended == 0) return STEP_COMMIT;
+    return end_jobs(t, t->b->flow.ended, JOBQ_STATE_SUCCEEDED, promote(t, STEP_COMMIT));
 }
 
 static step step_complete_move(txn *t)
@@ -405,6 +440,7 @@ static step step_complete_move(txn *t)
             jobq__memory_apply(write_job(t, (int)it->job - 1), &it->decision, t->b->now_us);
             t->s->errors[n] = JOBQ_OK;
             t->b->done |= (uint8_t)(1 << n);
+            t->b->flow.ended |= bit((int)it->job - 1);
         } else all = false;
     }
     return all ? next_group(t) : STEP_complete_rest;
@@ -427,11 +463,10 @@ static step step_complete_rest(txn *t)
     return next_group(t);
 }
 
-static const jobq_ending *item(const txn *t) { return &t->s->request.endings[t->b->at]; }
-
 static step next_item(txn *t)
 {
-    return ++t->b->at < t->s->request.ending_count ? STEP_settle_lock : STEP_COMMIT;
+    if (++t->b->at < t->s->request.ending_count) return STEP_settle_lock;
+    return t->b->flow.linked ? promote(t, STEP_COMMIT) : STEP_COMMIT;
 }
 
 /* Only if a job is parked. In the order of the ids. */
@@ -453,10 +488,23 @@ static step step_settle_kinds(txn *t)
     return STEP_settle_lock;
 }
 
+/* With p_wait. An error if the lease is lost. */
+static step settle_here_lock(txn *t)
+{
+    const jobq_ending *it = item(t);
+    int i = (int)it->job - 1;
+
+    t->s->errors[t->b->at] = JOBQ_ERROR_LOST;
+    if (!job_holds(t->seen, i, it->worker, it->claim)) return STEP_RAISE;
+    if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
+    return job_holds(t->last, i, it->worker, it->claim) ? STEP_settle_write : STEP_RAISE;
+}
+
 static step step_settle_lock(txn *t)
 {
     const jobq_decision *d = &item(t)->decision;
 
+    if (is_spawn(t->s)) return settle_here_lock(t);
     if (!lock_item(t, item(t))) return STEP_settle_rest;
     if (d->state != JOBQ_STATE_READY || d->delay_us != JOBQ_NEVER) return STEP_settle_write;
     if (jobq__memory_jobs(t->last)[item(t)->job - 1].job.cancel_requested) return STEP_settle_write;
@@ -491,15 +539,18 @@ static step step_settle_write(txn *t)
 {
     jobq_memory_job *mj = write_job(t, (int)item(t)->job - 1);
     jobq_decision d = item(t)->decision;
+    bool back = d.state == JOBQ_STATE_READY || d.state == JOBQ_STATE_WAITING;
 
     if (d.delay_us == JOBQ_NEVER && t->b->lives) d.delay_us = 0;
-    if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) {
+    if (back && mj->job.cancel_requested) {
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, t->b->now_us);
     if (item(t)->decision.delay_us == JOBQ_NEVER) mj->job.line = 0;
     t->s->errors[t->b->at] = JOBQ_OK;
-    return next_item(t);
+    t->b->flow.linked |= is_linked(t, mj->job.id);
+    if (jobq_state_final(mj->job.state)) return end_job(t, &mj->job, next_item(t));
+    return put_back(t, (int)mj->job.id - 1, next_item(t));
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -649,7 +700,7 @@ static step step_heartbeat_alone(txn *t)
     jobq_news *news = &t->s->answer.news;
 
     list_bits(suspects(t, true), news->alone, JOBQ_LOOP_QUEUES, &news->alone_count);
-    return STEP_heartbeat_late;
+    return promote(t, STEP_heartbeat_late);
 }
 
 static step step_heartbeat_late(txn *t)
@@ -844,8 +895,11 @@ static void take_back(txn *t, int i)
 /* One job of the inner loop: cancelled, failed, or ready with one crash more. */
 static step step_rescue_suspect(txn *t)
 {
-    take_back(t, t->b->jobs[--t->b->count]);
-    return t->b->count > 0 ? STEP_rescue_suspect : STEP_rescue_back;
+    int i = t->b->jobs[--t->b->count];
+
+    take_back(t, i);
+    return end_job(t, &t->w->rows.jobs[i].job,
+                   t->b->count > 0 ? STEP_rescue_suspect : STEP_rescue_back);
 }
 
 static step step_rescue_back(txn *t)
@@ -1012,7 +1066,8 @@ static void cancel_job(txn *t)
 static step step_cancel_one_end(txn *t)
 {
     cancel_job(t);
-    return STEP_COMMIT;
+    return end_jobs(t, bit((int)t->s->request.id - 1), JOBQ_STATE_CANCELLED,
+                    promote(t, STEP_COMMIT));
 }
 
 static step step_cancel_one_claim(txn *t)
@@ -1043,6 +1098,7 @@ static step first_step(const wire *s)
     if (set->permits > 0) return STEP_NONE; /* explore_permits.h */
     int count = s->request.ending_count, i;
 
+    if (is_spawn(s)) return STEP_wait_here_enqueue;
     switch ((int)s->request.kind) {
     case JOBQ_REQUEST_REGISTER: return STEP_register_insert;
     case JOBQ_REQUEST_CLAIM: return walks_lines(s) ? STEP_claim_lines_lane : STEP_claim_lock;
@@ -1057,6 +1113,9 @@ static step first_step(const wire *s)
     case JOBQ_REQUEST_DEREGISTER: return STEP_deregister_lock;
     case JOBQ_REQUEST_PRUNE: return STEP_mend_claims;
     case OPERATOR_CANCEL: return STEP_cancel_one_lock;
+    case OPERATOR_REVIVE: return STEP_revive_lock;
+    case SENDER: return STEP_signal_insert;
+    case HANDLER_LOOKS: return STEP_lock_claimed_row;
     default: return STEP_NONE;
     }
     for (i = 0; i < count; i++) { /* what a handler settles in its own transaction is no end */

@@ -10,7 +10,8 @@
  * has, and is executed again when the other transaction has ended.
  *
  * The index of a row is its place in the store, in a range for each table. A row of the table
- * sleeper is a worker's mark "asleep"; a row of the table kind is the mark "parked".
+ * sleeper is a worker's mark "asleep"; a row of the table kind is the mark "parked". For the tables
+ * of flows see explore_flows.h.
  */
 enum { KEY_SHARE = 1, SHARE, NO_KEY_UPDATE, UPDATE }; /* two conflict if their sum is over 4 */
 
@@ -64,6 +65,11 @@ static bool wrote(const world *w, int id, int row) { return w->rows.writer[row] 
 
 /* -- rows -- */
 
+static bool flows(void);
+static void overlay_flows(const world *w, int id, jobq_memory *m);
+static void clear_flow_row(rows *r, int row);
+static void own_no_nudges(world *w, int id);
+
 static jobq_memory_job *write_job(txn *t, int i)
 {
     jobq_memory_job *row = &t->w->rows.jobs[i];
@@ -104,7 +110,9 @@ static void overlay(const world *w, int id, image *to, uint32_t *parked)
     int i;
 
     for (i = 0; i < JOBS; i++) {
-        if (wrote(w, id, JOB_ROW + i)) jobq__memory_jobs(m)[i] = w->rows.jobs[i];
+        if (!wrote(w, id, JOB_ROW + i)) continue;
+        jobq__memory_jobs(m)[i] = w->rows.jobs[i];
+        if (i >= m->job_count) m->job_count = i + 1;
     }
     for (i = 0; i < ROWS; i++) {
         jobq_memory_worker *row = &jobq__memory_workers(m)[i];
@@ -121,6 +129,7 @@ static void overlay(const world *w, int id, image *to, uint32_t *parked)
         *parked &= ~((uint32_t)1 << i);
         *parked |= (uint32_t)w->rows.marks[KIND_ROW + i] << i;
     }
+    overlay_flows(w, id, m);
 }
 
 static int worker_place(const jobq_memory *m, int64_t id)
@@ -213,6 +222,7 @@ static void clear_row(rows *r, int row)
     if (row < WORKER_ROW) memset(&r->jobs[row - JOB_ROW], 0, sizeof r->jobs[0]);
     else if (row < CLAIM_ROW) memset(&r->workers[row - WORKER_ROW], 0, sizeof r->workers[0]);
     else if (row < SLEEPER_ROW) memset(&r->claims[row - CLAIM_ROW], 0, sizeof r->claims[0]);
+    else clear_flow_row(r, row);
 }
 
 /* Its writes are forgotten, its locks are free, and who waited for it may go on. */
@@ -237,13 +247,15 @@ static void roll_back(world *w, uint8_t *slot)
     *slot = 0;
 }
 
-/* jobq.promote, which each function that ends jobs calls, is done here, at once. */
+/* In worlds without flows jobq.promote, which each function that ends jobs calls, is done here, at
+ * once. */
 static void publish(world *w, int id)
 {
     int i;
 
     overlay(w, id, &w->store, &w->parked);
-    for (i = 0; i < store(w)->job_count; i++) {
+    own_no_nudges(w, id);
+    for (i = 0; i < store(w)->job_count && !flows(); i++) {
         if (!wrote(w, id, JOB_ROW + i)) continue;
         jobq__memory_promote(store(w), job_at(w, i), w->backends[id].now_us);
     }

@@ -56,7 +56,8 @@ static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_jo
     want.stage = it->decision.stage;
     want.suspect = it->decision.suspect;
     want.alone = it->decision.alone;
-    if (a->cancel_requested && want.state == JOBQ_STATE_READY) {
+    if (a->cancel_requested &&
+        (want.state == JOBQ_STATE_READY || want.state == JOBQ_STATE_WAITING)) {
         return b->state == JOBQ_STATE_CANCELLED && b->worker == 0
                    ? NULL : "law 7: a job went back to ready after a cancel request";
     }
@@ -78,6 +79,8 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
     return NULL;
 }
 
+static const char laws_instant[] = "a statement moved a job's instant that it must not change";
+
 /* A job that stays as it is, but for its instant: only an UNPARK of its kind moves that, and the
  * claim that moves a job that is due from its lane into its line. */
 static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now_us)
@@ -89,7 +92,7 @@ static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job 
     }
     return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.id &&
                    a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
-               ? NULL : "a statement moved a job's instant that it must not change";
+               ? NULL : laws_instant;
 }
 
 static const char *laws__rescued(const jobq_policy *policy, const wire *s, const jobq_job *a,
@@ -123,6 +126,41 @@ static const char *laws__rescued(const jobq_policy *policy, const wire *s, const
                       "and if it was one, it must run alone";
 }
 
+static bool laws__serves(jobq_on_end on_end, jobq_state ended)
+{
+    if (on_end == JOBQ_ON_ANY) return true;
+    return on_end == JOBQ_ON_SUCCESS ? ended == JOBQ_STATE_SUCCEEDED
+                                     : ended == JOBQ_STATE_FAILED || ended == JOBQ_STATE_CANCELLED;
+}
+
+static const char laws_early[] =
+    "law 23: a job that waits was written before what it waits for has ended";
+
+/* A job that waited is ready, because all that it waits for have ended as it wants; or cancelled,
+ * because one has ended otherwise, and its edge says so. */
+static const char *laws__waited(const jobq_memory *before, const jobq_memory *after, int i)
+{
+    const jobq_job *b = &jobq__memory_jobs(after)[i].job;
+    bool serve = true, over = false;
+    int k;
+
+    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
+        const jobq_memory_edge *e = &before->edges[k];
+        jobq_state parent;
+        if (e->child != i + 1) continue;
+        parent = jobq__memory_jobs(after)[e->parent - 1].job.state;
+        if (jobq_state_final(parent) && laws__serves(e->on_end, parent)) continue;
+        if (b->state == JOBQ_STATE_READY && e->on_end == JOBQ_ON_SUCCESS &&
+            parent == JOBQ_STATE_CANCELLED) {
+            return "law 24: a job is ready, but one whose success it waits for was cancelled";
+        }
+        serve = false;
+        over = over || (jobq_state_final(parent) && e->cascade);
+    }
+    if (b->state == JOBQ_STATE_CANCELLED && over) return NULL;
+    return b->state == JOBQ_STATE_READY && serve ? NULL : laws_early;
+}
+
 /* A job that waited is ready: the one that it follows has ended with this statement. */
 static const char *laws__followed(const jobq_memory *before, const jobq_memory *after, int i)
 {
@@ -131,6 +169,7 @@ static const char *laws__followed(const jobq_memory *before, const jobq_memory *
     bool ended = first > 0 && !jobq_state_final(jobq__memory_jobs(before)[first - 1].job.state) &&
                  jobq_state_final(jobq__memory_jobs(after)[first - 1].job.state);
 
+    if (first == 0) return laws__waited(before, after, i);
     want.state = JOBQ_STATE_READY;
     return ended && laws__same(&want, &jobq__memory_jobs(after)[i].job)
                ? NULL : "a job that waits was written before its predecessor ended";
@@ -141,6 +180,7 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
                                 int64_t now_us, int64_t *job)
 {
     const char *wrong = NULL;
+    bool other = (int)s->request.kind >= JOBQ_REQUEST_COUNT; /* somebody else, about one job */
     int i, taken = 0;
 
     for (i = 0; i < before->job_count && wrong == NULL; i++) {
@@ -151,6 +191,7 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
             wrong = laws__moved(s, a, b, now_us);
             continue;
         }
+        if (a->state == JOBQ_STATE_NONE || (other && a->id == s->request.id)) continue;
         if (a->state == JOBQ_STATE_WAITING) {
             wrong = laws__followed(before, after, i);
             continue;

@@ -72,8 +72,8 @@ END $$;
 
 -- ---- promote -------------------------------------------------------------------------------
 
--- Writes the message of a flow that has ended. Answers false if its queue does not take it now;
--- then the flow has not ended, and a later look tries again.
+-- Writes the message of a flow that has ended. Answers false if its queue does not take it
+-- now; then the flow has not ended, and a later look tries again.
 CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -566,8 +566,8 @@ BEGIN
 END $$;
 
 -- Many jobs of one kind, and what follows when all of them have ended, once: a job, or a
--- message in an outbox, whose headers have the flow and how many jobs ended how. Answers the id
--- of their flow.
+-- message in an outbox, whose headers have the flow and how many jobs ended how. Answers the
+-- id of their flow.
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), 'report') from customer c;
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), done_outbox => 'events',
 --                       done_payload => '{"mailing": 7}') from customer c;

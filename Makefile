@@ -391,7 +391,7 @@ build-bench: .build/bench/bench ; @:
 		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@
 
 build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
-.build/chaos/%: tests/chaos/%.c tests/chaos/log.h $(HEADERS)
+.build/chaos/%: tests/chaos/%.c tests/chaos/log.h tests/chaos/flows.h $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE $(CFLAGS) -I. \
 		$(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@

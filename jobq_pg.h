@@ -337,7 +337,8 @@
  *             the flow (jobq_pg_revive with .flow), and it continues. Or on_failure cancels it and
  *             what waits for it, or lets it run. A job that waits for a failure is cancelled when
  *             that cannot come any more.
- * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended.
+ * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended, or a
+ *             message in an outbox.
  * PROMISED    No job starts before all that it waits for has ended, and each becomes ready when the
  *             last one has, or within a heartbeat of a living worker. Ends of jobs wait for nobody
  *             and share no row, however many have the same child.
@@ -16654,6 +16655,7 @@ static const char *const jobq_pg__sql_009_flows[] = {
 "    name text NOT NULL,\n"
 "    on_failure \"char\" NOT NULL CHECK (on_failure IN ('h', 'c', 'r')),\n"
 "    open boolean NOT NULL,\n"
+"    message jsonb,\n"
 "    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    cancelled_at timestamptz,\n"
 "    ended_at timestamptz\n"
@@ -22275,12 +22277,30 @@ static const char *const jobq_pg__sql_flows[] = {
 "        SELECT DISTINCT -u.flow_id FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0;\n"
 "    END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_headers jsonb := (\n"
+"        SELECT jsonb_build_object('flow', p_flow, 'succeeded', sum(p.succeeded),\n"
+"                                  'failed', sum(p.failed), 'cancelled', sum(p.cancelled))\n"
+"        FROM jobq.flow_part p WHERE p.flow_id = p_flow);\n"
+"    v_refused text;\n"
+"BEGIN\n"
+"    SELECT e.refused INTO v_refused FROM jobq.outbox_enqueue_one(\n"
+"        p_message ->> 'queue', NULL, jobq.outbox_hash(p_message ->> 'order_key'), NULL,\n"
+"        nullif(p_message -> 'payload', 'null'), NULL, v_headers, NULL, true) e;\n"
+"    IF v_refused IS NOT NULL THEN\n"
+"        RAISE WARNING 'flow % cannot end: %', p_flow, v_refused;\n"
+"    END IF;\n"
+"    RETURN v_refused IS NULL;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.look_flows(\n"
 "    p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_flow jobq.flow;\n"
 "    v_held bigint[] := '{}';\n"
+"    v_refused bigint[];\n"
 "    v_ended boolean;\n"
 "    v_well boolean;\n"
 "BEGIN\n"
@@ -22293,8 +22313,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "        SELECT sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled),\n"
 "               sum(p.succeeded) = sum(p.jobs)\n"
 "        INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;\n"
-"        IF v_ended AND NOT v_flow.open THEN\n"
-"            UPDATE jobq.flow f SET ended_at = statement_timestamp() WHERE f.id = v_flow.id;\n"
+"        IF v_ended AND NOT v_flow.open AND v_flow.message IS NOT NULL\n"
+"           AND NOT jobq.flow_tell(v_flow.id, v_flow.message) THEN\n"
+"            v_refused := v_refused || -v_flow.id;\n"
+"        ELSIF v_ended AND NOT v_flow.open THEN\n",
+"            UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL\n"
+"            WHERE f.id = v_flow.id;\n"
 "            PERFORM jobq.edges_end(ARRAY[-v_flow.id],\n"
 "                                   CASE WHEN v_well THEN 's' ELSE 'f' END::\"char\");\n"
 "            decided := decided + 1;\n"
@@ -22302,7 +22326,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "            undecided := undecided || -v_flow.id;\n"
 "        END IF;\n"
 "    END LOOP;\n"
-"    skipped := ARRAY(\n"
+"    skipped := v_refused || ARRAY(\n"
 "        SELECT -f.id FROM jobq.flow f WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.make_ready(p_ids bigint[]) RETURNS void\n"
@@ -22317,7 +22341,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        SET state = 'r', run_at = greatest(d.due, v_now),\n"
 "            line = CASE WHEN j.line_name IS NOT NULL THEN jobq.line_at(j.line_name, d.due) END\n"
 "        FROM (SELECT o.id, CASE WHEN o.state = 'w' AND isfinite(o.run_at) THEN o.run_at\n"
-"                           ELSE v_now END AS due\n",
+"                           ELSE v_now END AS due\n"
 "              FROM jobq.job o WHERE o.id = ANY (p_ids) AND o.state IN ('r', 'w')) AS d\n"
 "        WHERE j.id = d.id\n"
 "        RETURNING j.queue_id\n"
@@ -22384,7 +22408,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),\n"
 "           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),\n"
 "           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL)\n"
-"    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals\n"
+"    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals\n",
 "    FROM (SELECT o.* FROM jobq.nudge o ORDER BY o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) n;\n"
 "    IF v_nudges IS NULL THEN RETURN 0; END IF;\n"
 "    IF v_jobs IS NOT NULL THEN\n"
@@ -22465,7 +22489,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    LOOP\n"
 "        v_locked := ARRAY(\n"
 "            SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)\n"
-"            ORDER BY j.id FOR NO KEY UPDATE);\n"
+"            ORDER BY j.id FOR NO KEY UPDATE);\n",
 "        v_locked := v_locked || ARRAY(\n"
 "            SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)\n"
 "            ORDER BY f.id FOR KEY SHARE);\n"
@@ -22536,7 +22560,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        FROM jobq.edge e WHERE e.child = ANY (p_ids) GROUP BY e.child\n"
 "    ), marked AS (\n"
 "        UPDATE jobq.job j\n"
-"        SET flow_id = coalesce(j.flow_id, 0),\n"
+"        SET flow_id = coalesce(j.flow_id, 0),\n",
 "            state = CASE WHEN j.state = 'x' THEN 'x' WHEN l.waits THEN 'w' ELSE 'r' END,\n"
 "            line = CASE WHEN j.state = 'x' OR NOT l.waits THEN j.line END\n"
 "        FROM linked l WHERE j.id = l.child\n"
@@ -22609,7 +22633,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "                             p_suspect, 0, NULL, NULL, NULL, p_log);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n"
-"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
+"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n",
 "    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n"
 "    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
 "    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
@@ -22682,11 +22706,24 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.promote(1000);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.batch(\n"
-"    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
-"    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '')\n"
+"    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n",
+"    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',\n"
+"    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_flow bigint := jobq.flow(name);\n"
+"DECLARE\n"
+"    v_flow bigint := jobq.flow(name);\n"
+"    v_refused record;\n"
 "BEGIN\n"
+"    IF done_outbox IS NOT NULL THEN\n"
+"        SELECT q.refused, q.code INTO v_refused\n"
+"        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;\n"
+"        IF v_refused.refused IS NOT NULL THEN\n"
+"            RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;\n"
+"        END IF;\n"
+"        UPDATE jobq.flow f SET message = jsonb_build_object(\n"
+"            'queue', done_outbox, 'order_key', done_order_key, 'payload', done_payload)\n"
+"        WHERE f.id = v_flow;\n"
+"    END IF;\n"
 "    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, payloads, p_flow => v_flow);\n"
 "    IF done_kind IS NOT NULL THEN\n"
 "        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n"
@@ -22761,7 +22798,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "DECLARE v_flows bigint[];\n"
 "BEGIN\n"
 "    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
-"    WITH again AS (\n"
+"    WITH again AS (\n",
 "        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
 "        WHERE f.id = ANY (ARRAY(\n"
 "            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))\n"
@@ -22863,7 +22900,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "           j.result, j.result_bytes\n",
 "    FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent\n"
 "    LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h\n"
-"                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n"
+"                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n",
 "    WHERE e.child = parents.id ORDER BY e.parent;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit_flows() RETURNS bigint\n"

@@ -10,6 +10,7 @@ ALTER TABLE jobq.history ADD log jsonb;
 --                  h held (it goes on waiting, so that a revive continues the flow),
 --                  c cancelled, r it runs
 --   open           more jobs may come even if all of today's have ended
+--   message        what to write to an outbox at its first end: see batch
 --   cancelled_at   its jobs are being cancelled; it takes no more
 --   ended_at       all its jobs have ended; NULL again after a revive
 CREATE TABLE jobq.flow (
@@ -17,6 +18,7 @@ CREATE TABLE jobq.flow (
     name text NOT NULL,
     on_failure "char" NOT NULL CHECK (on_failure IN ('h', 'c', 'r')),
     open boolean NOT NULL,
+    message jsonb,
     created_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     cancelled_at timestamptz,
     ended_at timestamptz

@@ -72,6 +72,26 @@ END $$;
 
 -- ---- promote -------------------------------------------------------------------------------
 
+-- Writes the message of a flow that has ended. Answers false if its queue does not take it
+-- now; then the flow has not ended, and a later look tries again.
+CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_headers jsonb := (
+        SELECT jsonb_build_object('flow', p_flow, 'succeeded', sum(p.succeeded),
+                                  'failed', sum(p.failed), 'cancelled', sum(p.cancelled))
+        FROM jobq.flow_part p WHERE p.flow_id = p_flow);
+    v_refused text;
+BEGIN
+    SELECT e.refused INTO v_refused FROM jobq.outbox_enqueue_one(
+        p_message ->> 'queue', NULL, jobq.outbox_hash(p_message ->> 'order_key'), NULL,
+        nullif(p_message -> 'payload', 'null'), NULL, v_headers, NULL, true) e;
+    IF v_refused IS NOT NULL THEN
+        RAISE WARNING 'flow % cannot end: %', p_flow, v_refused;
+    END IF;
+    RETURN v_refused IS NULL;
+END $$;
+
 -- Ends those of these flows whose jobs have all ended. skipped, undecided, decided: as of
 -- look_jobs, with negative ids.
 CREATE OR REPLACE FUNCTION jobq.look_flows(
@@ -80,6 +100,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 DECLARE
     v_flow jobq.flow;
     v_held bigint[] := '{}';
+    v_refused bigint[];
     v_ended boolean;
     v_well boolean;
 BEGIN
@@ -92,8 +113,12 @@ BEGIN
         SELECT sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled),
                sum(p.succeeded) = sum(p.jobs)
         INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;
-        IF v_ended AND NOT v_flow.open THEN
-            UPDATE jobq.flow f SET ended_at = statement_timestamp() WHERE f.id = v_flow.id;
+        IF v_ended AND NOT v_flow.open AND v_flow.message IS NOT NULL
+           AND NOT jobq.flow_tell(v_flow.id, v_flow.message) THEN
+            v_refused := v_refused || -v_flow.id;
+        ELSIF v_ended AND NOT v_flow.open THEN
+            UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL
+            WHERE f.id = v_flow.id;
             PERFORM jobq.edges_end(ARRAY[-v_flow.id],
                                    CASE WHEN v_well THEN 's' ELSE 'f' END::"char");
             decided := decided + 1;
@@ -101,7 +126,7 @@ BEGIN
             undecided := undecided || -v_flow.id;
         END IF;
     END LOOP;
-    skipped := ARRAY(
+    skipped := v_refused || ARRAY(
         SELECT -f.id FROM jobq.flow f WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held));
 END $$;
 
@@ -543,15 +568,31 @@ BEGIN
     PERFORM jobq.promote(1000);
 END $$;
 
--- Many jobs of one kind, and one that runs when all of them have ended. Answers the id of
--- their flow.
+-- Many jobs of one kind, and what follows when all of them have ended, once: a job, or a
+-- message in an outbox, whose headers have the flow and how many jobs ended how. Answers the
+-- id of their flow.
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), 'report') from customer c;
+--     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), done_outbox => 'events',
+--                       done_payload => '{"mailing": 7}') from customer c;
 CREATE OR REPLACE FUNCTION jobq.batch(
     queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,
-    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '')
+    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',
+    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_flow bigint := jobq.flow(name);
+DECLARE
+    v_flow bigint := jobq.flow(name);
+    v_refused record;
 BEGIN
+    IF done_outbox IS NOT NULL THEN
+        SELECT q.refused, q.code INTO v_refused
+        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;
+        IF v_refused.refused IS NOT NULL THEN
+            RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;
+        END IF;
+        UPDATE jobq.flow f SET message = jsonb_build_object(
+            'queue', done_outbox, 'order_key', done_order_key, 'payload', done_payload)
+        WHERE f.id = v_flow;
+    END IF;
     PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, payloads, p_flow => v_flow);
     IF done_kind IS NOT NULL THEN
         PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,

@@ -284,6 +284,8 @@ static void a_diamond_runs_in_order(void **unused)
                 "',' ORDER BY id) FROM jobq.job_ties(3)");
     expect_text("f ended 4 4 0 0", "SELECT concat_ws(' ', name, state, jobs, succeeded, failed, "
                                    "cancelled) FROM jobq.flows");
+    expect_text("b succeeded,c succeeded", "SELECT string_agg(name || ' ' || state, ',' "
+                "ORDER BY job_id) FROM jobq.parents(4)");
     expect_text("1:-,2:1,3:1,4:2 3", "SELECT string_agg(format('%s:%s', job_id, coalesce("
                 "array_to_string(after, ' '), '-')), ',' ORDER BY job_id) FROM jobq.flow_graph(1)");
 }
@@ -334,6 +336,93 @@ static void a_failure_cancels_a_deep_chain(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
 }
 
+/* conn asks, and has its answer unless somebody holds what it needs. */
+static void asks(PGconn *conn, const char *text)
+{
+    char *full = for_schema(text, schema), waits[400];
+
+    assert_int_equal(PQsendQuery(conn, full), 1);
+    snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND "
+             "query = $q$%s$q$ AND (state LIKE 'idle%%' OR wait_event_type = 'Lock')",
+             PQbackendPID(conn), full);
+    free(full);
+    assert_true(becomes(20, 1, waits));
+}
+
+static void is_answered(PGconn *conn, const char *wanted)
+{
+    PGresult *res = PQgetResult(conn);
+
+    if (PQntuples(res) != 1) fail_msg("%s", PQresultErrorMessage(res));
+    assert_string_equal(PQgetvalue(res, 0, 0), wanted);
+    while (PQclear(res), (res = PQgetResult(conn)) != NULL) ;
+}
+
+/* A chain of 60 that is held, 120 that failed beside it: revived and cancelled, 25 at a call. */
+static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
+{
+    jobq_pg_filter whole = {0};
+    jobq_pg_error error;
+    char calls[100] = "";
+    int64_t count;
+    int cancel;
+
+    (void)unused;
+    whole.flow = 1;
+    whole.at_most = 25;
+    RUN("DO $$ DECLARE j bigint; f bigint := jobq.flow(); BEGIN "
+        "PERFORM jobq.enqueue_many('q', '{k}', NULL, array_fill('1'::jsonb, '{120}'), p_flow => f); "
+        "j := 1; FOR i IN 1 .. 60 LOOP "
+        "j := jobq.enqueue('q', 'k', flow => f, after => ARRAY[j]); END LOOP; END $$");
+    RUN("SELECT jobq.finish(array_agg(id), 'f', NULL) FROM jobq.job WHERE state = 'r'");
+    for (cancel = 0; cancel < 2; cancel++) {
+        do {
+            assert_int_equal(cancel ? jobq_pg_cancel(pg, NULL, &whole, &count, NULL, &error)
+                                    : jobq_pg_revive(pg, NULL, &whole, &count, &error), JOBQ_OK);
+            snprintf(calls + strlen(calls), sizeof calls - strlen(calls), "%d ", (int)count);
+        } while (count > 0);
+        if (cancel) continue;
+        expect_text("running 180 0 0", "SELECT concat_ws(' ', state, jobs, failed, cancelled) "
+                                       "FROM jobq.flows");
+        assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 60);
+    }
+    assert_string_equal(calls, "25 25 25 25 20 0 25 25 25 25 25 25 25 5 0 ");
+    expect_text("ended 180 0 180", "SELECT concat_ws(' ', state, jobs, failed, cancelled) "
+                                   "FROM jobq.flows");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* Two transactions that end jobs of one flow do not wait for each other. */
+static void ends_share_no_row_of_the_flow(void **unused)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    int i;
+
+    (void)unused;
+    RUN("SELECT jobq.batch('q', 'k', '{1, 2, 3, 4}', 'done')");
+    register_worker(9, 60 * SECOND);
+    for (i = 1; i <= 4; i++) claim_one(9, i, false);
+    for (i = 1; i <= 2; i++) {
+        run_on(a, "BEGIN");
+        run_on(b, "BEGIN");
+        run_on(a, i == 1 ? "SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')"
+                         : "SELECT FROM jobq.complete('{9}', '{3}', '{1}', '{3}')");
+        asks(b, i == 1 ? "SELECT count(*) FROM jobq.complete('{9}', '{2}', '{1}', '{2}')"
+                       : "SELECT count(*) FROM jobq.complete('{9}', '{4}', '{1}', '{4}')");
+        assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE NOT granted"), 0);
+        is_answered(b, "0");
+        run_on(b, "COMMIT");
+        expect_text(i == 1 ? "4 1" : "4 3", "SELECT jobs || ' ' || succeeded FROM jobq.flows");
+        run_on(a, "COMMIT");
+    }
+    RUN("SELECT jobq.promote(100)");
+    expect_text("ended 4 4", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
+    expect_states("ssssr");
+    assert_true(number("SELECT count(*) FROM jobq.flow_part") > 1);
+    PQfinish(a);
+    PQfinish(b);
+}
+
 static void a_batch_has_one_callback(void **unused)
 {
     jobq_pg_handler h[] = {handler_of("q", "k", notes), handler_of("q", "done", notes)};
@@ -350,6 +439,38 @@ static void a_batch_has_one_callback(void **unused)
     expect_text("t", "SELECT min(claimed_at) FILTER (WHERE flow_id = 0) >= "
                      "max(finished_at) FILTER (WHERE flow_id > 0) FROM jobq.history");
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+}
+
+/* The end of a batch writes a message, once, although the flow is revived and ends again. While the
+ * outbox does not take it, the flow has not ended. */
+static void a_batch_ends_with_a_message(void **unused)
+{
+    static const char *const messages = "SELECT string_agg(payload::text || headers::text, ';') "
+                                        "FROM jobq.message";
+    jobq_pg_filter whole = {0};
+    jobq_pg_error error;
+
+    (void)unused;
+    whole.flow = 1;
+    is_refused("SELECT jobq.batch('q', 'k', '{1}', done_outbox => 'none')", "is not registered");
+    RUN("ALTER TABLE jobq.flow ALTER id RESTART");
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "events", 1, NULL, &error), JOBQ_OK);
+    RUN("SELECT jobq.batch('q', 'k', '{1, 2}', done_outbox => 'events', done_payload => '{}')");
+    ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_SUCCESS);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 0);
+    RUN("UPDATE jobq.queue SET message_max = 1 WHERE name = 'events'");
+    RUN("SET client_min_messages = error");
+    ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_DISCARD);
+    expect_text("held", "SELECT state FROM jobq.flows");
+    assert_true(number("SELECT count(*) FROM jobq.nudge") > 0);
+    RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
+    RUN("SELECT jobq.promote(100)");
+    expect_text("ended", "SELECT state FROM jobq.flows");
+    expect_text("{}{\"flow\": 1, \"failed\": 1, \"cancelled\": 0, \"succeeded\": 1}", messages);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &whole, NULL, &error), JOBQ_OK);
+    ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_SUCCESS);
+    expect_text("ended 2", "SELECT state || ' ' || succeeded FROM jobq.flows");
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 1);
 }
 
 static void a_whole_flow_is_cancelled(void **unused)
@@ -376,28 +497,6 @@ static void a_whole_flow_is_cancelled(void **unused)
                      1);
     RUN("SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
     expect_text("done ready", "SELECT kind || ' ' || state FROM jobq.jobs WHERE state = 'ready'");
-}
-
-/* conn asks, and has its answer unless somebody holds what it needs. */
-static void asks(PGconn *conn, const char *text)
-{
-    char *full = for_schema(text, schema), waits[400];
-
-    assert_int_equal(PQsendQuery(conn, full), 1);
-    snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND "
-             "query = $q$%s$q$ AND (state LIKE 'idle%%' OR wait_event_type = 'Lock')",
-             PQbackendPID(conn), full);
-    free(full);
-    assert_true(becomes(20, 1, waits));
-}
-
-static void is_answered(PGconn *conn, const char *wanted)
-{
-    PGresult *res = PQgetResult(conn);
-
-    if (PQntuples(res) != 1) fail_msg("%s", PQresultErrorMessage(res));
-    assert_string_equal(PQgetvalue(res, 0, 0), wanted);
-    while (PQclear(res), (res = PQgetResult(conn)) != NULL) ;
 }
 
 /* The answer 0 means that nothing is left, also if somebody holds the rows. */
@@ -654,7 +753,10 @@ int main(void)
         TEST(a_diamond_runs_in_order),
         TEST(a_flow_that_is_held_goes_on),
         TEST(a_failure_cancels_a_deep_chain),
+        TEST(a_deep_flow_is_revived_and_cancelled_in_steps),
+        TEST(ends_share_no_row_of_the_flow),
         TEST(a_batch_has_one_callback),
+        TEST(a_batch_ends_with_a_message),
         TEST(a_whole_flow_is_cancelled),
         TEST(the_rows_of_a_flow_are_locked),
         TEST(a_flow_is_cancelled_under_a_producer),

@@ -231,6 +231,35 @@ static void a_step_in_a_transaction_happens_exactly_once(void **unused)
     RUN("DROP TABLE jobq.effect");
 }
 
+/* Sleeps between two steps: in the database, so that no thread and no worker is needed meanwhile. */
+static jobq_outcome sleeps(jobq_call *call)
+{
+    ADD(runs);
+    if (jobq_call_step(call, "slept", NULL) == JOBQ_OK)
+        return jobq_call_step(call, "charge", NULL) == JOBQ_OK ? JOBQ_OUTCOME_SUCCESS
+                                                               : JOBQ_OUTCOME_DISCARD;
+    ADD(effects);
+    if (jobq_call_step_done(call, "charge", jobq_str_from(NULL)) != JOBQ_OK ||
+        jobq_call_step_done(call, "slept", jobq_str_from(NULL)) != JOBQ_OK)
+        return JOBQ_OUTCOME_DISCARD;
+    jobq_call_delay(call, JOBQ_DAYS(3));
+    return JOBQ_OUTCOME_SNOOZE;
+}
+
+static void a_job_sleeps_between_its_steps(void **unused)
+{
+    (void)unused;
+    enqueue_count(1);
+    work_kind(sleeps);
+    expect_text("ready 0 3", "SELECT concat_ws(' ', state, attempt, round(extract(epoch FROM "
+                             "run_at - now()) / 86400)) FROM jobq.jobs");
+    RUN("UPDATE jobq.job SET run_at = run_at - interval '73 hours'");
+    work_kind(sleeps);
+    state_is(1, "succeeded");
+    assert_int_equal(runs, 2);
+    assert_int_equal(effects, 1);
+}
+
 /* While its own transaction has the job's row, a handler may ask, but not write elsewhere. */
 static jobq_outcome steps_beside_itself(jobq_call *call)
 {
@@ -298,6 +327,31 @@ static void a_signal_wakes_the_job_that_waits_for_it(void **unused)
     assert_string_equal(value_seen, "{\"cents\": 900}");
     state_is(1, "succeeded");
     assert_int_equal(number("SELECT count(*) FROM jobq.signal_wait"), 0);
+}
+
+/* A signal is part of the transaction that sends it. */
+static void a_signal_that_was_rolled_back_was_not_sent(void **unused)
+{
+    jobq_pg_error error;
+    PGconn *conn = NULL;
+    bool first = false;
+    int i;
+
+    (void)unused;
+    enqueue_count(1);
+    work_kind(awaits);
+    assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
+    for (i = 0; i < 2; i++) {
+        run_on_conn(conn, "BEGIN");
+        assert_int_equal(jobq_pg_signal(pg, conn, "order-7/paid", jobq_str_from(i ? "2" : "1"),
+                                        &first, &error), JOBQ_OK);
+        assert_true(first);
+        run_on_conn(conn, i == 0 ? "ROLLBACK" : "COMMIT");
+        work_kind(awaits);
+        assert_int_equal(runs, i + 1);
+    }
+    jobq_pg_release(pg, conn);
+    assert_string_equal(value_seen, "2");
 }
 
 static void a_signal_that_came_before_is_there(void **unused)
@@ -734,8 +788,10 @@ int main(void)
         T(the_steps_of_a_job_have_a_size),
         T(a_worker_without_the_job_writes_no_step),
         T(a_step_in_a_transaction_happens_exactly_once),
+        T(a_job_sleeps_between_its_steps),
         T(a_handler_does_not_wait_for_itself),
         T(a_signal_wakes_the_job_that_waits_for_it),
+        T(a_signal_that_was_rolled_back_was_not_sent),
         T(a_signal_that_came_before_is_there),
         T(without_the_signal_the_time_ends),
         T(the_time_counts_from_the_first_call),

@@ -1,7 +1,8 @@
 /*
  * actor.c -- one process of the chaos run.
  *
- *     actor migrate | producer | worker | consumer | operator   LOG NAME SECONDS [pooled]
+ *     actor migrate | producer | planner | sender | worker | consumer | operator
+ *           LOG NAME SECONDS [pooled]
  *
  * It uses the server of JOBQ_SERVER; the library is in the schema jobq_chaos, the tables of the
  * harness are in jobq_chaos_watch (watch.sql). It ends after SECONDS, or on SIGTERM. Everything
@@ -431,6 +432,8 @@ static jobq_outcome crashes(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+#include "flows.h"
+
 /* -- messages -- */
 
 /* The reference of a message. */
@@ -515,7 +518,7 @@ static void work(bool pooled)
                       {"flaky", flaky},
                       {"hopeless", hopeless},
                       {"crashing", crashes}};
-    jobq_pg_handler handlers[QUEUES * KINDS];
+    jobq_pg_handler handlers[QUEUES * KINDS + FLOW_KINDS];
     jobq_pg_receiver receivers[3];
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
@@ -533,9 +536,14 @@ static void work(bool pooled)
         handlers[i].kind = kinds[i % KINDS].kind;
         handlers[i].run[0] = kinds[i % KINDS].run;
     }
+    for (i = 0; i < FLOW_KINDS; i++) {
+        handlers[QUEUES * KINDS + i].queue = "flow";
+        handlers[QUEUES * KINDS + i].kind = flow_kinds[i].kind;
+        handlers[QUEUES * KINDS + i].run[0] = flow_kinds[i].run;
+    }
     d.name = name;
     d.handlers = handlers;
-    d.handler_count = QUEUES * KINDS;
+    d.handler_count = QUEUES * KINDS + FLOW_KINDS;
     d.receivers = receivers;
     d.receiver_count = 3;
     d.loop.threads = 4;
@@ -676,6 +684,26 @@ static void hold_a_line(PGconn *conn)
         (int)between(0, 9));
 }
 
+/* Cancels a flow, or revives its failed jobs, in small steps. An answer of 0: nothing is left. */
+static void mend_flow(PGconn *conn, bool cancel)
+{
+    jobq_pg_filter whole = {.at_most = 3};
+    jobq_error answer = JOBQ_OK;
+    int64_t count = 1;
+
+    whole.flow = number(conn, cancel ? "SELECT id FROM " SCHEMA ".flow WHERE ended_at IS NULL "
+                                       "ORDER BY random() LIMIT 1"
+                                     : "SELECT flow_id FROM " SCHEMA ".failed WHERE flow_id > 0 "
+                                       "ORDER BY random() LIMIT 1");
+    if (whole.flow == 0) return;
+    say(cancel ? "flow_cancel" : "flow_revive", whole.flow, "");
+    while (answer == JOBQ_OK && count > 0 && going())
+        answer = cancel ? jobq_pg_cancel(pg, conn, &whole, &count, NULL, NULL)
+                        : jobq_pg_revive(pg, conn, &whole, &count, NULL);
+    if (answer == JOBQ_OK && count == 0)
+        say("answer", whole.flow, cancel ? "none left" : "revived");
+}
+
 /* Also looks whether jobs break the rules of the tables. */
 static void operate(void)
 {
@@ -691,6 +719,8 @@ static void operate(void)
             if (draw < 20) cancel_some(conn);
             if (draw > 20 && draw < 26) hold_a_line(conn);
             if (draw > 30) revive_some(conn);
+            if (draw == 26 || draw == 27) mend_flow(conn, true);
+            if (draw >= 28 && draw <= 30) mend_flow(conn, false);
             jobq_pg_release(pg, conn);
         }
         nap_us(between(20000, 100000));
@@ -737,6 +767,8 @@ int main(int argc, char **argv)
     }
     say("begin", 0, name);
     if (strcmp(role, "producer") == 0) produce();
+    if (strcmp(role, "planner") == 0) plan_flows();
+    if (strcmp(role, "sender") == 0) send_signals();
     if (strcmp(role, "worker") == 0) work(argc > 5);
     if (strcmp(role, "consumer") == 0) consume();
     if (strcmp(role, "operator") == 0) operate();

@@ -273,7 +273,11 @@ beyond=4 # long enough for a rescue: the lease ends, and a rescuer watches for a
 
 kill_one() { shuffle "$@"; signal KILL "$(pid_of "${drawn[0]}")"; }
 fault_kill() { fault kill; kill_one "${workers[@]}"; sleep 2; }
-fault_kill_producer() { fault kill_producer; kill_one "${producers[@]}"; sleep 1; }
+fault_kill_producer() {
+    fault kill_producer
+    kill_one "${producers[@]}" ${planning:+planner1 sender1}
+    sleep 1
+}
 
 fault_freeze() {
     local pid
@@ -427,6 +431,39 @@ SELECT jobq_chaos.queue_set('quota', kind => 'outside', running_max => 1);
 END
 }
 
+# The planner of flows and the sender of signals, once, if the schema is not older than flows are.
+flows_start() {
+    [ -z "$planning" ] && [ "$(number "SELECT version > 8 FROM jobq_chaos.meta")" = t ] || return 0
+    admin -c "SELECT jobq_chaos.queue_set('flow', max_attempts => 1000, backoff_base => '20 ms',
+              backoff_cap => '200 ms')" >/dev/null
+    planning=1
+    start planner1 "$clients" planner
+    start sender1 "$clients" sender
+}
+
+# What a person has to do for flows: close those whose planner was killed, revive what failed, and
+# cancel jobs that wait for the success of a job that was cancelled.
+mend_flows() {
+    [ -n "$planning" ] || return 0
+    admin >/dev/null <<END
+SET search_path = jobq_chaos_watch, jobq_chaos;
+SELECT jobq_chaos.flow_close(id) FROM flow WHERE open;
+SELECT jobq_chaos.revive(f.id) FROM failed f JOIN node n ON n.job = f.id
+WHERE n.flow IN (SELECT id FROM flow WHERE ended_at IS NULL)
+   OR EXISTS (SELECT FROM link l JOIN job c ON c.id = l.child WHERE l.parent = f.id AND c.state = 'w')
+   OR EXISTS (SELECT FROM link l JOIN job c ON c.id = l.child WHERE l.of_flow = n.flow
+              AND l.wanted = 'success' AND c.state = 'w');
+SELECT jobq_chaos.cancel(c.id) FROM job c
+WHERE c.state = 'w' AND EXISTS (
+    SELECT FROM link l LEFT JOIN jobs p ON p.id = l.parent LEFT JOIN flow f ON f.id = l.of_flow
+    WHERE l.child = c.id AND l.on_failure = 'hold'
+      AND CASE WHEN l.wanted = 'success' THEN p.state = 'cancelled' OR (f.ended_at IS NOT NULL
+                   AND EXISTS (SELECT FROM node n JOIN jobs j ON j.id = n.job
+                               WHERE n.flow = f.id AND j.state = 'cancelled'))
+          END);
+END
+}
+
 # Their last tick is a second that is yet to come, so that none is left out.
 schedules_end() {
     admin -c "UPDATE jobq_chaos.schedule
@@ -446,6 +483,7 @@ fault_deploy() {
     all_work
     older_receive
     rm "$run/undeployed"
+    flows_start
     for name in worker{1,2,3} producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
     for pid in "${pids[@]}"; do signal TERM "$pid"; done
     for pid in "${pids[@]}"; do until_true 60 gone "$pid"; done
@@ -623,9 +661,9 @@ draw_round() {
 clean_up() {
     local status=$? pid dir
     trap '' INT TERM
-    touch "$run"/stop.{producer,worker,consumer,operator}
+    touch "$run"/stop.{producer,planner,sender,worker,consumer,operator}
     for pid in "${started[@]-}" "${proxy-}" "${bouncer-}"; do [ -z "$pid" ] || signal TERM "$pid"; done
-    for name in "${producers[@]-}" "${workers[@]-}" operator; do signal KILL "$(pid_of "$name")"; done
+    for name in "${producers[@]-}" "${workers[@]-}" operator planner1 sender1; do signal KILL "$(pid_of "$name")"; done
     for dir in "${servers[@]-}"; do
         [ ! -e "$dir/data/postmaster.pid" ] || ctl "$dir" stop -m immediate || :
     done
@@ -697,6 +735,8 @@ else
     start producer2 "$clients" producer
 fi
 
+planning=
+[ -e "$run/undeployed" ] || flows_start
 list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
 [ -n "$primary" ] || echo "chaos: left out, because they need the machine of the server:" ${all_faults#*locks}
@@ -713,6 +753,7 @@ done
 
 # Now everything recovers and has time. What is unfinished after that is stuck.
 stop producer "${producers[@]}"
+stop planner planner1
 stop operator operator
 for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
@@ -722,16 +763,19 @@ until_true 20 schedules_end
 until_true 60 schedules_ended || log note idle "schedules"
 unfinished() {
     number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
-        jobq_chaos.message)" 2>/dev/null
+        jobq_chaos.message)${planning:+ + (SELECT count(*) FROM jobq_chaos.flow WHERE ended_at
+        IS NULL)}" 2>/dev/null
 }
-moved() { [ "$(unfinished)" != "$left" ]; }
+moved() { mend_flows; [ "$(unfinished)" != "$left" ]; }
 until left=$(unfinished) && [ "$left" = 0 ]; do
     until_true 60 moved || { echo "chaos: $left unfinished, and no progress for a minute"; break; }
 done
 touch "$run/stop.consumer"
+stop sender sender1
 stop worker "${workers[@]}"
 
-cat "$run"/log/{conductor,proxy,worker?,consumer?,producer?,operator} >"$run/log/all"
+cat "$run"/log/{conductor,proxy,worker?,consumer?,producer?,planner?,sender?,operator} \
+    >"$run/log/all" 2>/dev/null || :
 admin -c "\\copy jobq_chaos_watch.log (mono_us, wall_us, pid, role, event, job, stage, worker, claim, detail) from '$run/log/all'"
 admin -f "$here/check.sql" | tee "$run/log/report" | grep -v '^broken'
 [ "${JOBQ_SERVER_DIR-}" ] && admin -At -c "SELECT 1" >/dev/null

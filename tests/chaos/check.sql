@@ -1,6 +1,6 @@
 -- The checker looks for broken promises (by their numbers in README.md; 8 is what SCHEDULES in
--- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS) in the trail, the tables and the logs of
--- the processes. A row of `broken` is one case of a broken promise.
+-- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS, 10 is FLOWS) in the trail, the tables and
+-- the logs of the processes. A row of `broken` is one case of a broken promise.
 
 SET search_path = jobq_chaos_watch, jobq_chaos;
 
@@ -171,7 +171,9 @@ SELECT 2, 'the handler was told DONE, its effect is gone', format('%s stage %s',
 FROM kept_log l
 WHERE l.event = 'end' AND l.detail = 'done' AND NOT EXISTS (
     SELECT FROM ledger e
-    WHERE (e.job, e.stage, e.worker, e.claim) = (l.job, l.stage, l.worker, l.claim));
+    WHERE (e.job, e.stage, e.worker, e.claim) = (l.job, l.stage, l.worker, l.claim))
+AND NOT EXISTS (
+    SELECT FROM node d WHERE (d.by, d.worker, d.claim) = (l.job, l.worker, l.claim));
 
 -- ---- 3: no stale writer --------------------------------------------------------------------
 
@@ -572,6 +574,8 @@ FROM (SELECT 'line' AS what, count(*) AS n FROM line_step
       UNION ALL SELECT 'quota', count(*) FROM quota_step WHERE running = most) t
 WHERE n < 2;
 
+\ir check_flows.sql
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -617,6 +621,7 @@ SELECT '  ' || rpad(what, 30) || n FROM (
     UNION ALL SELECT 11, 'waits that ended, results', (
         SELECT format('%s, %s', count(*), count(*) FILTER (WHERE detail LIKE '%[%'))
         FROM log WHERE event = 'waited' AND detail NOT IN ('late', 'error'))
+    UNION ALL SELECT 11, what, n FROM flow_figure
     UNION ALL SELECT 13, 'on Postgres', (
         SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
     UNION ALL SELECT 12, 'longest stall', (
@@ -637,7 +642,9 @@ FROM (VALUES (1, 'nothing committed is lost'),
              (6, 'messages in order, none skipped'),
              (7, 'faults only delay or repeat work'),
              (8, 'a tick fires once; jobs of a shared key take turns'),
-             (9, 'limits of lines, queues and kinds hold')) p (number, text)
+             (9, 'limits of lines, queues and kinds hold'),
+             (10, 'flows run in order, to their end; a step is done once; no signal is lost'))
+     p (number, text)
 ORDER BY p.number;
 
 SELECT format('    %s: %s cases, as job %s', law, count(*),

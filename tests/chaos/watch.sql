@@ -30,6 +30,36 @@ CREATE TABLE delivered (
     app text NOT NULL DEFAULT current_setting('application_name')
 );
 
+-- What the planners of flows planned, and handlers that enqueue jobs and wait for them. by, worker,
+-- claim: the run whose end named it; otherwise it was planned before the job's first run.
+CREATE TABLE node (
+    job bigint PRIMARY KEY,
+    flow bigint,
+    kind text NOT NULL,
+    by bigint,
+    worker bigint,
+    claim bigint
+);
+
+-- child waits for parent, or for the end of a flow. on_failure: the policy of the child's flow.
+CREATE TABLE link (
+    child bigint NOT NULL,
+    parent bigint,
+    of_flow bigint,
+    wanted text NOT NULL,
+    on_failure text NOT NULL,
+    worker bigint,
+    claim bigint
+);
+
+-- Steps' effects. No constraint: a doubled one has to show.
+CREATE TABLE effect (job bigint NOT NULL, step text NOT NULL, worker bigint, claim bigint);
+
+-- Signals that jobs need, and those that were sent.
+CREATE TABLE awaited (name text PRIMARY KEY, sent_at_all boolean NOT NULL);
+
+CREATE TABLE sent (name text NOT NULL, payload bigint NOT NULL, first boolean NOT NULL);
+
 -- app: application_name of the session that made the change. boot: when the server was started.
 -- xid: the change's transaction; seen: what was committed when a worker was declared dead.
 CREATE TABLE trail (

@@ -22405,10 +22405,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_ended integer := 0;\n"
 "BEGIN\n"
 "    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),\n"
-"           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),\n"
+"           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),\n",
 "           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),\n"
 "           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL)\n"
-"    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals\n",
+"    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals\n"
 "    FROM (SELECT o.* FROM jobq.nudge o ORDER BY o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) n;\n"
 "    IF v_nudges IS NULL THEN RETURN 0; END IF;\n"
 "    IF v_jobs IS NOT NULL THEN\n"
@@ -22428,7 +22428,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        WHERE n.id = ANY (v_nudges)\n"
 "          AND (v_skipped IS NULL OR n.job_id <> ALL (v_skipped))\n"
 "        RETURNING n.job_id, n.by, n.signal\n"
-"    )\n",
+"    )\n"
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
 "    SELECT DISTINCT g.job_id, g.signal FROM gone g\n"
 "    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n"
@@ -22483,13 +22483,13 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
 "DECLARE v_locked bigint[];\n"
 "BEGIN\n"
 "    LOOP\n"
 "        v_locked := ARRAY(\n"
 "            SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)\n"
-"            ORDER BY j.id FOR NO KEY UPDATE);\n",
+"            ORDER BY j.id FOR NO KEY UPDATE);\n"
 "        v_locked := v_locked || ARRAY(\n"
 "            SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)\n"
 "            ORDER BY f.id FOR KEY SHARE);\n"
@@ -22506,7 +22506,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n",
+"DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n"
 "    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'\n"
 "                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p\n"
 "                      WHERE p.flow_id = f.id) > 0 THEN 'failed' ELSE 'succeeded' END\n"
@@ -22556,11 +22556,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        holds = excluded.holds;\n"
 "    WITH linked AS (\n"
 "        SELECT e.child, bool_or(e.holds) AS waits,\n"
-"               bool_or(e.holds AND e.cascade AND e.came IS NOT NULL) AS over\n"
+"               bool_or(e.holds AND e.cascade AND e.came IS NOT NULL) AS over\n",
 "        FROM jobq.edge e WHERE e.child = ANY (p_ids) GROUP BY e.child\n"
 "    ), marked AS (\n"
 "        UPDATE jobq.job j\n"
-"        SET flow_id = coalesce(j.flow_id, 0),\n",
+"        SET flow_id = coalesce(j.flow_id, 0),\n"
 "            state = CASE WHEN j.state = 'x' THEN 'x' WHEN l.waits THEN 'w' ELSE 'r' END,\n"
 "            line = CASE WHEN j.state = 'x' OR NOT l.waits THEN j.line END\n"
 "        FROM linked l WHERE j.id = l.child\n"
@@ -22577,7 +22577,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "            PERFORM jobq.refuse('name', 'only jobs of a flow have one');\n"
 "        ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN\n"
 "            PERFORM jobq.refuse('name', '1 to 1024 bytes');\n"
-"        END IF;\n",
+"        END IF;\n"
 "        INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)\n"
 "        ON CONFLICT DO NOTHING;\n"
 "        IF NOT FOUND THEN\n"
@@ -22631,9 +22631,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    END IF;\n"
 "    PERFORM jobq.settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,\n"
 "                             p_suspect, 0, NULL, NULL, NULL, p_log);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n"
-"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n",
+"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
 "    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n"
 "    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
 "    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
@@ -22646,7 +22646,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
 "        p_lines, p_flow) e;\n"
 "    IF true = ANY (existed) THEN\n"
-"        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n",
+"        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n"
 "            p_keys[array_position(existed, true)] USING ERRCODE = '23505';\n"
 "    END IF;\n"
 "    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n"
@@ -22705,8 +22705,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
 "    PERFORM jobq.promote(1000);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.batch(\n"
-"    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n",
+"CREATE OR REPLACE FUNCTION jobq.batch(\n",
+"    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
 "    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',\n"
 "    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -22740,7 +22740,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    IF p_failed THEN\n"
 "        v_ids := ARRAY(\n"
 "            SELECT f.id FROM jobq.failed f\n"
-"            WHERE f.flow_id = p_flow AND f.flow_id > 0\n",
+"            WHERE f.flow_id = p_flow AND f.flow_id > 0\n"
 "              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))\n"
 "            LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
 "        IF v_ids <> '{}' THEN RETURN v_ids; END IF;\n"
@@ -22796,9 +22796,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_flows bigint[];\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
-"    WITH again AS (\n",
+"    WITH again AS (\n"
 "        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
 "        WHERE f.id = ANY (ARRAY(\n"
 "            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))\n"
@@ -22827,7 +22827,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'\n"
 "                     WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'\n"
 "                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'\n"
-"                     ELSE 'running' END AS state,\n",
+"                     ELSE 'running' END AS state,\n"
 "       coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,\n"
 "       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,\n"
 "       CASE f.on_failure WHEN 'h' THEN 'hold' WHEN 'c' THEN 'cancel' ELSE 'run' END\n"
@@ -22870,7 +22870,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id\n"
 "        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id\n"
 "        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id\n"
-"    )\n"
+"    )\n",
 "    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,\n"
 "           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n"
 "    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0\n"
@@ -22897,10 +22897,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "    RETURN QUERY\n"
 "    SELECT e.parent, n.name, CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed'\n"
 "                             WHEN 'c' THEN 'cancelled' ELSE 'running' END,\n"
-"           j.result, j.result_bytes\n",
+"           j.result, j.result_bytes\n"
 "    FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent\n"
 "    LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h\n"
-"                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n",
+"                       WHERE h.id = e.parent LIMIT 1) AS j ON true\n"
 "    WHERE e.child = parents.id ORDER BY e.parent;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit_flows() RETURNS bigint\n"

@@ -512,7 +512,7 @@ class Test(unittest.TestCase):
         self.assertIn(jobs[0], self.one("section[id^=graph] tbody tr:last-child").text)
         self.press(".graph a")
         self.wait(lambda: self.one("h1").text == "Job " + jobs[0])
-        sql(f"SELECT jobq.flow_cancel({flow})")
+        sql(f"SELECT jobq.flow_cancel({flow}); SELECT jobq.delete({jobs[0]})")
 
     def test_flow_is_revived_and_cancelled(self):
         flow, jobs = self.flow("revived")

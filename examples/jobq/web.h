@@ -202,8 +202,8 @@ static PGresult *web_ask(web_visit *visit, const char *sql, int count, const cha
     hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
     snprintf(said, sizeof said, "%s%s%s", message != NULL ? message : PQerrorMessage(a->conn),
              hint != NULL ? " " : "", hint != NULL ? hint : "");
-    web_fail(visit, PQstatus(a->conn) == CONNECTION_BAD ? 503
-                  : state == NULL ? 500 : strcmp(state, "42501") == 0 ? 403
+    web_fail(visit, state == NULL || strncmp(state, "57P", 3) == 0 ? 503
+                  : strcmp(state, "42501") == 0 ? 403
                   : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500,
              said);
     PQclear(res);

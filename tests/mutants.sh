@@ -82,19 +82,26 @@ build_program() {
     export JOBQ_PROGRAM=$work/jobq
     # shellcheck disable=SC2086  # several flags
     ${CC:-cc} $flags -I"$work/tree" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread \
-        "$work/tree/examples/jobq/jobq.c" -DJOBQ_TOP -lncursesw -lpq -o "$JOBQ_PROGRAM" \
+        "$work/tree/examples/jobq/jobq.c" -DJOBQ_TOP -lncursesw -lpq "$@" -o "$JOBQ_PROGRAM" \
         2>"$work/build.log"
+}
+
+# The dashboard, in a browser: one test, or all.
+try_web() {
+    build_program -DJOBQ_WEB -lmicrohttpd || return 1
+    try test_web /usr/bin/python3 tests/web/test_web.py "$JOBQ_PROGRAM" ${1:+"Test.$1"}
 }
 
 # try_test PROGRAM [TEST or OPERATION]: all its tests, or one. A mutant that does not build is not killed.
 try_test() {
     local level=-O0 library=
     case $1 in
+    test_web) try_web "${2-}"; return ;;
     test_core_*)
         [[ -n "${2-}" || $1 != *@(relay|crowd) ]] || level=-O1 # all of these run for long
         build "$1" $level -lcmocka || return 1 ;;
     *)
-        [[ $1 != test_pg_@(program|top) ]] || build_program || return 1
+        [[ $1 != test_pg_@(program|top|doctor) ]] || build_program || return 1
         grep -q '^#define TEST_PRIVATE' "tests/$1.c" || library=$work/tree/tests/library.c
         # shellcheck disable=SC2086  # nothing, or one word; several flags
         build "$1" $library $level ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq \
@@ -136,7 +143,8 @@ hunt_sql() {
     sql_outbox_*) tools="test_pg_outbox test_pg_order test_pg_outbox_steps" ;;
     sql_trace_*) tools=test_pg_trace ;;
     sql_log_*) tools=test_pg_log ;;
-    program_*) tools="test_pg_program test_pg_top" ;;
+    program_*) tools="test_pg_program test_pg_top test_pg_doctor" ;;
+    web_*) tools=test_web ;;
     sql_pairs_*) return 1 ;;
     esac
     for tool in $tools; do try_test "$tool" && return; done
@@ -153,7 +161,7 @@ hunt() {
     seen=$(sed -n 's/^Seen in: //p' "$1")
     # shellcheck disable=SC2086  # PROGRAM, and the rest of the line
     [ -z "$seen" ] || ! try_test "${seen%% *}" "${seen#* }" || return 0
-    case ${work##*/} in sql_* | program_*) hunt_sql ;; *) hunt_core ;; esac
+    case ${work##*/} in sql_* | program_* | web_*) hunt_sql ;; *) hunt_core ;; esac
 }
 
 # Writes into the patch which test noticed it first.
@@ -191,7 +199,7 @@ if [ "${1-}" = --note ]; then
 fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
-    case $2 in sql_* | program_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
+    case $2 in sql_* | program_* | web_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit
 fi

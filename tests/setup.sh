@@ -37,7 +37,10 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
-mutants) needs="bash cc cmocka patch libpq server ncurses tmux" ;;
+mutants)
+    needs="bash cc cmocka patch libpq server ncurses tmux"
+    needs="$needs microhttpd chromium chromedriver selenium"
+    ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
 nodes) needs="bash cc cmocka libpq server ps" ;;
 demo) needs="bash cc libpq server" ;;

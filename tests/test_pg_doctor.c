@@ -7,6 +7,7 @@
 
 static char out[1 << 18];
 static int code; /* the latest exit code */
+static PGconn *holder; /* what it holds ends with the test */
 
 /* Runs jobq doctor, after the words before. */
 static void run_doctor(const char *before, const char *after)
@@ -137,42 +138,38 @@ static void faults_of_the_work(void **unused)
 
 static void a_snapshot_that_is_held(void **unused)
 {
-    PGconn *a = PQconnectdb(server());
-
     (void)unused;
-    PQclear(PQexec(a, "BEGIN ISOLATION LEVEL REPEATABLE READ"));
-    PQclear(PQexec(a, "SELECT count(*) FROM pg_class"));
+    holder = PQconnectdb(server());
+    PQclear(PQexec(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ"));
+    PQclear(PQexec(holder, "SELECT count(*) FROM pg_class"));
     is_silent("snapshot");
     PQclear(PQexec(db, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM pg_current_xact_id(); "
                        "COMMIT; END LOOP; END $$"));
     finds("snapshot", "has held a snapshot for", "pg_terminate_backend(");
-    PQfinish(a);
+    PQfinish(holder);
+    holder = NULL;
     nap_us(100000);
     is_silent("snapshot");
 }
 
 static void a_prepared_transaction(void **unused)
 {
-    PGconn *a = PQconnectdb(server());
     PGresult *res;
 
     (void)unused;
-    if (number("SELECT current_setting('max_prepared_transactions')::int") == 0) {
-        PQfinish(a);
-        skip();
-    }
-    PQclear(PQexec(a, "ROLLBACK PREPARED 'jobq_doctor'")); /* of a run that failed */
+    if (number("SELECT current_setting('max_prepared_transactions')::int") == 0) skip();
+    holder = PQconnectdb(server());
+    PQclear(PQexec(holder, "ROLLBACK PREPARED 'jobq_doctor'")); /* of a run that failed */
     enqueue_count(1);
-    PQclear(sql(a, "BEGIN; UPDATE jobq.job SET run_at = run_at"));
-    res = PQexec(a, "PREPARE TRANSACTION 'jobq_doctor'");
+    PQclear(sql(holder, "BEGIN; UPDATE jobq.job SET run_at = run_at"));
+    res = PQexec(holder, "PREPARE TRANSACTION 'jobq_doctor'");
     if (PQresultStatus(res) != PGRES_COMMAND_OK) fail_msg("%s", PQresultErrorMessage(res));
     PQclear(res);
     is_silent("prepared");
     nap_us(5200000);
     finds("prepared", "prepared transaction jobq_doctor has held rows of",
           "COMMIT PREPARED 'jobq_doctor'");
-    PQclear(PQexec(a, "ROLLBACK PREPARED 'jobq_doctor'"));
-    PQfinish(a);
+    PQclear(PQexec(holder, "ROLLBACK PREPARED 'jobq_doctor'"));
     is_silent("prepared");
 }
 
@@ -264,8 +261,8 @@ static int doctor_up(void **state)
 /* What a test that failed leaves would make the next one wait for ever. */
 static int doctor_down(void **state)
 {
-    PQclear(PQexec(db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                       "WHERE state = 'idle in transaction'"));
+    PQfinish(holder);
+    holder = NULL;
     PQclear(PQexec(db, "ROLLBACK PREPARED 'jobq_doctor'"));
     return all_stop(state);
 }

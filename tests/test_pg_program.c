@@ -328,7 +328,8 @@ static void schedules_are_kept(void **unused)
     expect(out, "nightly");
     JOBQ(0, "schedule run nightly");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
-    JOBQ(0, "schedule pause nightly");
+    JOBQ(0, "--json schedule pause nightly");
+    assert_int_equal(json_lines(), 1);
     expect_text("it is paused", "SELECT why FROM jobq.schedules");
     JOBQ(0, "schedule resume nightly");
     JOBQ(0, "--json schedule preview '0 12 * * *' --count 3 --after 2027-01-01");
@@ -338,7 +339,81 @@ static void schedules_are_kept(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.schedule"), 0);
     JOBQ(1, "schedule run nightly");
     JOBQ(1, "schedule set bad q k --cron '61 * * * *'");
-    JOBQ(2, "schedule frob");
+}
+
+/* Two loads, and a merge that waits for them. */
+static void flows_are_shown_revived_and_cancelled(void **unused)
+{
+    long flow, id;
+    char text[200];
+
+    (void)unused;
+    flow = number("SELECT jobq.flow(E'in\\x1bport')");
+    JOBQ(0, "enqueue etl load 1 --flow %ld --name load-1", flow);
+    JOBQ(0, "enqueue etl load 2 --flow %ld --name load-2", flow);
+    JOBQ(0, "enqueue etl merge 3 --flow %ld --name merge --after-names '{load-1,load-2}'", flow);
+    id = number("SELECT min(id) FROM jobq.job");
+    JOBQ(0, "flow show %ld", flow);
+    assert_null(strchr(out, '\033'));
+    expect(out, "name                 | in\\x1bport\n");
+    snprintf(text, sizeof text, "\n%ld ready load load-1\n%ld ready load load-2\n"
+             "  %ld waiting merge merge  after %ld %ld\n", id, id + 1, id + 2, id, id + 1);
+    expect(out, text);
+    JOBQ(0, "--json flow show %ld", flow);
+    assert_int_equal(json_lines(), 3);
+    JOBQ(0, "show %ld", id + 2);
+    snprintf(text, sizeof text, "waits for the end of job %ld (load-1), job %ld (load-2)", id, id + 1);
+    expect(out, text);
+    expect(out, "| load-2");
+    JOBQ(0, "--json show %ld", id + 2);
+    assert_int_equal(json_lines(), 1);
+    snprintf(text, sizeof text, "{\"id\": %ld, \"tie\": \"after\", \"kind\": \"load\"", id);
+    expect(out, text);
+    RUN("SELECT jobq.finish('{%ld}', 'f', '{\"error\": \"no\"}')", id);
+    RUN("SELECT jobq.promote(100)");
+    JOBQ(0, "flow --state held");
+    expect(out, "(1 row)");
+    JOBQ(0, "flow revive %ld", flow);
+    assert_string_equal(out, "revived 1\n");
+    JOBQ(0, "flow list --state held --json");
+    assert_int_equal(json_lines(), 0);
+    JOBQ(0, "--json flow cancel %ld", flow);
+    assert_string_equal(out, "{\"cancelled\": 3}\n");
+    JOBQ(0, "--json flow close %ld", flow);
+    assert_int_equal(json_lines(), 1);
+    JOBQ(1, "flow show 999");
+    expect(err, "no flow has the id 999");
+    JOBQ(1, "flow show x");
+    JOBQ(2, "flow show");
+}
+
+/* More than one step of a thousand. */
+static void a_large_flow_is_cancelled_whole(void **unused)
+{
+    long flow;
+
+    (void)unused;
+    flow = number("SELECT jobq.flow('large')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => %ld) FROM generate_series(1, 2500)", flow);
+    JOBQ(0, "flow cancel %ld", flow);
+    assert_string_equal(out, "cancelled 2500\n");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+}
+
+static void a_signal_is_sent_once(void **unused)
+{
+    (void)unused;
+    JOBQ(0, "--json signal 'order 7/paid' '{\"cents\": 900}'");
+    assert_string_equal(out, "{\"first\":true}\n");
+    spill("payload", "[1]");
+    JOBQ(0, "--json signal 'order 7/paid' - <$dir/payload");
+    assert_string_equal(out, "{\"first\":false}\n");
+    JOBQ(0, "signal -- --odd- - <$dir/payload");
+    JOBQ(0, "signal plain");
+    expect_text("--odd- [1],order 7/paid {\"cents\": 900},plain", "SELECT string_agg(concat_ws(' ', "
+                "name, payload), ',' ORDER BY name COLLATE \"C\") FROM jobq.signal");
+    JOBQ(1, "signal ''");
+    JOBQ(2, "signal");
 }
 
 static void dead_letters_come_back(void **unused)
@@ -407,7 +482,8 @@ static void wrong_usage_is_told(void **unused)
         "list --limit 1x", "list more", "cancel", "cancel 1 --queue q", "cancel --kind k",
         "delete --queue q", "move 1", "move --queue q", "prioritize 1", "pause", "pause a b",
         "migrate --check=1", "work", "work --queue q", "work --exec true",
-        "work --queue q --exec true --threads 0", "help frob", "completion", "completion fish"};
+        "work --queue q --exec true --threads 0", "schedule frob", "flow frob", "schedule list x",
+        "enqueue q k 1 --=1", "help frob", "completion", "completion fish"};
     size_t i;
 
     (void)unused;
@@ -765,6 +841,9 @@ int main(void)
         TEST(all_that_match_are_changed),
         TEST(queues_are_paused_and_drained),
         TEST(schedules_are_kept),
+        TEST(flows_are_shown_revived_and_cancelled),
+        TEST(a_large_flow_is_cancelled_whole),
+        TEST(a_signal_is_sent_once),
         TEST(dead_letters_come_back),
         TEST(ended_jobs_are_exported),
         TEST(wrong_usage_is_told),

@@ -4,12 +4,44 @@
  * Statements say jobq. for the schema; app_query puts the schema's name there. A function that
  * fails has written why to standard error.
  */
-typedef struct app {
+enum { APP_OPTIONS = 20, APP_VALUES = 32 };
+
+/* --name VALUE of a verb. */
+typedef struct app_option {
+    const char *name;
+    const char *takes; /* what its value is; NULL: it has none, and is "true" if given */
+    const char *help;
+    const char *type;  /* of SQL's argument of this name; NULL: it is not for SQL;
+                          app_positive: a number from 1 on, which is not for SQL */
+} app_option;
+
+typedef struct app app;
+
+typedef struct app_verb {
+    const char *name;      /* one word, or two: "schedule set" */
+    const char *arguments; /* for help; "-" for the last one means standard input if this has it */
+    const char *help;
+    int least, most;       /* arguments */
+    int (*run)(app *a);    /* returns the exit code */
+    const char *sql;       /* of verbs that are a statement, see app_fill */
+    const char *done;      /* what a job is then, of verbs that change jobs */
+    app_option options[APP_OPTIONS];
+    const char *more;      /* for help VERB */
+    bool offline;          /* needs no connection */
+} app_verb;
+
+struct app {
     const char *conninfo; /* -d, as psql's: a name, a conninfo or a URL; "": the environment */
     const char *schema;   /* --schema, "jobq" */
     bool json;            /* --json */
-    PGconn *conn;         /* open, unless the verb says that it needs none */
-} app;
+    PGconn *conn;         /* open, unless the verb is offline */
+    const app_verb *verb;
+    int argc;             /* the arguments */
+    char **argv;
+    const char *values[APP_OPTIONS]; /* of the verb's options; NULL: not given */
+};
+
+static const char app_positive[] = "from 1";
 
 enum {
     APP_OK = 0,
@@ -255,9 +287,9 @@ static int app_rows(app *a, const char *sql, int count, const char *const *value
     PGresult *res;
     int row;
 
-    if (a->json) app_put(&text, "SELECT row_to_json(answer) FROM (");
+    if (a->json) app_put(&text, "SELECT row_to_json(jobq_row) FROM (");
     app_put(&text, sql);
-    if (a->json) app_put(&text, ") AS answer");
+    if (a->json) app_put(&text, ") AS jobq_row");
     res = app_query(a, text.ptr, count, values);
     free(text.ptr);
     if (res == NULL) return app_failed(a);
@@ -272,58 +304,18 @@ static int app_rows(app *a, const char *sql, int count, const char *const *value
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* The type of an option without a value; it becomes "true". */
-static const char app_flag[] = "flag";
-
-/* --name VALUE of a verb. A list ends with {0}. */
-typedef struct app_option {
-    const char *name;   /* _ is - for the user, so that the name may be that of SQL's argument */
-    const char **value; /* NULL stays if it was not given */
-    const char *type;   /* of SQL's argument; NULL: it is not for SQL; or app_flag */
-} app_option;
-
-/* The option of --name or --name=value; NULL: there is none. */
-static const app_option *app_find(const app_option *options, const char *arg)
+/* The place of an option, by --name or --name=value. -1: there is none. */
+static int app_find(const app_verb *verb, const char *arg)
 {
-    for (; options->name != NULL; options++) {
-        const char *name = options->name, *at = arg + 2;
+    size_t len = strcspn(arg + 2, "=");
+    int i;
 
-        while (*name != '\0' && (*name == *at || (*name == '_' && *at == '-'))) name++, at++;
-        if (*name == '\0' && (*at == '\0' || *at == '=')) return options;
+    for (i = 0; i < APP_OPTIONS && verb->options[i].name != NULL; i++) {
+        const char *name = verb->options[i].name;
+
+        if (strlen(name) == len && strncmp(name, arg + 2, len) == 0) return i;
     }
-    app_say(0, "there is no option %s here", arg);
-    return NULL;
-}
-
-/* Takes the options out of the arguments, wherever they are, until "--". What is left must be least
- * to most arguments. False: wrong usage, which has been said. */
-static bool app_options(int *argc, char **argv, const app_option *options, int least, int most)
-{
-    int from, to = 0;
-
-    for (from = 0; from < *argc; from++) {
-        const char *arg = argv[from], *equal = strchr(arg, '=');
-        const app_option *o;
-        bool flag;
-
-        if (strcmp(arg, "--") == 0) break;
-        if (strncmp(arg, "--", 2) != 0) {
-            argv[to++] = argv[from];
-            continue;
-        }
-        o = app_find(options, arg);
-        if (o == NULL) return false;
-        flag = o->type == app_flag;
-        if (flag && equal != NULL) return app_say(0, "%s: it takes no value", arg);
-        if (!flag && equal == NULL && from + 1 == *argc)
-            return app_say(0, "%s needs a value", arg);
-        *o->value = flag ? "true" : equal != NULL ? equal + 1 : argv[++from];
-    }
-    for (from++; from < *argc; from++) argv[to++] = argv[from];
-    *argc = to;
-    if (to >= least && to <= most) return true;
-    return app_say(0, to < least ? "an argument is missing: jobq help VERB"
-                                 : "too many arguments: jobq help VERB");
+    return app_say(-1, "there is no option %s here", arg);
 }
 
 /* A number of an option, from least on. -1: it is none, and that has been said. */
@@ -338,28 +330,143 @@ static long app_count(const char *name, const char *text, long least, long fallb
     return app_say(-1, "--%s takes a number from %ld on, not '%s'", name, least, text);
 }
 
-/* A call of an SQL function in the making: arguments by name, values by number. */
+/* Takes the options out of the arguments, wherever they are, until "--". False: wrong usage, which
+ * has been said. */
+static bool app_options(app *a)
+{
+    int from, to = 0;
+
+    for (from = 0; from < a->argc; from++) {
+        const char *arg = a->argv[from], *equal = strchr(arg, '='), *value = "true";
+        const app_option *o;
+        int i;
+
+        if (strcmp(arg, "--") == 0) break;
+        if (strncmp(arg, "--", 2) != 0) {
+            a->argv[to++] = a->argv[from];
+            continue;
+        }
+        i = app_find(a->verb, arg);
+        if (i < 0) return false;
+        o = &a->verb->options[i];
+        if (o->takes == NULL && equal != NULL) return app_say(0, "%s: it takes no value", arg);
+        if (o->takes != NULL && equal == NULL && from + 1 == a->argc)
+            return app_say(0, "%s needs a value", arg);
+        if (o->takes != NULL) value = equal != NULL ? equal + 1 : a->argv[++from];
+        if (o->type == app_positive && app_count(o->name, value, 1, 1) < 0) return false;
+        a->values[i] = value;
+    }
+    for (from++; from < a->argc; from++) a->argv[to++] = a->argv[from];
+    a->argc = to;
+    if (to >= a->verb->least && to <= a->verb->most) return true;
+    return app_say(0, to < a->verb->least ? "an argument is missing: jobq help %s"
+                                          : "too many arguments: jobq help %s", a->verb->name);
+}
+
+/* The value of an option of the verb. NULL: it was not given. */
+static const char *app_value(const app *a, const char *name)
+{
+    int i = 0;
+
+    while (strcmp(a->verb->options[i].name, name) != 0) i++;
+    return a->values[i];
+}
+
+/* A number of an option that is app_positive. */
+static long app_number_of(const app *a, const char *name, long fallback)
+{
+    return app_count(name, app_value(a, name), 1, fallback);
+}
+
+/* ---- a statement of arguments and options ---------------------------------------------------- */
+
 typedef struct app_call {
     app_text sql;
     int count;
-    const char *values[24];
+    const char *values[APP_VALUES];
 } app_call;
 
-static void app_argument(app_call *call, const char *name, const char *type, const char *value)
+static void app_parameter(app_call *call, const char *value)
 {
-    char text[96];
+    char text[16];
 
-    if (value == NULL) return;
     call->values[call->count++] = value;
-    snprintf(text, sizeof text, "%s%s => $%d::%s", call->count > 1 ? ", " : "", name, call->count,
-             type);
+    snprintf(text, sizeof text, "$%d", call->count);
     app_put(&call->sql, text);
 }
 
-static void app_arguments(app_call *call, const app_option *options)
+/* The options from the first on that were given, as arguments of SQL: name => $1::type. */
+static void app_given(const app *a, app_call *call, int first)
 {
-    for (; options->name != NULL; options++) {
-        if (options->type != NULL && options->type != app_flag)
-            app_argument(call, options->name, options->type, *options->value);
+    const app_option *o;
+    const char *c;
+    int i;
+
+    for (i = first; i < APP_OPTIONS && (o = &a->verb->options[i])->name != NULL; i++) {
+        if (a->values[i] == NULL || o->type == NULL || o->type == app_positive) continue;
+        if (call->sql.ptr[call->sql.len - 1] != '(') app_put(&call->sql, ", ");
+        for (c = o->name; *c != '\0'; c++) app_add(&call->sql, *c == '-' ? "_" : c, 1);
+        app_put(&call->sql, " => ");
+        app_parameter(call, a->values[i]);
+        app_put(&call->sql, "::");
+        app_put(&call->sql, o->type);
     }
+}
+
+/* Appends SQL, in which $1, $2 ... are the verb's arguments, :name is the value of an option, and
+ * ... are the options that were given, as arguments of a function. */
+static void app_fill(const app *a, app_call *call, const char *sql)
+{
+    char name[32];
+
+    while (call->count < a->verb->most) {
+        call->values[call->count] = call->count < a->argc ? a->argv[call->count] : NULL;
+        call->count++;
+    }
+    for (; *sql != '\0'; sql++) {
+        size_t len = *sql == ':' ? strspn(sql + 1, "abcdefghijklmnopqrstuvwxyz-") : 0;
+
+        if (strncmp(sql, "::", 2) == 0) {
+            app_put(&call->sql, "::");
+            sql++;
+        } else if (len > 0) {
+            snprintf(name, sizeof name, "%.*s", (int)len, sql + 1);
+            app_parameter(call, app_value(a, name));
+            sql += len;
+        } else if (strncmp(sql, "...", 3) == 0) {
+            app_given(a, call, 0);
+            sql += 2;
+        } else {
+            app_add(&call->sql, sql, 1);
+        }
+    }
+}
+
+/* All of standard input. The caller frees it. */
+static char *app_input(void)
+{
+    app_text text = {0};
+    char part[4096];
+    size_t got;
+
+    app_put(&text, "");
+    while ((got = fread(part, 1, sizeof part, stdin)) > 0) app_add(&text, part, got);
+    return text.ptr;
+}
+
+/* A verb that is a statement. */
+static int app_run(app *a)
+{
+    const char *arguments = a->verb->arguments;
+    app_call call = {0};
+    char *input = NULL;
+    int code;
+
+    if (a->argc > 0 && strstr(arguments, "| -") && strcmp(a->argv[a->argc - 1], "-") == 0)
+        a->argv[a->argc - 1] = input = app_input();
+    app_fill(a, &call, a->verb->sql);
+    code = app_rows(a, call.sql.ptr, call.count, call.values);
+    free(call.sql.ptr);
+    free(input);
+    return code;
 }

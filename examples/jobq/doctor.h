@@ -223,13 +223,11 @@ static void doctor_listen(doctor_state *d)
     PQfinish(other);
 }
 
-static int doctor(app *a, int argc, char **argv)
+static int doctor(app *a)
 {
-    const app_option options[] = {{0}};
     doctor_state d = {a, 0};
     size_t i, count = sizeof doctor_checks / sizeof doctor_checks[0];
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
     if (doctor_version(&d)) {
         for (i = 0; i < count; i++) doctor_ask(&d, &doctor_checks[i]);
         doctor_clock(&d);

@@ -212,6 +212,8 @@ static const char html_style[] =
     "ul{margin:0;padding-left:20px}.pages{display:flex;gap:16px;margin-top:16px}"
     "@media(max-width:600px){.cards{grid-template-columns:1fr 1fr}"
     "main,header{padding:12px 14px}nav a{padding:5px 7px}"
+    "nav{flex:1 0 100%;flex-wrap:nowrap;overflow-x:auto}"
+    "form.filter label{flex:1 1 40%}input:not([type=checkbox]){width:100%}"
     "h1{font-size:20px;margin-bottom:16px}.facts{grid-template-columns:1fr;gap:0}"
     ".facts dd{margin-bottom:8px}th,td{padding:8px 10px}}"
     "@media(prefers-reduced-motion:no-preference){a,button{transition:color .12s,"

@@ -47,151 +47,218 @@ static const char top_keys[] =
 #ifdef JOBQ_TOP
 #include "top.h"
 #else
-static int top(app *a, int argc, char **argv)
+static int top(app *a)
 {
-    (void)a, (void)argc, (void)argv;
+    (void)a;
     return app_say(APP_NO, "this program was built without top: -DJOBQ_TOP -lncursesw");
 }
 #endif
 #ifdef JOBQ_WEB
 #include "web.h"
 #else
-static int web(app *a, int argc, char **argv)
+static int web(app *a)
 {
-    (void)a, (void)argc, (void)argv;
+    (void)a;
     return app_say(APP_NO, "this program was built without web: -DJOBQ_WEB -lmicrohttpd");
 }
 #endif
 
-typedef struct verb {
-    const char *name;
-    const char *arguments;
-    const char *help;      /* one line */
-    const char *more;      /* for help VERB; an option is a line that begins with it */
-    int (*run)(app *a, int argc, char **argv);
-    bool connected;        /* needs app.conn */
-} verb;
+static int help(app *a);
+static int completion(app *a);
 
-static int help(app *a, int argc, char **argv);
-static int completion(app *a, int argc, char **argv);
-
+#define QUEUE {"queue", "QUEUE", "", "text"}
+#define KIND {"kind", "KIND", "", "text"}
 #define FILTERS                                                                                    \
-    "    --queue QUEUE       instead of ids: all jobs of this queue that match\n"                  \
-    "    --kind KIND\n"                                                                            \
-    "    --older INTERVAL    enqueued, or ended, longer ago: '1 hour'\n"                           \
-    "    --tags JSON         contained in their headers\n"                                         \
-    "    --at-most N         in one step; otherwise all, 1000 at a time, each step committed\n"
+    {"queue", "QUEUE", "instead of ids: all jobs of this queue that match", "text"}, KIND,         \
+    {"older", "INTERVAL", "enqueued, or ended, longer ago: '1 hour'", "interval"},                 \
+    {"tags", "JSON", "contained in their headers", "jsonb"},                                       \
+    {"at-most", "N", "in one step; otherwise all, 1000 at a time, each step committed", "integer"}
+#define LETTERS                                                                                    \
+    {"partition", "N", "", "integer"}, {"type", "TYPE", "", "text"},                               \
+    {"at-most", "N", "", "integer"}
 
-static const verb verbs[] = {
-    {"migrate", "[--check | --print]", "install or upgrade the schema",
-     "    --check             only tell whether the schema is of this program's version\n"
-     "    --print             only print the SQL that is missing\n", do_migrate, true},
+/* A verb of two words follows that of its first word. */
+static const app_verb verbs[] = {
+    {"migrate", "", "install or upgrade the schema", 0, 0, do_migrate,
+     .options = {{"check", NULL, "only tell whether the schema is of this program's version", NULL},
+                 {"print", NULL, "only print the SQL that is missing", NULL}}},
     {"enqueue", "QUEUE KIND [PAYLOAD | -]", "enqueue a job; -: its payload is on standard input",
-     "    --delay INTERVAL    not before now plus this\n"
-     "    --run-at TIME       not before\n"
-     "    --priority N        -9 to 9, smaller first\n"
-     "    --key KEY           one job for each queue and key\n"
-     "    --on-known WHAT     if the key is known: leave, replace, merge ...\n"
-     "    --unique-for WHAT   how long the key is known\n"
-     "    --line LINE         such as a tenant\n"
-     "    --stages N\n"
-     "    --max-attempts N\n"
-     "    --timeout INTERVAL  of an attempt\n"
-     "    --headers JSON      an object: tags\n", do_enqueue, true},
-    {"list", "", "list jobs, the newest first",
-     "    --queue QUEUE\n"
-     "    --kind KIND\n"
-     "    --state STATE       ready, running, waiting, succeeded, failed, cancelled\n"
-     "    --key KEY\n"
-     "    --line LINE\n"
-     "    --older INTERVAL    enqueued longer ago: '1 hour'\n"
-     "    --newer INTERVAL    enqueued since\n"
-     "    --limit N           default 20\n", do_list, true},
-    {"show", "ID", "show a job, its errors and result, and why it does not run", "", do_show, true},
-    {"revive", "ID... | --queue QUEUE", "run failed jobs again", FILTERS, do_revive, true},
-    {"cancel", "ID... | --queue QUEUE", "cancel ready jobs, and ask running ones to stop",
-     FILTERS "    --state STATE       only ready or only running ones\n", do_cancel, true},
-    {"delete", "ID... | --queue QUEUE --state STATE", "delete ready or ended jobs",
-     FILTERS "    --state STATE       ready, failed, succeeded, cancelled\n", do_delete, true},
-    {"reschedule", "ID... | --queue QUEUE", "change when ready jobs run",
-     FILTERS "    --run-at TIME       not before; default now\n", do_reschedule, true},
-    {"prioritize", "ID... | --queue QUEUE", "change the priority of ready jobs",
-     FILTERS "    --priority N        -9 to 9, smaller first\n", do_prioritize, true},
-    {"move", "ID... | --queue QUEUE", "move ready jobs to another queue",
-     FILTERS "    --target QUEUE\n", do_move, true},
-    {"pause", "QUEUE", "start no more jobs of a queue, or of a kind",
-     "    --kind KIND\n", do_pause, true},
-    {"resume", "QUEUE", "end a pause", "    --kind KIND\n", do_resume, true},
-    {"drain", "QUEUE", "wait until no job is due or running",
-     "    --ended             and none is scheduled for later\n"
-     "    --timeout SECONDS   then exit code 1\n", do_drain, true},
-    {"schedule", "[list | set | drop | pause | resume | run | preview]", "periodic jobs",
-     "    list\n"
-     "    set NAME QUEUE [KIND] --cron CRON | --every INTERVAL    without a kind: a message\n"
-     "        --zone ZONE --payload JSON --headers JSON --priority N --missed last|skip|all\n"
-     "        --missed-within INTERVAL --overlap allow|skip|wait|cancel --spread INTERVAL\n"
-     "        --starts-at TIME --ends-at TIME\n"
-     "    drop NAME\n"
-     "    pause NAME, resume NAME\n"
-     "    run NAME            now, once\n"
-     "    preview CRON        the next times\n"
-     "        --zone ZONE --count N --after TIME --every INTERVAL\n",
-     do_schedule, true},
-    {"outbox", "[list | replay | discard]", "partitions and their lag; dead letters",
-     "    list [QUEUE]        dead letters, the newest first\n"
-     "    replay QUEUE        enqueue pending dead letters again, at the end of their partitions\n"
-     "    discard QUEUE       give pending dead letters up for good\n"
-     "        --partition N --type TYPE --at-most N\n", do_outbox, true},
-    {"export", "", "write ended jobs as CSV, or with --json as JSON lines",
-     "    --queue QUEUE\n"
-     "    --kind KIND\n"
-     "    --state STATE       succeeded, failed, cancelled\n"
-     "    --since TIME        ended at or after\n"
-     "    --until TIME        ended before\n", do_export, true},
-    {"work", "--exec COMMAND --queue QUEUE", "run a command for each job",
-     "    --exec COMMAND      for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
-     "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT\n"
-     "    --queue QUEUE\n"
-     "    --kind KIND         default: all kinds that the queue has when the worker starts\n"
-     "    --threads N         commands at once; default 4\n"
-     "    --grace SECONDS     for running commands after SIGTERM; default 30, then the job is\n"
-     "                        given back\n"
-     "    --until-empty       end when no job is due\n"
+     2, 3, app_run, "SELECT id, existed FROM jobq.enqueue_or_get($1, $2, $3...)",
+     .options = {{"delay", "INTERVAL", "not before now plus this", "interval"},
+                 {"run-at", "TIME", "not before", "timestamptz"},
+                 {"priority", "N", "-9 to 9, smaller first", "integer"},
+                 {"key", "KEY", "one job for each queue and key", "text"},
+                 {"on-known", "WHAT", "if the key is known: leave, replace, merge ...", "text"},
+                 {"unique-for", "WHAT", "how long the key is known", "text"},
+                 {"line", "LINE", "such as a tenant", "text"},
+                 {"stages", "N", "", "integer"}, {"max-attempts", "N", "", "integer"},
+                 {"timeout", "INTERVAL", "of an attempt", "interval"},
+                 {"headers", "JSON", "an object: tags", "jsonb"},
+                 {"flow", "ID", "to which it belongs", "bigint"},
+                 {"name", "NAME", "in its flow", "text"},
+                 {"after", "{ID,...}", "it waits for these jobs", "bigint[]"},
+                 {"after-names", "{NAME,...}", "and for these of its flow", "text[]"},
+                 {"after-flow", "ID", "and for this flow", "bigint"},
+                 {"on-end", "END", "success, failure or any of them", "text"}}},
+    {"list", "", "list jobs, the newest first", 0, 0, app_run,
+     "SELECT id, queue, kind, state, priority, stage, attempt, enqueued_at, run_at, finished_at,"
+     " key, line, errors -> -1 ->> 'error' AS error FROM jobq.jobs"
+     " WHERE (:queue::text IS NULL OR queue = :queue) AND (:kind::text IS NULL OR kind = :kind)"
+     " AND (:state::text IS NULL OR state = :state) AND (:key::text IS NULL OR key = :key)"
+     " AND (:line::text IS NULL OR line = :line)"
+     " AND (:older::interval IS NULL OR enqueued_at < now() - :older::interval)"
+     " AND (:newer::interval IS NULL OR enqueued_at >= now() - :newer::interval)"
+     " ORDER BY id DESC LIMIT coalesce(:limit::bigint, 20)",
+     .options = {QUEUE, KIND,
+                 {"state", "STATE", "ready, running, waiting, succeeded, failed, cancelled", NULL},
+                 {"key", "KEY", "", NULL}, {"line", "LINE", "", NULL},
+                 {"older", "INTERVAL", "enqueued longer ago: '1 hour'", NULL},
+                 {"newer", "INTERVAL", "enqueued since", NULL},
+                 {"limit", "N", "default 20", app_positive}}},
+    {"show", "ID", "show a job, why it does not run, its flow, edges and steps", 1, 1, do_show},
+    {"revive", "ID... | --queue QUEUE", "run failed jobs again", 0, INT_MAX, do_change,
+     "SELECT * FROM jobq.revive(", "revived", .options = {FILTERS}},
+    {"cancel", "ID... | --queue QUEUE", "cancel ready jobs, and ask running ones to stop", 0,
+     INT_MAX, do_change, "SELECT * FROM jobq.cancel(", "cancelled",
+     .options = {FILTERS, {"state", "STATE", "only ready or only running ones", "text"}}},
+    {"delete", "ID... | --queue QUEUE --state STATE", "delete ready or ended jobs", 0, INT_MAX,
+     do_change, "SELECT * FROM jobq.delete(", "deleted",
+     .options = {FILTERS, {"state", "STATE", "ready, failed, succeeded, cancelled", "text"}}},
+    {"reschedule", "ID... | --queue QUEUE", "change when ready jobs run", 0, INT_MAX, do_change,
+     "SELECT * FROM jobq.reschedule(", "rescheduled",
+     .options = {FILTERS, {"run-at", "TIME", "not before; default now", "timestamptz"}}},
+    {"prioritize", "ID... | --queue QUEUE", "change the priority of ready jobs", 0, INT_MAX,
+     do_change, "SELECT * FROM jobq.prioritize(", "prioritized",
+     .options = {FILTERS, {"priority", "N", "-9 to 9, smaller first", "integer"}}},
+    {"move", "ID... | --queue QUEUE", "move ready jobs to another queue", 0, INT_MAX, do_change,
+     "SELECT * FROM jobq.move(", "moved", .options = {FILTERS, {"target", "QUEUE", "", "text"}}},
+    {"signal", "NAME [PAYLOAD | -]", "send a signal to the jobs that wait for it, now or later",
+     1, 2, app_run, "SELECT jobq.signal($1, $2) AS first"},
+    {"pause", "QUEUE", "start no more jobs of a queue, or of a kind", 1, 1, app_run,
+     "SELECT 'paused' AS answer FROM jobq.pause($1, :kind)", .options = {KIND}},
+    {"resume", "QUEUE", "end a pause", 1, 1, app_run,
+     "SELECT 'resumed' AS answer FROM jobq.resume($1, :kind)", .options = {KIND}},
+    {"drain", "QUEUE", "wait until no job is due or running", 1, 1, do_drain,
+     .options = {{"ended", NULL, "and none is scheduled for later", NULL},
+                 {"timeout", "SECONDS", "then exit code 1", NULL}}},
+    {"flow", "", "flows, the newest first", 0, 0, app_run,
+     "SELECT id, name, state, jobs, succeeded, failed, cancelled, on_failure, open, created_at,"
+     " ended_at FROM jobq.flows WHERE (:state::text IS NULL OR state = :state) ORDER BY id DESC"
+     " LIMIT coalesce(:limit::bigint, 20)",
+     .options = {{"state", "STATE", "running, held, cancelled, ended", NULL},
+                 {"limit", "N", "default 20", app_positive}}},
+    {"flow show", "ID", "its jobs, each below those that it waits for", 1, 1, do_flow_show},
+    {"flow cancel", "ID", "cancel its jobs that have not ended", 1, 1, do_repeat,
+     "SELECT jobq.flow_cancel($1)", "cancelled"},
+    {"flow revive", "ID", "run its failed jobs again", 1, 1, do_repeat,
+     "SELECT jobq.flow_revive($1)", "revived"},
+    {"flow close", "ID", "it ends when the jobs that it has now have ended", 1, 1, app_run,
+     "SELECT 'closed' AS answer FROM jobq.flow_close($1)"},
+    {"schedule", "", "periodic jobs", 0, 0, app_run,
+     "SELECT name, queue, kind, calendar, zone, next_at, last_at, last_state, why"
+     " FROM jobq.schedules ORDER BY name"},
+    {"schedule set", "NAME QUEUE [KIND]", "make or change one; without a kind: of messages", 2, 3,
+     app_run, "SELECT jobq.schedule($1, $2, $3...) AS next_at",
+     .options = {{"cron", "CRON", "", "text"}, {"every", "INTERVAL", "", "interval"},
+                 {"zone", "ZONE", "", "text"}, {"payload", "JSON", "", "jsonb"},
+                 {"headers", "JSON", "", "jsonb"}, {"priority", "N", "", "integer"},
+                 {"missed", "WHAT", "last, skip or all", "text"},
+                 {"missed-within", "INTERVAL", "", "interval"},
+                 {"overlap", "WHAT", "allow, skip, wait or cancel", "text"},
+                 {"spread", "INTERVAL", "", "interval"}, {"starts-at", "TIME", "", "timestamptz"},
+                 {"ends-at", "TIME", "", "timestamptz"}}},
+    {"schedule drop", "NAME", "forget it", 1, 1, app_run,
+     "SELECT jobq.schedule_drop($1) AS dropped"},
+    {"schedule pause", "NAME", "let it not run", 1, 1, app_run,
+     "SELECT 'paused' AS answer FROM jobq.schedule_pause($1)"},
+    {"schedule resume", "NAME", "end a pause", 1, 1, app_run,
+     "SELECT jobq.schedule_resume($1) AS next_at"},
+    {"schedule run", "NAME", "now, once", 1, 1, app_run, "SELECT jobq.schedule_run($1) AS id"},
+    {"schedule preview", "[CRON]", "the next times", 0, 1, app_run,
+     "SELECT local, at FROM jobq.schedule_preview($1...)",
+     .options = {{"zone", "ZONE", "", "text"}, {"count", "N", "", "integer"},
+                 {"after", "TIME", "", "timestamptz"}, {"every", "INTERVAL", "", "interval"}}},
+    {"outbox", "", "partitions and their lag", 0, 0, app_run,
+     "SELECT queue, partition, lag, age, mode, attempts, holder, dead_letters, error"
+     " FROM jobq.outbox ORDER BY 1, 2"},
+    {"outbox list", "[QUEUE]", "dead letters, the newest first", 0, 1, app_run,
+     "SELECT id, queue, partition, seq, status, attempts, failed_at, type, error"
+     " FROM jobq.dead_letters WHERE ($1::text IS NULL OR queue = $1)"
+     " AND (:partition::integer IS NULL OR partition = :partition::integer)"
+     " AND (:type::text IS NULL OR type = :type) ORDER BY id DESC"
+     " LIMIT coalesce(:at-most::integer, 20)", .options = {LETTERS}},
+    {"outbox replay", "QUEUE", "enqueue dead letters again, at the end of their partitions", 1, 1,
+     app_run, LOOK_REPLAY(":partition::integer", ":type", "coalesce(:at-most::integer, 100)"),
+     .options = {LETTERS}},
+    {"outbox discard", "QUEUE", "give dead letters up for good", 1, 1, app_run,
+     "SELECT jobq.dead_letter_discard($1...) AS discarded", .options = {LETTERS}},
+    {"export", "", "write ended jobs as CSV, or with --json as JSON lines", 0, 0, do_export,
+     .options = {QUEUE, KIND, {"state", "STATE", "succeeded, failed, cancelled", NULL},
+                 {"since", "TIME", "ended at or after", NULL},
+                 {"until", "TIME", "ended before", NULL}}},
+    {"work", "--exec COMMAND --queue QUEUE", "run a command for each job", 0, 0, do_work,
+     .options = {{"exec", "COMMAND", "for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
+                                     "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT",
+                  NULL},
+                 QUEUE, {"kind", "KIND", "default: all that the queue has when it starts", NULL},
+                 {"threads", "N", "commands at once; default 4", app_positive},
+                 {"grace", "SECONDS", "for running commands after SIGTERM; default 30, then the job "
+                                      "is\n                        given back", app_positive},
+                 {"until-empty", NULL, "end when no job is due", NULL}},
+     .more =
      "    Exit code 0: success; standard output, up to 1 MiB, is the result if it is JSON, and is\n"
      "    dropped otherwise. 75: retry; also 126 and 127 (the shell found no command) and 128 to\n"
      "    192 (a signal killed it). Any other: the job fails. The last 4096 bytes of standard\n"
      "    error are the error.\n"
      "    A job's time limit kills the command's whole process group; what a command leaves in\n"
-     "    its group ends with it. A cancelled job's command gets SIGTERM, and 5 s later SIGKILL.\n",
-     do_work, true},
-    {"bench", "", "measure this server: enqueue and work jobs that do nothing",
-     "    --jobs N            default 10000\n"
-     "    --threads N         default 4\n"
-     "    It makes a schema of its own, and drops it.\n", do_bench, true},
-    {"doctor", "", "find what is wrong, and say what to run",
-     "    Exit code 1: it found something. Connect as the owner of the schema, or some is not\n"
-     "    checked.\n", doctor, true},
-    {"top", "", "watch queues, workers and jobs in the terminal", top_keys, top, true},
+     "    its group ends with it. A cancelled job's command gets SIGTERM, and 5 s later SIGKILL.\n"},
+    {"bench", "", "measure this server: enqueue and work jobs that do nothing", 0, 0, do_bench,
+     .options = {{"jobs", "N", "default 10000", app_positive},
+                 {"threads", "N", "default 4", app_positive}},
+     .more = "    It makes a schema of its own, and drops it.\n"},
+    {"doctor", "", "find what is wrong, and say what to run", 0, 0, doctor,
+     .more = "    Exit code 1: it found something. Connect as the owner of the schema, or some is "
+             "not\n    checked.\n"},
+    {"top", "", "watch queues, workers and jobs in the terminal", 0, 0, top, .more = top_keys},
     {"web", "", "serve a dashboard to browsers; the rights are those of the connection's role",
-     "    --listen ADDRESS    HOST:PORT, in digits; default 127.0.0.1:8080\n"
-     "    --basic FILE        people log in; lines of user:password\n"
-     "    --user-header NAME  a proxy in front has logged them in, and says who it is; only it may\n"
-     "                        reach this port\n", web, false},
-    {"completion", "bash", "print a completion script: source <(jobq completion bash)", "",
-     completion, false},
-    {"help", "[VERB]", "tell about a verb", "", help, false},
+     0, 0, web,
+     .options = {{"listen", "ADDRESS", "HOST:PORT, in digits; default 127.0.0.1:8080", NULL},
+                 {"basic", "FILE", "people log in; lines of user:password", NULL},
+                 {"user-header", "NAME", "a proxy in front has logged them in, and says who it is; "
+                                         "only it may\n                        reach this port",
+                  NULL}}, .offline = true},
+    {"completion", "bash", "print a completion script: source <(jobq completion bash)", 0, 1,
+     completion, .offline = true},
+    {"help", "[VERB]", "tell about a verb", 0, 2, help, .offline = true},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 
-static const verb *find_verb(const char *name)
+/* Whether a verb's first word is this one. */
+static bool begins(const app_verb *verb, const char *word)
 {
+    size_t len = strcspn(verb->name, " ");
+
+    return strlen(word) == len && strncmp(verb->name, word, len) == 0;
+}
+
+/* The verb that arguments begin with, and how many words it has. "list" is the verb of one word,
+ * if there is no other. NULL: there is none. */
+static const app_verb *find_verb(int argc, char **argv, int *words)
+{
+    const app_verb *found = NULL;
     int i;
 
-    for (i = 0; i < VERBS; i++) {
-        if (strcmp(verbs[i].name, name) == 0) return &verbs[i];
+    for (i = 0, *words = 1; i < VERBS; i++) {
+        const char *second = strchr(verbs[i].name, ' ');
+
+        if (!begins(&verbs[i], argv[0])) continue;
+        if (second == NULL) found = &verbs[i];
+        else if (argc > 1 && strcmp(second + 1, argv[1]) == 0) return *words = 2, &verbs[i];
     }
-    app_say(0, "there is no verb %s: jobq help lists them", name);
-    return NULL;
+    if (found == NULL) app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
+    if (found != NULL && found + 1 < verbs + VERBS && begins(found + 1, argv[0]) && argc > 1 &&
+        strcmp(argv[1], "list") == 0) *words = 2;
+    return found;
 }
 
 static void help_all(FILE *out)
@@ -199,7 +266,10 @@ static void help_all(FILE *out)
     int i;
 
     fprintf(out, "jobq [-d CONNINFO] [--schema NAME] [--json] VERB ...\n\n");
-    for (i = 0; i < VERBS; i++) fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].help);
+    for (i = 0; i < VERBS; i++) {
+        if (strchr(verbs[i].name, ' ') == NULL)
+            fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].help);
+    }
     fprintf(out,
             "\n-d: the name of a database, a conninfo or a URL. For what it leaves out, libpq's\n"
             "environment and service files apply: PGHOST, PGDATABASE, PGSERVICE ...\n"
@@ -207,49 +277,55 @@ static void help_all(FILE *out)
             "Exit code: 0 done; 1 refused, or something is broken; 2 wrong usage; 3 no server.\n");
 }
 
-static int help(app *a, int argc, char **argv)
+/* All verbs whose first word this is. */
+static int help(app *a)
 {
-    const verb *v = argc == 0 ? NULL : find_verb(argv[0]);
+    int i, words;
 
-    (void)a;
-    if (argc > 0 && v == NULL) return APP_USAGE;
-    if (v == NULL) help_all(stdout);
-    else printf("jobq %s %s\n    %s\n%s", v->name, v->arguments, v->help, v->more);
+    if (a->argc > 0 && find_verb(a->argc, a->argv, &words) == NULL) return APP_USAGE;
+    if (a->argc == 0) help_all(stdout);
+    for (i = 0; a->argc > 0 && i < VERBS; i++) {
+        const app_option *o = verbs[i].options;
+        char text[64];
+
+        if (!begins(&verbs[i], a->argv[0])) continue;
+        printf("jobq %s %s\n    %s\n", verbs[i].name, verbs[i].arguments, verbs[i].help);
+        for (; o < verbs[i].options + APP_OPTIONS && o->name != NULL; o++) {
+            snprintf(text, sizeof text, "%s %s", o->name, o->takes == NULL ? "" : o->takes);
+            printf("    --%-17s %s\n", text, o->help);
+        }
+        if (verbs[i].more != NULL) printf("%s", verbs[i].more);
+    }
     return APP_OK;
 }
 
-/* Prints the options that a text names. */
-static void print_options(const char *text)
+static int completion(app *a)
 {
-    for (; (text = strstr(text, "--")) != NULL; text += 2) {
-        size_t len = 2 + strspn(text + 2, "abcdefghijklmnopqrstuvwxyz-");
+    int i, j;
 
-        if (len > 2) printf(" %.*s", (int)len, text);
-    }
-}
-
-static int completion(app *a, int argc, char **argv)
-{
-    int i;
-
-    (void)a;
-    if (argc != 1 || strcmp(argv[0], "bash") != 0)
+    if (a->argc != 1 || strcmp(a->argv[0], "bash") != 0)
         return app_say(APP_USAGE, "completion is there for bash");
     printf("_jobq() {\n    local word verb= words\n"
            "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-           "        case $word in\n");
-    for (i = 0; i < VERBS; i++) printf("        %s%s", i > 0 ? "| " : "", verbs[i].name);
+           "        case $word in\n        -*");
+    for (i = 0; i < VERBS; i++) {
+        if (strchr(verbs[i].name, ' ') == NULL)
+            printf("%s%s", i == 0 ? ") ;;\n        " : "| ", verbs[i].name);
+    }
     printf(") verb=$word; break ;;\n        esac\n    done\n    case $verb in\n"
            "    '') words='-d --schema --json");
-    for (i = 0; i < VERBS; i++) printf(" %s", verbs[i].name);
-    printf("' ;;\n");
     for (i = 0; i < VERBS; i++) {
-        printf("    %s) words='--json", verbs[i].name);
-        print_options(verbs[i].arguments);
-        print_options(verbs[i].more);
-        printf("' ;;\n");
+        if (strchr(verbs[i].name, ' ') == NULL) printf(" %s", verbs[i].name);
     }
-    printf("    esac\n"
+    for (i = 0; i < VERBS; i++) {
+        const char *second = strchr(verbs[i].name, ' ');
+
+        if (second == NULL) printf("' ;;\n    %s) words='--json", verbs[i].name);
+        else printf("%s", second);
+        for (j = 0; j < APP_OPTIONS && verbs[i].options[j].name != NULL; j++)
+            printf(" --%s", verbs[i].options[j].name);
+    }
+    printf("' ;;\n    esac\n"
            "    mapfile -t COMPREPLY < "
            "<(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\n"
            "complete -F _jobq jobq\n");
@@ -314,19 +390,18 @@ static int common_options(app *a, int argc, char **argv)
 int main(int argc, char **argv)
 {
     app a = {.conninfo = "", .schema = "jobq"};
-    const verb *v;
-    int code;
+    int code, words;
 
-    argc = common_options(&a, argc - 1, argv + 1);
-    argv++;
-    if (argc <= 0) {
-        if (argc == 0) help_all(stderr);
-        return APP_USAGE;
-    }
-    v = find_verb(argv[0]);
-    if (v == NULL) return APP_USAGE;
+    a.argc = common_options(&a, argc - 1, argv + 1);
+    a.argv = argv + 1;
+    if (a.argc == 0) help_all(stderr);
+    a.verb = a.argc > 0 ? find_verb(a.argc, a.argv, &words) : NULL;
+    if (a.verb == NULL) return APP_USAGE;
+    a.argc -= words;
+    a.argv += words;
+    if (!app_options(&a)) return APP_USAGE;
     a.conninfo = conninfo_from(a.conninfo);
-    code = v->connected && !open_conn(&a) ? APP_SERVER : v->run(&a, argc - 1, argv + 1);
+    code = !a.verb->offline && !open_conn(&a) ? APP_SERVER : a.verb->run(&a);
     PQfinish(a.conn);
     free((char *)a.conninfo);
     return code;

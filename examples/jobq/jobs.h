@@ -189,7 +189,7 @@ static void job_line(web_visit *visit, const char *id)
              atoi(web_cell(res, row, 0)) * 996 / 1000);
     html(out, "</svg><p class=mute>Waited %s", waited);
     if (!PQgetisnull(res, 0, 2)) html(out, ", last attempt %s", ran);
-    if (row > 1) html(out, ", %d failed attempts", row - 1);
+    if (row > 1) html(out, ", failed attempts: %d", row - 1);
     app_put(out, "</p></section>");
     PQclear(res);
 }

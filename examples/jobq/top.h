@@ -425,14 +425,12 @@ static bool top_enter(top_state *t)
 
 static void top_hush(void *unused, const char *message) { (void)unused, (void)message; }
 
-static int top(app *a, int argc, char **argv)
+static int top(app *a)
 {
-    const app_option none = {0};
     static top_state t;
     bool entered;
     char *all;
 
-    if (!app_options(&argc, argv, &none, 0, 0)) return APP_USAGE;
     if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
     t.a = a;
     t.encoding = PQclientEncoding(a->conn);

@@ -1,18 +1,7 @@
 /*
- * verbs.h -- the plain verbs of jobq. Each does what SQL's function of its name does; its options
- * are that function's arguments.
+ * verbs.h -- the plain verbs of jobq that are more than one statement; the others are only in the
+ * table in jobq.c. Each does what SQL's function of its name does.
  */
-
-/* Runs the call, writes its rows, and frees it. Returns the exit code. */
-static int run_call(app *a, app_call *call, const char *end)
-{
-    int code;
-
-    app_put(&call->sql, end);
-    code = app_rows(a, call->sql.ptr, call->count, call->values);
-    free(call->sql.ptr);
-    return code;
-}
 
 /* ---- migrate --------------------------------------------------------------------------------- */
 
@@ -49,95 +38,34 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
     return code;
 }
 
-static int do_migrate(app *a, int argc, char **argv)
+static int do_migrate(app *a)
 {
-    const char *check = NULL, *print = NULL;
-    const app_option options[] = {{"check", &check, app_flag}, {"print", &print, app_flag}, {0}};
     jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a};
+    bool print = app_value(a, "print") != NULL;
     jobq_pg_error error;
     jobq_error code;
     jobq_pg *pg;
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
     code = jobq_pg_open(&pg, &desc, &error);
     if (code != JOBQ_OK) return exit_code(code, &error);
-    if (print != NULL) code = print_migrations(pg, a->conn, &error);
-    else if (check != NULL) code = jobq_pg_check(pg, NULL, &error);
+    if (print) code = print_migrations(pg, a->conn, &error);
+    else if (app_value(a, "check") != NULL) code = jobq_pg_check(pg, NULL, &error);
     else code = jobq_pg_migrate(pg, &error);
     jobq_pg_close(pg);
-    if (code != JOBQ_OK || print != NULL) return exit_code(code, &error);
+    if (code != JOBQ_OK || print) return exit_code(code, &error);
     return app_rows(a, "SELECT version, library_min FROM jobq.meta", 0, NULL);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
+/* ---- show ------------------------------------------------------------------------------------ */
 
-/* All of standard input. The caller frees it. */
-static char *read_input(void)
+/* The columns of jobq.jobs that the role may read, in order. The caller frees it. NULL: it
+ * failed. */
+static char *readable_columns(app *a)
 {
-    app_text text = {0};
-    char part[4096];
-    size_t got;
-
-    app_put(&text, "");
-    while ((got = fread(part, 1, sizeof part, stdin)) > 0) app_add(&text, part, got);
-    return text.ptr;
-}
-
-static int do_enqueue(app *a, int argc, char **argv)
-{
-    const char *v[11] = {NULL};
-    const app_option options[] = {
-        {"delay", &v[0], "interval"}, {"run_at", &v[1], "timestamptz"},
-        {"priority", &v[2], "integer"}, {"key", &v[3], "text"},
-        {"line", &v[4], "text"}, {"stages", &v[5], "integer"},
-        {"max_attempts", &v[6], "integer"}, {"timeout", &v[7], "interval"},
-        {"headers", &v[8], "jsonb"}, {"on_known", &v[9], "text"},
-        {"unique_for", &v[10], "text"}, {0}};
-    app_call call = {0};
-    char *input = NULL;
-    int code;
-
-    if (!app_options(&argc, argv, options, 2, 3)) return APP_USAGE;
-    if (argc == 3 && strcmp(argv[2], "-") == 0) input = read_input();
-    app_put(&call.sql, "SELECT id, existed FROM jobq.enqueue_or_get(");
-    app_argument(&call, "queue", "text", argv[0]);
-    app_argument(&call, "kind", "text", argv[1]);
-    app_argument(&call, "payload", "jsonb", input != NULL ? input : argc == 3 ? argv[2] : NULL);
-    app_arguments(&call, options);
-    code = run_call(a, &call, ")");
-    free(input);
-    return code;
-}
-
-static int do_list(app *a, int argc, char **argv)
-{
-    const char *v[8] = {NULL};
-    const app_option options[] = {
-        {"queue", &v[0], NULL}, {"kind", &v[1], NULL}, {"state", &v[2], NULL},
-        {"key", &v[3], NULL}, {"line", &v[4], NULL}, {"older", &v[5], NULL},
-        {"newer", &v[6], NULL}, {"limit", &v[7], NULL}, {0}};
-
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
-    if (app_count("limit", v[7], 1, 20) < 0) return APP_USAGE;
-    return app_rows(a,
-        "SELECT id, queue, kind, state, priority, stage, attempt, enqueued_at, run_at, finished_at,"
-        " key, line, errors -> -1 ->> 'error' AS error FROM jobq.jobs"
-        " WHERE ($1::text IS NULL OR queue = $1) AND ($2::text IS NULL OR kind = $2)"
-        " AND ($3::text IS NULL OR state = $3) AND ($4::text IS NULL OR key = $4)"
-        " AND ($5::text IS NULL OR line = $5)"
-        " AND ($6::interval IS NULL OR enqueued_at < now() - $6)"
-        " AND ($7::interval IS NULL OR enqueued_at >= now() - $7)"
-        " ORDER BY id DESC LIMIT coalesce($8::bigint, 20)", 8, v);
-}
-
-/* The columns of a view that the role may read, in order. The caller frees it. NULL: it failed. */
-static char *readable_columns(app *a, const char *view)
-{
-    const char *values[] = {a->schema, view};
     PGresult *res = app_query(a,
         "SELECT coalesce(string_agg(quote_ident(attname), ', ' ORDER BY attnum), '*')"
-        " FROM pg_attribute WHERE attrelid = to_regclass(format('%I.%I', $1::text, $2::text))"
-        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 2, values);
+        " FROM pg_attribute WHERE attrelid = to_regclass(format('%I.jobs', $1::text))"
+        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 1, &a->schema);
     app_text text = {0};
 
     if (res == NULL) return NULL;
@@ -146,8 +74,8 @@ static char *readable_columns(app *a, const char *view)
     return text.ptr;
 }
 
-/* A job: each column that says something in a line of its own. */
-static void print_job(app *a, const PGresult *res)
+/* The first row: each column that says something in a line of its own. */
+static void print_row(app *a, const PGresult *res)
 {
     app_text cell = {0};
     int i;
@@ -162,20 +90,19 @@ static void print_job(app *a, const PGresult *res)
     free(cell.ptr);
 }
 
-static int do_show(app *a, int argc, char **argv)
+static int do_show(app *a)
 {
-    const app_option none = {0};
-    const char *const *id = (const char *const *)argv;
+    const char *const *id = (const char *const *)a->argv;
     app_text sql = {0};
-    char *columns;
+    char *columns = readable_columns(a);
     PGresult *res;
     int code;
 
-    if (!app_options(&argc, argv, &none, 1, 1)) return APP_USAGE;
-    columns = readable_columns(a, "jobs");
     if (columns == NULL) return app_failed(a);
     app_put(&sql, a->json ? "SELECT to_jsonb(j) || jsonb_build_object('why', ARRAY(SELECT reason"
-                            " FROM jobq.explain_job($1))) FROM (SELECT " : "SELECT ");
+                            " FROM jobq.explain_job($1)), 'ties', (SELECT jsonb_agg("
+                            "jsonb_strip_nulls(to_jsonb(t))) FROM jobq.job_ties($1) t)) FROM ("
+                            "SELECT " : "SELECT ");
     app_put(&sql, columns);
     app_put(&sql, " FROM jobq.jobs WHERE id = $1::bigint");
     if (a->json) app_put(&sql, ") AS j");
@@ -185,56 +112,34 @@ static int do_show(app *a, int argc, char **argv)
     if (res == NULL) return app_failed(a);
     code = PQntuples(res) == 1 ? APP_OK : app_say(APP_NO, "no job has the id %s now", *id);
     if (code == APP_OK && a->json) puts(PQgetvalue(res, 0, 0));
-    else if (code == APP_OK) print_job(a, res);
+    else if (code == APP_OK) print_row(a, res);
     PQclear(res);
     if (code != APP_OK || a->json) return code;
     printf("\n");
-    return app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
+    code = app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
+    if (code != APP_OK) return code;
+    res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq.job_ties($1)", 1, id);
+    if (res == NULL) return app_failed(a);
+    if (PQntuples(res) > 0) printf("\n"), app_table(a, res);
+    else PQclear(res);
+    return APP_OK;
 }
 
 /* ---- verbs that change jobs: some by id, or all that match ----------------------------------- */
 
-/* One job. Writes what became of it. */
-static int change_one(app *a, const char *verb, const char *done, const char *id,
-                      const app_option *own)
-{
-    app_call call = {0};
-    const char *answer;
-    PGresult *res;
-    int code;
-
-    app_put(&call.sql, "SELECT jobq.");
-    app_put(&call.sql, verb);
-    app_put(&call.sql, "(");
-    app_argument(&call, "id", "bigint", id);
-    app_arguments(&call, own);
-    app_put(&call.sql, ")");
-    res = app_query(a, call.sql.ptr, call.count, call.values);
-    free(call.sql.ptr);
-    if (res == NULL) return app_failed(a);
-    answer = PQgetvalue(res, 0, 0);
-    printf(a->json ? "{\"id\": %lld, \"answer\": \"%s\"}\n" : "%lld %s\n", atoll(id), answer);
-    code = strcmp(answer, done) == 0 || strcmp(answer, "requested") == 0 ? APP_OK : APP_NO;
-    PQclear(res);
-    return code;
-}
-
-/* All that match, in steps of 1000 that are committed each; with --at-most, one step. */
-static int change_all(app *a, const char *verb, const char *done, const app_option *options,
-                      bool once)
+/* Runs a statement until it answers 0, in steps that are committed each; once: one step. */
+static int repeat(app *a, const app_call *call, bool once)
 {
     long total = 0, requested = 0, step = 1;
-    app_call call = {0};
+    const char *done = a->verb->done;
+    bool asks = false;
     PGresult *res;
 
-    app_put(&call.sql, "SELECT * FROM jobq.");
-    app_put(&call.sql, verb);
-    app_put(&call.sql, "(");
-    app_arguments(&call, options);
-    app_put(&call.sql, ")");
-    while (step > 0 && (res = app_query(a, call.sql.ptr, call.count, call.values)) != NULL) {
-        long asked = PQnfields(res) > 1 ? atol(PQgetvalue(res, 0, 1)) : 0;
+    while (step > 0 && (res = app_query(a, call->sql.ptr, call->count, call->values)) != NULL) {
+        long asked;
 
+        asks = PQnfields(res) > 1;
+        asked = asks ? atol(PQgetvalue(res, 0, 1)) : 0;
         step = atol(PQgetvalue(res, 0, 0)) + asked;
         total += step - asked;
         requested += asked;
@@ -243,13 +148,62 @@ static int change_all(app *a, const char *verb, const char *done, const app_opti
         PQclear(res);
     }
     app_progress(NULL);
-    free(call.sql.ptr);
     if (step > 0 && total + requested == 0) return app_failed(a);
     printf(a->json ? "{\"%s\": %ld" : "%s %ld", done, total);
-    if (strcmp(verb, "cancel") == 0)
-        printf(a->json ? ", \"requested\": %ld" : ", requested %ld", requested);
+    if (asks) printf(a->json ? ", \"requested\": %ld" : ", requested %ld", requested);
     printf(a->json ? "}\n" : "\n");
     return step > 0 ? app_failed(a) : APP_OK;
+}
+
+static int do_repeat(app *a)
+{
+    app_call call = {0};
+    int code;
+
+    app_fill(a, &call, a->verb->sql);
+    code = repeat(a, &call, false);
+    free(call.sql.ptr);
+    return code;
+}
+
+enum { OWN_OPTION = 5 }; /* the option of a verb that follows those of the filter */
+
+/* One job. Writes what became of it. */
+static int change_one(app *a, const char *id)
+{
+    app_call call = {0};
+    const char *answer;
+    PGresult *res;
+    int code;
+
+    app_put(&call.sql, a->verb->sql);
+    app_parameter(&call, id);
+    app_put(&call.sql, "::bigint");
+    app_given(a, &call, OWN_OPTION);
+    app_put(&call.sql, ")");
+    res = app_query(a, call.sql.ptr, call.count, call.values);
+    free(call.sql.ptr);
+    if (res == NULL) return app_failed(a);
+    answer = PQgetvalue(res, 0, 0);
+    printf(a->json ? "{\"id\": %lld, \"answer\": \"%s\"}\n" : "%lld %s\n", atoll(id), answer);
+    code = strcmp(answer, a->verb->done) == 0 || strcmp(answer, "requested") == 0 ? APP_OK
+                                                                                  : APP_NO;
+    PQclear(res);
+    return code;
+}
+
+/* All that match, in steps of 1000; with --at-most, one step. */
+static int change_all(app *a)
+{
+    app_call call = {0};
+    int code;
+
+    app_put(&call.sql, a->verb->sql);
+    app_given(a, &call, 0);
+    app_put(&call.sql, ")");
+    code = repeat(a, &call, app_value(a, "at-most") != NULL);
+    free(call.sql.ptr);
+    return code;
 }
 
 /* An instant that stays the same for all steps. The caller frees it. */
@@ -264,113 +218,46 @@ static char *instant(app *a, const char *run_at)
     return text.ptr;
 }
 
-/* verb: SQL's function; done: what it answers; name, type: the argument that only it has. */
-static int change(app *a, int argc, char **argv, const char *verb, const char *done,
-                  const char *name, const char *type)
+static int do_change(app *a)
 {
-    const char *queue = NULL, *kind = NULL, *older = NULL, *tags = NULL, *at_most = NULL;
-    const char *own = NULL;
-    const app_option options[] = {
-        {"queue", &queue, "text"}, {"kind", &kind, "text"},
-        {"older", &older, "interval"}, {"tags", &tags, "jsonb"},
-        {"at_most", &at_most, "integer"}, {name, &own, type}, {0}};
-    bool filter, by_state, timed;
+    const char *own = a->verb->options[OWN_OPTION].name, **value = &a->values[OWN_OPTION];
+    bool queue = a->values[0] != NULL, filter = false, needed;
     char *at = NULL;
     int code = APP_OK, one, i;
 
-    if (!app_options(&argc, argv, options, 0, INT_MAX)) return APP_USAGE;
-    by_state = name != NULL && strcmp(name, "state") == 0;
-    timed = strcmp(verb, "reschedule") == 0;
-    filter = kind || older || tags || at_most || (by_state && own);
-    if ((argc > 0) == (queue != NULL) || (argc > 0 && filter))
-        return app_say(APP_USAGE, "%s takes either ids, or --queue and filters", verb);
-    if (name != NULL && own == NULL && !timed && !(by_state && (argc > 0 || verb[0] == 'c')))
-        return app_say(APP_USAGE, "%s needs --%s", verb, name);
-    if (timed) {
-        own = at = instant(a, own);
+    for (i = 1; i < OWN_OPTION; i++) filter = filter || a->values[i] != NULL;
+    if (own != NULL && strcmp(own, "state") == 0) filter = filter || *value != NULL;
+    if ((a->argc > 0) == queue || (a->argc > 0 && filter))
+        return app_say(APP_USAGE, "%s takes either ids, or --queue and filters", a->verb->name);
+    needed = own != NULL && strcmp(own, "run-at") != 0 &&
+             (strcmp(own, "state") != 0 || (queue && strcmp(a->verb->name, "delete") == 0));
+    if (needed && *value == NULL)
+        return app_say(APP_USAGE, "%s needs --%s", a->verb->name, own);
+    if (own != NULL && strcmp(own, "run-at") == 0) {
+        *value = at = instant(a, *value);
         if (at == NULL) return app_failed(a);
     }
-    if (argc == 0) code = change_all(a, verb, done, options, at_most != NULL);
-    for (i = 0; i < argc && code != APP_SERVER; i++) {
-        one = change_one(a, verb, done, argv[i], &options[5]);
+    if (a->argc == 0) code = change_all(a);
+    for (i = 0; i < a->argc && code != APP_SERVER; i++) {
+        one = change_one(a, a->argv[i]);
         if (one != APP_OK) code = one;
     }
     free(at);
     return code;
 }
 
-static int do_cancel(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "cancel", "cancelled", "state", "text");
-}
-
-static int do_revive(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "revive", "revived", NULL, NULL);
-}
-
-static int do_delete(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "delete", "deleted", "state", "text");
-}
-
-static int do_reschedule(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "reschedule", "rescheduled", "run_at", "timestamptz");
-}
-
-static int do_prioritize(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "prioritize", "prioritized", "priority", "integer");
-}
-
-static int do_move(app *a, int argc, char **argv)
-{
-    return change(a, argc, argv, "move", "moved", "target", "text");
-}
-
-/* ---- queues ---------------------------------------------------------------------------------- */
-
-static int set_paused(app *a, int argc, char **argv, const char *sql, const char *done)
-{
-    const char *values[2] = {NULL};
-    const app_option options[] = {{"kind", &values[1], NULL}, {0}};
-    PGresult *res;
-
-    if (!app_options(&argc, argv, options, 1, 1)) return APP_USAGE;
-    values[0] = argv[0];
-    res = app_query(a, sql, 2, values);
-    if (res == NULL) return app_failed(a);
-    PQclear(res);
-    printf(a->json ? "{\"answer\": \"%s\"}\n" : "%s\n", done);
-    return APP_OK;
-}
-
-static int do_pause(app *a, int argc, char **argv)
-{
-    return set_paused(a, argc, argv, "SELECT jobq.pause($1, $2)", "paused");
-}
-
-static int do_resume(app *a, int argc, char **argv)
-{
-    return set_paused(a, argc, argv, "SELECT jobq.resume($1, $2)", "resumed");
-}
+/* ---- drain ----------------------------------------------------------------------------------- */
 
 /* Waits until the queue has no job that is due or running, or with --ended no live job at all. */
-static int do_drain(app *a, int argc, char **argv)
+static int do_drain(app *a)
 {
-    const char *ended = NULL, *timeout = NULL, *values[2];
-    const app_option options[] = {{"ended", &ended, app_flag}, {"timeout", &timeout, NULL}, {0}};
+    const char *values[] = {a->argv[0], app_value(a, "ended")};
     const struct timespec nap = {0, 500000000};
-    long left = 1, seconds, half;
+    long left = 1, half, seconds = app_count("timeout", app_value(a, "timeout"), 0, 1000000000);
     bool warned = false;
     PGresult *res;
 
-    if (!app_options(&argc, argv, options, 1, 1)) return APP_USAGE;
-    seconds = app_count("timeout", timeout, 0, 1000000000);
     if (seconds < 0) return APP_USAGE;
-    values[0] = argv[0];
-    values[1] = ended;
     for (half = 0;; half++) {
         res = app_query(a,
             "SELECT ready + running + suspects + CASE WHEN $2::boolean THEN scheduled + parked"
@@ -379,148 +266,78 @@ static int do_drain(app *a, int argc, char **argv)
         if (res == NULL) return app_failed(a);
         if (PQntuples(res) == 0) {
             PQclear(res);
-            return app_say(APP_NO, "no queue is called %s", argv[0]);
+            return app_say(APP_NO, "no queue is called %s", values[0]);
         }
         left = atol(PQgetvalue(res, 0, 0));
-        app_progress("%s: ready %s, running %s, scheduled %s", argv[0], PQgetvalue(res, 0, 1),
+        app_progress("%s: ready %s, running %s, scheduled %s", values[0], PQgetvalue(res, 0, 1),
                      PQgetvalue(res, 0, 2), PQgetvalue(res, 0, 3));
         if (left > 0 && !warned && strcmp(PQgetvalue(res, 0, 4), "0") == 0)
-            warned = app_say(true, "no living worker serves %s", argv[0]);
+            warned = app_say(true, "no living worker serves %s", values[0]);
         PQclear(res);
         if (left == 0 || half >= 2 * seconds) break;
         nanosleep(&nap, NULL);
     }
     app_progress(NULL);
-    return left == 0 ? APP_OK : app_say(APP_NO, "%s is not empty: %ld jobs", argv[0], left);
+    return left == 0 ? APP_OK : app_say(APP_NO, "%s is not empty: %ld jobs", values[0], left);
 }
 
-/* ---- schedules ------------------------------------------------------------------------------- */
+/* ---- flow show ------------------------------------------------------------------------------- */
 
-/* SQL of one name. */
-static int of_name(app *a, int argc, char **argv, const char *sql)
+/* Writes a flow as a graph of text: each job below those that it waits for, and further right. */
+static void print_graph(app *a, const PGresult *res)
 {
-    const app_option none = {0};
-    const char *name;
+    int count = PQntuples(res), encoding = PQclientEncoding(a->conn), i, layer, left = count;
+    look_node *nodes = app_need(calloc((size_t)count + 1, sizeof *nodes));
+    app_text cell = {0};
 
-    if (!app_options(&argc, argv, &none, 1, 1)) return APP_USAGE;
-    name = argv[0];
-    return app_rows(a, sql, 1, &name);
-}
-
-static int schedule_set(app *a, int argc, char **argv)
-{
-    const char *v[12] = {NULL};
-    const app_option options[] = {
-        {"payload", &v[0], "jsonb"}, {"cron", &v[1], "text"},
-        {"every", &v[2], "interval"}, {"zone", &v[3], "text"},
-        {"missed", &v[4], "text"}, {"missed_within", &v[5], "interval"},
-        {"overlap", &v[6], "text"}, {"spread", &v[7], "interval"},
-        {"starts_at", &v[8], "timestamptz"}, {"ends_at", &v[9], "timestamptz"},
-        {"priority", &v[10], "integer"}, {"headers", &v[11], "jsonb"}, {0}};
-    app_call call = {0};
-
-    if (!app_options(&argc, argv, options, 2, 3)) return APP_USAGE;
-    app_put(&call.sql, "SELECT jobq.schedule(");
-    app_argument(&call, "name", "text", argv[0]);
-    app_argument(&call, "queue", "text", argv[1]);
-    app_argument(&call, "kind", "text", argc == 3 ? argv[2] : NULL);
-    app_arguments(&call, options);
-    return run_call(a, &call, ") AS next_at");
-}
-
-static int schedule_preview(app *a, int argc, char **argv)
-{
-    const char *v[4] = {NULL};
-    const app_option options[] = {
-        {"zone", &v[0], "text"}, {"count", &v[1], "integer"},
-        {"after", &v[2], "timestamptz"}, {"every", &v[3], "interval"}, {0}};
-    app_call call = {0};
-
-    if (!app_options(&argc, argv, options, 0, 1)) return APP_USAGE;
-    app_put(&call.sql, "SELECT local, at FROM jobq.schedule_preview(");
-    app_argument(&call, "cron", "text", argc == 1 ? argv[0] : NULL);
-    app_arguments(&call, options);
-    return run_call(a, &call, ")");
-}
-
-static int do_schedule(app *a, int argc, char **argv)
-{
-    static const struct { const char *name, *sql; } of[] = {
-        {"run", "SELECT jobq.schedule_run($1) AS id"},
-        {"drop", "SELECT jobq.schedule_drop($1) AS dropped"},
-        {"pause", "SELECT 'paused' AS answer FROM jobq.schedule_pause($1)"},
-        {"resume", "SELECT jobq.schedule_resume($1) AS next_at"}};
-    size_t i;
-
-    if (argc == 0 || strcmp(argv[0], "list") == 0) {
-        return app_rows(a, "SELECT name, queue, kind, calendar, zone, next_at, last_at, last_state,"
-                           " why FROM jobq.schedules ORDER BY name", 0, NULL);
+    for (i = 0; i < count; i++) {
+        nodes[i].id = atoll(PQgetvalue(res, i, 0));
+        nodes[i].after = PQgetvalue(res, i, 4);
     }
-    if (strcmp(argv[0], "set") == 0) return schedule_set(a, argc - 1, argv + 1);
-    if (strcmp(argv[0], "preview") == 0) return schedule_preview(a, argc - 1, argv + 1);
-    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
-        if (strcmp(argv[0], of[i].name) == 0) return of_name(a, argc - 1, argv + 1, of[i].sql);
+    look_layers(nodes, count);
+    for (layer = 0; left > 0; layer++) {
+        for (i = 0; i < count; i++) {
+            if (nodes[i].layer != layer) continue;
+            left--;
+            cell.len = 0;
+            app_put(&cell, "");
+            app_cell(&cell, PQgetvalue(res, i, 1), encoding);
+            printf("%*s%lld %s %s %s%s%s\n", 2 * layer, "", nodes[i].id, PQgetvalue(res, i, 3),
+                   PQgetvalue(res, i, 2), cell.ptr, nodes[i].after[0] == '\0' ? "" : "  after ",
+                   nodes[i].after);
+        }
     }
-    return app_say(APP_USAGE, "schedule has no %s: jobq help schedule", argv[0]);
+    free(cell.ptr);
+    free(nodes);
 }
 
-/* ---- outbox ---------------------------------------------------------------------------------- */
-
-/* Enqueues dead letters again, at the end of their partitions, and ends them, all at once. */
-#define REPLAY \
-    "WITH token AS MATERIALIZED (SELECT (random() * 9e15)::bigint + 1 AS token)," \
-    " letter AS MATERIALIZED (SELECT l.id FROM token, LATERAL jobq.dead_letter_replay(token," \
-    " 60000000, queue => $1, partition => $2::integer, type => $3," \
-    " at_most => coalesce($4::integer, 100)) l)," \
-    " again AS MATERIALIZED (SELECT d.id, jobq.outbox_enqueue(d.queue, d.payload," \
-    " partition => d.partition, type => d.type, bytes => d.bytes, headers => d.headers)" \
-    " FROM letter JOIN jobq.dead_letters d USING (id))" \
-    " SELECT jobq.dead_letter_resolve(token, ids) AS replayed FROM token," \
-    " (SELECT coalesce(array_agg(id), '{}') AS ids FROM again) AS a"
-
-static int do_outbox(app *a, int argc, char **argv)
+static int do_flow_show(app *a)
 {
-    static const struct { const char *name, *sql; } of[] = {
-        {"list", "SELECT id, queue, partition, seq, status, attempts, failed_at, type, error"
-                 " FROM jobq.dead_letters WHERE ($1::text IS NULL OR queue = $1)"
-                 " AND ($2::integer IS NULL OR partition = $2) AND ($3::text IS NULL OR type = $3)"
-                 " ORDER BY id DESC LIMIT coalesce($4::integer, 20)"},
-        {"replay", REPLAY},
-        {"discard", "SELECT jobq.dead_letter_discard($1, $2, $3, $4) AS discarded"}};
-    const char *v[4] = {NULL};
-    const app_option options[] = {{"partition", &v[1], NULL}, {"type", &v[2], NULL},
-                                  {"at_most", &v[3], NULL}, {0}};
-    size_t i;
+    const char *const *id = (const char *const *)a->argv;
+    PGresult *res;
 
-    if (argc == 0) {
-        return app_rows(a, "SELECT queue, partition, lag, age, mode, attempts, holder,"
-                           " dead_letters, error FROM jobq.outbox ORDER BY 1, 2", 0, NULL);
+    if (a->json)
+        return app_rows(a, "SELECT * FROM jobq.flow_graph($1) ORDER BY job_id", 1, id);
+    res = app_query(a, "SELECT id AS flow, name, state, format('%s: %s succeeded, %s failed, %s"
+                       " cancelled', jobs, succeeded, failed, cancelled) AS jobs, on_failure"
+                       " FROM jobq.flows WHERE id = $1::bigint", 1, id);
+    if (res == NULL) return app_failed(a);
+    if (PQntuples(res) == 0) {
+        PQclear(res);
+        return app_say(APP_NO, "no flow has the id %s now", *id);
     }
-    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
-        if (strcmp(argv[0], of[i].name) != 0) continue;
-        argc--, argv++;
-        if (!app_options(&argc, argv, options, i > 0, 1)) return APP_USAGE;
-        if (argc > 0) v[0] = argv[0];
-        return app_rows(a, of[i].sql, 4, v);
-    }
-    return app_say(APP_USAGE, "outbox has no %s: jobq help outbox", argv[0]);
+    print_row(a, res);
+    printf("\n");
+    PQclear(res);
+    res = app_query(a, "SELECT job_id, coalesce(name, ''), kind, state, array_to_string(after, ' ')"
+                       " FROM jobq.flow_graph($1) ORDER BY job_id", 1, id);
+    if (res == NULL) return app_failed(a);
+    print_graph(a, res);
+    PQclear(res);
+    return APP_OK;
 }
 
 /* ---- export ---------------------------------------------------------------------------------- */
-
-/* COPY takes no parameters: the value is written into the statement. */
-static void put_filter(app *a, app_text *sql, const char *before, const char *value,
-                       const char *after)
-{
-    char *literal;
-
-    if (value == NULL) return;
-    literal = app_need(PQescapeLiteral(a->conn, value, strlen(value)));
-    app_put(sql, before);
-    app_put(sql, literal);
-    app_put(sql, after);
-    PQfreemem(literal);
-}
 
 /* Writes what COPY sends. Returns the exit code. */
 static int copy_out(app *a)
@@ -544,28 +361,30 @@ static int copy_out(app *a)
     return app_say(APP_NO, "cannot write: %s", strerror(errno));
 }
 
-static int do_export(app *a, int argc, char **argv)
+static int do_export(app *a)
 {
-    const char *queue = NULL, *kind = NULL, *state = NULL, *since = NULL, *until = NULL;
-    const app_option options[] = {
-        {"queue", &queue, NULL}, {"kind", &kind, NULL}, {"state", &state, NULL},
-        {"since", &since, NULL}, {"until", &until, NULL}, {0}};
+    static const char *const filters[] = {"queue = ", "kind = ", "state = ", "finished_at >= ",
+                                          "finished_at < "}; /* as the options */
     app_text sql = {0};
-    char *columns, *text;
+    char *columns = readable_columns(a), *text;
     PGresult *res;
-    int code;
+    int code, i;
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
-    columns = readable_columns(a, "jobs");
     if (columns == NULL) return app_failed(a);
     app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
     app_put(&sql, columns);
     app_put(&sql, " FROM jobq.jobs WHERE finished_at IS NOT NULL");
-    put_filter(a, &sql, " AND queue = ", queue, "");
-    put_filter(a, &sql, " AND kind = ", kind, "");
-    put_filter(a, &sql, " AND state = ", state, "");
-    put_filter(a, &sql, " AND finished_at >= ", since, "::timestamptz");
-    put_filter(a, &sql, " AND finished_at < ", until, "::timestamptz");
+    for (i = 0; i < 5; i++) {
+        const char *value = a->values[i];
+        char *literal; /* COPY takes no parameters */
+
+        if (value == NULL) continue;
+        literal = app_need(PQescapeLiteral(a->conn, value, strlen(value)));
+        app_put(&sql, " AND ");
+        app_put(&sql, filters[i]);
+        app_put(&sql, literal);
+        PQfreemem(literal);
+    }
     /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
     app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
                           : ") TO STDOUT (FORMAT csv, HEADER)");

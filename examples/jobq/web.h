@@ -202,8 +202,8 @@ static PGresult *web_ask(web_visit *visit, const char *sql, int count, const cha
     hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
     snprintf(said, sizeof said, "%s%s%s", message != NULL ? message : PQerrorMessage(a->conn),
              hint != NULL ? " " : "", hint != NULL ? hint : "");
-    web_fail(visit, PQstatus(a->conn) == CONNECTION_BAD ? 503
-                  : state == NULL ? 500 : strcmp(state, "42501") == 0 ? 403
+    web_fail(visit, state == NULL || strncmp(state, "57P", 3) == 0 ? 503
+                  : strcmp(state, "42501") == 0 ? 403
                   : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500,
              said);
     PQclear(res);
@@ -877,17 +877,16 @@ static int web_start(web_state *web, struct sockaddr_in *address)
     return APP_OK;
 }
 
-static int web(app *a, int argc, char **argv)
+static int web(app *a)
 {
     static web_state state;
     struct sockaddr_in address;
-    const char *to = "127.0.0.1:8080", *basic = NULL;
-    const app_option options[] = {{"listen", &to, NULL}, {"basic", &basic, NULL},
-                                  {"user_header", &state.user_header, NULL}, {0}};
+    const char *to = app_value(a, "listen"), *basic = app_value(a, "basic");
     char *text;
     int code = APP_USAGE;
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    if (to == NULL) to = "127.0.0.1:8080";
+    state.user_header = app_value(a, "user-header");
     state.pages = state.look = *a;
     state.pages.conn = state.look.conn = NULL;
     state.port = 8080;

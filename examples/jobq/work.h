@@ -332,27 +332,22 @@ static int run_worker(app *a, jobq_pg_worker_desc *worker)
     return exit_code(code, &error);
 }
 
-static int do_work(app *a, int argc, char **argv)
+static int do_work(app *a)
 {
-    const char *kind = NULL, *threads = NULL, *empty = NULL, *grace = NULL;
-    const app_option options[] = {
-        {"exec", &work.line, NULL}, {"queue", &work.queue, NULL},
-        {"kind", &kind, NULL}, {"threads", &threads, NULL},
-        {"grace", &grace, NULL}, {"until_empty", &empty, app_flag}, {0}};
     jobq_pg_worker_desc worker = {.name = "jobq work", .stop_signals = {SIGTERM, SIGINT}};
     jobq_pg_handler handlers[JOBQ_LOOP_KINDS] = {{0}};
     PGresult *kinds;
     int code, i;
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    work.line = app_value(a, "exec");
+    work.queue = app_value(a, "queue");
     if (work.line == NULL || work.queue == NULL)
         return app_say(APP_USAGE, "work needs --exec and --queue");
-    worker.loop.threads = (int32_t)app_count("threads", threads, 1, 4);
-    worker.loop.grace_us = app_count("grace", grace, 1, 30) * 1000000LL;
-    if (worker.loop.threads < 0 || worker.loop.grace_us < 0) return APP_USAGE;
+    worker.loop.threads = (int32_t)app_number_of(a, "threads", 4);
+    worker.loop.grace_us = app_number_of(a, "grace", 30) * 1000000LL;
     if (worker.loop.threads > JOBQ_LOOP_THREADS)
         return app_say(APP_USAGE, "--threads: at most %d", JOBQ_LOOP_THREADS);
-    kinds = kinds_of(a, work.queue, kind);
+    kinds = kinds_of(a, work.queue, app_value(a, "kind"));
     if (kinds == NULL) return app_failed(a);
     for (i = 0; i < PQntuples(kinds) && i < JOBQ_LOOP_KINDS; i++) {
         handlers[i].queue = work.queue;
@@ -361,7 +356,7 @@ static int do_work(app *a, int argc, char **argv)
     }
     worker.handlers = handlers;
     worker.handler_count = (size_t)i;
-    worker.loop.until = empty != NULL ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
+    worker.loop.until = app_value(a, "until-empty") ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
     signal(SIGPIPE, SIG_IGN); /* a command need not read its payload */
     pthread_mutex_init(&work.lock, NULL);
     code = run_worker(a, &worker);
@@ -423,27 +418,20 @@ static int bench_run(app *a, jobq_pg *pg, long count, int32_t threads)
 }
 
 /* In a schema of its own, so that nothing of it is left. */
-static int do_bench(app *a, int argc, char **argv)
+static int do_bench(app *a)
 {
-    const char *jobs = NULL, *threads = NULL;
-    const app_option options[] = {{"jobs", &jobs, NULL},
-                                  {"threads", &threads, NULL}, {0}};
     char schema[40], drop[80];
     jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema};
     jobq_pg_error error;
     jobq_error opened;
     jobq_pg *pg;
-    long count, workers;
     int code;
 
-    if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
-    count = app_count("jobs", jobs, 1, 10000);
-    workers = app_count("threads", threads, 1, 4);
-    if (count < 0 || workers < 0) return APP_USAGE;
     snprintf(schema, sizeof schema, "jobq_bench_%ld", (long)getpid());
     opened = jobq_pg_open(&pg, &desc, &error);
     if (opened != JOBQ_OK) return exit_code(opened, &error);
-    code = bench_run(a, pg, count, (int32_t)workers);
+    code = bench_run(a, pg, app_number_of(a, "jobs", 10000),
+                     (int32_t)app_number_of(a, "threads", 4));
     jobq_pg_close(pg);
     PQclear(PQexec(a->conn, "SET client_min_messages = warning"));
     snprintf(drop, sizeof drop, "DROP SCHEMA IF EXISTS %s CASCADE", schema);

@@ -94,7 +94,7 @@ try_test() {
         [[ -n "${2-}" || $1 != *@(relay|crowd) ]] || level=-O1 # all of these run for long
         build "$1" $level -lcmocka || return 1 ;;
     *)
-        [[ $1 != test_pg_@(program|top) ]] || build_program || return 1
+        [[ $1 != test_pg_@(program|top|doctor) ]] || build_program || return 1
         grep -q '^#define TEST_PRIVATE' "tests/$1.c" || library=$work/tree/tests/library.c
         # shellcheck disable=SC2086  # nothing, or one word; several flags
         build "$1" $library $level ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq \

@@ -107,7 +107,7 @@
  *              connections   connect_failed connect_stuck connected connection_lost
  *                            connection_closed answer_missing listen_failed server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
- *                            migrated notice
+ *                            migrated notice commit_unsafe
  *              jobs          result_refused decision_refused job_unreadable job_unlawful
  *                            hold_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
@@ -432,6 +432,31 @@
  *     to 1024 printable ASCII characters. A key is remembered for a day, for jobs and messages of
  *     the queue together. A worker of your own must VACUUM the table of messages, as ours does.
  *
+ * CITUS
+ *
+ * A schema is an ordinary one of the server that jobq_pg_migrate connects to, be it a node of
+ * Citus or its coordinator: migrate switches citus.enable_ddl_propagation off for itself. (With
+ * psql: sql/install.sql does.) So each node may have schemas of its own, also of the same name,
+ * and a worker serves them by their conninfos, as SEVERAL SCHEMAS says.
+ *
+ * ONE SERVER  A job and the data that its handler changes belong on one server, and so do a message
+ *         and the rows that it tells of. Only then is a transaction on both one commit.
+ * AT THE COORDINATOR  If the database has distributed tables when the schema is installed, Citus
+ *         is made to commit in two phases what writes there and here (jobq.citus_join). If the
+ *         first distributed table comes later, call that yourself.
+ * AT A NODE  Nothing can do that. Keep what handlers write in tables of that node.
+ * CHECK   jobq_pg_check, and so the start of a worker, warns of a transaction that may be committed
+ *         in half; so does jobq doctor.
+ *
+ * READ REPLICAS
+ *
+ * On a hot standby whatever only reads works, from the last commits that have reached it: the
+ * views, jobq_pg_get, _list, _explain, _peek and the like, jobq.metrics() and jobq.audit(). Open a
+ * handle of its own with target_session_attrs=any, or standby, in the conninfo; otherwise open
+ * refuses a standby. A worker does not start there; enqueues and operators' verbs are an error
+ * (25006). A reader there must not be what lets the primary keep dead rows: leave
+ * hot_standby_feedback off, and a long query may be cancelled instead.
+ *
  * TYPED TABLES
  *
  * Rows of any table as C structs. The description is static data. Opening the table compares it
@@ -656,7 +681,7 @@ JOBQ_API bool jobq_pg_random(uint64_t *bits);
 JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error);
 
 /* jobq_pg_check -- whether the schema serves this library: JOBQ_ERROR_VERSION with both numbers if
- * not. */
+ * not. On Citus the log may warn: see CITUS. */
 JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error);
 
 /* ---- transactions ---------------------------------------------------------------------------- */
@@ -6341,17 +6366,37 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     return code;
 }
 
-/* The version of the schema, and of the oldest library it serves; 0 and 0 if it does not exist. */
-static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
-                                   jobq_pg_error *error)
+/* On Citus. A schema whose functions are older, or not granted, cannot say. */
+static void jobq_pg__citus_warns(const jobq_pg *pg, PGconn *conn)
 {
-    char sql[160];
+    char sql[100];
+    PGresult *res;
+
+    snprintf(sql, sizeof sql, "SELECT %s.citus_apart()", pg->schema);
+    res = PQexec(conn, sql);
+    if (PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "commit_unsafe"),
+                     "a transaction that also writes a distributed table may be committed in "
+                     "half when a server crashes: run select %s.citus_join() at the coordinator; "
+                     "at a node, keep what handlers write in its own tables", pg->schema);
+    }
+    PQclear(res);
+}
+
+/* The version of the schema, and of the oldest library it serves; 0 and 0 if it does not exist.
+ * *citus: the database has that extension. */
+static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
+                                   bool *citus, jobq_pg_error *error)
+{
+    char sql[200];
     PGresult *res;
     bool there;
     jobq_error code;
 
     *version = *library_min = 0;
-    snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL", pg->schema);
+    *citus = false;
+    snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL, "
+             "pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL", pg->schema);
     res = PQexec(conn, sql);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         code = jobq_pg__result_error(error, conn, res);
@@ -6359,6 +6404,7 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
         return code;
     }
     there = PQgetvalue(res, 0, 0)[0] == 't';
+    *citus = PQgetvalue(res, 0, 1)[0] == 't';
     PQclear(res);
     if (!there) return JOBQ_OK;
     snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
@@ -6402,12 +6448,13 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     char sql[96];
     int version, library_min;
     jobq_error code;
+    bool citus;
     size_t i;
 
     snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
              0x6a6f6271LL << 24 | (long long)(jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->schema) >> 40));
     code = jobq_pg__command(conn, sql, error);
-    if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
+    if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     if (code != JOBQ_OK) return code;
     if (version >= jobq_pg__newest()) return jobq_pg__serves(pg, version, library_min, error);
     for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
@@ -6423,7 +6470,8 @@ static jobq_error jobq_pg__migrate_once(jobq_pg *pg, PGconn *conn, jobq_pg_error
     jobq_error code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
 
     if (code == JOBQ_OK)
-        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
+        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning; SET LOCAL "
+                                      "citus.enable_ddl_propagation = off", error);
     if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
     if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else PQclear(PQexec(conn, "ROLLBACK"));
@@ -6450,13 +6498,18 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
 {
     int version, library_min;
     PGconn *mine = NULL;
+    bool citus;
     jobq_error code =
         jobq_pg__borrow(pg, conn, &mine, error);
 
     if (code != JOBQ_OK) return code;
-    code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
+    if (conn == NULL) conn = mine;
+    code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
+    if (code == JOBQ_OK) code = jobq_pg__serves(pg, version, library_min, error);
+    if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
+        jobq_pg__citus_warns(pg, conn);
     if (mine != NULL) jobq_pg_release(pg, mine);
-    return code == JOBQ_OK ? jobq_pg__serves(pg, version, library_min, error) : code;
+    return code;
 }
 
 /* ---- >>transaction --------------------------------------------------------------------------- */
@@ -12987,7 +13040,7 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
  * would try for ever. */
 static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
 {
-    char sql[256];
+    char sql[300];
     PGconn *conn;
     PGresult *res;
     jobq_error code = jobq_pg_check(pg, NULL, error);
@@ -12995,12 +13048,16 @@ static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
     if (code == JOBQ_OK) code = jobq_pg_acquire(pg, &conn, error);
     if (code != JOBQ_OK) return code;
     snprintf(sql, sizeof sql,
-             "SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) "
+             "SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')), "
+             "pg_catalog.pg_is_in_recovery() "
              "FROM pg_catalog.pg_proc p WHERE p.pronamespace = "
              "'%s'::pg_catalog.regnamespace AND p.proname = 'register'", pg->schema);
     res = PQexec(conn, sql);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         code = jobq_pg__result_error(error, conn, res);
+    } else if (PQgetvalue(res, 0, 1)[0] == 't') {
+        code = jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "workers write, and this server is a "
+                             "standby: name the primary, or leave out target_session_attrs");
     } else if (PQgetvalue(res, 0, 0)[0] != 't') {
         code = jobq_pg__fail(error, jobq_pg_classify("42501"),
                              "the role %s may not work here: its owner runs "
@@ -23862,6 +23919,60 @@ static const char *const jobq_pg__sql_schedules[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_citus[] = {
+"CREATE OR REPLACE FUNCTION jobq.citus_apart() RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_apart boolean;\n"
+"BEGIN\n"
+"    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN false; END IF;\n"
+"    EXECUTE $q$\n"
+"        SELECT bool_or(p.partmethod <> 'n' OR p.repmodel = 't' OR p.colocationid <> 0)\n"
+"               AND NOT bool_or(p.logicalrelid = 'jobq.job'::regclass)\n"
+"               AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgname = 'joint'\n"
+"                               AND t.tgrelid = 'jobq.job'::regclass)\n"
+"        FROM pg_dist_partition p $q$ INTO v_apart;\n"
+"    RETURN coalesce(v_apart, false);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_joins() RETURNS trigger\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq_citus.joint SET n = n WHERE n = 0;\n"
+"    RETURN NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_join() RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_may boolean;\n"
+"    v_table text;\n"
+"BEGIN\n"
+"    IF NOT jobq.citus_apart() THEN RETURN true; END IF;\n"
+"    EXECUTE 'SELECT l.groupid = 0 AND EXISTS (SELECT FROM pg_dist_node d '\n"
+"            'WHERE d.groupid = 0) FROM pg_dist_local_group l' INTO v_may;\n"
+"    IF v_may IS NOT TRUE THEN RETURN false; END IF;\n"
+"    PERFORM pg_advisory_xact_lock(29958816140483507);\n"
+"    IF to_regclass('jobq_citus.joint') IS NULL THEN\n"
+"        PERFORM set_config('citus.enable_ddl_propagation', 'on', true);\n"
+"        CREATE SCHEMA jobq_citus;\n"
+"        CREATE TABLE jobq_citus.joint (n integer PRIMARY KEY);\n"
+"        EXECUTE 'SELECT citus_add_local_table_to_metadata(''jobq_citus.joint'')';\n"
+"        GRANT USAGE ON SCHEMA jobq_citus TO PUBLIC;\n"
+"        GRANT SELECT, UPDATE ON jobq_citus.joint TO PUBLIC;\n"
+"        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"    END IF;\n"
+"    FOREACH v_table IN ARRAY ARRAY['job', 'message', 'partition'] LOOP\n"
+"        EXECUTE format('CREATE TRIGGER joint AFTER INSERT OR UPDATE OR DELETE ON jobq.%I '\n"
+"                       'FOR EACH STATEMENT EXECUTE FUNCTION jobq.citus_joins()', v_table);\n"
+"    END LOOP;\n"
+"    RETURN true;\n"
+"EXCEPTION WHEN insufficient_privilege THEN\n"
+"    RETURN false;\n"
+"END $$;\n"
+"DO $$ BEGIN\n"
+"    PERFORM jobq.citus_join();\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_roles[] = {
 "CREATE OR REPLACE FUNCTION jobq.secure() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -23885,18 +23996,20 @@ static const char *const jobq_pg__sql_roles[] = {
 "    RETURN CASE p_right\n"
 "        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known|linked)|flow|flow_close|'\n"
 "            'batch|signal|outbox_enqueue|'\n"
-"            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'\n"
+"            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest|'\n"
+"            'citus_apart'\n"
 "        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'\n"
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'\n"
+"            'citus_apart|'\n"
 "            'tick|schedules_set|hold|(hold|progress|step|step_done|signal|wait)_here|'\n"
 "            'parent_jobs|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
 "            'schedule_preview|explain_job|known_lines|line_waiting|line_rooms|rate_text|'\n"
-"            'flow_graph|job_ties|'\n"
+"            'flow_graph|job_ties|citus_apart|'\n"
 "            'metrics|tally_sums|times_quantile|times_bounds'\n"
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
 "            'dead_letter_(list|count)|parents|parent_jobs'\n"
@@ -23938,8 +24051,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "    PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));\n"
 "    IF NOT fast THEN\n"
 "        PERFORM jobq.grant_less(role, jobq.doors('fast'));\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n",
+"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n",
+"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n"
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
@@ -24017,8 +24130,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHERE p.oid::text <> ALL (p_known)\n"
 "        UNION ALL\n"
 "        SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,\n"
-"                      h.grantee::regrole)\n"
-"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n",
+"                      h.grantee::regrole)\n",
+"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
 "          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes',\n"
@@ -24267,6 +24380,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {9, "progress", jobq_pg__sql_progress},
     {9, "metrics", jobq_pg__sql_metrics},
     {9, "schedules", jobq_pg__sql_schedules},
+    {9, "citus", jobq_pg__sql_citus},
     {9, "roles", jobq_pg__sql_roles},
     {9, "comments", jobq_pg__sql_comments},
 };

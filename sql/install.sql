@@ -33,6 +33,7 @@
 BEGIN;
 
 SET LOCAL client_min_messages = warning;
+SET LOCAL citus.enable_ddl_propagation = off; -- elsewhere a name without a meaning
 
 -- jobq_pg_migrate takes the same lock for a schema of this name.
 SELECT pg_advisory_xact_lock(29958816140483506) AS lock \gset
@@ -77,6 +78,7 @@ SELECT version < 9 AS lacks_9 FROM jobq.meta \gset
 \ir progress.sql
 \ir metrics.sql
 \ir schedules.sql
+\ir citus.sql
 \ir roles.sql
 \ir comments.sql
 

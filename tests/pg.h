@@ -49,6 +49,16 @@ static char schema[40];
     "ALTER TABLE jobq.history DROP IF EXISTS log CASCADE, DROP IF EXISTS flow_id;"                 \
     "DROP TABLE IF EXISTS jobq.operation CASCADE;"
 
+/* Lets the server look as if it had Citus and a distributed table: only the catalogue of that. */
+#define CITUS_IS_THERE                                                                             \
+    "SET allow_system_table_mods = on;"                                                            \
+    "DROP TABLE IF EXISTS pg_catalog.pg_dist_partition, public.far;"                               \
+    "CREATE TABLE public.far (n int);"                                                             \
+    "CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod \"char\","       \
+    " colocationid int, repmodel \"char\");"                                                       \
+    "INSERT INTO pg_dist_partition VALUES ('public.far', 'h', 1, 's');"
+#define CITUS_IS_GONE "DROP TABLE IF EXISTS pg_catalog.pg_dist_partition, public.far"
+
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
 #define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */
 #define LETTER(of, i) (((const jobq_pg_dead_letter *)(of).rows)[i])

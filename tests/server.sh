@@ -106,6 +106,9 @@ fsync = ${JOBQ_SERVER_FSYNC:-off}
 full_page_writes = ${JOBQ_SERVER_FSYNC:-off}
 log_min_messages = warning
 END
+}
+
+options() {
     local word
     for word in ${JOBQ_SERVER_OPTIONS-}; do
         word=${word#-c}
@@ -120,10 +123,11 @@ start_server() {
         >initdb.log 2>&1 || { cat initdb.log >&2; return 1; }
     settings >>data/postgresql.conf
     # On some systems the statistics extension is a separate package. Without it, start plainly.
-    cp data/postgresql.conf plain.conf
+    { cat data/postgresql.conf; options; } >plain.conf
     cat >>data/postgresql.conf <<END
 shared_preload_libraries = 'pg_stat_statements'
 pg_stat_statements.track = top
+$(options)
 END
     ctl start >/dev/null 2>&1 && return
     cat plain.conf >data/postgresql.conf

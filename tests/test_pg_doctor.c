@@ -115,6 +115,22 @@ static void faults_of_the_schema(void **unused)
             "job_flow is invalid", "REINDEX INDEX CONCURRENTLY");
 }
 
+/* What Citus knows: a distributed table, none of the schema. The server has no Citus. */
+static void faults_of_a_set_up_with_citus(void **unused)
+{
+    (void)unused;
+    planted("citus", CITUS_IS_THERE, CITUS_IS_GONE, "may be committed in half",
+            ".citus_join() -- at the coordinator");
+    planted("citus", CITUS_IS_THERE "UPDATE pg_dist_partition SET partmethod = 'n', repmodel = 't'",
+            CITUS_IS_GONE, "may be committed in half", ".citus_join()");
+    RUN(CITUS_IS_THERE "INSERT INTO pg_dist_partition VALUES ('jobq.job', 'n', 3, 's')");
+    is_silent("citus"); /* the schema is distributed itself */
+    RUN("UPDATE pg_dist_partition SET partmethod = 'n', colocationid = 0;"
+        " DELETE FROM pg_dist_partition WHERE logicalrelid = 'jobq.job'::regclass");
+    is_silent("citus"); /* Citus knows only local tables */
+    RUN(CITUS_IS_GONE);
+}
+
 static void faults_of_the_work(void **unused)
 {
     (void)unused;
@@ -258,12 +274,13 @@ static int doctor_up(void **state)
     return pg_up(state);
 }
 
-/* What a test that failed leaves would make the next one wait for ever. */
+/* What a test that failed leaves would make the next one wait for ever, or look like Citus. */
 static int doctor_down(void **state)
 {
     PQfinish(holder);
     holder = NULL;
     PQclear(PQexec(db, "ROLLBACK PREPARED 'jobq_doctor'"));
+    RUN("SET allow_system_table_mods = on; " CITUS_IS_GONE);
     return all_stop(state);
 }
 
@@ -273,6 +290,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, fresh, doctor_down)
         T(a_healthy_schema_has_no_finding),
         T(faults_of_the_schema),
+        T(faults_of_a_set_up_with_citus),
         T(faults_of_the_work),
         T(a_snapshot_that_is_held),
         T(a_prepared_transaction),

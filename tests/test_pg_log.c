@@ -172,6 +172,21 @@ static void lines_of_a_migration(void **unused)
     assert_non_null(strstr(h->text, "applied"));
 }
 
+/* A check warns of a set-up that may commit in half; migrate and calls do not. */
+static void a_line_of_a_check_on_citus(void **unused)
+{
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_check(loud, NULL, &error), JOBQ_OK);
+    assert_null(event_of("commit_unsafe", 0));
+    RUN(CITUS_IS_THERE);
+    assert_int_equal(jobq_pg_check(loud, NULL, &error), JOBQ_OK);
+    RUN(CITUS_IS_GONE);
+    assert_int_equal(must_hear("commit_unsafe")->e.level, JOBQ_PG_WARNING);
+    assert_non_null(strstr(must_hear("commit_unsafe")->text, ".citus_join()"));
+}
+
 static void a_line_of_a_copy_that_wakes_nobody(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -442,7 +457,7 @@ static void the_manual_lists_the_codes(void **unused)
         used++;
         if (strstr(from, code) == NULL || strstr(from, code) > to) fail_msg("not listed:%s", code);
     }
-    assert_int_equal(listed, 25);
+    assert_int_equal(listed, 26);
     assert_true(used >= listed);
 }
 
@@ -454,6 +469,7 @@ int main(void)
         TEST(lines_of_the_pool),
         TEST(lines_of_an_open_that_waits),
         TEST(lines_of_a_migration),
+        TEST(a_line_of_a_check_on_citus),
         TEST(a_line_of_a_copy_that_wakes_nobody),
         TEST(lines_of_a_cut_and_of_statistics),
         TEST(a_line_of_an_abandoned_handler),

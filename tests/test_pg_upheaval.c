@@ -925,16 +925,11 @@ static void forks_leave_the_parents_sessions_alone(void **unused)
     crew_ends(NO_ARCHIVE);
 }
 
-/* A primary and its synchronous standby, both with TLS; false: without TLS. */
-static bool primary_and_standby(int primary, int standby)
+/* A standby of the first place. */
+static void standby_up(int primary, int standby)
 {
     char text[1200];
 
-    snprintf(text, sizeof text,
-             "-c listen_addresses=127.0.0.1 -c port=%d -c wal_level=replica -c hot_standby=on",
-             primary);
-    own_server("", text);
-    if (!with_tls(&places[0])) return false;
     snprintf(text, sizeof text,
              "export JOBQ_SERVER_DIR=%s/standby; dir=$JOBQ_SERVER_DIR; { mkdir $dir && "
              "$JOBQ_SERVER_BIN/pg_basebackup -D $dir/data -c fast -R -d 'host=127.0.0.1 port=%d "
@@ -946,6 +941,19 @@ static bool primary_and_standby(int primary, int standby)
              "cat; tests/server.sh --ctl stop -m immediate >/dev/null",
              places[0].dir, primary, standby);
     if (!place_up(&places[1], text)) fail_msg("no standby");
+}
+
+#define REPLICATES "-c listen_addresses=127.0.0.1 -c port=%d -c wal_level=replica -c hot_standby=on"
+
+/* A primary and its synchronous standby, both with TLS; false: without TLS. */
+static bool primary_and_standby(int primary, int standby)
+{
+    char text[200];
+
+    snprintf(text, sizeof text, REPLICATES, primary);
+    own_server("", text);
+    if (!with_tls(&places[0])) return false;
+    standby_up(primary, standby);
     return true;
 }
 
@@ -1023,6 +1031,72 @@ static void the_standby_is_promoted_during_an_upgrade(void **unused)
     kill_hard(dba);
     assert_true(installs(conninfo));
     the_rest_goes_to(conninfo, standby);
+}
+
+/* Each view and each function that only reads; then what writes, and a worker. */
+static void what_a_standby_answers(jobq_pg *standby, int64_t id)
+{
+    jobq_pg_handler h = handler_of("q", "k", does);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    jobq_job facts;
+    char why[200];
+
+    assert_int_equal(jobq_pg_check(standby, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_get(standby, NULL, id, &facts, &error), JOBQ_OK);
+    assert_int_equal(facts.state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_pg_explain(standby, NULL, id, why, sizeof why, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_wait(standby, NULL, &id, 1, 0, &rows, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(((const jobq_pg_job_row *)rows.rows)->facts.id, id);
+    jobq_pg_rows_clear(&rows);
+    assert_int_not_equal(jobq_pg_enqueue(standby, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "25006");
+    assert_int_equal(jobq_pg_worker_start(standby, &d, &worker, &error), JOBQ_ERROR_CONNECTION);
+    assert_non_null(strstr(error.message, "standby"));
+    assert_null(worker);
+}
+
+static void a_standby_is_for_readers(void **unused)
+{
+    int primary = free_port(), standby = free_port();
+    char conninfo[200], options[200];
+    jobq_pg_desc desc = desc_of(conninfo);
+    jobq_pg_error error;
+    PGresult *views;
+    jobq_pg *made;
+    int64_t id;
+    int i;
+
+    (void)unused;
+    snprintf(options, sizeof options, REPLICATES, primary);
+    own_server("", options);
+    snprintf(conninfo, sizeof conninfo, "host=127.0.0.1 port=%d user=postgres dbname=postgres",
+             primary);
+    go_to(conninfo);
+    migrate();
+    standby_up(primary, standby);
+    RUN("SELECT jobq.outbox_register('o', 2), jobq.schedule('s', 'q', 'k', every => '1 hour')");
+    id = enqueue_with(&(jobq_pg_job){.queue = "q", .kind = "k"});
+    snprintf(conninfo, sizeof conninfo, "host=127.0.0.1 port=%d user=postgres dbname=postgres",
+             standby);
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_ERROR_CONNECTION);
+    strcat(conninfo, " target_session_attrs=standby");
+    go_to(conninfo);
+    pg = handle();
+    assert_true(becomes(30, 2, "SELECT count(*) FROM jobq.outbox"));
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.job"));
+    views = sql(db, "SELECT relname FROM pg_class WHERE relkind = 'v'"
+                    " AND relnamespace = 'jobq'::regnamespace");
+    assert_true(PQntuples(views) > 10);
+    for (i = 0; i < PQntuples(views); i++) RUN("SELECT * FROM jobq.%s", PQgetvalue(views, i, 0));
+    PQclear(views);
+    assert_int_equal(number("SELECT ready FROM jobq.queues WHERE queue = 'q'"), 1);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    assert_true(number("SELECT length(jobq.metrics())") > 100);
+    what_a_standby_answers(pg, id);
 }
 
 /* Lets no client in by TCP, and ends the sessions of those that are in. */
@@ -1241,6 +1315,7 @@ int main(void)
         ELSEWHERE(a_disk_is_full),
         ELSEWHERE(forks_leave_the_parents_sessions_alone),
         ELSEWHERE(the_standby_is_promoted_during_an_upgrade),
+        ELSEWHERE(a_standby_is_for_readers),
         ELSEWHERE(the_server_is_upgraded),
         ELSEWHERE(a_server_after_pg_upgrade_is_a_copy),
         ELSEWHERE(a_logical_replica_is_a_copy),

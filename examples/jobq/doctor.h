@@ -102,6 +102,10 @@ static const doctor_check doctor_checks[] = {
      "FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid AND i.relkind = 'i' "
      "JOIN pg_class c ON c.oid = x.indrelid AND " DOCTOR_OURS " WHERE c.reltuples >= 0 "
      "AND pg_relation_size(i.oid) > 4000000 + 400 * c.reltuples"},
+    {"citus",
+     "SELECT 'a transaction that also writes a distributed table may be committed in half when "
+     "a server crashes', 'select jobq.citus_join() -- at the coordinator; at a node, keep what "
+     "handlers write in its own tables' WHERE jobq.citus_apart()"},
     {"durability",
      "SELECT format('%s is off: a crash of the server loses what was confirmed', name), "
      "format('ALTER SYSTEM SET %s = on', name) FROM pg_settings "

@@ -23,8 +23,9 @@ static int exit_code(jobq_error code, const jobq_pg_error *error)
 static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     const jobq_pg__migration *file;
+    bool citus;
     int version, library_min;
-    jobq_error code = jobq_pg__version(pg, conn, &version, &library_min, error);
+    jobq_error code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     size_t i;
 
     for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {

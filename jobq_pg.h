@@ -111,6 +111,7 @@
  *              jobs          result_refused decision_refused job_unreadable job_unlawful
  *                            hold_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
+ *                            open_failed
  *              workers       worker_gave_up statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
@@ -141,6 +142,17 @@
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
  *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
+ * SEALED PAYLOADS  desc.seal turns a payload into other bytes before it is sent, desc.open turns
+ *          them back before the handler gets it: compression, encryption. All ways of enqueue from
+ *          C seal: jobs, arrays, COPY, messages, schedules, jobq_pg_worker_enqueue, and the payload
+ *          of a sealed job's next stage. What is enqueued in SQL stays plain. The database holds
+ *          bytes, and the header "seal" is the seal's name, so open can know several, also old
+ *          ones; put the key's id into the bytes. A letter before the payload, sealed with it, says
+ *          whether it is JSON. Not sealed are headers, keys, errors, log lines, steps and results.
+ *          Views and jobq.wait show sealed bytes: see jobq_pg_unseal. JOBQ_KNOWN_MERGE is refused.
+ *          A payload that cannot be opened is logged (open_failed) and uses up no attempt: the job
+ *          runs again in a minute, messages come again in a second, until a worker can open them.
+ *          examples/seal_zstd.c and examples/seal_sodium.c are seals to copy.
  * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
  *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
  *          to jobq_test_conn, for example to a database with your tables only.
@@ -614,6 +626,17 @@ typedef struct jobq_pg_dial {
 JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value);
 
 /* Zero fields mean default. Strings are copied. */
+/* A payload on its way into the database, or to its handler: see SEALED PAYLOADS. */
+typedef struct jobq_pg_seal {
+    const char *name;   /* of the seal: desc.seal_name, or what the payload's headers say */
+    const char *queue;
+    const char *kind;   /* NULL: of a message */
+    jobq_str in;
+    char *out;          /* yours to set, from malloc; the library frees it */
+    size_t size;
+    char why[256];      /* if you return false: what is wrong, and how to mend it */
+} jobq_pg_seal;
+
 typedef struct jobq_pg_desc {
     const char *conninfo;   /* of libpq, several hosts if you like (default: libpq's own) */
     const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
@@ -634,7 +657,11 @@ typedef struct jobq_pg_desc {
     bool (*connect)(void *user, jobq_pg_dial *dial);
     /* After each new connection of the pool, before its first use. False: close it. */
     bool (*set_up)(void *user, PGconn *conn);
-    void *user;             /* for these four */
+    /* SEALED PAYLOADS. From any thread. False: why says why. */
+    bool (*seal)(void *user, jobq_pg_seal *seal);
+    bool (*open)(void *user, jobq_pg_seal *seal);
+    const char *seal_name;  /* 1 to 64 of [A-Za-z0-9._-] (default "sealed") */
+    void *user;             /* for all these functions */
 } jobq_pg_desc;
 
 /*
@@ -758,6 +785,18 @@ typedef struct jobq_pg_job {
     int after_count;
     bool quiet; /* wakes nobody: for transactions that will be PREPAREd; found at the next poll */
 } jobq_pg_job;
+
+/*
+ * jobq_pg_unseal -- opens the payload of a row that you have read yourself: a view's, a dead
+ * letter's. Handlers get theirs opened.
+ *
+ * Shape   kind NULL: of a message. *out: the payload, from malloc, or NULL if it is not sealed;
+ *         *bytes: whether it is bytes, in and out.
+ * Errors  JOBQ_ERROR_INVALID: open refused; the text is what it said. JOBQ_ERROR_MEMORY.
+ */
+JOBQ_API jobq_error jobq_pg_unseal(const jobq_pg *pg, const char *queue, const char *kind,
+                                   jobq_str headers, jobq_str payload, bool *bytes, char **out,
+                                   size_t *size, jobq_pg_error *error);
 
 /*
  * jobq_pg_enqueue -- writes one job.
@@ -2751,6 +2790,9 @@ struct jobq_pg {
     void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
+    bool (*seal)(void *user, jobq_pg_seal *seal);
+    bool (*open)(void *user, jobq_pg_seal *seal);
+    char seal_name[68];
     void *user;
     pthread_mutex_t lock;     /* guards the fields below */
     pthread_cond_t freed;     /* a connection became idle, or was closed */
@@ -3179,6 +3221,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->may_be_down = desc->may_be_down;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
+    pg->seal = desc->seal;
+    pg->open = desc->open;
+    snprintf(pg->seal_name, sizeof pg->seal_name, "%s",
+             desc->seal_name == NULL ? "sealed" : desc->seal_name);
     pg->log_event = desc->log_event;
     pg->log = desc->log == NULL && desc->log_event == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
@@ -6739,6 +6785,218 @@ static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *
     return JOBQ_OK;
 }
 
+/* ---- sealed payloads ------------------------------------------------------------------------- */
+
+/* An answer, or memory, that is used until a handler returns or a call ends. */
+typedef struct jobq_pg__lent {
+    struct jobq_pg__lent *next;
+    PGresult *result;
+    void *memory;
+} jobq_pg__lent;
+
+static void jobq_pg__lent_drop(jobq_pg__lent **lent)
+{
+    while (*lent != NULL) {
+        jobq_pg__lent *first = *lent;
+        *lent = first->next;
+        PQclear(first->result);
+        free(first->memory);
+        free(first);
+    }
+}
+
+/* Takes one of the two, also if it fails. memory NULL, and no result: it fails. */
+static bool jobq_pg__lend_to(jobq_pg__lent **lent, PGresult *res, void *memory)
+{
+    jobq_pg__lent *l = (jobq_pg__lent *)malloc(sizeof *l);
+
+    if (l == NULL || (res == NULL && memory == NULL)) {
+        PQclear(res);
+        free(memory);
+        free(l);
+        return false;
+    }
+    l->result = res;
+    l->memory = memory;
+    l->next = *lent;
+    *lent = l;
+    return true;
+}
+
+/* What a job, a message and a schedule have in common, in this order in each of them. */
+typedef struct jobq_pg__content {
+    jobq_str payload;
+    bool payload_bytes, payload_exact;
+    jobq_str headers;
+} jobq_pg__content;
+
+/* Where that is. kind: SIZE_MAX if there is none. */
+typedef struct jobq_pg__sealable {
+    size_t size, queue, kind, content;
+} jobq_pg__sealable;
+
+static const jobq_pg__sealable jobq_pg__job_content = {
+    sizeof(jobq_pg_job), offsetof(jobq_pg_job, queue), offsetof(jobq_pg_job, kind),
+    offsetof(jobq_pg_job, payload)};
+
+static jobq_error jobq_pg__seal_failed(const jobq_pg_seal *seal, const char *did,
+                                       jobq_pg_error *error)
+{
+    char text[400];
+
+    free(seal->out);
+    snprintf(text, sizeof text, "cannot be %s by '%.64s': %.255s", did, seal->name,
+             seal->why[0] == '\0' ? "its function gave no reason" : seal->why);
+    return jobq_pg__invalid(error, "payload", text);
+}
+
+/* The payload with a letter before it, which is sealed with it: j JSON, b bytes. */
+static jobq_error jobq_pg__seal_bytes(const jobq_pg *pg, jobq_pg_seal *seal, jobq_str payload,
+                                      bool bytes, jobq_pg_error *error)
+{
+    char *plain = (char *)malloc(payload.len + 1);
+    volatile char *wiped = plain;
+    size_t i;
+    bool good;
+
+    if (plain == NULL) return jobq_pg__no_memory(error);
+    plain[0] = bytes ? 'b' : 'j';
+    if (payload.len > 0) memcpy(plain + 1, payload.ptr, payload.len);
+    seal->in.ptr = plain;
+    seal->in.len = payload.len + 1;
+    seal->why[0] = '\0';
+    good = pg->seal != NULL && pg->seal(pg->user, seal);
+    for (i = 0; i <= payload.len; i++) wiped[i] = 0;
+    free(plain);
+    if (pg->seal == NULL)
+        snprintf(seal->why, sizeof seal->why, "this program has no jobq_pg_desc.seal");
+    return good && seal->out != NULL ? JOBQ_OK : jobq_pg__seal_failed(seal, "sealed", error);
+}
+
+/* The headers with the name of the seal. */
+static jobq_error jobq_pg__seal_headers(const jobq_pg *pg, jobq_str *headers, jobq_pg__lent **lent,
+                                        jobq_pg_error *error)
+{
+    size_t room = headers->len + sizeof pg->seal_name + 16, at = 0, start;
+    char *text;
+
+    if (jobq_json_member(*headers, "seal").ptr != NULL)
+        return jobq_pg__invalid(error, "headers", "\"seal\" is written by jobq_pg_desc.seal");
+    text = (char *)malloc(room);
+    if (text == NULL) return jobq_pg__no_memory(error);
+    start = (size_t)snprintf(text, room, "{\"seal\": \"%s\"", pg->seal_name);
+    if (headers->ptr != NULL) {
+        while (headers->ptr[at++] != '{') {}
+        while (strchr(" \t\n\r", headers->ptr[at]) != NULL) at++;
+        if (headers->ptr[at] != '}') text[start++] = ',';
+        memcpy(text + start, headers->ptr + at, headers->len - at);
+        headers->len = start + headers->len - at;
+    } else {
+        text[start++] = '}';
+        headers->len = start;
+    }
+    headers->ptr = text;
+    return jobq_pg__lend_to(lent, NULL, text) ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
+/* Puts copies with sealed payloads in place of the rows, which have been checked. Without
+ * desc.seal it changes nothing. */
+static jobq_error jobq_pg__seal(const jobq_pg *pg, const jobq_pg__sealable *of, const void **rows,
+                                size_t count, jobq_pg__lent **lent, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    char *copy, *row;
+    size_t i;
+
+    if (pg->seal == NULL || count == 0) return JOBQ_OK;
+    copy = (char *)malloc(count * of->size);
+    if (!jobq_pg__lend_to(lent, NULL, copy)) return jobq_pg__no_memory(error);
+    memcpy(copy, *rows, count * of->size);
+    *rows = copy;
+    for (i = 0; i < count && code == JOBQ_OK; i++) {
+        jobq_pg__content c;
+        jobq_pg_seal seal;
+        row = copy + i * of->size;
+        memcpy(&c, row + of->content, sizeof c);
+        if (c.payload.ptr == NULL) continue;
+        memset(&seal, 0, sizeof seal);
+        seal.name = pg->seal_name;
+        memcpy(&seal.queue, row + of->queue, sizeof seal.queue);
+        if (of->kind != SIZE_MAX) memcpy(&seal.kind, row + of->kind, sizeof seal.kind);
+        code = jobq_pg__seal_headers(pg, &c.headers, lent, error);
+        if (code == JOBQ_OK)
+            code = jobq_pg__seal_bytes(pg, &seal, c.payload, c.payload_bytes || c.payload_exact,
+                                       error);
+        if (code != JOBQ_OK) return code;
+        if (!jobq_pg__lend_to(lent, NULL, seal.out)) return jobq_pg__no_memory(error);
+        c.payload.ptr = seal.out;
+        c.payload.len = seal.size;
+        c.payload_bytes = true;
+        memcpy(row + of->content, &c, sizeof c);
+    }
+    return code;
+}
+
+/* The name of a payload's seal. Empty: it has none, because only bytes are sealed. */
+static void jobq_pg__seal_of(char name[68], jobq_str headers, jobq_str payload, bool bytes)
+{
+    jobq_str value = jobq_json_member(headers, "seal");
+
+    name[0] = '\0';
+    if (payload.ptr == NULL || !bytes || value.len < 3 || value.ptr[0] != '"') return;
+    snprintf(name, 68, "%.*s", (int)(value.len > 66 ? 64 : value.len - 2), value.ptr + 1);
+}
+
+JOBQ_API jobq_error jobq_pg_unseal(const jobq_pg *pg, const char *queue, const char *kind,
+                                   jobq_str headers, jobq_str payload, bool *bytes, char **out,
+                                   size_t *size, jobq_pg_error *error)
+{
+    char name[68];
+    jobq_pg_error local;
+    jobq_pg_seal seal;
+
+    JOBQ_ASSERT(pg != NULL && bytes != NULL && out != NULL && size != NULL);
+    if (error == NULL) error = &local;
+    *out = NULL;
+    jobq_pg__seal_of(name, headers, payload, *bytes);
+    if (name[0] == '\0') return JOBQ_OK;
+    memset(&seal, 0, sizeof seal);
+    seal.name = name;
+    seal.queue = queue;
+    seal.kind = kind;
+    seal.in = payload;
+    if (pg->open == NULL) {
+        snprintf(seal.why, sizeof seal.why, "this program has no jobq_pg_desc.open");
+        return jobq_pg__seal_failed(&seal, "opened", error);
+    }
+    if (!pg->open(pg->user, &seal)) return jobq_pg__seal_failed(&seal, "opened", error);
+    if (seal.out == NULL || seal.size == 0 || (seal.out[0] != 'j' && seal.out[0] != 'b')) {
+        snprintf(seal.why, sizeof seal.why, "what open returned was not sealed by jobq");
+        return jobq_pg__seal_failed(&seal, "opened", error);
+    }
+    *bytes = seal.out[0] == 'b';
+    *size = seal.size - 1;
+    memmove(seal.out, seal.out + 1, *size);
+    *out = seal.out;
+    return JOBQ_OK;
+}
+
+/* Opens a payload in place. */
+static jobq_error jobq_pg__open(const jobq_pg *pg, const char *queue, const char *kind,
+                                jobq_str headers, jobq_str *payload, bool *bytes,
+                                jobq_pg__lent **lent, jobq_pg_error *error)
+{
+    char *out;
+    size_t size;
+    jobq_error code =
+        jobq_pg_unseal(pg, queue, kind, headers, *payload, bytes, &out, &size, error);
+
+    if (code != JOBQ_OK || out == NULL) return code;
+    payload->ptr = out;
+    payload->len = size;
+    return jobq_pg__lend_to(lent, NULL, out) ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
 /* Checks a job before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
@@ -6763,6 +7021,8 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
         jobq_pg__key_invalid(job->key, "key", error) ||
         jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__linked_job(job) && jobq_pg__link_invalid(job, error)) return JOBQ_ERROR_INVALID;
+    if (pg->seal != NULL && job->on_known == JOBQ_KNOWN_MERGE)
+        return jobq_pg__invalid(error, "on_known", "sealed payloads cannot be merged");
     return jobq_pg__known_invalid(job, error);
 }
 
@@ -6966,19 +7226,16 @@ static jobq_error jobq_pg__enqueue_batch(jobq_pg *pg, PGconn *conn, const jobq_p
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
-                                    jobq_pg_error *error)
+/* Enqueues a job that has been checked. */
+static jobq_error jobq_pg__enqueue_sealed(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
+                                          int64_t *id, jobq_pg_error *error)
 {
-    jobq_pg_error local;
     jobq_pg__rights *rights = NULL;
     PGconn *mine = NULL;
     bool done = false;
-    jobq_error code;
+    jobq_error code = JOBQ_OK;
 
-    JOBQ_ASSERT(pg != NULL && job != NULL);
-    if (error == NULL) error = &local;
-    code = jobq_pg__job_invalid(pg, job, error);
-    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    if (conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     if (jobq_pg__linked_job(job)) {
@@ -6995,17 +7252,41 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     return code;
 }
 
+JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
+                                    jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *row = job;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__job_invalid(pg, job, error);
+    if (code == JOBQ_OK) code = jobq_pg__seal(pg, &jobq_pg__job_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__enqueue_sealed(pg, conn, (const jobq_pg_job *)row, id, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
+}
+
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *rows = jobs;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__batch_invalid(pg, jobs, count, error);
     if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__enqueue_batch(pg, conn, jobs, count, ids, error);
+    code = jobq_pg__seal(pg, &jobq_pg__job_content, &rows, count, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__enqueue_batch(pg, conn, (const jobq_pg_job *)rows, count, ids, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
 }
 
 /* -- by COPY -- */
@@ -7245,6 +7526,8 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
                                          size_t count, jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *rows = jobs;
     jobq_error code;
     size_t i;
 
@@ -7258,7 +7541,11 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
             code = jobq_pg__invalid(error, "flow", "not with COPY: use jobq_pg_enqueue_many");
     }
     if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
+    code = jobq_pg__seal(pg, &jobq_pg__job_content, &rows, count, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, rows, count, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_digest_desc *desc,
@@ -8455,21 +8742,20 @@ static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_m
     return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "message", "key", m->key);
 }
 
+static const jobq_pg__sealable jobq_pg__message_content = {
+    sizeof(jobq_pg_message), offsetof(jobq_pg_message, queue), SIZE_MAX,
+    offsetof(jobq_pg_message, payload)};
+
 /* Sends a plain INSERT if the role may, as jobq_pg_enqueue does. If it writes nothing, the SQL
  * function tells why. */
-JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
-                                           int64_t *id, jobq_pg_error *error)
+static jobq_error jobq_pg__outbox_sealed(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                         int64_t *id, jobq_pg_error *error)
 {
-    jobq_pg_error local;
     jobq_pg__rights *rights;
     PGconn *mine = NULL;
     bool done = false;
-    jobq_error code;
+    jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
 
-    JOBQ_ASSERT(pg != NULL && m != NULL);
-    if (error == NULL) error = &local;
-    code = jobq_pg__message_invalid(m, error);
-    if (code == JOBQ_OK) code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     rights = m->key != NULL ? NULL : jobq_pg__rights_of(pg, conn);
@@ -8481,12 +8767,32 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq
     return code;
 }
 
+JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                           int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *row = m;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && m != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__message_invalid(m, error);
+    if (code == JOBQ_OK) code = jobq_pg__seal(pg, &jobq_pg__message_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__outbox_sealed(pg, conn, (const jobq_pg_message *)row, id, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
+}
+
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error)
 {
     jobq_pg__posting from;
     jobq_pg__written written;
+    jobq_pg__lent *lent = NULL;
+    const void *rows = messages;
     jobq_pg_error local;
     jobq_error code;
 
@@ -8494,14 +8800,18 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, true, error);
     if (code != JOBQ_OK || count == 0) return code;
+    code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
     memset(&from, 0, sizeof from);
     memset(&written, 0, sizeof written);
     from.queue = messages[0].queue;
-    from.messages = messages;
+    from.messages = (const jobq_pg_message *)rows;
     from.count = written.count = (int32_t)count;
     from.quiet = messages[0].quiet;
     written.ids = ids;
-    return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
 }
 
 /* Runs inside a transaction. Asking for the queue also assigns the transaction's id, which must
@@ -8553,13 +8863,19 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *rows = messages;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, false, error);
     if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, messages, count, error);
+    code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, rows, count, error);
+    jobq_pg__lent_drop(&lent);
+    return code;
 }
 
 /* -- statistics -- */
@@ -9211,18 +9527,29 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
                                           int64_t revision, const jobq_pg_schedule *schedules,
                                           size_t count, jobq_pg_error *error)
 {
+    static const jobq_pg__sealable schedule = {
+        sizeof *schedules, offsetof(jobq_pg_schedule, job.queue),
+        offsetof(jobq_pg_schedule, job.kind), offsetof(jobq_pg_schedule, job.payload)};
     jobq_pg__declared from = {owner, revision, schedules, (int32_t)count};
+    jobq_pg__lent *lent = NULL;
+    const void *rows = schedules;
+    jobq_pg_error local;
     int64_t taken = 0;
     jobq_error code;
     size_t i;
 
     JOBQ_ASSERT(pg != NULL && (schedules != NULL || count == 0));
+    if (error == NULL) error = &local;
     if (count > INT32_MAX / 2)
         return jobq_pg__invalid(error, "count", "too many for one statement");
     for (i = 0; i < count; i++) {
         if (jobq_pg__schedule_invalid(pg, &schedules[i], error)) return JOBQ_ERROR_INVALID;
     }
-    code = jobq_pg__ask(pg, conn, JOBQ_PG__SCHEDULES_SET, &from, &taken, error);
+    code = jobq_pg__seal(pg, &schedule, &rows, count, &lent, error);
+    from.schedules = (const jobq_pg_schedule *)rows;
+    if (code == JOBQ_OK)
+        code = jobq_pg__ask(pg, conn, JOBQ_PG__SCHEDULES_SET, &from, &taken, error);
+    jobq_pg__lent_drop(&lent);
     if (code != JOBQ_OK || taken) return code;
     jobq_pg__fail(error, JOBQ_ERROR_VERSION, "a newer program has declared the schedules of %s; "
                   "revision %lld changes nothing", owner, (long long)revision);
@@ -9564,16 +9891,11 @@ struct jobq_pg__run {
     char *next;      /* payload of the next stage, as the handler gave it */
     size_t next_size;
     bool next_bytes;
+    char seal[68];             /* name of its payload's seal; empty: it has none */
     struct jobq_pg__run *link; /* in the group's list */
 };
 
 /* What a handler gets, and what is planned when it returns. */
-/* An answer that its handler may use until it returns. */
-typedef struct jobq_pg__lent {
-    struct jobq_pg__lent *next;
-    PGresult *result;
-} jobq_pg__lent;
-
 struct jobq_pg__run_data {
     jobq_call call;
     jobq_delivery delivery;
@@ -10208,26 +10530,6 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
-/* True: the loop knows the result. */
-static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                              jobq_verdict *verdict)
-{
-    jobq_delivery *d = &run->data->delivery;
-    jobq_call *call = &run->data->call;
-    const jobq_pg_receiver *r;
-
-    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
-        r = &w->receivers[w->receiver_of[run->work.queue]];
-        if (r->transactional) return jobq_pg__deliver_tx(w, run, d, r, verdict);
-        jobq_delivery_run(d, r->each, r->all, verdict);
-        return false;
-    }
-    JOBQ_PG_POINT("handle", -1, NULL);
-    report->outcome = jobq_call_run(call, jobq_pg__stage_of(run->handler, call->job.stage));
-    JOBQ_PG_POINT("handled", -1, NULL);
-    return false;
-}
-
 static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *run)
 {
     memset(report, 0, sizeof *report);
@@ -10262,6 +10564,92 @@ static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level l
     return e;
 }
 
+#define JOBQ_PG__OPEN_AGAIN JOBQ_SECONDS(60) /* until a payload that could not be opened is again */
+
+/* An operating error: nobody runs the job, or gets the messages, until open works. */
+static void jobq_pg__open_failed(const jobq_pg_worker *w, const jobq_pg__run *run,
+                                 const jobq_pg_error *error)
+{
+    jobq_pg_event e = jobq_pg__run_event(run, JOBQ_PG_ERROR, "open_failed");
+
+    jobq_pg__log(w->pg, e, "%s", error->message);
+}
+
+/* Opens the payload of a job. False: it was not opened, and is put off; no attempt is used up. */
+static bool jobq_pg__open_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_call *call)
+{
+    jobq_pg_error error;
+
+    jobq_pg__seal_of(run->seal, call->headers, call->payload, call->payload_bytes);
+    if (jobq_pg__open(w->pg, run->handler->queue, run->handler->kind, call->headers,
+                      &call->payload, &call->payload_bytes, &run->data->lent, &error) == JOBQ_OK)
+        return true;
+    jobq_pg__open_failed(w, run, &error);
+    jobq_call_error(call, jobq_str_from(error.message));
+    jobq_call_delay(call, JOBQ_PG__OPEN_AGAIN);
+    return false;
+}
+
+/* Opens the payloads of a delivery, all or none. If one cannot be opened, the delivery is given
+ * back after a second. It must not be retried: its messages would become dead letters. */
+static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                                   jobq_verdict *verdict)
+{
+    static const struct timespec nap = {0, 20000000};
+    size_t size = (size_t)d->count * sizeof(jobq_message);
+    jobq_message *copy;
+    jobq_pg_error error;
+    jobq_error code = JOBQ_OK;
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        const jobq_message *m = &d->messages[i];
+        jobq_pg__seal_of(run->seal, m->headers, m->payload, m->payload_bytes);
+        if (run->seal[0] != '\0') break;
+    }
+    if (i == d->count) return true;
+    copy = (jobq_message *)malloc(size);
+    if (!jobq_pg__lend_to(&run->data->lent, NULL, copy)) code = jobq_pg__no_memory(&error);
+    else memcpy(copy, d->messages, size);
+    for (i = 0; i < d->count && code == JOBQ_OK; i++)
+        code = jobq_pg__open(w->pg, w->receivers[w->receiver_of[run->work.queue]].queue, NULL,
+                             copy[i].headers, &copy[i].payload, &copy[i].payload_bytes,
+                             &run->data->lent, &error);
+    if (code == JOBQ_OK) {
+        d->messages = copy;
+        return true;
+    }
+    jobq_pg__open_failed(w, run, &error);
+    jobq_delivery_error(d, jobq_str_from(error.message));
+    memset(d->results, JOBQ_RESULT_LEFT, (size_t)d->count);
+    verdict->result = JOBQ_RESULT_LEFT;
+    for (i = 0; i < 50 && jobq_delivery_stopping(d) == JOBQ_STOP_NONE; i++) nanosleep(&nap, NULL);
+    return false;
+}
+
+/* True: the loop knows the result. */
+static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                              jobq_verdict *verdict)
+{
+    jobq_delivery *d = &run->data->delivery;
+    jobq_call *call = &run->data->call;
+    const jobq_pg_receiver *r;
+
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        r = &w->receivers[w->receiver_of[run->work.queue]];
+        if (!jobq_pg__open_messages(w, run, d, verdict)) return false;
+        if (r->transactional) return jobq_pg__deliver_tx(w, run, d, r, verdict);
+        jobq_delivery_run(d, r->each, r->all, verdict);
+        return false;
+    }
+    JOBQ_PG_POINT("handle", -1, NULL);
+    report->outcome = jobq_pg__open_job(w, run, call)
+                          ? jobq_call_run(call, jobq_pg__stage_of(run->handler, call->job.stage))
+                          : JOBQ_OUTCOME_SNOOZE;
+    JOBQ_PG_POINT("handled", -1, NULL);
+    return false;
+}
+
 /* Calls the hooks after a run; kept: the delivery, NULL: it was a job. The lock is not held. */
 static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
                           const jobq_pg__run_data *data, const jobq_pg__delivery *kept)
@@ -10279,16 +10667,6 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
         report->message = &kept->portion.messages[i];
         report->error = jobq_str_from(kept->reasons[i]);
         w->hooks.failed(w->hooks.user, report);
-    }
-}
-
-static void jobq_pg__lent_drop(jobq_pg__lent **lent)
-{
-    while (*lent != NULL) {
-        jobq_pg__lent *first = *lent;
-        *lent = first->next;
-        PQclear(first->result);
-        free(first);
     }
 }
 
@@ -10626,18 +11004,35 @@ static void jobq_pg__wake_threads(jobq_pg_worker *w)
 
 /* -- what a handler may call -- */
 
+/* The payload of a sealed job's next stage is sealed again, under the same name, because the
+ * headers stay. A result is not. */
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 {
     jobq_pg__run *run = (jobq_pg__run *)call->context;
-    char *copy;
+    jobq_pg_seal seal;
+    jobq_pg_error error;
 
     if (!run->busy || next.len > run->worker->pg->payload_max) return false;
-    copy = (char *)malloc(next.len + 1);
-    if (copy == NULL) return false;
-    if (next.len > 0) memcpy(copy, next.ptr, next.len);
+    memset(&seal, 0, sizeof seal);
+    if (run->seal[0] != '\0' && call->job.stage + 1 < call->job.stages) {
+        seal.name = run->seal;
+        seal.queue = run->handler->queue;
+        seal.kind = run->handler->kind;
+        if (jobq_pg__seal_bytes(run->worker->pg, &seal, next, bytes, &error) != JOBQ_OK) {
+            jobq_pg__open_failed(run->worker, run, &error);
+            jobq_call_error(call, jobq_str_from(error.message));
+            return false;
+        }
+        bytes = true;
+    } else {
+        seal.out = (char *)malloc(next.len + 1);
+        if (seal.out == NULL) return false;
+        if (next.len > 0) memcpy(seal.out, next.ptr, next.len);
+        seal.size = next.len;
+    }
     free(run->next);
-    run->next = copy;
-    run->next_size = next.len;
+    run->next = seal.out;
+    run->next_size = seal.size;
     run->next_bytes = bytes;
     return true;
 }
@@ -10653,16 +11048,8 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
 /* Keeps an answer until the handler returns, or clears it. */
 static jobq_error jobq_pg__lend(jobq_pg__run_data *data, PGresult *res, bool keep)
 {
-    jobq_pg__lent *lent = keep ? (jobq_pg__lent *)malloc(sizeof *lent) : NULL;
-
-    if (lent == NULL) {
-        PQclear(res);
-        return keep ? JOBQ_ERROR_MEMORY : JOBQ_OK;
-    }
-    lent->result = res;
-    lent->next = data->lent;
-    data->lent = lent;
-    return JOBQ_OK;
+    if (!keep) PQclear(res);
+    return !keep || jobq_pg__lend_to(&data->lent, res, NULL) ? JOBQ_OK : JOBQ_ERROR_MEMORY;
 }
 
 /* Runs a statement of a handler about its job. The handler's own connection may be in a
@@ -12128,7 +12515,10 @@ JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg
                                            jobq_pg_done done, void *user, jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__lent *lent = NULL;
+    const void *row = job;
     jobq_pg__async *n;
+    jobq_error code;
 
     JOBQ_ASSERT(worker != NULL && worker->hosted && job != NULL && done != NULL);
     if (error == NULL) error = &local;
@@ -12141,7 +12531,11 @@ JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg
         jobq_pg__async_free(n);
         return jobq_pg__no_memory(error);
     }
-    return jobq_pg__async_start(worker, n, job, error);
+    code = jobq_pg__seal(worker->pg, &jobq_pg__job_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK) code = jobq_pg__async_start(worker, n, row, error);
+    else jobq_pg__async_free(n);
+    jobq_pg__lent_drop(&lent);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_pg_done done,
@@ -22175,6 +22569,196 @@ static const char *const jobq_pg__sql_operators[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_erase[] = {
+"CREATE OR REPLACE FUNCTION jobq.erased_errors(p_errors jsonb) RETURNS jsonb\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (SELECT jsonb_agg(CASE WHEN e.item ? 'dropped' THEN e.item\n"
+"                             ELSE (e.item - 'log') || '{\"error\": \"erased\"}' END ORDER BY e.n)\n"
+"            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS e (item, n));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erased_mark() RETURNS jsonb\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN jsonb_build_object('erased', statement_timestamp());\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase_rows(p_place text, p_ids bigint[], p_tags jsonb)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"AS $$\n"
+"BEGIN\n"
+"    CASE p_place\n"
+"    WHEN 'failed jobs' THEN\n"
+"        DELETE FROM jobq.idempotency k USING jobq.failed f\n"
+"        WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key\n"
+"          AND k.job_id = f.id;\n"
+"        UPDATE jobq.failed f\n"
+"        SET payload = '{\"erased\": true}', bytes = NULL, headers = jobq.erased_mark(),\n"
+"            errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL\n"
+"        WHERE f.id = ANY (p_ids);\n"
+"    WHEN 'history' THEN\n"
+"        DELETE FROM jobq.idempotency k USING jobq.history h\n"
+"        WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key\n"
+"          AND k.job_id = h.id;\n"
+"        UPDATE jobq.history h\n"
+"        SET payload = '{\"erased\": true}', bytes = NULL, headers = jobq.erased_mark(),\n"
+"            errors = jobq.erased_errors(h.errors), result = NULL, result_bytes = NULL,\n"
+"            log = NULL, key = NULL\n"
+"        WHERE h.id = ANY (p_ids) AND h.headers @> p_tags;\n"
+"    WHEN 'dead letters' THEN\n"
+"        UPDATE jobq.dead_letter d\n"
+"        SET payload = '{\"erased\": true}', bytes = NULL, headers = jobq.erased_mark(),\n"
+"            error = 'erased'\n"
+"        WHERE d.id = ANY (p_ids);\n"
+"    WHEN 'operations' THEN\n"
+"        UPDATE jobq.operation o\n"
+"        SET arguments = o.arguments || jsonb_build_object('tags', jobq.erased_mark())\n"
+"        WHERE o.id = ANY (p_ids);\n"
+"    END CASE;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase_page(\n"
+"    p_place text, p_tags jsonb, p_after bigint, p_most bigint, OUT looked bigint,\n"
+"    OUT matched bigint[], OUT last bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    EXECUTE format(\n"
+"        'SELECT count(*), coalesce(array_agg(DISTINCT p.id) FILTER (WHERE p.tags @> $1),'\n"
+"        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM jobq.%I t WHERE t.id > $2'\n"
+"        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p',\n"
+"        CASE p_place WHEN 'operations' THEN 't.arguments -> ''tags''' ELSE 't.headers' END,\n"
+"        CASE p_place WHEN 'jobs' THEN 'job' WHEN 'failed jobs' THEN 'failed'\n"
+"        WHEN 'history' THEN 'history' WHEN 'dead letters' THEN 'dead_letter'\n"
+"        WHEN 'operations' THEN 'operation' END)\n"
+"    INTO looked, matched, last USING p_tags, p_after, p_most;\n"
+"    IF looked < p_most THEN last := NULL; END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase_messages(\n"
+"    p_tags jsonb, p_part bigint, p_after bigint, p_most bigint, p_dry boolean, p_live boolean,\n"
+"    OUT looked bigint, OUT matched bigint, OUT live bigint, OUT last_part bigint,\n"
+"    OUT last bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_parts bigint[];\n"
+"    v_ids bigint[];\n"
+"BEGIN\n"
+"    SELECT count(*), array_agg(p.partition_id) FILTER (WHERE p.headers @> p_tags),\n"
+"           array_agg(p.id) FILTER (WHERE p.headers @> p_tags),\n"
+"           count(*) FILTER (WHERE p.headers @> p_tags)\n"
+"    INTO looked, v_parts, v_ids, matched\n"
+"    FROM (SELECT m.partition_id, m.id, m.headers FROM jobq.message m\n"
+"          WHERE (m.partition_id, m.id) > (p_part, p_after)\n"
+"          ORDER BY m.partition_id, m.id LIMIT p_most) p;\n"
+"    IF looked >= p_most THEN\n"
+"        SELECT p.partition_id, p.id INTO last_part, last\n"
+"        FROM (SELECT m.partition_id, m.id FROM jobq.message m\n",
+"              WHERE (m.partition_id, m.id) > (p_part, p_after)\n"
+"              ORDER BY m.partition_id, m.id LIMIT p_most) p\n"
+"        ORDER BY p.partition_id DESC, p.id DESC LIMIT 1;\n"
+"    END IF;\n"
+"    live := CASE WHEN p_live THEN 0 ELSE matched END;\n"
+"    IF p_dry OR NOT p_live THEN RETURN; END IF;\n"
+"    UPDATE jobq.message m\n"
+"    SET payload = '{\"erased\": true}', bytes = NULL, headers = jobq.erased_mark()\n"
+"    FROM unnest(v_parts, v_ids) AS u (part, id)\n"
+"    WHERE m.partition_id = u.part AND m.id = u.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase(\n"
+"    tags jsonb, dry boolean DEFAULT true, live text DEFAULT 'leave',\n"
+"    at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)\n"
+"RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,\n"
+"               note text, next jsonb)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_places text[] := '{jobs,failed jobs,history,dead letters,operations,messages}';\n"
+"    v_at integer := coalesce((after ->> 'place')::integer, 1);\n"
+"    v_part bigint := coalesce((after ->> 'part')::bigint, 0);\n"
+"    v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);\n"
+"    v_left bigint := at_most;\n"
+"    v_page record;\n"
+"BEGIN\n"
+"    PERFORM jobq.check_erase(tags, dry, live, at_most);\n"
+"    WHILE v_at <= 6 AND v_left > 0 LOOP\n"
+"        place := v_places[v_at];\n"
+"        erased := 0;\n"
+"        still_live := 0;\n"
+"        IF place = 'messages' THEN\n"
+"            SELECT m.* INTO v_page FROM jobq.erase_messages(\n"
+"                tags, v_part, v_after, v_left, dry, erase.live = 'cancel') m;\n"
+"            matched := v_page.matched;\n"
+"            still_live := v_page.live;\n"
+"            v_part := v_page.last_part;\n"
+"        ELSE\n"
+"            SELECT p.* INTO v_page FROM jobq.erase_page(place, tags, v_after, v_left) p;\n"
+"            matched := cardinality(v_page.matched);\n"
+"            IF place = 'jobs' THEN\n"
+"                still_live := jobq.erase_live(v_page.matched,\n"
+"                                              NOT dry AND erase.live = 'cancel');\n"
+"            ELSIF NOT dry AND matched > 0 THEN\n"
+"                PERFORM jobq.erase_rows(place, v_page.matched, tags);\n"
+"            END IF;\n"
+"        END IF;\n"
+"        looked := v_page.looked;\n"
+"        IF NOT dry AND place <> 'jobs' THEN erased := matched - still_live; END IF;\n"
+"        v_left := v_left - looked;\n"
+"        v_after := v_page.last;\n"
+"        IF v_after IS NULL THEN\n"
+"            v_at := v_at + 1;\n"
+"            v_part := 0;\n"
+"            v_after := -9223372036854775808;\n"
+"        END IF;\n"
+"        next := CASE WHEN v_at <= 6 THEN jsonb_build_object(\n"
+"            'place', v_at, 'part', v_part, 'id', v_after) END;\n"
+"        RETURN NEXT;\n"
+"    END LOOP;\n"
+"    IF NOT dry THEN\n"
+"        PERFORM jobq.operated('erase', jsonb_build_object('tags', jobq.erased_mark()), NULL);\n"
+"    END IF;\n"
+"    IF next IS NULL THEN RETURN QUERY SELECT * FROM jobq.erase_unreached(tags); END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_erase(\n"
+"    p_tags jsonb, p_dry boolean, p_live text, p_most integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('tags', 'a JSON object with at least one member');\n"
+"    ELSIF p_dry IS NULL THEN\n"
+"        PERFORM jobq.refuse('dry', 'true or false');\n"
+"    ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('live', 'leave or cancel');\n"
+"    ELSIF (p_most > 0) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('at_most', '1 or more');\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_id bigint;\n"
+"BEGIN\n"
+"    IF p_cancel THEN\n"
+"        FOREACH v_id IN ARRAY p_ids LOOP\n"
+"            PERFORM jobq.cancel_one(v_id);\n"
+"        END LOOP;\n"
+"    END IF;\n"
+"    RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.erase_unreached(p_tags jsonb)\n"
+"RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,\n",
+"               note text, next jsonb)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY SELECT u.place, NULL::bigint, u.matched, NULL::bigint, NULL::bigint, u.note,\n"
+"                        NULL::jsonb\n"
+"    FROM (VALUES\n"
+"        ('schedules', (SELECT count(*) FROM jobq.schedule s WHERE s.headers @> p_tags),\n"
+"         'change them in the program that declares them, or drop them'),\n"
+"        ('names', NULL, 'of lines, flows, signals, schedules and workers, the payloads of '\n"
+"         'signals, and partition.error have no tags'),\n"
+"        ('dead rows', NULL, 'old versions of rows stay in the files until VACUUM'),\n"
+"        ('WAL, replicas', NULL, 'WAL archives keep what was written; replicas follow'),\n"
+"        ('backups', NULL, 'let them expire; after a restore erase again'),\n"
+"        ('exports', NULL, 'files that were written before')) AS u (place, matched, note);\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_results[] = {
 "CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -24014,7 +24598,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHEN 'payloads' THEN 'peek|wait|await|unawait|'\n"
 "            'dead_letter_(list|count)|parents|parent_jobs'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
-"            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'\n"
+"            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
@@ -24374,6 +24958,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {9, "outbox", jobq_pg__sql_outbox},
     {9, "calendar", jobq_pg__sql_calendar},
     {9, "operators", jobq_pg__sql_operators},
+    {9, "erase", jobq_pg__sql_erase},
     {9, "results", jobq_pg__sql_results},
     {9, "flows", jobq_pg__sql_flows},
     {9, "steps", jobq_pg__sql_steps},

@@ -72,6 +72,7 @@ SELECT version < 9 AS lacks_9 FROM jobq.meta \gset
 \ir outbox.sql
 \ir calendar.sql
 \ir operators.sql
+\ir erase.sql
 \ir results.sql
 \ir flows.sql
 \ir steps.sql

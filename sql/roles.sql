@@ -47,7 +47,7 @@ BEGIN
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
-            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|'
+            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 

@@ -47,6 +47,7 @@ demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test)
     needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime promtool ncurses tmux"
+    needs="$needs pkg-config zstd sodium"
     ;;
 breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
@@ -99,6 +100,8 @@ has() {
     server) pg_bin >/dev/null ;;
     libfuzzer) fuzzes ;;
     microhttpd) links "${CC:-cc}" c "-lmicrohttpd" microhttpd.h ;;
+    zstd) links "${CC:-cc}" c "-lzstd" zstd.h ;;
+    sodium) links "${CC:-cc}" c "-lsodium" sodium.h ;;
     ncurses) links "${CC:-cc}" c "-lncursesw" ncurses.h ;;
     psycopg | cffi) /usr/bin/python3 -c "import $1" 2>/dev/null ;;
     selenium) /usr/bin/python3 -c "import selenium" 2>/dev/null ;;
@@ -130,6 +133,8 @@ package() {
     python3-venv) set -- "$1" python3 python3 python python ;;
     microhttpd) set -- libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd-dev libmicrohttpd \
         libmicrohttpd ;;
+    zstd) set -- libzstd-dev libzstd-devel zstd-dev zstd zstd ;;
+    sodium) set -- libsodium-dev libsodium-devel libsodium-dev libsodium libsodium ;;
     ncurses) set -- libncurses-dev ncurses-devel ncurses-dev ncurses ncurses ;;
     chromedriver) set -- chromium-driver chromedriver chromium-chromedriver chromium chromedriver ;;
     psycopg) set -- python3-psycopg python3-psycopg3 py3-psycopg python-psycopg - ;;

@@ -1,0 +1,219 @@
+-- jobq, current text: erasure, of what is known of a person, say.
+
+-- The errors of an erased job: when they were, and nothing else.
+CREATE OR REPLACE FUNCTION jobq.erased_errors(p_errors jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT jsonb_agg(CASE WHEN e.item ? 'dropped' THEN e.item
+                             ELSE (e.item - 'log') || '{"error": "erased"}' END ORDER BY e.n)
+            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS e (item, n));
+END $$;
+
+-- What is left of the headers, which no longer have the tags.
+CREATE OR REPLACE FUNCTION jobq.erased_mark() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jsonb_build_object('erased', statement_timestamp());
+END $$;
+
+-- Erases these jobs of a place, by id; the numbers of dead letters and operations. Known keys
+-- go too: they may be names, and then the same key enqueues again.
+CREATE OR REPLACE FUNCTION jobq.erase_rows(p_place text, p_ids bigint[], p_tags jsonb)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+    CASE p_place
+    WHEN 'failed jobs' THEN
+        DELETE FROM jobq.idempotency k USING jobq.failed f
+        WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key
+          AND k.job_id = f.id;
+        UPDATE jobq.failed f
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
+            errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL
+        WHERE f.id = ANY (p_ids);
+    WHEN 'history' THEN
+        DELETE FROM jobq.idempotency k USING jobq.history h
+        WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key
+          AND k.job_id = h.id;
+        UPDATE jobq.history h
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
+            errors = jobq.erased_errors(h.errors), result = NULL, result_bytes = NULL,
+            log = NULL, key = NULL
+        WHERE h.id = ANY (p_ids) AND h.headers @> p_tags;
+    WHEN 'dead letters' THEN
+        UPDATE jobq.dead_letter d
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
+            error = 'erased'
+        WHERE d.id = ANY (p_ids);
+    WHEN 'operations' THEN
+        UPDATE jobq.operation o
+        SET arguments = o.arguments || jsonb_build_object('tags', jobq.erased_mark())
+        WHERE o.id = ANY (p_ids);
+    END CASE;
+END $$;
+
+-- A page of a place: up to p_most rows after p_after, in the order of their ids. matched: the
+-- ids of those with the tags. last: of the page; NULL: there are no more.
+CREATE OR REPLACE FUNCTION jobq.erase_page(
+    p_place text, p_tags jsonb, p_after bigint, p_most bigint, OUT looked bigint,
+    OUT matched bigint[], OUT last bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    EXECUTE format(
+        'SELECT count(*), coalesce(array_agg(DISTINCT p.id) FILTER (WHERE p.tags @> $1),'
+        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM jobq.%I t WHERE t.id > $2'
+        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p',
+        CASE p_place WHEN 'operations' THEN 't.arguments -> ''tags''' ELSE 't.headers' END,
+        CASE p_place WHEN 'jobs' THEN 'job' WHEN 'failed jobs' THEN 'failed'
+        WHEN 'history' THEN 'history' WHEN 'dead letters' THEN 'dead_letter'
+        WHEN 'operations' THEN 'operation' END)
+    INTO looked, matched, last USING p_tags, p_after, p_most;
+    IF looked < p_most THEN last := NULL; END IF;
+END $$;
+
+-- The same of messages, whose order is (partition_id, id). They are erased as they come,
+-- also those that nobody has read yet: each keeps its number, and its receiver gets
+-- {"erased": true}. p_live false: those are only counted.
+CREATE OR REPLACE FUNCTION jobq.erase_messages(
+    p_tags jsonb, p_part bigint, p_after bigint, p_most bigint, p_dry boolean, p_live boolean,
+    OUT looked bigint, OUT matched bigint, OUT live bigint, OUT last_part bigint,
+    OUT last bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_parts bigint[];
+    v_ids bigint[];
+BEGIN
+    SELECT count(*), array_agg(p.partition_id) FILTER (WHERE p.headers @> p_tags),
+           array_agg(p.id) FILTER (WHERE p.headers @> p_tags),
+           count(*) FILTER (WHERE p.headers @> p_tags)
+    INTO looked, v_parts, v_ids, matched
+    FROM (SELECT m.partition_id, m.id, m.headers FROM jobq.message m
+          WHERE (m.partition_id, m.id) > (p_part, p_after)
+          ORDER BY m.partition_id, m.id LIMIT p_most) p;
+    IF looked >= p_most THEN
+        SELECT p.partition_id, p.id INTO last_part, last
+        FROM (SELECT m.partition_id, m.id FROM jobq.message m
+              WHERE (m.partition_id, m.id) > (p_part, p_after)
+              ORDER BY m.partition_id, m.id LIMIT p_most) p
+        ORDER BY p.partition_id DESC, p.id DESC LIMIT 1;
+    END IF;
+    live := CASE WHEN p_live THEN 0 ELSE matched END;
+    IF p_dry OR NOT p_live THEN RETURN; END IF;
+    UPDATE jobq.message m
+    SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark()
+    FROM unnest(v_parts, v_ids) AS u (part, id)
+    WHERE m.partition_id = u.part AND m.id = u.id;
+END $$;
+
+-- Erases what jobs and messages with these tags, members of their headers, carried: payload,
+-- headers, results, logs, errors, steps, keys. Rows, states, times and numbers stay.
+--     select * from jobq.erase('{"person": "4711"}'); -- shows what it would do
+--     select * from jobq.erase('{"person": "4711"}', dry => false);
+--   live     what to do with jobs that have not ended, and messages that are not read yet.
+--            leave: they are counted as live. cancel: such jobs are cancelled, and such
+--            messages erased. A running job stays live until its worker ends it.
+--   at_most  how many rows a call looks at; no index leads to tags. next: hand it to the
+--            following call as after, until it is NULL.
+-- Repeat the whole until nothing is live. Each place is a row; then follow those that it
+-- cannot reach, with what to do about them.
+CREATE OR REPLACE FUNCTION jobq.erase(
+    tags jsonb, dry boolean DEFAULT true, live text DEFAULT 'leave',
+    at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)
+RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
+               note text, next jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_places text[] := '{jobs,failed jobs,history,dead letters,operations,messages}';
+    v_at integer := coalesce((after ->> 'place')::integer, 1);
+    v_part bigint := coalesce((after ->> 'part')::bigint, 0);
+    v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);
+    v_left bigint := at_most;
+    v_page record;
+BEGIN
+    PERFORM jobq.check_erase(tags, dry, live, at_most);
+    WHILE v_at <= 6 AND v_left > 0 LOOP
+        place := v_places[v_at];
+        erased := 0;
+        still_live := 0;
+        IF place = 'messages' THEN
+            SELECT m.* INTO v_page FROM jobq.erase_messages(
+                tags, v_part, v_after, v_left, dry, erase.live = 'cancel') m;
+            matched := v_page.matched;
+            still_live := v_page.live;
+            v_part := v_page.last_part;
+        ELSE
+            SELECT p.* INTO v_page FROM jobq.erase_page(place, tags, v_after, v_left) p;
+            matched := cardinality(v_page.matched);
+            IF place = 'jobs' THEN
+                still_live := jobq.erase_live(v_page.matched,
+                                              NOT dry AND erase.live = 'cancel');
+            ELSIF NOT dry AND matched > 0 THEN
+                PERFORM jobq.erase_rows(place, v_page.matched, tags);
+            END IF;
+        END IF;
+        looked := v_page.looked;
+        IF NOT dry AND place <> 'jobs' THEN erased := matched - still_live; END IF;
+        v_left := v_left - looked;
+        v_after := v_page.last;
+        IF v_after IS NULL THEN
+            v_at := v_at + 1;
+            v_part := 0;
+            v_after := -9223372036854775808;
+        END IF;
+        next := CASE WHEN v_at <= 6 THEN jsonb_build_object(
+            'place', v_at, 'part', v_part, 'id', v_after) END;
+        RETURN NEXT;
+    END LOOP;
+    IF NOT dry THEN
+        PERFORM jobq.operated('erase', jsonb_build_object('tags', jobq.erased_mark()), NULL);
+    END IF;
+    IF next IS NULL THEN RETURN QUERY SELECT * FROM jobq.erase_unreached(tags); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.check_erase(
+    p_tags jsonb, p_dry boolean, p_live text, p_most integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN
+        PERFORM jobq.refuse('tags', 'a JSON object with at least one member');
+    ELSIF p_dry IS NULL THEN
+        PERFORM jobq.refuse('dry', 'true or false');
+    ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN
+        PERFORM jobq.refuse('live', 'leave or cancel');
+    ELSIF (p_most > 0) IS NOT TRUE THEN
+        PERFORM jobq.refuse('at_most', '1 or more');
+    END IF;
+END $$;
+
+-- Cancels these jobs, if asked to; how many have not ended. Those that have are in history,
+-- which is erased after jobs.
+CREATE OR REPLACE FUNCTION jobq.erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id bigint;
+BEGIN
+    IF p_cancel THEN
+        FOREACH v_id IN ARRAY p_ids LOOP
+            PERFORM jobq.cancel_one(v_id);
+        END LOOP;
+    END IF;
+    RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids));
+END $$;
+
+-- What erase cannot reach.
+CREATE OR REPLACE FUNCTION jobq.erase_unreached(p_tags jsonb)
+RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
+               note text, next jsonb)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT u.place, NULL::bigint, u.matched, NULL::bigint, NULL::bigint, u.note,
+                        NULL::jsonb
+    FROM (VALUES
+        ('schedules', (SELECT count(*) FROM jobq.schedule s WHERE s.headers @> p_tags),
+         'change them in the program that declares them, or drop them'),
+        ('names', NULL, 'of lines, flows, signals, schedules and workers, the payloads of '
+         'signals, and partition.error have no tags'),
+        ('dead rows', NULL, 'old versions of rows stay in the files until VACUUM'),
+        ('WAL, replicas', NULL, 'WAL archives keep what was written; replicas follow'),
+        ('backups', NULL, 'let them expire; after a restore erase again'),
+        ('exports', NULL, 'files that were written before')) AS u (place, matched, note);
+END $$;

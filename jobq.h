@@ -204,8 +204,8 @@
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
  *   (2) A job has a token if, and only if, it is running.
  *   (3) A running job has attempt >= 1.
- *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, release, park and
- *       the death of a worker give it back, except to a job that ran alone.
+ *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, wait, release, park
+ *       and the death of a worker give it back, except to a job that ran alone.
  *   (5) Only a running job has a cancel request.
  *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
  *       tell which of them killed it. They all go back with their attempt; those that were not

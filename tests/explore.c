@@ -1524,8 +1524,9 @@ static void list_busy(const world *w, int n, moves *all)
 static bool reads_before_lock(uint8_t next)
 {
     return next == STEP_lock_lines_lock || next == STEP_take_lines_lock ||
-           next == STEP_look_jobs_cancel || next == STEP_make_ready_write ||
-           next == STEP_promote_delete || next == STEP_look_signals_lock;
+           next == STEP_look_jobs_lock || next == STEP_look_jobs_cancel ||
+           next == STEP_make_ready_write || next == STEP_promote_delete ||
+           next == STEP_look_signals_lock;
 }
 
 /* Where a function may be held up: when it has just locked or written something, or goes on with

@@ -118,6 +118,9 @@ static void spawn(world *w, int n, int32_t slot, own_end end)
     own.request.endings[0].worker = s->job.worker;
     own.request.endings[0].claim = s->job.claim;
     jobq_job_decide(&policy, &s->job, &event, &own.request.endings[0].decision);
+    if (own.request.endings[0].decision.attempt != s->job.attempt - 1) {
+        violate("law 4: a job that waits has used up an attempt");
+    }
     own.errors[0] = JOBQ_ERROR_RETRYABLE;
     if (end == OWN_LATE) haunt(w, n, &own);
     else if (end != OWN_ROLLED_BACK) execute(w, n, &own, true);
@@ -144,42 +147,11 @@ static void finish_well(world *w, int n, int32_t slot)
 
 /* ---- the laws -------------------------------------------------------------------------------- */
 
-typedef enum fate { FATE_HELD, FATE_READY, FATE_OVER } fate;
+static laws_fate fate_of(const world *w, int i) { return laws_fate_of(store(w), store(w), i); }
 
-/* What the ends of the others mean for a job that waits, whatever its edges say of them. */
-static fate fate_of(const world *w, int i)
-{
-    fate f = FATE_READY;
-    int k;
+static bool is_held(laws_fate fate) { return fate == LAWS_HELD || fate == LAWS_CANCELLED; }
 
-    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
-        const jobq_memory_edge *e = &store(w)->edges[k];
-        jobq_state parent;
-        if (e->child != i + 1) continue;
-        parent = job_at(w, e->parent - 1)->state;
-        if (jobq_state_final(parent) && laws__serves(e->on_end, parent)) continue;
-        if (jobq_state_final(parent) && e->cascade) return FATE_OVER;
-        f = FATE_HELD;
-    }
-    return f;
-}
-
-/* A job that waits as long as nobody revives what failed above it. */
-static bool held_by_parents(const world *w, int i)
-{
-    int k;
-
-    if (job_at(w, i)->state != JOBQ_STATE_WAITING || fate_of(w, i) != FATE_HELD) return false;
-    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
-        const jobq_memory_edge *e = &store(w)->edges[k];
-        jobq_state parent;
-        if (e->child != i + 1) continue;
-        parent = job_at(w, e->parent - 1)->state;
-        if (jobq_state_final(parent) && !laws__serves(e->on_end, parent)) return true;
-        if (held_by_parents(w, e->parent - 1)) return true;
-    }
-    return false;
-}
+static bool held_by_parents(const world *w, int i) { return laws_held(store(w), i); }
 
 /* Whether a nudge that is committed names a job, and if it must, says that it cannot run. */
 static bool nudged(const world *w, int job, bool cancel)
@@ -206,7 +178,7 @@ static bool is_signalled(const world *w, int i)
 static bool is_decided(const world *w, int i)
 {
     if (is_signalled(w, i)) return true;
-    return job_at(w, i)->state == JOBQ_STATE_WAITING && fate_of(w, i) != FATE_HELD;
+    return job_at(w, i)->state == JOBQ_STATE_WAITING && !is_held(fate_of(w, i));
 }
 
 /* Law (22), at any moment: whoever decides about a job leaves a nudge. */
@@ -215,8 +187,8 @@ static void check_waits(const world *w, int i)
     if (is_signalled(w, i) && !nudged(w, 0, false)) {
         violate("law 22: the signal was sent, job %d waits for it, and nobody will look", i + 1);
     }
-    if (job_at(w, i)->state != JOBQ_STATE_WAITING || fate_of(w, i) == FATE_HELD) return;
-    if (nudged(w, i + 1, fate_of(w, i) == FATE_OVER)) return;
+    if (job_at(w, i)->state != JOBQ_STATE_WAITING || is_held(fate_of(w, i))) return;
+    if (nudged(w, i + 1, fate_of(w, i) == LAWS_OVER)) return;
     violate("law 22: job %d waits for nothing, and nobody will look", i + 1);
 }
 

@@ -136,29 +136,60 @@ static bool laws__serves(jobq_on_end on_end, jobq_state ended)
 static const char laws_early[] =
     "law 23: a job that waits was written before what it waits for has ended";
 
+typedef enum laws_fate { LAWS_HELD, LAWS_READY, LAWS_OVER, LAWS_CANCELLED } laws_fate;
+
+/* What the ends of others mean for a job that waits, whatever its edges say of these ends. OVER:
+ * an end cancels it. CANCELLED: it is held, and one whose success it waits for was cancelled. */
+static laws_fate laws_fate_of(const jobq_memory *edges, const jobq_memory *ends, int i)
+{
+    laws_fate fate = LAWS_READY;
+    int k;
+
+    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
+        const jobq_memory_edge *e = &edges->edges[k];
+        jobq_state parent;
+        if (e->child != i + 1) continue;
+        parent = jobq__memory_jobs(ends)[e->parent - 1].job.state;
+        if (jobq_state_final(parent) && laws__serves(e->on_end, parent)) continue;
+        if (jobq_state_final(parent) && e->cascade) return LAWS_OVER;
+        if (parent == JOBQ_STATE_CANCELLED) fate = LAWS_CANCELLED;
+        else if (fate == LAWS_READY) fate = LAWS_HELD;
+    }
+    return fate;
+}
+
+/* A job that waits as long as nobody revives what failed above it. */
+static bool laws_held(const jobq_memory *m, int i)
+{
+    int k;
+
+    if (jobq__memory_jobs(m)[i].job.state != JOBQ_STATE_WAITING) return false;
+    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
+        const jobq_memory_edge *e = &m->edges[k];
+        jobq_state parent;
+        if (e->child != i + 1) continue;
+        parent = jobq__memory_jobs(m)[e->parent - 1].job.state;
+        if (jobq_state_final(parent) && e->cascade && !laws__serves(e->on_end, parent))
+            return false;
+        if (jobq_state_final(parent) && !laws__serves(e->on_end, parent)) return true;
+        if (laws_held(m, e->parent - 1)) return true;
+    }
+    return false;
+}
+
 /* A job that waited is ready, because all that it waits for have ended as it wants; or cancelled,
  * because one has ended otherwise, and its edge says so. */
 static const char *laws__waited(const jobq_memory *before, const jobq_memory *after, int i)
 {
-    const jobq_job *b = &jobq__memory_jobs(after)[i].job;
-    bool serve = true, over = false;
-    int k;
+    laws_fate fate = laws_fate_of(before, after, i);
+    jobq_state state = jobq__memory_jobs(after)[i].job.state;
 
-    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
-        const jobq_memory_edge *e = &before->edges[k];
-        jobq_state parent;
-        if (e->child != i + 1) continue;
-        parent = jobq__memory_jobs(after)[e->parent - 1].job.state;
-        if (jobq_state_final(parent) && laws__serves(e->on_end, parent)) continue;
-        if (b->state == JOBQ_STATE_READY && e->on_end == JOBQ_ON_SUCCESS &&
-            parent == JOBQ_STATE_CANCELLED) {
-            return "law 24: a job is ready, but one whose success it waits for was cancelled";
-        }
-        serve = false;
-        over = over || (jobq_state_final(parent) && e->cascade);
+    if (state == JOBQ_STATE_CANCELLED && fate == LAWS_OVER) return NULL;
+    if (state == JOBQ_STATE_READY && fate == LAWS_READY) return NULL;
+    if (state == JOBQ_STATE_READY && fate == LAWS_CANCELLED) {
+        return "law 24: a job is ready, but one whose success it waits for was cancelled";
     }
-    if (b->state == JOBQ_STATE_CANCELLED && over) return NULL;
-    return b->state == JOBQ_STATE_READY && serve ? NULL : laws_early;
+    return laws_early;
 }
 
 /* A job that waited is ready: the one that it follows has ended with this statement. */

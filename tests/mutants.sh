@@ -9,7 +9,7 @@
 #
 # The test that a patch names is tried first, then all others. sql_* break the SQL, program_* the
 # program jobq; they are tested on a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
-# even if other tests would notice them, too; sql_pairs_* by test_pg_pairs, in the case that the
+# even if other tests would notice them, too; simulate_graphs_* by the simulator's graphs; sql_pairs_* by test_pg_pairs, in the case that the
 # patch names. Four run at a time, SQL mutants (which mostly wait) and others in turn.
 #
 # For each promise of jobq that can be tested without a real crash of a server, this table says which
@@ -46,6 +46,9 @@
 #                                its own), test_core_outbox,    explore_says_* explore_shows_*
 #                                test_core_handlers,            sql_outbox_*
 #                                test_pg_order
+#   (jobs that wait, laws 22     explore (diamond, signal,      explore_diamond_* explore_signal_*
+#     to 25)                     spawn); simulate (graphs);     explore_spawn_* simulate_graphs_*
+#                                test_pg_flows, test_pg_steps
 #   (the calendar)               test_core_cron,                cron_* sql_cron_*
 #                                test_pg_calendar
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
@@ -123,6 +126,9 @@ hunt_core() {
     case ${work##*/} in explore_*)
         tool=${work##*/explore_}
         hunt_explore --world "${tool%%_*}"
+        return ;;
+    simulate_graphs_*)
+        build simulate -O1 && try simulate "$work/simulate" --graphs --seeds 4 --once
         return ;;
     esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_trace test_core_cron \

@@ -11,11 +11,12 @@
  * Everything that happens follows from the seed. To prove it, each seed is run twice, and both runs
  * must be the same. After the last fault every job must end within a bound, no job starves within
  * its lane, and all messages are acknowledged. Then the seed runs a second world, whose server
- * fails in other ways (simulate_ill.h).
+ * fails in other ways (simulate_ill.h), and worlds with 1,000 random graphs of jobs that wait for
+ * others (simulate_graphs.h).
  *
- *     simulate [--seed N] [--seeds N] [--hours H] [--ill] [--once] [--verbose]
+ *     simulate [--seed N] [--seeds N] [--hours H] [--ill | --graphs] [--once] [--verbose]
  *
- * --ill: only these second worlds.
+ * --ill, --graphs: only these worlds.
  */
 #define JOBQ_LOOP_SLOTS 64
 #define JOBQ_LOOP_CLAIMS 128
@@ -30,6 +31,7 @@
 #define JOBQ_STRAYS_MAX 8
 #define JOBQ_MEMORY_PARTITIONS 60
 #define JOBQ_MEMORY_MESSAGES 256
+#define JOBQ_MEMORY_EDGES 320
 
 static void simulate_assert(const char *text);
 #define JOBQ_ASSERT(x) ((x) ? (void)0 : simulate_assert(#x))
@@ -103,7 +105,9 @@ typedef enum event_kind {
     EVENT_AFFLICT,
     EVENT_BURST,
     EVENT_BURST_SENT,
-    EVENT_FAREWELL
+    EVENT_FAREWELL,
+    EVENT_GRAPH,
+    EVENT_TOUCH
 } event_kind;
 
 /* Of a server: it executes nothing, refuses everything, or its answers do not arrive. */
@@ -167,7 +171,7 @@ typedef struct summary {
     int64_t messages, rolled_back, delivered, redelivered, dead, taken_over, abandoned, unknown;
     int64_t faults[FAULT_COUNT];
     int64_t starved_us[2]; /* longest that a job, a suspect was passed over by younger ones */
-    int64_t illnesses, aside, refused, left, stops;
+    int64_t illnesses, aside, refused, left, stops, graphs, held;
     int64_t still_us, waited_us; /* longest without the end of a job, with a partition unread */
 } summary;
 
@@ -180,6 +184,8 @@ typedef struct world {
     bool young;      /* pure, but many jobs crash: processes start again at once, and die young */
     bool limits;     /* each worker has a kind of which it runs one job at a time */
     bool ill, crowd, farewell; /* simulate_ill.h */
+    bool waits;                /* simulate_graphs.h */
+    int32_t graphs;
     mood mood;
     jobq_error ill_error;
     int64_t ill_until, rate;   /* rate: bytes a second; 0: any */
@@ -445,6 +451,7 @@ static void check_suspects(const jobq_job *job)
 
 static void check_outbox(void);
 static void check_ill(void);
+static void check_graphs(void);
 
 static void check_all(void)
 {
@@ -452,6 +459,7 @@ static void check_all(void)
 
     check_outbox();
     if (w->ill) check_ill();
+    check_graphs();
 
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(store)[i].job;
@@ -943,6 +951,7 @@ static void on_execute(int n, uint32_t line)
 }
 
 static void wake_sleepers(int32_t most);
+static bool spawn(const jobq_job *job);
 
 static void on_answer(int n, uint32_t line)
 {
@@ -992,6 +1001,10 @@ static void on_handled(const event *e)
         outcome = (jobq_outcome)between(JOBQ_OUTCOME_NONE, JOBQ_OUTCOME_CANCELLED);
     }
     if (stop == JOBQ_STOP_CANCEL && chance(500)) outcome = JOBQ_OUTCOME_CANCELLED;
+    if (w->waits && outcome == JOBQ_OUTCOME_SUCCESS && chance(100) &&
+        spawn(&d->loop.slots[e->arg].job)) {
+        outcome = chance(100) ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_DONE; /* not told, or told */
+    }
     trace("worker %d: a handler ends, %d", e->node, (int)outcome);
     /* Drawn one after the other: compilers differ in the order of arguments. */
     delay_us = between(0, 20 * SECOND);
@@ -1157,6 +1170,7 @@ static void on_resume(int n)
 }
 
 #include "simulate_ill.h"
+#include "simulate_graphs.h"
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
@@ -1240,6 +1254,10 @@ static void handle(const event *e)
     case EVENT_FAREWELL:
         handle_ill(e);
         break;
+    case EVENT_GRAPH:
+    case EVENT_TOUCH:
+        handle_graphs(e);
+        break;
     }
 }
 
@@ -1254,6 +1272,7 @@ static void calm_down(void)
     trace("the faults stop");
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
     w->bound_us += bad_messages_time();
+    if (w->waits) calm_graphs();
     for (n = 0; n < node_count; n++) {
         node *d = &w->nodes[n];
         if (d->paused) on_resume(n);
@@ -1362,16 +1381,21 @@ static void count_jobs(void)
     count_mails();
     w->sum.virtual_us = w->now_us;
     w->sum.jobs = store->job_count;
+    w->sum.graphs = w->graphs;
     for (i = 0; i < store->job_count; i++) {
         jobq_state state = jobq__memory_jobs(store)[i].job.state;
         w->sum.succeeded += state == JOBQ_STATE_SUCCEEDED;
         w->sum.failed += state == JOBQ_STATE_FAILED;
         w->sum.cancelled += state == JOBQ_STATE_CANCELLED;
+        w->sum.held += state == JOBQ_STATE_WAITING;
     }
 }
 
-/* Runs a seed to its end; the hash of its trace tells two runs apart. */
-static bool run(uint64_t seed, double hours, bool ill, uint64_t *hash, summary *sum)
+/* The worlds of a seed: the first ones, and then those of graphs. */
+enum { PART_FAULTS, PART_ILL, PART_GRAPHS, PARTS = PART_GRAPHS + GRAPH_WORLDS };
+
+/* Runs a world of a seed to its end; the hash of its trace tells two runs apart. */
+static bool run(uint64_t seed, double hours, int part, uint64_t *hash, summary *sum)
 {
     int64_t checks = 0;
 
@@ -1380,10 +1404,12 @@ static bool run(uint64_t seed, double hours, bool ill, uint64_t *hash, summary *
     w->lines = 0;
     w->seed = seed;
     w->random.state = seed * 0x9e3779b97f4a7c15u + 1;
+    if (part >= PART_GRAPHS) w->random.state += (uint64_t)part << 40;
     jobq_memory_init(store, JOBS, ROWS, CLAIM_ROWS);
     settle_tales();
-    if (ill) settle_ill(seed, hours);
-    else settle_seed(seed, hours);
+    if (part == PART_ILL) settle_ill(seed, hours);
+    else if (part == PART_FAULTS) settle_seed(seed, hours);
+    else settle_graphs();
     w->bound_us = w->calm_us + 40 * w->config.lease_us + 1800 * SECOND;
     while (broken[0] == '\0' && w->event_count > 0) {
         event e = next_event();
@@ -1395,6 +1421,7 @@ static bool run(uint64_t seed, double hours, bool ill, uint64_t *hash, summary *
         if (checks % 16 == 0) note_due();
         if (w->ill && ill_ended()) break;
         if (w->ill) continue;
+        if (w->waits && graphs_ended()) break;
         if (checks % 64 == 0 && store->job_count == JOBS && w->now_us > 20 * SECOND && all_ended())
             break;
         if (w->now_us > w->bound_us) {
@@ -1435,6 +1462,8 @@ static void add_up(summary *total, const summary *one)
     total->refused += one->refused;
     total->left += one->left;
     total->stops += one->stops;
+    total->graphs += one->graphs;
+    total->held += one->held;
     if (one->still_us > total->still_us) total->still_us = one->still_us;
     if (one->waited_us > total->waited_us) total->waited_us = one->waited_us;
     if (one->longest_us > total->longest_us) total->longest_us = one->longest_us;
@@ -1468,6 +1497,8 @@ static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
            (long long)s->illnesses, (long long)s->aside, (long long)s->refused,
            (long long)s->left, (double)s->still_us / 1e6, (double)s->waited_us / 1e6,
            (long long)s->stops);
+    printf("%lld graphs; %lld jobs wait on, because of a failure or a cancel\n",
+           (long long)s->graphs, (long long)s->held);
     for (i = 0; i < FAULT_COUNT; i++) {
         printf("%s%lld %s", i > 0 ? ", " : "", (long long)s->faults[i], fault_texts[i]);
     }
@@ -1479,13 +1510,15 @@ int main(int argc, char **argv)
     uint64_t first = 1, hash = 0, all = 0, again;
     int64_t seeds = 24, i;
     double hours = 2;
-    bool once = false, only = false, good = true;
+    bool once = false, good = true;
+    int from = 0, to = PARTS, part;
     summary total, one;
 
     for (i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) verbose = once = true;
         else if (strcmp(argv[i], "--once") == 0) once = true;
-        else if (strcmp(argv[i], "--ill") == 0) only = true;
+        else if (strcmp(argv[i], "--ill") == 0) from = PART_ILL, to = PART_ILL + 1;
+        else if (strcmp(argv[i], "--graphs") == 0) from = PART_GRAPHS;
         else if (i + 1 == argc) return 2;
         else if (strcmp(argv[i], "--seed") == 0) first = strtoull(argv[++i], NULL, 10), seeds = 1;
         else if (strcmp(argv[i], "--seeds") == 0) seeds = atoll(argv[++i]);
@@ -1497,19 +1530,20 @@ int main(int argc, char **argv)
     before = (jobq_memory *)calloc(1, store_size());
     if (w == NULL || store == NULL || before == NULL) abort();
     memset(&total, 0, sizeof total);
-    for (i = 0; i < 2 * seeds && good; i++) {
-        uint64_t seed = first + (uint64_t)i / 2;
-        if (only && i % 2 == 0) continue;
-        good = run(seed, hours, i % 2 == 1, &hash, &one);
+    for (i = 0; i < PARTS * seeds && good; i++) {
+        uint64_t seed = first + (uint64_t)i / PARTS;
+        part = (int)(i % PARTS);
+        if (part < from || part >= to) continue;
+        good = run(seed, hours, part, &hash, &one);
         add_up(&total, &one);
         all = (all ^ hash) * 0x100000001b3u;
         if (!good || once) continue;
-        good = run(seed, hours, i % 2 == 1, &again, &one);
+        good = run(seed, hours, part, &again, &one);
         if (good && again != hash) {
             printf("seed %llu: two runs differ\n", (unsigned long long)seed);
             good = false;
         }
     }
-    print_summary(&total, (i + 1) / 2, all);
+    print_summary(&total, (i + PARTS - 1) / PARTS, all);
     return good ? 0 : 1;
 }

@@ -28,9 +28,18 @@ static jobq_outcome fails_while_broken(jobq_call *call)
     return JOBQ_OUTCOME_DISCARD;
 }
 
-/* Test setup: as fresh, and ids begin at 1. */
+static PGconn *opened[4]; /* by this test */
+static int opened_count;
+
+static PGconn *another(void)
+{
+    return opened[opened_count++] = PQconnectdb(server());
+}
+
+/* Test setup: as fresh, and ids begin at 1. A test that failed may have left a transaction open. */
 static int start_over(void **state)
 {
+    while (opened_count > 0) PQfinish(opened[--opened_count]);
     ran[0] = '\0';
     broken = 0;
     if (fresh(state) != 0) return 1;
@@ -183,7 +192,7 @@ static void a_parent_may_have_ended_before(void **unused)
 /* Two parents end in transactions that overlap: neither sees the other, and the child runs. */
 static void parents_that_end_at_the_same_time(void **unused)
 {
-    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGconn *a = another(), *b = another();
     jobq_pg_after after[2] = {{0, NULL, 0, JOBQ_ON_SUCCESS}, {0, NULL, 0, JOBQ_ON_SUCCESS}};
     jobq_pg_job job = plain_job();
     int64_t child;
@@ -205,15 +214,13 @@ static void parents_that_end_at_the_same_time(void **unused)
     finds_nothing(3); /* but looks */
     assert_int_equal(claim_one(9, 4, false).id, child);
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
-    PQfinish(a);
-    PQfinish(b);
 }
 
 /* While a producer's transaction is open, a job that it waits for cannot end: its end would not
  * see the edge. */
 static void a_parent_ends_after_the_edge_is_written(void **unused)
 {
-    PGconn *a = PQconnectdb(server());
+    PGconn *a = another();
     jobq_pg_job job = plain_job();
 
     (void)unused;
@@ -225,7 +232,6 @@ static void a_parent_ends_after_the_edge_is_written(void **unused)
     run_on(a, "COMMIT");
     assert_int_equal(number("SELECT count(*) FROM jobq.complete('{9}', '{1}', '{1}', '{1}')"), 0);
     expect_states("sr");
-    PQfinish(a);
 }
 
 /* A job and the one that it waits for end in transactions that overlap: neither sees the other, and
@@ -395,7 +401,7 @@ static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
 /* Two transactions that end jobs of one flow do not wait for each other. */
 static void ends_share_no_row_of_the_flow(void **unused)
 {
-    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGconn *a = another(), *b = another();
     int i;
 
     (void)unused;
@@ -419,8 +425,6 @@ static void ends_share_no_row_of_the_flow(void **unused)
     expect_text("ended 4 4", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
     expect_states("ssssr");
     assert_true(number("SELECT count(*) FROM jobq.flow_part") > 1);
-    PQfinish(a);
-    PQfinish(b);
 }
 
 static void a_batch_has_one_callback(void **unused)
@@ -502,7 +506,7 @@ static void a_whole_flow_is_cancelled(void **unused)
 /* The answer 0 means that nothing is left, also if somebody holds the rows. */
 static void the_rows_of_a_flow_are_locked(void **unused)
 {
-    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGconn *a = another(), *b = another();
     int i;
 
     (void)unused;
@@ -520,14 +524,12 @@ static void the_rows_of_a_flow_are_locked(void **unused)
         if (i == 0) expect_states("rrr");
     }
     expect_states("ccc");
-    PQfinish(a);
-    PQfinish(b);
 }
 
 /* Jobs that are enqueued while a flow is cancelled are cancelled as well. */
 static void a_flow_is_cancelled_under_a_producer(void **unused)
 {
-    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGconn *a = another(), *b = another();
 
     (void)unused;
     RUN("SELECT jobq.flow(open => true)");
@@ -537,8 +539,6 @@ static void a_flow_is_cancelled_under_a_producer(void **unused)
     is_answered(b, "1");
     expect_states("c");
     is_refused("SELECT jobq.enqueue('q', 'k', flow => 1)", "it was cancelled");
-    PQfinish(a);
-    PQfinish(b);
 }
 
 /* A job that is enqueued after its parent failed runs when that was revived. */
@@ -560,11 +560,13 @@ static void a_failed_parent_is_revived_meanwhile(void **unused)
 {
     static const char *const texts[2] = {"SELECT jobq.enqueue('q', 'k', after => '{1}')",
                                          "SELECT jobq.revive(1)"};
-    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGconn *a, *b;
     int first;
 
     for (first = 0; first < 2; first++) {
         assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
         RUN("SELECT jobq.enqueue('q', 'k')");
         ends(1, JOBQ_EVENT_DISCARD);
         run_on(a, "BEGIN");
@@ -577,8 +579,6 @@ static void a_failed_parent_is_revived_meanwhile(void **unused)
         expect_states("sr");
         assert_int_equal(number("SELECT jobq.audit()"), 0);
     }
-    PQfinish(a);
-    PQfinish(b);
 }
 
 /* A flow that is open does not end while more is to come. */
@@ -603,7 +603,7 @@ static void an_open_flow_ends_when_it_is_closed(void **unused)
 /* A job that is added while the others end keeps the flow from ending before. */
 static void a_flow_does_not_end_under_a_producer(void **unused)
 {
-    PGconn *a = PQconnectdb(server());
+    PGconn *a = another();
     jobq_pg_job job = plain_job();
 
     (void)unused;
@@ -621,7 +621,6 @@ static void a_flow_does_not_end_under_a_producer(void **unused)
     ends(3, JOBQ_EVENT_SUCCESS);
     RUN("SELECT jobq.promote(100)");
     expect_states("srs");
-    PQfinish(a);
 }
 
 /* A child keeps its delay and its line. */

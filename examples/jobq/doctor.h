@@ -167,7 +167,7 @@ static void doctor_ask(doctor_state *d, const doctor_check *check)
 static bool doctor_version(doctor_state *d)
 {
     jobq_pg_desc desc = {.conninfo = d->a->conninfo, .schema = d->a->schema, .log = tell_log,
-                         .user = d->a};
+                         .user = d->a, .behind_pooler = true /* perhaps: see doctor_listen */};
     jobq_pg_error error;
     jobq_pg *pg = NULL;
     jobq_error code = jobq_pg_open(&pg, &desc, &error);

@@ -345,7 +345,7 @@ typedef struct look_verb {
     const char *name, *label;
     char key;          /* of top; 0: none */
     const char *ask;   /* to be sure: "Cancel job" */
-    const char *done;  /* what top says, if the statement answers nothing */
+    const char *done;  /* what top says; NULL: what the statement answers */
     const char *form;  /* of web: where it is offered */
     const char *needs; /* the functions that a role must be allowed to use; ; between them */
     const char *sql;
@@ -386,9 +386,9 @@ static const look_verb look_verbs[] = {
      "SELECT jobq.pause($1)"},
     {"resume", "Resume", 'p', NULL, "resumed", "queues", "jobq.resume(text, text)",
      "SELECT jobq.resume($1)"},
-    {"flow_revive", "Revive failed jobs", 'r', NULL, NULL, "flows",
+    {"flow_revive", "Revive failed jobs", 'r', NULL, "failed jobs revived", "flows",
      "jobq.flow_revive(bigint, integer)", "SELECT jobq.flow_revive($1::bigint)"},
-    {"flow_cancel", "Cancel flow", 'c', "Cancel flow", NULL, "flows",
+    {"flow_cancel", "Cancel flow", 'c', "Cancel flow", "cancelled", "flows",
      "jobq.flow_cancel(bigint, integer)", "SELECT jobq.flow_cancel($1::bigint)"},
     {"schedule_run", "Run now", 0, NULL, NULL, "schedules", "jobq.schedule_run(text)",
      "SELECT jobq.schedule_run($1)"},

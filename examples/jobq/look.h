@@ -94,6 +94,7 @@ enum {
     LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
     LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
     LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY, LOOK_STEPS, LOOK_TIES, LOOK_FLOW,
+    LOOK_PAYLOAD,
     LOOK_TABLES
 };
 
@@ -244,6 +245,11 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"State", 'S', 0}, {"Name", 't', 0}, {"Ended", 'p', 0}, {"Jobs", 't', 0},
       {"If a job fails", 't', 0}, {"Takes more jobs", 't', 0}, {"Begun", 'w', 0},
       {"End", 'w', 0}, {"Actions", 'v', '-'}}},
+    {"payload", "Payload", "This role may not read payloads.", 0, 1,
+     "SELECT [[left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, 'hex'), 4000), '')), "
+     "65536)]], [[left(jsonb_pretty(headers), 65536)]], [[left(coalesce(jsonb_pretty(result), "
+     "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
+     {{"Payload", 'l', 0}, {"Headers", 'l', 0}, {"Result", 'l', 0}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */

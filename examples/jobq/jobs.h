@@ -53,7 +53,7 @@ static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char 
     app_put(&sql, source.ptr);
     app_put(&sql, ") AS rest ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
             "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
-    /* Jobs in the order of their index, until the page is full; not all of them, hashed and sorted. */
+    /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
     PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
     res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
     PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin"));

@@ -15,9 +15,10 @@ enum {
 
 /*
  * A column, and its type. t: a text; l: a long one; e: an error; n: a number; x: one that should
- * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: of a flow;
- * r: either, a flow negative; q: a queue; c: the id of a job, to select it; g: an error of several
- * failed jobs, where their queue, kind and common error follow; v: names of verbs for the row.
+ * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: that of
+ * a flow; r: either, negative for a flow; q: a queue; c: the id of a job, to select it; g: an error
+ * of several failed jobs, where their queue, kind and common error follow; v: names of verbs for
+ * the row.
  */
 typedef struct look_column {
     const char *head;
@@ -66,9 +67,9 @@ typedef struct look_table {
 /* The next five runs of schedule s. Without its spread they are those of the calendar. */
 #define LOOK_RUNS \
     "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, 'Dy DD Mon HH24:MI'), ', ' ORDER BY " \
-    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' THEN calendar " \
-    "END, every => CASE WHEN calendar LIKE 'every %' THEN substr(calendar, 7)::interval END, " \
-    "zone => s.zone, count => 5, after => " \
+    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' " \
+    "THEN calendar END, every => CASE WHEN calendar LIKE 'every %' " \
+    "THEN substr(calendar, 7)::interval END, zone => s.zone, count => 5, after => " \
     "s.next_at - coalesce(s.spread_by, '0') - interval '1 microsecond') p)"
 
 #define LOOK_FLOW_VERBS "concat_ws(' ', CASE WHEN failed > 0 THEN 'flow_revive' END, " \
@@ -237,7 +238,7 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Tie", 't', '-'}}},
     {"flow", "Facts", "", 0, 1,
      "SELECT state, name, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), "
-     "format('%s jobs: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
+     "format('%s: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
      "CASE on_failure WHEN 'hold' THEN 'what waits for it is held until it is revived' "
      "WHEN 'cancel' THEN 'what waits for it is cancelled' ELSE 'what waits for it runs' END, "
      "CASE WHEN open THEN 'yes, until it is closed' END, " WHEN("created_at") ", "

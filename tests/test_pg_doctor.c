@@ -154,14 +154,22 @@ static void faults_of_the_work(void **unused)
 
 static void a_snapshot_that_is_held(void **unused)
 {
+    bool prepares;
+
     (void)unused;
     holder = PQconnectdb(server());
     PQclear(PQexec(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ"));
     PQclear(PQexec(holder, "SELECT count(*) FROM pg_class"));
     is_silent("snapshot");
+    prepares = number("SELECT current_setting('max_prepared_transactions')::int") > 0;
+    if (prepares) RUN("BEGIN; CREATE TABLE jobq.held (); PREPARE TRANSACTION 'jobq_doctor'");
     PQclear(PQexec(db, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM pg_current_xact_id(); "
                        "COMMIT; END LOOP; END $$"));
     finds("snapshot", "has held a snapshot for", "pg_terminate_backend(");
+    if (prepares) {
+        finds("snapshot", "prepared transaction jobq_doctor (", "ROLLBACK PREPARED 'jobq_doctor'");
+        RUN("ROLLBACK PREPARED 'jobq_doctor'");
+    }
     PQfinish(holder);
     holder = NULL;
     nap_us(100000);

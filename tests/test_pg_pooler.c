@@ -400,6 +400,25 @@ static int down(void **state)
     return pg_down(state);
 }
 
+#define BINARY ".build/examples/jobq/jobq"
+
+static void jobq_doctor_finds_it(void **unused)
+{
+    char command[400], out[4096];
+    FILE *pipe;
+
+    (void)unused;
+    assert_int_equal(system("make -s " BINARY " >/dev/null"), 0);
+    snprintf(command, sizeof command, "timeout 60 " BINARY " -d '%s' --schema %s doctor 2>&1", through,
+             schema);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    out[fread(out, 1, sizeof out - 1, pipe)] = '\0';
+    pclose(pipe);
+    if (strstr(out, "listen: notifications do not arrive: a pooler") == NULL ||
+        strstr(out, "listen_conninfo") == NULL) fail_msg("%s", out);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh, all_stop)
 
 int main(void)
@@ -414,6 +433,7 @@ int main(void)
         TEST(a_pooler_that_restarts_is_waited_for),
         TEST(vacuum_goes_past_the_pooler),
         TEST(a_vacuum_that_a_pooler_bounds_is_told_once),
+        TEST(jobq_doctor_finds_it),
         TEST(session_mode_needs_nothing),
     };
 

@@ -273,6 +273,29 @@ static void c_asks_and_cancels(void **unused)
     quit();
 }
 
+static void flows_go_on_and_end(void **unused)
+{
+    long flow;
+
+    (void)unused;
+    flow = number("SELECT jobq.flow('import')");
+    RUN("SELECT jobq.enqueue('q', 'load', flow => %ld, name => 'load')", flow);
+    RUN("SELECT jobq.enqueue('q', 'merge', flow => %ld, after_names => '{load}')", flow);
+    RUN("SELECT jobq.finish(ARRAY(SELECT min(id) FROM jobq.job), 'f', '{\"error\": \"no\"}')");
+    begin("LC_ALL=C.UTF-8", 120, 30);
+    shows("Flows 1");
+    shows("import  held   #####.....  50 %");
+    keys("Tab Tab r");
+    shows("failed jobs revived");
+    shows("import  running");
+    keys("c");
+    shows("Cancel flow");
+    keys("y");
+    hides("import  running");
+    assert_int_equal(number("SELECT count(*) FROM jobq.flows WHERE state = 'ended'"), 1);
+    quit();
+}
+
 static void slash_filters(void **unused)
 {
     (void)unused;
@@ -487,6 +510,7 @@ int main(void)
         TEST(p_pauses_and_resumes),
         TEST(r_revives),
         TEST(c_asks_and_cancels),
+        TEST(flows_go_on_and_end),
         TEST(slash_filters),
         TEST(a_reader_is_refused),
         TEST(it_sends_one_statement_a_second),

@@ -59,8 +59,8 @@ static const doctor_check doctor_checks[] = {
      "readers of the oldest part; workers call it, too' "
      "FROM jobq.ring WHERE since < clock_timestamp() - keep / 7 - greatest(keep / 7, '1 hour')"},
     {"snapshot",
-     "SELECT format('%s (%s) has held a snapshot for %s and %s transactions; vacuum removes nothing "
-     "that has died since', who, concat_ws(', ', role, type), coalesce(justify_hours("
+     "SELECT format('%s (%s) has held a snapshot for %s and %s transactions; vacuum removes "
+     "nothing that has died since', who, concat_ws(', ', role, type), coalesce(justify_hours("
      "date_trunc('second', clock_timestamp() - since))::text, 'unknown time'), xids), run FROM "
      LOOK_HOLDERS
      "WHERE xids > " DOCTOR_XIDS " OR since < clock_timestamp() - interval " DOCTOR_OPEN},
@@ -171,7 +171,7 @@ static void doctor_ask(doctor_state *d, const doctor_check *check)
 static bool doctor_version(doctor_state *d)
 {
     jobq_pg_desc desc = {.conninfo = d->a->conninfo, .schema = d->a->schema, .log = tell_log,
-                         .user = d->a};
+                         .user = d->a, .behind_pooler = true /* perhaps: see doctor_listen */};
     jobq_pg_error error;
     jobq_pg *pg = NULL;
     jobq_error code = jobq_pg_open(&pg, &desc, &error);

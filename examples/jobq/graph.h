@@ -121,8 +121,8 @@ static void graph_draw_box(const graph_state *g, app_text *out, const graph_box 
 
     if (many || name[0] == '\0') name = kind[0] != '\0' ? kind : id;
     html(out, "<a href=\"/jobs/%s\"><svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\">"
-         "<title>%s %s %s</title>", id, graph_x(box), graph_y(g, box), GRAPH_WIDTH, GRAPH_HEIGHT, id,
-         kind, state);
+         "<title>%s %s %s</title>", id, graph_x(box), graph_y(g, box), GRAPH_WIDTH, GRAPH_HEIGHT,
+         id, kind, state);
     html(out, "<rect class=\"box %s\" x=1 y=1 width=\"%d\" height=\"%d\" rx=7 />"
          "<text x=10 y=17>%s</text><text x=10 y=32 class=small>", state, GRAPH_WIDTH - 2,
          GRAPH_HEIGHT - 2, name);

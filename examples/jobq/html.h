@@ -136,7 +136,7 @@ static void html_plot(app_text *out, const char *label, const float *values, int
     html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
 }
 
-/* ---- style, script ---------------------------------------------------------------------------- */
+/* ---- style, script --------------------------------------------------------------------------- */
 
 static const char html_style[] =
     ":root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d1f23;--mute:#63676f;"
@@ -226,7 +226,8 @@ static const char html_script[] =
     "const at=all('a,button,input,[tabindex]',s).indexOf(d.activeElement);s.dataset.was=text;"
     "s.innerHTML=text;if(at>=0)all('a,button,input,[tabindex]',s)[at]?.focus()}\n"
     "let es;function live(){if(es||!all('[data-live]').length)return;"
-    "es=new EventSource('/events'+all('[data-live]').map(e=>e.dataset.live).join(''));es.onmessage=e=>{const i=e.data.indexOf(' ');"
+    "es=new EventSource('/events'+all('[data-live]').map(e=>e.dataset.live).join(''));"
+    "es.onmessage=e=>{const i=e.data.indexOf(' ');"
     "put(e.data.slice(0,i),e.data.slice(i+1))}}\n"
     "function rest(){if(es)es.close();es=null}\n"
     "d.addEventListener('visibilitychange',()=>d.hidden?rest():live());\n"

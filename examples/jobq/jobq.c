@@ -44,23 +44,24 @@ static const char top_keys[] =
     "    ?                   help\n"
     "    q                   quit\n";
 
+#if !defined JOBQ_TOP || !defined JOBQ_WEB
+/* A verb whose part this program was built without. */
+static int absent(app *a)
+{
+    return app_say(APP_NO, "this program was built without %s: see the head of jobq.c",
+                   a->verb->name);
+}
+#endif
+
 #ifdef JOBQ_TOP
 #include "top.h"
 #else
-static int top(app *a)
-{
-    (void)a;
-    return app_say(APP_NO, "this program was built without top: -DJOBQ_TOP -lncursesw");
-}
+#define top absent
 #endif
 #ifdef JOBQ_WEB
 #include "web.h"
 #else
-static int web(app *a)
-{
-    (void)a;
-    return app_say(APP_NO, "this program was built without web: -DJOBQ_WEB -lmicrohttpd");
-}
+#define web absent
 #endif
 
 static int help(app *a);
@@ -202,8 +203,8 @@ static const app_verb verbs[] = {
                   NULL},
                  QUEUE, {"kind", "KIND", "default: all that the queue has when it starts", NULL},
                  {"threads", "N", "commands at once; default 4", app_positive},
-                 {"grace", "SECONDS", "for running commands after SIGTERM; default 30, then the job "
-                                      "is\n                        given back", app_positive},
+                 {"grace", "SECONDS", "for running commands after SIGTERM; default 30, then\n"
+                  "                        the job is given back", app_positive},
                  {"until-empty", NULL, "end when no job is due", NULL}},
      .more =
      "    Exit code 0: success; standard output, up to 1 MiB, is the result if it is JSON, and is\n"
@@ -211,7 +212,7 @@ static const app_verb verbs[] = {
      "    192 (a signal killed it). Any other: the job fails. The last 4096 bytes of standard\n"
      "    error are the error.\n"
      "    A job's time limit kills the command's whole process group; what a command leaves in\n"
-     "    its group ends with it. A cancelled job's command gets SIGTERM, and 5 s later SIGKILL.\n"},
+     "    its group ends with it. A cancelled job's command gets SIGTERM, after 5 s SIGKILL.\n"},
     {"bench", "", "measure this server: enqueue and work jobs that do nothing", 0, 0, do_bench,
      .options = {{"jobs", "N", "default 10000", app_positive},
                  {"threads", "N", "default 4", app_positive}},
@@ -292,7 +293,7 @@ static int help(app *a)
         printf("jobq %s %s\n    %s\n", verbs[i].name, verbs[i].arguments, verbs[i].help);
         for (; o < verbs[i].options + APP_OPTIONS && o->name != NULL; o++) {
             snprintf(text, sizeof text, "%s %s", o->name, o->takes == NULL ? "" : o->takes);
-            printf("    --%-17s %s\n", text, o->help);
+            printf(o->help[0] == '\0' ? "    --%s%s\n" : "    --%-17s %s\n", text, o->help);
         }
         if (verbs[i].more != NULL) printf("%s", verbs[i].more);
     }

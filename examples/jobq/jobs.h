@@ -4,11 +4,16 @@
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+static bool job_ended(const char *state)
+{
+    return strcmp(state, "failed") == 0 || strcmp(state, "succeeded") == 0 ||
+           strcmp(state, "cancelled") == 0;
+}
+
 /* Where jobs of a state are found, newest first: by the primary key, or the queue's lanes. */
 static void jobs_source(app_text *sql, const char *state, bool payloads)
 {
-    bool failed = strcmp(state, "failed") == 0;
-    bool past = strcmp(state, "succeeded") == 0 || strcmp(state, "cancelled") == 0;
+    bool failed = strcmp(state, "failed") == 0, past = job_ended(state) && !failed;
 
     app_put(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, ");
     app_put(sql, failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
@@ -48,7 +53,7 @@ static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char 
     app_put(&sql, source.ptr);
     app_put(&sql, ") AS rest ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
             "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
-    /* Jobs in the order of their index, until the page is full; not all of them, hashed and sorted. */
+    /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
     PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
     res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
     PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin"));
@@ -86,8 +91,7 @@ static void jobs_acts(web_visit *visit, const char *const *args, bool any)
     const char *values[6] = {NULL, args[1], args[2], args[0], args[4], args[5]};
     bool one = args[1][0] != '\0' && args[3][0] == '\0' && args[6][0] == '\0';
     bool live = strcmp(args[0], "ready") == 0 || strcmp(args[0], "running") == 0;
-    bool failed = strcmp(args[0], "failed") == 0, ended = failed ||
-        strcmp(args[0], "succeeded") == 0 || strcmp(args[0], "cancelled") == 0;
+    bool failed = strcmp(args[0], "failed") == 0, ended = job_ended(args[0]);
     int i;
 
     for (i = 1; i < 6; i++) values[i] = values[i][0] == '\0' ? NULL : values[i];
@@ -150,86 +154,75 @@ static void page_jobs(web_visit *visit)
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
-/* The time line: how long it waited and ran, and when attempts failed. Of 1000 parts. */
-static void job_line(web_visit *visit, const char *id)
+/* A time line of what happened: how long it waited and ran, and when attempts failed. */
+static void job_line(app_text *out, const PGresult *res)
 {
-    static const char sql[] =
-        "WITH j AS (SELECT enqueued_at, claimed_at, errors, greatest(coalesce(finished_at, now()), "
-        "enqueued_at + interval '1 microsecond') AS upto FROM jobq.jobs WHERE id = $1::bigint "
-        "AND isfinite(enqueued_at) AND isfinite(coalesce(claimed_at, enqueued_at)) "
-        "AND isfinite(coalesce(finished_at, enqueued_at))) "
-        "SELECT 1000 * extract(epoch FROM coalesce(claimed_at, upto) - enqueued_at) "
-        "/ extract(epoch FROM upto - enqueued_at), "
-        "extract(epoch FROM coalesce(claimed_at, upto) - enqueued_at), "
-        "extract(epoch FROM upto - claimed_at) FROM j "
-        "UNION ALL SELECT 1000 * extract(epoch FROM " LOOK_TIME("e ->> 'at'") " - enqueued_at) "
-        "/ extract(epoch FROM upto - enqueued_at), NULL, NULL "
-        "FROM j CROSS JOIN LATERAL " LOOK_EACH("errors") " AS e "
-        "WHERE e ? 'error' AND isfinite(" LOOK_TIME("e ->> 'at'") ")";
-    PGresult *res = web_ask(visit, sql, 1, &id);
-    app_text *out = &visit->out;
+    double enqueued = -1, started = -1, ended = 0, whole; /* seconds ago */
     char waited[32], ran[32];
-    int row, claimed;
+    int row, failed = 0;
 
-    if (res == NULL || PQntuples(res) == 0) {
-        PQclear(res);
-        return;
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *when = web_cell(res, row, 1), *what = web_cell(res, row, 2);
+
+        if (!look_is(res, row, LOOK_STEPS) || strlen(when) < 22) continue;
+        if (strcmp(what, "enqueued") == 0) enqueued = atof(when + 21);
+        else if (strcmp(what, "started") == 0) started = atof(when + 21);
+        else if (job_ended(what)) ended = atof(when + 21);
     }
-    claimed = atoi(web_cell(res, 0, 0));
-    app_span(waited, sizeof waited, atof(web_cell(res, 0, 1)));
-    app_span(ran, sizeof ran, atof(web_cell(res, 0, 2)));
+    whole = enqueued - ended;
+    if (whole <= 0) return;
+    app_span(waited, sizeof waited, enqueued - (started < 0 ? ended : started));
+    app_span(ran, sizeof ran, started - ended);
     html(out, "<section><h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
-         "preserveAspectRatio=none role=img aria-label=\"waited %s\"><rect class=wait width=\"%d\" "
-         "height=14 />", waited, claimed);
-    if (!PQgetisnull(res, 0, 2))
-        html(out, "<rect class=run x=\"%d\" width=\"%d\" height=14 />", claimed,
-             1000 - claimed < 4 ? 4 : 1000 - claimed);
-    for (row = 1; row < PQntuples(res); row++)
+         "preserveAspectRatio=none role=img aria-label=\"waited %s\"><rect class=wait "
+         "width=1000 height=14 />", waited);
+    if (started >= 0)
+        html(out, "<rect class=run x=\"%d\" width=1000 height=14 />",
+             (int)(996 * (enqueued - started) / whole));
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *when = web_cell(res, row, 1);
+
+        if (!look_is(res, row, LOOK_STEPS) || !strstr(web_cell(res, row, 2), " failed") ||
+            strlen(when) < 22) continue;
         html(out, "<rect class=tick x=\"%d\" width=4 height=14 />",
-             atoi(web_cell(res, row, 0)) * 996 / 1000);
+             (int)(996 * (enqueued - atof(when + 21)) / whole));
+        failed++;
+    }
     html(out, "</svg><p class=mute>Waited %s", waited);
-    if (!PQgetisnull(res, 0, 2)) html(out, ", last attempt %s", ran);
-    if (row > 1) html(out, ", failed attempts: %d", row - 1);
+    if (started >= 0) html(out, ", last attempt %s", ran);
+    if (failed > 0) html(out, ", failed attempts: %d", failed);
     app_put(out, "</p></section>");
-    PQclear(res);
 }
 
-static void job_payload(web_visit *visit, const char *id)
+/* Texts that not every role may read. */
+static void job_payload(web_visit *visit, const PGresult *res)
 {
-    PGresult *res;
-    int i;
+    const look_table *t = &look_tables[LOOK_PAYLOAD];
+    int row, i;
 
-    if (!visit->web->payloads) {
-        app_put(&visit->out, "<section><h2>Payload</h2><p class=none>This role may not read "
-                "payloads.</p></section>");
-        return;
-    }
-    res = web_ask(visit, "SELECT left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, "
-                  "'hex'), 4000), '')), 65536) AS \"Payload\", left(jsonb_pretty(headers), 65536) "
-                  "AS \"Headers\", left(coalesce(jsonb_pretty(result), left(encode(result_bytes, "
-                  "'hex'), 4000)), 65536) AS \"Result\" FROM jobq.jobs WHERE id = $1::bigint",
-                  1, &id);
-    for (i = 0; res != NULL && PQntuples(res) > 0 && i < PQnfields(res); i++) {
-        if (!PQgetisnull(res, 0, i))
+    for (row = 0; !look_is(res, row, LOOK_PAYLOAD); row++) {}
+    for (i = 0; t->columns[i].head != NULL; i++) {
+        const char *value = web_cell(res, row, i + 1);
+
+        if (value[0] != '\0')
             html(&visit->out, "<section><h2>%s</h2><pre tabindex=0>%s</pre></section>",
-                 PQfname(res, i), web_cell(res, 0, i));
+                 t->columns[i].head, value);
     }
-    PQclear(res);
+    if (!visit->web->payloads)
+        html(&visit->out, "<section><h2>%s</h2><p class=none>%s</p></section>", t->title, t->none);
 }
 
 /* What can be done to a job in this state, and to the signal that it waits for. */
 static void job_acts(web_visit *visit, const char *id, const char *state, const PGresult *res)
 {
-    bool failed = strcmp(state, "failed") == 0, ended = failed ||
-        strcmp(state, "succeeded") == 0 || strcmp(state, "cancelled") == 0;
     app_text *out = &visit->out;
     int row, tie = look_at(LOOK_TIES, "Tie");
 
     if (!web_form(visit, "jobs")) return;
     html(out, "<input type=hidden name=id value=\"%s\"><input type=hidden name=back "
          "value=\"/jobs/%s\"></form><div class=acts>", id, id);
-    if (!ended) page_act(visit, "cancel", NULL, NULL);
-    if (failed) page_act(visit, "revive", NULL, NULL);
+    if (!job_ended(state)) page_act(visit, "cancel", NULL, NULL);
+    if (strcmp(state, "failed") == 0) page_act(visit, "revive", NULL, NULL);
     for (row = 0; row < PQntuples(res); row++) {
         if (!look_is(res, row, LOOK_TIES) || strcmp(web_cell(res, row, tie), "signal") != 0 ||
             !visit->web->may[look_verb_find("signal", 6)]) continue;
@@ -241,21 +234,21 @@ static void job_acts(web_visit *visit, const char *id, const char *state, const 
 
 static void page_job(web_visit *visit, const char *id)
 {
-    static const int tables[] = {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS};
+    static const int tables[] = {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD};
     char title[48];
     PGresult *res;
 
     snprintf(title, sizeof title, "Job %s", id);
     page_begin(visit, "/jobs", title);
-    res = page_ask(visit, tables, 4, id);
+    res = page_ask(visit, tables, 5, id);
     if (res == NULL) return;
     if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FACTS)) {
         web_fail(visit, 404, "There is no such job, or it has ended and is no longer kept.");
     } else {
         job_acts(visit, id, web_cell(res, 0, 1), res);
-        job_line(visit, id);
+        job_line(&visit->out, res);
         page_sections(visit, tables, 4, res, id);
-        job_payload(visit, id);
+        job_payload(visit, res);
     }
     PQclear(res);
 }

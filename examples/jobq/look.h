@@ -15,9 +15,10 @@ enum {
 
 /*
  * A column, and its type. t: a text; l: a long one; e: an error; n: a number; x: one that should
- * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: of a flow;
- * r: either, a flow negative; q: a queue; c: the id of a job, to select it; g: an error of several
- * failed jobs, where their queue, kind and common error follow; v: names of verbs for the row.
+ * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: that of
+ * a flow; r: either, negative for a flow; q: a queue; c: the id of a job, to select it; g: an error
+ * of several failed jobs, where their queue, kind and common error follow; v: names of verbs for
+ * the row.
  */
 typedef struct look_column {
     const char *head;
@@ -66,9 +67,9 @@ typedef struct look_table {
 /* The next five runs of schedule s. Without its spread they are those of the calendar. */
 #define LOOK_RUNS \
     "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, 'Dy DD Mon HH24:MI'), ', ' ORDER BY " \
-    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' THEN calendar " \
-    "END, every => CASE WHEN calendar LIKE 'every %' THEN substr(calendar, 7)::interval END, " \
-    "zone => s.zone, count => 5, after => " \
+    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' " \
+    "THEN calendar END, every => CASE WHEN calendar LIKE 'every %' " \
+    "THEN substr(calendar, 7)::interval END, zone => s.zone, count => 5, after => " \
     "s.next_at - coalesce(s.spread_by, '0') - interval '1 microsecond') p)"
 
 #define LOOK_FLOW_VERBS "concat_ws(' ', CASE WHEN failed > 0 THEN 'flow_revive' END, " \
@@ -94,6 +95,7 @@ enum {
     LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
     LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
     LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY, LOOK_STEPS, LOOK_TIES, LOOK_FLOW,
+    LOOK_PAYLOAD,
     LOOK_TABLES
 };
 
@@ -236,7 +238,7 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Tie", 't', '-'}}},
     {"flow", "Facts", "", 0, 1,
      "SELECT state, name, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), "
-     "format('%s jobs: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
+     "format('%s: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
      "CASE on_failure WHEN 'hold' THEN 'what waits for it is held until it is revived' "
      "WHEN 'cancel' THEN 'what waits for it is cancelled' ELSE 'what waits for it runs' END, "
      "CASE WHEN open THEN 'yes, until it is closed' END, " WHEN("created_at") ", "
@@ -244,6 +246,11 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"State", 'S', 0}, {"Name", 't', 0}, {"Ended", 'p', 0}, {"Jobs", 't', 0},
       {"If a job fails", 't', 0}, {"Takes more jobs", 't', 0}, {"Begun", 'w', 0},
       {"End", 'w', 0}, {"Actions", 'v', '-'}}},
+    {"payload", "Payload", "This role may not read payloads.", 0, 1,
+     "SELECT [[left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, 'hex'), 4000), '')), "
+     "65536)]], [[left(jsonb_pretty(headers), 65536)]], [[left(coalesce(jsonb_pretty(result), "
+     "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
+     {{"Payload", 'l', 0}, {"Headers", 'l', 0}, {"Result", 'l', 0}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */
@@ -345,7 +352,7 @@ typedef struct look_verb {
     const char *name, *label;
     char key;          /* of top; 0: none */
     const char *ask;   /* to be sure: "Cancel job" */
-    const char *done;  /* what top says, if the statement answers nothing */
+    const char *done;  /* what top says; NULL: what the statement answers */
     const char *form;  /* of web: where it is offered */
     const char *needs; /* the functions that a role must be allowed to use; ; between them */
     const char *sql;
@@ -386,9 +393,9 @@ static const look_verb look_verbs[] = {
      "SELECT jobq.pause($1)"},
     {"resume", "Resume", 'p', NULL, "resumed", "queues", "jobq.resume(text, text)",
      "SELECT jobq.resume($1)"},
-    {"flow_revive", "Revive failed jobs", 'r', NULL, NULL, "flows",
+    {"flow_revive", "Revive failed jobs", 'r', NULL, "failed jobs revived", "flows",
      "jobq.flow_revive(bigint, integer)", "SELECT jobq.flow_revive($1::bigint)"},
-    {"flow_cancel", "Cancel flow", 'c', "Cancel flow", NULL, "flows",
+    {"flow_cancel", "Cancel flow", 'c', "Cancel flow", "cancelled", "flows",
      "jobq.flow_cancel(bigint, integer)", "SELECT jobq.flow_cancel($1::bigint)"},
     {"schedule_run", "Run now", 0, NULL, NULL, "schedules", "jobq.schedule_run(text)",
      "SELECT jobq.schedule_run($1)"},

@@ -167,6 +167,7 @@ class Test(unittest.TestCase):
             self.assertNotIn("unsafe", headers["Content-Security-Policy"])
             self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
             self.assertIsNone(headers["Access-Control-Allow-Origin"])
+        self.assertLess(len(self.operator.ask("/script.js")[2]), 3072)
         cookie = self.operator.ask("/")[1]["Set-Cookie"]
         self.assertIn("SameSite=Strict", cookie)
         self.assertIn("HttpOnly", cookie)

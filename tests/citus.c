@@ -121,17 +121,49 @@ static void what_spans_servers_is_prepared(void **unused)
     assert_int_equal(number("SELECT jobq.citus_apart()::int"), 0);
 }
 
-/* A schema that was there before the first distributed table. */
+/* A schema that was there before the first distributed table. New schemas are distributed here, but
+ * that of the joint table must not be. */
 static void a_schema_joins_later(void **unused)
 {
     (void)unused;
     RUN("DROP TRIGGER joint ON jobq.job");
+    RUN("DROP SCHEMA jobq_citus CASCADE");
+    RUN("SET citus.enable_schema_based_sharding = on");
     assert_int_equal(number("SELECT jobq.citus_apart()::int"), 1);
     RUN("DROP TRIGGER joint ON jobq.message");
     RUN("DROP TRIGGER joint ON jobq.partition");
     assert_int_equal(number("SELECT jobq.citus_join()::int"), 1);
     assert_int_equal(number("SELECT jobq.citus_apart()::int"), 0);
     assert_int_equal(number("SELECT count(*) FROM pg_trigger WHERE tgname = 'joint'"), 3);
+    assert_int_equal(number("SELECT count(*) FROM citus_schemas"), 0);
+    RUN("RESET citus.enable_schema_based_sharding");
+}
+
+/* Such a schema is refused, before a retry ends the server. The views are in the way of Citus. */
+static void a_distributed_schema_is_refused(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(server());
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    (void)unused;
+    desc.schema = "dist_too";
+    made = open_on(&desc);
+    assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_OK);
+    RUN("DO $$ DECLARE t text; BEGIN FOR t IN SELECT oid::regclass FROM pg_class WHERE relkind = "
+        "'v' AND relnamespace = 'dist_too'::regnamespace LOOP EXECUTE 'DROP VIEW IF EXISTS ' || t "
+        "|| ' CASCADE'; END LOOP; FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = "
+        "'joint' AND tgrelid::regclass::text ~ 'dist_too' LOOP EXECUTE 'DROP TRIGGER joint ON ' || t;"
+        " END LOOP; END $$");
+    RUN("SELECT citus_schema_distribute('dist_too')");
+    assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_check(made, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_worker_start(made, &d, &worker, &error), JOBQ_ERROR_INVALID);
+    jobq_pg_close(made);
+    RUN("DROP SCHEMA dist_too CASCADE");
 }
 
 /* ---- a node that dies ------------------------------------------------------------------------ */
@@ -218,6 +250,7 @@ int main(void)
         TEST(each_server_has_its_schemas),
         TEST(what_spans_servers_is_prepared),
         TEST(a_schema_joins_later),
+        TEST(a_distributed_schema_is_refused),
         TEST(a_dead_node_loses_and_repeats_nothing),
     };
 

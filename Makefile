@@ -37,8 +37,8 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-python test-web test-fresh test-servers test-nodes test-breadth test-builds \
-	dist static fuzz examples \
+	test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
+	test-builds dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
 	jobq
 
@@ -175,6 +175,17 @@ test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TE
 	@tests/run.sh --reset
 	@$(MAKE) .build/cc/nodes || :
 	@tests/nodes.sh tests/run.sh .build/cc/nodes
+	@tests/run.sh --total
+
+# The tests of the library's SQL that run at the coordinator, in a schema of it.
+CITUS_TESTS = conform enqueue verbs
+test-citus: export JOBQ_TEST_VERDICT = total
+test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=FOLDER)
+	@CC="$(CC)" tests/setup.sh nodes
+	@tests/run.sh --reset
+	@$(MAKE) .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) || :
+	@tests/run.sh --skip citus tests/citus.sh tests/run.sh .build/cc/citus \
+		$(CITUS_TESTS:%=.build/cc/test_pg_%)
 	@tests/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total
@@ -430,7 +441,7 @@ define TEST_RULES
 		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
-.build/$(1)/nodes: tests/nodes.c .build/$(1)/library.o $$(TEST_DEPENDS)
+.build/$(1)/nodes .build/$(1)/citus: .build/$(1)/%: tests/%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		.build/$(1)/library.o -lcmocka $$(LIBPQ_LIBS) -o $$@

@@ -459,6 +459,8 @@
  * AT A NODE  Nothing can do that. Keep what handlers write in tables of that node.
  * CHECK   jobq_pg_check, and so the start of a worker, warns of a transaction that may be committed
  *         in half; so does jobq doctor.
+ * NOT     A distributed schema (schema-based sharding, citus_schema_distribute): migrate, check
+ *         and the start of a worker refuse it.
  *
  * READ REPLICAS
  *
@@ -6412,6 +6414,26 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     return code;
 }
 
+/* On Citus: refuses a schema that is distributed itself. There Citus refuses most statements of
+ * jobq, and one that retries a job ends the whole server (Citus 13.2). */
+static jobq_error jobq_pg__citus_refuses(const jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    char sql[240];
+    PGresult *res;
+    bool distributed;
+
+    snprintf(sql, sizeof sql, "SELECT FROM pg_catalog.pg_dist_partition WHERE colocationid "
+             "OPERATOR(pg_catalog.>) 0 AND logicalrelid OPERATOR(pg_catalog.=) "
+             "pg_catalog.to_regclass('%s.job')", pg->schema);
+    res = PQexec(conn, sql);
+    distributed = PQntuples(res) > 0;
+    PQclear(res);
+    if (!distributed) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                         "schema %s is distributed by Citus, which refuses statements of jobq: move "
+                         "it by pg_dump to the server that is to have it", pg->name);
+}
+
 /* On Citus. A schema whose functions are older, or not granted, cannot say. */
 static void jobq_pg__citus_warns(const jobq_pg *pg, PGconn *conn)
 {
@@ -6501,6 +6523,7 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
              0x6a6f6271LL << 24 | (long long)(jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->schema) >> 40));
     code = jobq_pg__command(conn, sql, error);
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
+    if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, error);
     if (code != JOBQ_OK) return code;
     if (version >= jobq_pg__newest()) return jobq_pg__serves(pg, version, library_min, error);
     for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
@@ -6552,6 +6575,7 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     if (conn == NULL) conn = mine;
     code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     if (code == JOBQ_OK) code = jobq_pg__serves(pg, version, library_min, error);
+    if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, error);
     if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
         jobq_pg__citus_warns(pg, conn);
     if (mine != NULL) jobq_pg_release(pg, mine);
@@ -24535,6 +24559,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "    IF v_may IS NOT TRUE THEN RETURN false; END IF;\n"
 "    PERFORM pg_advisory_xact_lock(29958816140483507);\n"
 "    IF to_regclass('jobq_citus.joint') IS NULL THEN\n"
+"        PERFORM set_config('citus.enable_schema_based_sharding', 'off', true);\n"
 "        PERFORM set_config('citus.enable_ddl_propagation', 'on', true);\n"
 "        CREATE SCHEMA jobq_citus;\n"
 "        CREATE TABLE jobq_citus.joint (n integer PRIMARY KEY);\n"

@@ -48,6 +48,7 @@ BEGIN
     IF v_may IS NOT TRUE THEN RETURN false; END IF;
     PERFORM pg_advisory_xact_lock(29958816140483507);
     IF to_regclass('jobq_citus.joint') IS NULL THEN
+        PERFORM set_config('citus.enable_schema_based_sharding', 'off', true);
         PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
         CREATE SCHEMA jobq_citus;
         CREATE TABLE jobq_citus.joint (n integer PRIMARY KEY);

@@ -16,40 +16,44 @@ skip() { echo "citus: skipped: $*" >&2; exit 77; }
 if [ "$(id -u)" = 0 ]; then cache=/var/cache/jobq; else cache=${XDG_CACHE_HOME:-$HOME/.cache}/jobq; fi
 
 # A copy of Debian's Postgres, to which Citus is added: its programs find their files by where they
-# are. Another process may do the same.
+# are. An archive wants the newest minor release, which may not be the installed one. Another
+# process may do the same.
 tree_of() (
     umask 022
     local from=$1 tree
-    tree=$cache/citus-$(ls -lnR "$from" | cksum | cut -d ' ' -f 1)
+    tree=$cache/citus-$(find "$from" -maxdepth 1 -printf '%f %s %T@\n' | sort | cksum | cut -d ' ' -f 1)
     [ ! -e "$tree/lib/postgresql/15/lib/citus.so" ] || { echo "$tree"; return; }
-    [ -x /usr/lib/postgresql/15/bin/postgres ] || return 1
     mkdir -p "$cache"
     new=$(mktemp -d "$cache/new.XXXXXX")
     trap 'rm -rf "$new"' EXIT
-    mkdir -p "$new/lib/postgresql" "$new/share/postgresql"
-    cp -a /usr/lib/postgresql/15 "$new/lib/postgresql/"
-    cp -a /usr/share/postgresql/15 "$new/share/postgresql/"
+    mkdir -p "$new/stage/usr/lib/postgresql" "$new/stage/usr/share/postgresql"
+    exec 3>&1 >"$cache/citus.log" 2>&1
     if [ "${CITUS_SOURCE-}" = "$from" ]; then
         cp -a "$from" "$new/source"
-        (cd "$new/source" && ./configure --without-libcurl PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config &&
-            make with_llvm=no extension && make with_llvm=no DESTDIR="$new/stage" install-extension) \
-            >"$cache/citus.log" 2>&1 || return 1
+        cp -a /usr/lib/postgresql/15 "$new/stage/usr/lib/postgresql/"
+        cp -a /usr/share/postgresql/15 "$new/stage/usr/share/postgresql/"
+        cd "$new/source"
+        ./configure --without-libcurl PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config || return 1
+        make with_llvm=no extension || return 1
+        make with_llvm=no DESTDIR="$new/stage" install-extension || return 1
     else
-        mkdir "$new/stage"
-        tar -xf "$from"/citus*.tar.* -C "$new/stage" || return 1
+        cd "$new"
+        apt-get download postgresql-15 postgresql-client-15 || return 1
+        for deb in *.deb; do dpkg-deb -x "$deb" stage || return 1; done
+        tar -xf "$from"/citus*.tar.* -C stage || return 1
     fi
-    cp -a "$new/stage/usr/." "$new/"
-    rm -rf "$new/stage" "$new/source"
-    chmod -R a+rX "$new"
-    mv -T "$new" "$tree" 2>/dev/null || [ -d "$tree" ]
-    echo "$tree"
+    mkdir "$new/tree"
+    cp -a "$new/stage/usr/." "$new/tree/"
+    chmod -R a+rX "$new/tree"
+    mv -T "$new/tree" "$tree" || [ -d "$tree" ] || return 1
+    echo "$tree" >&3
 )
 
 find_tree() {
     local from=${CITUS_SOURCE:-${CITUS_TREE:-../shared/citus}}
     [ -d "$from" ] || skip "set CITUS_TREE to a folder of Citus, or CITUS_SOURCE to its source"
     [ -x "$from/lib/postgresql/15/bin/postgres" ] || from=$(tree_of "$(cd "$from" && pwd)") ||
-        skip "it needs postgresql-15 (and postgresql-server-dev-15 to build Citus): see $cache"
+        skip "it needs Debian's postgresql-15, and postgresql-server-dev-15 to build: see $cache/citus.log"
     export JOBQ_PG_BIN=$from/lib/postgresql/15/bin
 }
 

@@ -3,6 +3,7 @@
 # run.sh --queue FILE          the same for the programs named in FILE; several calls may share it
 # run.sh --built FILE...       count each file as a test that passed if it exists, else failed
 # run.sh --step NAME COMMAND   run COMMAND and count it as one test
+# run.sh --skip NAME COMMAND   run COMMAND; exit status 77 counts as one test that was skipped
 # run.sh --reset | --total     begin a new count | print "N passed, N failed"; fail if any failed
 #
 # Several calls add up, in JOBQ_TEST_COUNTS (default .build/counts). A program that crashes,
@@ -141,7 +142,14 @@ case "${1-}" in
     "$@" || status=$?
     count "$name" $((status == 0)) $((status != 0)) 0 "$(seconds $(($(now) - start)))"
     ;;
--*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
+--skip)
+    name=$2 status=0
+    shift 2
+    "$@" || status=$?
+    [ "$status" != 77 ] || count "$name" 0 0 1
+    [ "$status" = 0 ] || [ "$status" = 77 ] || count "$name" 0 1 0
+    ;;
+-*) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
 *) for program_path; do run_program "$program_path"; done ;;
 esac
 [ "${JOBQ_TEST_VERDICT-}" = total ] || exit "$any_failed"

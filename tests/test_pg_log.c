@@ -182,6 +182,10 @@ static void a_line_of_a_check_on_citus(void **unused)
     assert_null(event_of("commit_unsafe", 0));
     RUN(CITUS_IS_THERE);
     assert_int_equal(jobq_pg_check(loud, NULL, &error), JOBQ_OK);
+    RUN("INSERT INTO pg_dist_partition VALUES ('jobq.job', 'n', 2, 's')");
+    assert_int_equal(jobq_pg_check(loud, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "is distributed by Citus"));
+    assert_int_equal(jobq_pg_migrate(loud, &error), JOBQ_ERROR_INVALID);
     RUN(CITUS_IS_GONE);
     assert_int_equal(must_hear("commit_unsafe")->e.level, JOBQ_PG_WARNING);
     assert_non_null(strstr(must_hear("commit_unsafe")->text, ".citus_join()"));

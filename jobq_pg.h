@@ -17046,9 +17046,22 @@ static const char *const jobq_pg__sql_009_flows[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_010_doors[] = {
+"ALTER TABLE jobq.ring\n"
+"    ADD turns bigint NOT NULL DEFAULT 8,\n"
+"    ADD exported bigint NOT NULL DEFAULT 0,\n"
+"    ADD export_wait interval CHECK (export_wait > '0');\n"
+"CREATE TABLE jobq.tenant (\n"
+"    role regrole PRIMARY KEY,\n"
+"    queues text[] NOT NULL,\n"
+"    lines text\n"
+");\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 9, library_min = 5 WHERE m.version <= 9;\n"
+"    UPDATE jobq.meta m SET version = 10, library_min = 5 WHERE m.version <= 10;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -19801,7 +19814,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    v_turned boolean := false;\n"
 "BEGIN\n"
 "    FOR v_ring IN\n"
-"        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r\n"
+"        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot,\n"
+"               r.exported < r.turns - 7\n"
+"               AND r.since > statement_timestamp() - r.keep / 7 - r.export_wait AS waits\n"
+"        FROM jobq.ring r\n"
 "        WHERE r.since < statement_timestamp() - r.keep / 7\n"
 "        FOR UPDATE SKIP LOCKED\n"
 "    LOOP\n"
@@ -19810,12 +19826,17 @@ static const char *const jobq_pg__sql_workers[] = {
 "            SELECT FROM pg_inherits i\n"
 "            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending\n"
 "              AND i.inhrelid = v_part);\n"
+"        IF v_ring.waits THEN -- an empty part has nothing to export\n"
+"            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;\n"
+"            CONTINUE WHEN v_ring.waits;\n"
+"        END IF;\n"
 "        BEGIN\n"
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
 "            CONTINUE;\n"
 "        END;\n"
-"        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
+"        UPDATE jobq.ring r\n"
+"        SET slot = v_ring.slot, since = statement_timestamp(), turns = r.turns + 1\n"
 "        WHERE r.retention = v_ring.retention;\n"
 "        v_turned := true;\n"
 "    END LOOP;\n"
@@ -19858,7 +19879,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
-"    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
+"    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n",
 "                                                1, 16))::bit(64)::bigint\n"
 "    RETURNING epoch INTO v_epoch;\n"
 "    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;\n"
@@ -19866,7 +19887,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker\n"
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))\n"
@@ -22606,6 +22627,70 @@ static const char *const jobq_pg__sql_erase[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_export[] = {
+"CREATE OR REPLACE VIEW jobq.ended AS\n"
+"SELECT h.id, q.name AS queue, k.name AS kind,\n"
+"       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state, h.priority,\n"
+"       h.stage, h.stages, h.attempt, h.crash, h.enqueued_at, h.run_at, h.claimed_at,\n"
+"       h.finished_at, h.worker, h.key, h.payload, h.bytes, h.headers, h.errors,\n"
+"       h.line_name AS line, h.result, h.result_bytes, h.log, h.slot\n"
+"FROM jobq.history h\n"
+"JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF wait <= '0' OR NOT isfinite(wait) THEN\n"
+"        PERFORM jobq.refuse('wait', 'a positive, finite interval, or NULL');\n"
+"    END IF;\n"
+"    UPDATE jobq.ring r\n"
+"    SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END\n"
+"    WHERE r.retention = export_set.retention;\n"
+"    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
+"    PERFORM jobq.operated('export_set', jsonb_build_object('retention', retention, 'wait',\n"
+"                                                           wait), NULL);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.ring_slot(p_ring jobq.ring, p_part bigint) RETURNS smallint\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN p_ring.first + (p_ring.slot - p_ring.first + 8 - (p_ring.turns - p_part)) % 8;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_next(\n"
+"    OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
+"DECLARE\n"
+"    v_ring jobq.ring;\n"
+"    v_any boolean;\n"
+"BEGIN\n"
+"    FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP\n"
+"        FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP\n"
+"            EXIT WHEN v_part = v_ring.turns - 1\n"
+"                  AND v_ring.since > statement_timestamp() - interval '1 minute';\n"
+"            slot := jobq.ring_slot(v_ring, v_part);\n"
+"            BEGIN\n"
+"                EXECUTE format('LOCK TABLE jobq.history_%s IN SHARE ROW EXCLUSIVE MODE', slot);\n"
+"            EXCEPTION WHEN lock_not_available OR undefined_table THEN\n"
+"                EXIT;\n"
+"            END;\n"
+"            EXECUTE format('SELECT EXISTS (SELECT FROM jobq.history_%s)', slot) INTO v_any;\n"
+"            IF v_any THEN\n"
+"                retention := v_ring.retention;\n"
+"                part := v_part;\n"
+"                RETURN NEXT;\n"
+"                RETURN;\n"
+"            END IF;\n"
+"            PERFORM jobq.export_done(v_ring.retention, v_part);\n"
+"        END LOOP;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.ring r SET exported = part\n"
+"    WHERE r.retention = export_done.retention AND part > r.exported AND part < r.turns;\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_results[] = {
 "CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -24286,6 +24371,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'dead_letter_(list|count)|parents|parent_jobs'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'\n"
+"            'export_(set|next|done)|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
@@ -24322,8 +24408,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "    PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));\n"
 "    IF NOT fast THEN\n"
 "        PERFORM jobq.grant_less(role, jobq.doors('fast'));\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n",
+"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n",
+"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n"
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
 "        RETURN;\n"
@@ -24401,8 +24487,8 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHERE p.oid::text <> ALL (p_known)\n"
 "        UNION ALL\n"
 "        SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,\n"
-"                      h.grantee::regrole)\n"
-"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n",
+"                      h.grantee::regrole)\n",
+"        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
 "          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes',\n"
@@ -24452,6 +24538,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('queue_id', 'id of the queue, for joins'),\n"
 "    ('kind_id', 'id of the kind, for joins'),\n"
 "    ('id', 'id of the job'),\n"
+"    ('ended.slot', 'the table of history that it is in: history_0, history_1 ...'),\n"
 "    ('state', 'ready, running, succeeded, failed, cancelled or waiting'),\n"
 "    ('priority', '-9 to 9; smaller runs first'),\n"
 "    ('stage', 'the stage it is in, or ended in; 0 is the first'),\n"
@@ -24505,8 +24592,8 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('limits.worker', 'id of a worker that holds or wants some of it; NULL: the limit itself, '\n"
 "                      'with the sums of all workers'),\n"
 "    ('held', 'so many jobs the worker may run at once'),\n"
-"    ('wanted', 'so many jobs it could run'),\n"
-"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n",
+"    ('wanted', 'so many jobs it could run'),\n",
+"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n"
 "    ('running.worker', 'name of the worker that has it'),\n"
@@ -24574,9 +24661,9 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('running_p50', 'half of the handlers ran no longer'),\n"
 "    ('running_p95', '95 of 100 ran no longer'),\n"
 "    ('running_p99', '99 of 100 ran no longer'),\n"
-"    ('running_total', 'time of all handlers, summed up'),\n"
+"    ('running_total', 'time of all handlers, summed up'),\n",
 "    ('succeeded', 'stages done'),\n"
-"    ('retried', 'attempts that failed and were to be repeated'),\n",
+"    ('retried', 'attempts that failed and were to be repeated'),\n"
 "    ('times.failed', 'jobs that failed for good'),\n"
 "    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
 "    ('released', 'jobs that were given back or parked'),\n"
@@ -24636,24 +24723,26 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {7, "007_limits", jobq_pg__sql_007_limits},
     {8, "008_results", jobq_pg__sql_008_results},
     {9, "009_flows", jobq_pg__sql_009_flows},
-    {9, "version", jobq_pg__sql_version},
-    {9, "jobs", jobq_pg__sql_jobs},
-    {9, "lines", jobq_pg__sql_lines},
-    {9, "permits", jobq_pg__sql_permits},
-    {9, "workers", jobq_pg__sql_workers},
-    {9, "protocol", jobq_pg__sql_protocol},
-    {9, "outbox", jobq_pg__sql_outbox},
-    {9, "calendar", jobq_pg__sql_calendar},
-    {9, "operators", jobq_pg__sql_operators},
-    {9, "erase", jobq_pg__sql_erase},
-    {9, "results", jobq_pg__sql_results},
-    {9, "flows", jobq_pg__sql_flows},
-    {9, "steps", jobq_pg__sql_steps},
-    {9, "progress", jobq_pg__sql_progress},
-    {9, "metrics", jobq_pg__sql_metrics},
-    {9, "schedules", jobq_pg__sql_schedules},
-    {9, "roles", jobq_pg__sql_roles},
-    {9, "comments", jobq_pg__sql_comments},
+    {10, "010_doors", jobq_pg__sql_010_doors},
+    {10, "version", jobq_pg__sql_version},
+    {10, "jobs", jobq_pg__sql_jobs},
+    {10, "lines", jobq_pg__sql_lines},
+    {10, "permits", jobq_pg__sql_permits},
+    {10, "workers", jobq_pg__sql_workers},
+    {10, "protocol", jobq_pg__sql_protocol},
+    {10, "outbox", jobq_pg__sql_outbox},
+    {10, "calendar", jobq_pg__sql_calendar},
+    {10, "operators", jobq_pg__sql_operators},
+    {10, "erase", jobq_pg__sql_erase},
+    {10, "export", jobq_pg__sql_export},
+    {10, "results", jobq_pg__sql_results},
+    {10, "flows", jobq_pg__sql_flows},
+    {10, "steps", jobq_pg__sql_steps},
+    {10, "progress", jobq_pg__sql_progress},
+    {10, "metrics", jobq_pg__sql_metrics},
+    {10, "schedules", jobq_pg__sql_schedules},
+    {10, "roles", jobq_pg__sql_roles},
+    {10, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

@@ -46,6 +46,7 @@ BEGIN
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'
+            'export_(set|next|done)|'
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 

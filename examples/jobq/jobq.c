@@ -147,7 +147,10 @@ static const verb verbs[] = {
      "    --kind KIND\n"
      "    --state STATE       succeeded, failed, cancelled\n"
      "    --since TIME        ended at or after\n"
-     "    --until TIME        ended before\n", do_export, true},
+     "    --until TIME        ended before\n"
+     "    --parts FOLDER      instead, each finished part of history that was not exported yet, to\n"
+     "                        a file of its own; run it daily. See jobq.export_set\n",
+     do_export, true},
     {"work", "--exec COMMAND --queue QUEUE", "run a command for each job",
      "    --exec COMMAND      for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
      "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT\n"

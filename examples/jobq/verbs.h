@@ -523,7 +523,7 @@ static void put_filter(app *a, app_text *sql, const char *before, const char *va
 }
 
 /* Writes what COPY sends. Returns the exit code. */
-static int copy_out(app *a)
+static int copy_out(app *a, FILE *to)
 {
     long lines = 0, len;
     char *line;
@@ -532,7 +532,7 @@ static int copy_out(app *a)
     int code;
 
     while ((len = PQgetCopyData(a->conn, &line, 0)) > 0) {
-        written = written && fwrite(line, 1, (size_t)len, stdout) == (size_t)len;
+        written = written && fwrite(line, 1, (size_t)len, to) == (size_t)len;
         PQfreemem(line);
         if (++lines % 1000 == 0) app_progress("%ld rows", lines);
     }
@@ -540,25 +540,130 @@ static int copy_out(app *a)
     res = PQgetResult(a->conn);
     code = app_check(a, res) ? APP_OK : app_failed(a);
     PQclear(res);
-    if (code != APP_OK || (written && fflush(stdout) == 0)) return code;
+    if (code != APP_OK || (written && fflush(to) == 0)) return code;
     return app_say(APP_NO, "cannot write: %s", strerror(errno));
+}
+
+/* Sends a COPY of the rows of a view, and writes what comes. */
+static int copy_rows(app *a, const app_text *rows, FILE *to)
+{
+    app_text sql = {0};
+    char *text;
+    PGresult *res;
+    int code;
+
+    app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
+    app_put(&sql, rows->ptr);
+    /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
+    app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+                          : ") TO STDOUT (FORMAT csv, HEADER)");
+    text = app_sql(a, sql.ptr);
+    res = PQexec(a->conn, text);
+    code = app_check(a, res) ? copy_out(a, to) : app_failed(a);
+    PQclear(res);
+    free(text);
+    free(sql.ptr);
+    return code;
+}
+
+static int run_plain(app *a, const char *sql)
+{
+    PGresult *res = app_query(a, sql, 0, NULL);
+
+    PQclear(res);
+    return res == NULL ? app_failed(a) : APP_OK;
+}
+
+/* What was written is on the disk, and so is its name. */
+static int keep_file(FILE *file, const char *temporary, const char *path, const char *folder)
+{
+    int fd = open(folder, O_RDONLY);
+    bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
+
+    good = fclose(file) == 0 && good && rename(temporary, path) == 0 && fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    return good ? APP_OK : app_say(APP_NO, "cannot write %s: %s", path, strerror(errno));
+}
+
+static int export_file(app *a, const char *slot, const char *temporary, const char *path,
+                       const char *folder)
+{
+    char *columns = readable_columns(a, "ended");
+    FILE *file = fopen(temporary, "w");
+    app_text rows = {0};
+    int code;
+
+    if (file == NULL) {
+        free(columns);
+        return app_say(APP_NO, "cannot write %s: %s", temporary, strerror(errno));
+    }
+    app_put(&rows, columns == NULL ? "*" : columns);
+    app_put(&rows, " FROM jobq.ended WHERE slot = ");
+    app_put(&rows, slot);
+    code = copy_rows(a, &rows, file);
+    if (code == APP_OK) code = keep_file(file, temporary, path, folder);
+    else fclose(file);
+    if (code != APP_OK) remove(temporary);
+    free(rows.ptr);
+    free(columns);
+    return code;
+}
+
+/* Writes one finished part of history, in a transaction that also notes that it was written. If
+ * the program dies before the commit, the next export writes the same file again. */
+static int export_part(app *a, const char *folder, bool *any)
+{
+    char path[4096], temporary[4100];
+    const char *part[2];
+    PGresult *res;
+    int code = run_plain(a, "BEGIN");
+
+    *any = false;
+    if (code != APP_OK) return code;
+    res = app_query(a, "SELECT retention, part, slot FROM jobq.export_next()", 0, NULL);
+    if (res == NULL) return app_failed(a);
+    if (PQntuples(res) == 0) {
+        PQclear(res);
+        return run_plain(a, "COMMIT");
+    }
+    part[0] = PQgetvalue(res, 0, 0);
+    part[1] = PQgetvalue(res, 0, 1);
+    snprintf(path, sizeof path, "%s/%s-%s-%s.%s", folder, a->schema, part[0], part[1],
+             a->json ? "jsonl" : "csv");
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    code = export_file(a, PQgetvalue(res, 0, 2), temporary, path, folder);
+    if (code == APP_OK) {
+        PGresult *done = app_query(a, "SELECT jobq.export_done($1, $2)", 2, part);
+        code = done == NULL ? app_failed(a) : run_plain(a, "COMMIT");
+        PQclear(done);
+    }
+    if (code == APP_OK) printf("%s\n", path);
+    *any = code == APP_OK;
+    PQclear(res);
+    return code;
 }
 
 static int do_export(app *a, int argc, char **argv)
 {
     const char *queue = NULL, *kind = NULL, *state = NULL, *since = NULL, *until = NULL;
+    const char *parts = NULL;
     const app_option options[] = {
         {"queue", &queue, NULL}, {"kind", &kind, NULL}, {"state", &state, NULL},
-        {"since", &since, NULL}, {"until", &until, NULL}, {0}};
+        {"since", &since, NULL}, {"until", &until, NULL}, {"parts", &parts, NULL}, {0}};
     app_text sql = {0};
-    char *columns, *text;
-    PGresult *res;
-    int code;
+    char *columns;
+    bool any = true;
+    int code = APP_OK;
 
     if (!app_options(&argc, argv, options, 0, 0)) return APP_USAGE;
+    if (parts != NULL) {
+        if (queue != NULL || kind != NULL || state != NULL || since != NULL || until != NULL)
+            return app_say(APP_USAGE, "export --parts writes whole parts: no filters");
+        while (code == APP_OK && any) code = export_part(a, parts, &any);
+        return code;
+    }
     columns = readable_columns(a, "jobs");
     if (columns == NULL) return app_failed(a);
-    app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
     app_put(&sql, columns);
     app_put(&sql, " FROM jobq.jobs WHERE finished_at IS NOT NULL");
     put_filter(a, &sql, " AND queue = ", queue, "");
@@ -566,14 +671,7 @@ static int do_export(app *a, int argc, char **argv)
     put_filter(a, &sql, " AND state = ", state, "");
     put_filter(a, &sql, " AND finished_at >= ", since, "::timestamptz");
     put_filter(a, &sql, " AND finished_at < ", until, "::timestamptz");
-    /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
-    app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
-                          : ") TO STDOUT (FORMAT csv, HEADER)");
-    text = app_sql(a, sql.ptr);
-    res = PQexec(a->conn, text);
-    code = app_check(a, res) ? copy_out(a) : app_failed(a);
-    PQclear(res);
-    free(text);
+    code = copy_rows(a, &sql, stdout);
     free(sql.ptr);
     free(columns);
     return code;

@@ -266,7 +266,7 @@ static inline int pg_empty(void **state)
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "
         "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, jobq.flow, jobq.flow_part, "
         "jobq.flow_job, jobq.nudge, jobq.operation, jobq.signal, jobq.signal_wait, "
-        "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
+        "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter, jobq.tenant";
     char *text = for_schema(tables, schema);
     bool deadlock = true;
     int tries;

@@ -213,6 +213,12 @@ test-python: ## test the workers in Python, Node and Go, and the Python binding 
 	@tests/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
 	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
 		tests/python/test_languages.py
+	@test -e .build/pyarrow/done || { python3 -m venv .build/pyarrow && .build/pyarrow/bin/pip -q \
+		install --disable-pip-version-check pyarrow==26.0.1 'psycopg[binary]==3.3.9' && \
+		touch .build/pyarrow/done; }
+	@$(MAKE) .build/jobq >/dev/null
+	@tests/run.sh --step "jobq export" tests/server.sh .build/pyarrow/bin/python \
+		tests/python/test_export.py .build/jobq
 	@CC="$(CC)" tests/run.sh --step "jobq.py" tests/server.sh /usr/bin/python3 tests/python/test_binding.py
 	@tests/run.sh --total
 

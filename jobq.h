@@ -100,6 +100,10 @@
  *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
  *     sweep        a claim, or a look for messages, that ignores the bounds
  *     key          a name that at most one live job of its queue has
+ *     seal         turn a payload into other bytes, such as compressed or encrypted ones
+ *     open         turn them back; also make a handle
+ *     erase        remove what jobs and messages of a person have carried, and keep their rows
+ *     tenant       a role that may enqueue only into certain queues and lines
  *     schedule     a calendar, and the job or message that it writes
  *     tick         an instant at which a schedule fires
  *     flush        the statement that settles finished jobs by writing their decisions

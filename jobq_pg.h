@@ -17223,9 +17223,22 @@ static const char *const jobq_pg__sql_009_flows[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_010_doors[] = {
+"ALTER TABLE jobq.ring\n"
+"    ADD turns bigint NOT NULL DEFAULT 8,\n"
+"    ADD exported bigint NOT NULL DEFAULT 0,\n"
+"    ADD export_wait interval CHECK (export_wait > '0');\n"
+"CREATE TABLE jobq.tenant (\n"
+"    role regrole PRIMARY KEY,\n"
+"    queues text[] NOT NULL,\n"
+"    lines text\n"
+");\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 9, library_min = 5 WHERE m.version <= 9;\n"
+"    UPDATE jobq.meta m SET version = 10, library_min = 5 WHERE m.version <= 10;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -17355,8 +17368,58 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('key', '1 to 1024 bytes');\n"
 "    END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tenant_may(p_queue text, p_lines text[], p_count integer)\n"
+"RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_tenant jobq.tenant;\n"
+"    v_owner oid := (SELECT n.nspowner FROM pg_namespace n\n"
+"                        WHERE n.oid = 'jobq'::regnamespace);\n"
+"BEGIN\n"
+"    FOR v_tenant IN\n"
+"        SELECT t.* FROM jobq.tenant t JOIN pg_roles r ON r.rolname = session_user\n"
+"        WHERE NOT r.rolsuper AND r.oid IS DISTINCT FROM v_owner\n"
+"          AND pg_has_role(r.oid, t.role, 'MEMBER')\n"
+"        ORDER BY t.role\n"
+"    LOOP\n"
+"        IF p_queue = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (\n"
+"                cardinality(p_lines) >= p_count AND NOT EXISTS (\n"
+"                    SELECT FROM unnest(p_lines) AS l (name)\n"
+"                    WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN\n"
+"            RETURN coalesce(v_tenant.lines || '/', '');\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    IF NOT FOUND THEN RETURN NULL; END IF;\n"
+"    RAISE EXCEPTION 'role % may not enqueue this into queue %', session_user, p_queue\n"
+"        USING ERRCODE = '42501', HINT = 'It is a tenant''s: it may use certain queues, and '\n"
+"            'must name a line of its own.';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tenant_key(p_queue text, p_line text, p_key text) RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_begin text := jobq.tenant_may(p_queue, ARRAY[p_line], 1);\n"
+"BEGIN\n"
+"    RETURN CASE WHEN starts_with(p_key, v_begin) THEN p_key\n"
+"           ELSE coalesce(v_begin, '') || p_key END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tenant_keys(\n"
+"    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);\n"
+"BEGIN\n"
+"    IF v_begin IS NULL OR (p_flow IS NULL AND p_keys IS NULL) THEN RETURN p_keys; END IF;\n"
+"    IF p_flow IS NOT NULL THEN PERFORM jobq.tenant_refuse(p_queue, p_lines); END IF;\n"
+"    RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name\n"
+"                             ELSE v_begin || k.name END ORDER BY k.n)\n"
+"            FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF jobq.tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN\n"
+"        RAISE EXCEPTION 'role % may not use flows', session_user USING ERRCODE = '42501';\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_many(\n"
-"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n"
+"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n",
 "    p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,\n"
 "    p_run_ats timestamptz[] DEFAULT NULL, p_delays_us bigint[] DEFAULT NULL,\n"
 "    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,\n"
@@ -17374,6 +17437,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max\n"
 "    v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);\n"
 "BEGIN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"        p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);\n"
+"    END IF;\n"
 "    IF EXISTS (SELECT FROM unnest(p_payloads) u\n"
 "               WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)\n"
 "       OR (p_bytes IS NOT NULL AND EXISTS (\n"
@@ -17396,7 +17462,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
-"    END LOOP;\n",
+"    END LOOP;\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
 "    IF p_keys IS NOT NULL THEN\n"
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
@@ -17417,7 +17483,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "               jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)\n"
 "                                             * interval '1 microsecond')) END,\n"
 "           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers\n"
-"    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,\n"
+"    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,\n",
 "                 unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,\n"
 "                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,\n"
 "                 unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,\n"
@@ -17475,7 +17541,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n",
+"CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
 "    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
@@ -17489,6 +17555,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_line bigint;\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"        p_key := jobq.tenant_key(p_queue, p_line, p_key);\n"
+"    END IF;\n"
 "    existed := false;\n"
 "    SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max\n"
 "    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;\n"
@@ -17500,7 +17569,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
 "            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END) e;\n"
 "        RETURN;\n"
-"    END IF;\n"
+"    END IF;\n",
 "    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),\n"
 "                octet_length(p_headers::text)) > v_max\n"
 "       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)\n"
@@ -17550,7 +17619,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n",
+"        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n"
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
@@ -17573,7 +17642,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        UPDATE jobq.job j SET payload = v_merged WHERE j.id = p_job.id;\n"
 "    END IF;\n"
 "    IF p_what <> 'merge' THEN PERFORM jobq.wake(p_job.queue_id, 1); END IF;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.known_succeed(p_old bigint, p_new jobq.job, p_waits boolean)\n"
 "RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -17610,6 +17679,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_old jobq.job;\n"
 "    v_what text;\n"
 "BEGIN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"        p_key := jobq.tenant_key(p_queue, p_line, p_key);\n"
+"    END IF;\n"
 "    PERFORM jobq.check_known(p_key, p_on_known, p_unique, p_latest_us);\n"
 "    LOOP\n"
 "        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(\n"
@@ -17625,7 +17697,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);\n"
 "        v_new.enqueued_at := statement_timestamp();\n"
 "        v_new.run_at := greatest(v_new.enqueued_at, coalesce(\n"
-"            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n",
+"            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n"
 "        v_new.priority := coalesce(p_priority, 0);\n"
 "        v_new.stages := coalesce(p_stages, 1);\n"
 "        v_new.max_attempts := p_max_attempts;\n"
@@ -17648,7 +17720,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            RETURN;\n"
 "        END IF;\n"
 "        existed := false;\n"
-"        v_new.id := nextval('jobq.job_id');\n"
+"        v_new.id := nextval('jobq.job_id');\n",
 "        EXIT WHEN jobq.known_succeed(id, v_new, CASE v_what WHEN 'cancel'\n"
 "            THEN jobq.cancel_one(id) = 'requested' ELSE v_what = 'follow' END);\n"
 "    END LOOP;\n"
@@ -17700,7 +17772,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
-"        IF existed AND on_known = 'reject' THEN\n",
+"        IF existed AND on_known = 'reject' THEN\n"
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
 "        END IF;\n"
 "        RETURN;\n"
@@ -17717,7 +17789,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
 "    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,\n"
 "    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,\n"
-"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')\n"
+"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')\n",
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
@@ -17781,7 +17853,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
 "    INTO rows, ids, v_queue, v_line\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
-"    CROSS JOIN LATERAL (\n",
+"    CROSS JOIN LATERAL (\n"
 "        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j\n"
 "        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
@@ -17804,7 +17876,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_look.suspect := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
-"          AND j.run_at <= statement_timestamp()\n"
+"          AND j.run_at <= statement_timestamp()\n",
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "    v_look.alone := EXISTS (\n"
@@ -17862,7 +17934,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
-"    v_rows tid[];\n",
+"    v_rows tid[];\n"
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
 "    v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;\n"
@@ -17881,7 +17953,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
-"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
+"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n",
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
@@ -17944,7 +18016,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
 "                 ELSE j.run_at END\n"
 "    WHERE j.id = ANY (v_held);\n"
-"    PERFORM jobq.finish(ARRAY(\n",
+"    PERFORM jobq.finish(ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
 "    IF EXISTS (SELECT FROM jobq.job j\n"
@@ -17967,7 +18039,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    WHERE j.id = p_id AND j.state = 'r' FOR UPDATE SKIP LOCKED;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    BEGIN -- does what a claim does, and undoes it\n"
-"        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
+"        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n",
 "        WHERE j.id = p_id;\n"
 "        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
@@ -18036,7 +18108,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*\n"
 "    ), failed AS (\n"
 "        INSERT INTO jobq.failed (\n"
-"            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n",
+"            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n"
 "            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,\n"
 "            payload, bytes, headers, errors, flow_id, steps)\n"
 "        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
@@ -18051,7 +18123,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
 "            headers, errors, flow_id)\n"
 "        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
-"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
+"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n",
 "               g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,\n"
 "               jobq.add_error(g.errors, p_entry), g.flow_id\n"
 "        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
@@ -18110,7 +18182,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "              AND (held.queue_id = ANY (p_silent)) <> ((held.kind_id = ANY (p_odd)) IS TRUE)\n"
 "            FOR UPDATE SKIP LOCKED))\n"
 "        RETURNING j.id\n"
-"    )\n",
+"    )\n"
 "    SELECT array_agg(g.id) INTO v_done FROM gone g;\n"
 "    RETURN v_done;\n"
 "END $$;\n"
@@ -18142,7 +18214,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
-"    END IF;\n"
+"    END IF;\n",
 "    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
 "           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
 "    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;\n"
@@ -18191,7 +18263,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_all_flows := v_all_flows || v_flows;\n"
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],\n"
-"                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n",
+"                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
 "        FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
 "    IF v_all_linked IS NOT NULL THEN\n"
@@ -18217,7 +18289,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_flows bigint[];\n"
 "    v_silent integer[];\n"
 "    v_odd integer[];\n"
-"    v_kinds integer[];\n"
+"    v_kinds integer[];\n",
 "    v_slots smallint[];\n"
 "    v_slot smallint;\n"
 "    v_awaited boolean;\n"
@@ -18270,7 +18342,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.promote(1000);\n"
 "    END IF;\n"
 "    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
-"    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n",
+"    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n"
 "    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)\n"
 "    FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)\n"
 "    WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
@@ -18291,7 +18363,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
 "    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.settle(\n"
+"CREATE OR REPLACE FUNCTION jobq.settle(\n",
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
@@ -18354,7 +18426,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'\n"
 "                ELSE jobq.park(v_job.kind_id) END;\n"
 "            UPDATE jobq.job j\n"
-"            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],\n",
+"            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],\n"
 "                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
 "                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
 "                line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,\n"
@@ -18373,7 +18445,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_linked THEN PERFORM jobq.promote(1000); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
-"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n",
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
 "    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -19978,7 +20050,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    v_turned boolean := false;\n"
 "BEGIN\n"
 "    FOR v_ring IN\n"
-"        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r\n"
+"        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot,\n"
+"               r.exported < r.turns - 7\n"
+"               AND r.since > statement_timestamp() - r.keep / 7 - r.export_wait AS waits\n"
+"        FROM jobq.ring r\n"
 "        WHERE r.since < statement_timestamp() - r.keep / 7\n"
 "        FOR UPDATE SKIP LOCKED\n"
 "    LOOP\n"
@@ -19987,12 +20062,17 @@ static const char *const jobq_pg__sql_workers[] = {
 "            SELECT FROM pg_inherits i\n"
 "            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending\n"
 "              AND i.inhrelid = v_part);\n"
+"        IF v_ring.waits THEN -- an empty part has nothing to export\n"
+"            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;\n"
+"            CONTINUE WHEN v_ring.waits;\n"
+"        END IF;\n"
 "        BEGIN\n"
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
 "            CONTINUE;\n"
 "        END;\n"
-"        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
+"        UPDATE jobq.ring r\n"
+"        SET slot = v_ring.slot, since = statement_timestamp(), turns = r.turns + 1\n"
 "        WHERE r.retention = v_ring.retention;\n"
 "        v_turned := true;\n"
 "    END LOOP;\n"
@@ -20035,7 +20115,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
-"    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
+"    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n",
 "                                                1, 16))::bit(64)::bigint\n"
 "    RETURNING epoch INTO v_epoch;\n"
 "    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;\n"
@@ -20043,7 +20123,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker\n"
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))\n"
@@ -22783,6 +22863,70 @@ static const char *const jobq_pg__sql_erase[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_export[] = {
+"CREATE OR REPLACE VIEW jobq.ended AS\n"
+"SELECT h.id, q.name AS queue, k.name AS kind,\n"
+"       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state, h.priority,\n"
+"       h.stage, h.stages, h.attempt, h.crash, h.enqueued_at, h.run_at, h.claimed_at,\n"
+"       h.finished_at, h.worker, h.key, h.payload, h.bytes, h.headers, h.errors,\n"
+"       h.line_name AS line, h.result, h.result_bytes, h.log, h.slot\n"
+"FROM jobq.history h\n"
+"JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF wait <= '0' OR NOT isfinite(wait) THEN\n"
+"        PERFORM jobq.refuse('wait', 'a positive, finite interval, or NULL');\n"
+"    END IF;\n"
+"    UPDATE jobq.ring r\n"
+"    SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END\n"
+"    WHERE r.retention = export_set.retention;\n"
+"    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
+"    PERFORM jobq.operated('export_set', jsonb_build_object('retention', retention, 'wait',\n"
+"                                                           wait), NULL);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.ring_slot(p_ring jobq.ring, p_part bigint) RETURNS smallint\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN p_ring.first + (p_ring.slot - p_ring.first + 8 - (p_ring.turns - p_part)) % 8;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_next(\n"
+"    OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
+"DECLARE\n"
+"    v_ring jobq.ring;\n"
+"    v_any boolean;\n"
+"BEGIN\n"
+"    FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP\n"
+"        FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP\n"
+"            EXIT WHEN v_part = v_ring.turns - 1\n"
+"                  AND v_ring.since > statement_timestamp() - interval '1 minute';\n"
+"            slot := jobq.ring_slot(v_ring, v_part);\n"
+"            BEGIN\n"
+"                EXECUTE format('LOCK TABLE jobq.history_%s IN SHARE ROW EXCLUSIVE MODE', slot);\n"
+"            EXCEPTION WHEN lock_not_available OR undefined_table THEN\n"
+"                EXIT;\n"
+"            END;\n"
+"            EXECUTE format('SELECT EXISTS (SELECT FROM jobq.history_%s)', slot) INTO v_any;\n"
+"            IF v_any THEN\n"
+"                retention := v_ring.retention;\n"
+"                part := v_part;\n"
+"                RETURN NEXT;\n"
+"                RETURN;\n"
+"            END IF;\n"
+"            PERFORM jobq.export_done(v_ring.retention, v_part);\n"
+"        END LOOP;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.ring r SET exported = part\n"
+"    WHERE r.retention = export_done.retention AND part > r.exported AND part < r.turns;\n"
+"END $$;\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_results[] = {
 "CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -23306,6 +23450,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_on text[], OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"        PERFORM jobq.tenant_refuse(p_queue, p_lines);\n"
+"    END IF;\n"
 "    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(\n"
 "        p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,\n"
 "        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
@@ -23329,6 +23476,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_names text[] := coalesce(p_after_names, '{}');\n"
 "    v_count integer;\n"
 "BEGIN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);\n"
+"    END IF;\n"
 "    IF p_on_known IS NOT NULL THEN\n"
 "        PERFORM jobq.refuse('on_known', 'not with flow or after');\n"
 "    END IF;\n"
@@ -23365,12 +23515,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;\n"
+"    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;\n",
 "    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;\n"
 "    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
 "    PERFORM jobq.promote(1000);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.batch(\n",
+"CREATE OR REPLACE FUNCTION jobq.batch(\n"
 "    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
 "    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',\n"
 "    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)\n"
@@ -23457,11 +23607,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    RETURN jobq.operated('revive', jsonb_build_object('flow', id),\n"
 "                         jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_flows bigint[];\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
 "    WITH again AS (\n"
 "        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
@@ -23532,10 +23682,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    WITH own AS MATERIALIZED (\n"
-"        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id\n"
+"        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id\n",
 "        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id\n"
 "        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id\n"
-"    )\n",
+"    )\n"
 "    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,\n"
 "           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n"
 "    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0\n"
@@ -24624,6 +24774,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'dead_letter_(list|count)|parents|parent_jobs'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'\n"
+"            'export_(set|next|done)|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
@@ -24654,13 +24805,19 @@ static const char *const jobq_pg__sql_roles[] = {
 "    PERFORM jobq.grant_functions(p_role, p_pattern, false);\n"
 "    IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.doors_beyond() RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN 'enqueue_linked|flow|flow_close|batch|signal|outbox_.*';\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
+"    DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;\n"
 "    PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));\n"
 "    IF NOT fast THEN\n"
 "        PERFORM jobq.grant_less(role, jobq.doors('fast'));\n"
-"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n",
+"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n"
 "        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n"
 "        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
 "        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
@@ -24671,6 +24828,18 @@ static const char *const jobq_pg__sql_roles[] = {
 "    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
 "    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.grant_enqueue(\n"
+"    role regrole, queues text[], lines text DEFAULT NULL) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('queues', 'an array of names');\n"
+"    END IF;\n"
+"    PERFORM jobq.check_name('queue', u.name) FROM unnest(queues) AS u (name);\n"
+"    PERFORM jobq.grant_enqueue(role, false);\n"
+"    PERFORM jobq.grant_less(role, jobq.doors_beyond());\n"
+"    INSERT INTO jobq.tenant (role, queues, lines) VALUES (role, queues, lines);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -24713,6 +24882,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    DELETE FROM jobq.tenant t WHERE t.role = revoke.role;\n"
 "    EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);\n"
@@ -24723,7 +24893,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "DECLARE v_grant text;\n"
 "BEGIN\n"
 "    FOR v_grant IN\n"
-"        WITH held AS (\n"
+"        WITH held AS (\n",
 "            SELECT d.right_name, a.grantee\n"
 "            FROM (VALUES ('enqueue', 'enqueue_one'), ('fast', 'bulk'), ('work', 'claim'),\n"
 "                         ('read', 'audit'), ('payloads', 'peek'), ('operate', 'queue_set'))\n"
@@ -24737,9 +24907,11 @@ static const char *const jobq_pg__sql_roles[] = {
 "        FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace\n"
 "             AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')\n"
 "        WHERE p.oid::text <> ALL (p_known)\n"
+"          AND NOT (h.right_name = 'enqueue'\n"
+"                   AND h.grantee IN (SELECT t.role FROM jobq.tenant t))\n"
 "        UNION ALL\n"
 "        SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,\n"
-"                      h.grantee::regrole)\n",
+"                      h.grantee::regrole)\n"
 "        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
 "          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)\n"
@@ -24790,6 +24962,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('queue_id', 'id of the queue, for joins'),\n"
 "    ('kind_id', 'id of the kind, for joins'),\n"
 "    ('id', 'id of the job'),\n"
+"    ('ended.slot', 'the table of history that it is in: history_0, history_1 ...'),\n"
 "    ('state', 'ready, running, succeeded, failed, cancelled or waiting'),\n"
 "    ('priority', '-9 to 9; smaller runs first'),\n"
 "    ('stage', 'the stage it is in, or ended in; 0 is the first'),\n"
@@ -24843,8 +25016,8 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('limits.worker', 'id of a worker that holds or wants some of it; NULL: the limit itself, '\n"
 "                      'with the sums of all workers'),\n"
 "    ('held', 'so many jobs the worker may run at once'),\n"
-"    ('wanted', 'so many jobs it could run'),\n"
-"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n",
+"    ('wanted', 'so many jobs it could run'),\n",
+"    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n"
 "    ('running.worker', 'name of the worker that has it'),\n"
@@ -24912,9 +25085,9 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('running_p50', 'half of the handlers ran no longer'),\n"
 "    ('running_p95', '95 of 100 ran no longer'),\n"
 "    ('running_p99', '99 of 100 ran no longer'),\n"
-"    ('running_total', 'time of all handlers, summed up'),\n"
+"    ('running_total', 'time of all handlers, summed up'),\n",
 "    ('succeeded', 'stages done'),\n"
-"    ('retried', 'attempts that failed and were to be repeated'),\n",
+"    ('retried', 'attempts that failed and were to be repeated'),\n"
 "    ('times.failed', 'jobs that failed for good'),\n"
 "    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
 "    ('released', 'jobs that were given back or parked'),\n"
@@ -24974,25 +25147,27 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {7, "007_limits", jobq_pg__sql_007_limits},
     {8, "008_results", jobq_pg__sql_008_results},
     {9, "009_flows", jobq_pg__sql_009_flows},
-    {9, "version", jobq_pg__sql_version},
-    {9, "jobs", jobq_pg__sql_jobs},
-    {9, "lines", jobq_pg__sql_lines},
-    {9, "permits", jobq_pg__sql_permits},
-    {9, "workers", jobq_pg__sql_workers},
-    {9, "protocol", jobq_pg__sql_protocol},
-    {9, "outbox", jobq_pg__sql_outbox},
-    {9, "calendar", jobq_pg__sql_calendar},
-    {9, "operators", jobq_pg__sql_operators},
-    {9, "erase", jobq_pg__sql_erase},
-    {9, "results", jobq_pg__sql_results},
-    {9, "flows", jobq_pg__sql_flows},
-    {9, "steps", jobq_pg__sql_steps},
-    {9, "progress", jobq_pg__sql_progress},
-    {9, "metrics", jobq_pg__sql_metrics},
-    {9, "schedules", jobq_pg__sql_schedules},
-    {9, "citus", jobq_pg__sql_citus},
-    {9, "roles", jobq_pg__sql_roles},
-    {9, "comments", jobq_pg__sql_comments},
+    {10, "010_doors", jobq_pg__sql_010_doors},
+    {10, "version", jobq_pg__sql_version},
+    {10, "jobs", jobq_pg__sql_jobs},
+    {10, "lines", jobq_pg__sql_lines},
+    {10, "permits", jobq_pg__sql_permits},
+    {10, "workers", jobq_pg__sql_workers},
+    {10, "protocol", jobq_pg__sql_protocol},
+    {10, "outbox", jobq_pg__sql_outbox},
+    {10, "calendar", jobq_pg__sql_calendar},
+    {10, "operators", jobq_pg__sql_operators},
+    {10, "erase", jobq_pg__sql_erase},
+    {10, "export", jobq_pg__sql_export},
+    {10, "results", jobq_pg__sql_results},
+    {10, "flows", jobq_pg__sql_flows},
+    {10, "steps", jobq_pg__sql_steps},
+    {10, "progress", jobq_pg__sql_progress},
+    {10, "metrics", jobq_pg__sql_metrics},
+    {10, "schedules", jobq_pg__sql_schedules},
+    {10, "citus", jobq_pg__sql_citus},
+    {10, "roles", jobq_pg__sql_roles},
+    {10, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

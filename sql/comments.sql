@@ -16,6 +16,7 @@ BEGIN
     ('queue_id', 'id of the queue, for joins'),
     ('kind_id', 'id of the kind, for joins'),
     ('id', 'id of the job'),
+    ('ended.slot', 'the table of history that it is in: history_0, history_1 ...'),
     ('state', 'ready, running, succeeded, failed, cancelled or waiting'),
     ('priority', '-9 to 9; smaller runs first'),
     ('stage', 'the stage it is in, or ended in; 0 is the first'),

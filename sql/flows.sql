@@ -488,6 +488,9 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_linked(
     p_on text[], OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF EXISTS (SELECT FROM jobq.tenant) THEN
+        PERFORM jobq.tenant_refuse(p_queue, p_lines);
+    END IF;
     SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(
         p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,
         p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,
@@ -513,6 +516,9 @@ DECLARE
     v_names text[] := coalesce(p_after_names, '{}');
     v_count integer;
 BEGIN
+    IF EXISTS (SELECT FROM jobq.tenant) THEN
+        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);
+    END IF;
     IF p_on_known IS NOT NULL THEN
         PERFORM jobq.refuse('on_known', 'not with flow or after');
     END IF;

@@ -165,6 +165,66 @@ BEGIN
     END IF;
 END $$;
 
+-- Refuses what a tenant's role may not enqueue; see grant_enqueue. NULL: the role is no
+-- tenant's. Otherwise what its keys begin with. Roles count that logged in, because inside
+-- these functions the current one is the owner.
+CREATE OR REPLACE FUNCTION jobq.tenant_may(p_queue text, p_lines text[], p_count integer)
+RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_tenant jobq.tenant;
+    v_owner oid := (SELECT n.nspowner FROM pg_namespace n
+                        WHERE n.oid = 'jobq'::regnamespace);
+BEGIN
+    FOR v_tenant IN
+        SELECT t.* FROM jobq.tenant t JOIN pg_roles r ON r.rolname = session_user
+        WHERE NOT r.rolsuper AND r.oid IS DISTINCT FROM v_owner
+          AND pg_has_role(r.oid, t.role, 'MEMBER')
+        ORDER BY t.role
+    LOOP
+        IF p_queue = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (
+                cardinality(p_lines) >= p_count AND NOT EXISTS (
+                    SELECT FROM unnest(p_lines) AS l (name)
+                    WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN
+            RETURN coalesce(v_tenant.lines || '/', '');
+        END IF;
+    END LOOP;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    RAISE EXCEPTION 'role % may not enqueue this into queue %', session_user, p_queue
+        USING ERRCODE = '42501', HINT = 'It is a tenant''s: it may use certain queues, and '
+            'must name a line of its own.';
+END $$;
+
+-- The same of one job. Answers its key, which is kept apart from others' keys.
+CREATE OR REPLACE FUNCTION jobq.tenant_key(p_queue text, p_line text, p_key text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_begin text := jobq.tenant_may(p_queue, ARRAY[p_line], 1);
+BEGIN
+    RETURN CASE WHEN starts_with(p_key, v_begin) THEN p_key
+           ELSE coalesce(v_begin, '') || p_key END;
+END $$;
+
+-- The same of many jobs and their keys. p_flow: it must name none.
+CREATE OR REPLACE FUNCTION jobq.tenant_keys(
+    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);
+BEGIN
+    IF v_begin IS NULL OR (p_flow IS NULL AND p_keys IS NULL) THEN RETURN p_keys; END IF;
+    IF p_flow IS NOT NULL THEN PERFORM jobq.tenant_refuse(p_queue, p_lines); END IF;
+    RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name
+                             ELSE v_begin || k.name END ORDER BY k.n)
+            FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));
+END $$;
+
+-- Refuses to a tenant what reaches beyond its lines.
+CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF jobq.tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN
+        RAISE EXCEPTION 'role % may not use flows', session_user USING ERRCODE = '42501';
+    END IF;
+END $$;
+
 -- Writes many jobs of one queue in one statement. Element i of every array belongs to job i.
 -- An array may be NULL (all defaults), and so may its elements. p_kinds holds the distinct
 -- kinds; p_kind holds 1-based indexes into it (NULL: the first). p_run_ats wins over
@@ -193,6 +253,9 @@ DECLARE
     v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max
     v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);
 BEGIN
+    IF EXISTS (SELECT FROM jobq.tenant) THEN
+        p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);
+    END IF;
     IF EXISTS (SELECT FROM unnest(p_payloads) u
                WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)
        OR (p_bytes IS NOT NULL AND EXISTS (
@@ -322,6 +385,9 @@ DECLARE
     v_line bigint;
     v_now timestamptz := statement_timestamp();
 BEGIN
+    IF EXISTS (SELECT FROM jobq.tenant) THEN
+        p_key := jobq.tenant_key(p_queue, p_line, p_key);
+    END IF;
     existed := false;
     SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max
     FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;
@@ -460,6 +526,9 @@ DECLARE
     v_old jobq.job;
     v_what text;
 BEGIN
+    IF EXISTS (SELECT FROM jobq.tenant) THEN
+        p_key := jobq.tenant_key(p_queue, p_line, p_key);
+    END IF;
     PERFORM jobq.check_known(p_key, p_on_known, p_unique, p_latest_us);
     LOOP
         SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(

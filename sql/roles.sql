@@ -48,6 +48,7 @@ BEGIN
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'
+            'export_(set|next|done)|'
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 
@@ -84,6 +85,13 @@ BEGIN
     IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
 END $$;
 
+-- The functions of enqueue that a tenant does not get: they reach beyond a line.
+CREATE OR REPLACE FUNCTION jobq.doors_beyond() RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN 'enqueue_linked|flow|flow_close|batch|signal|outbox_.*';
+END $$;
+
 -- The role may write jobs and messages, and read nothing. With on_known it may also change or
 -- cancel a job whose key it knows. fast: it may also COPY, and write one job by a plain
 -- INSERT, which is cheaper than the function. It can then write any column of the two tables,
@@ -91,6 +99,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;
     PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));
     IF NOT fast THEN
         PERFORM jobq.grant_less(role, jobq.doors('fast'));
@@ -105,6 +114,25 @@ BEGIN
     EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);
     EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
     EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
+END $$;
+
+-- The role is a tenant's: it may write jobs into these queues only, and, with lines, only jobs
+-- whose line is like that pattern of LIKE. It cannot use fast, flows or messages, and does not
+-- learn of others' keys, because its own are kept apart. The limit holds for every role that
+-- is a member of this one and is no superuser, also after SET ROLE. A role that also works or
+-- reads sees everything.
+--     select jobq.grant_enqueue('tenant_7', queues => '{mail}', lines => 'tenant-7-%');
+CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
+    role regrole, queues text[], lines text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN
+        PERFORM jobq.refuse('queues', 'an array of names');
+    END IF;
+    PERFORM jobq.check_name('queue', u.name) FROM unnest(queues) AS u (name);
+    PERFORM jobq.grant_enqueue(role, false);
+    PERFORM jobq.grant_less(role, jobq.doors_beyond());
+    INSERT INTO jobq.tenant (role, queues, lines) VALUES (role, queues, lines);
 END $$;
 
 -- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. It
@@ -161,6 +189,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM jobq.tenant t WHERE t.role = revoke.role;
     EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);
@@ -190,6 +219,8 @@ BEGIN
         FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
              AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')
         WHERE p.oid::text <> ALL (p_known)
+          AND NOT (h.right_name = 'enqueue'
+                   AND h.grantee IN (SELECT t.role FROM jobq.tenant t))
         UNION ALL
         SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,
                       h.grantee::regrole)

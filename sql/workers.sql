@@ -569,7 +569,8 @@ END $$;
 -- Turns each ring whose written part is old enough: its oldest part is emptied and becomes the
 -- one that is written. If someone is reading that part, turn leaves this ring after 50 ms and
 -- is called again soon. A part that an operator has detached is not emptied and could take no
--- rows: its ring waits until it, or another part in its place, is attached.
+-- rows: its ring waits until it, or another part in its place, is attached. So does a ring
+-- that waits for the export of that part: see export_set.
 CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -578,7 +579,10 @@ DECLARE
     v_turned boolean := false;
 BEGIN
     FOR v_ring IN
-        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r
+        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot,
+               r.exported < r.turns - 7
+               AND r.since > statement_timestamp() - r.keep / 7 - r.export_wait AS waits
+        FROM jobq.ring r
         WHERE r.since < statement_timestamp() - r.keep / 7
         FOR UPDATE SKIP LOCKED
     LOOP
@@ -587,12 +591,17 @@ BEGIN
             SELECT FROM pg_inherits i
             WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
               AND i.inhrelid = v_part);
+        IF v_ring.waits THEN -- an empty part has nothing to export
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;
+            CONTINUE WHEN v_ring.waits;
+        END IF;
         BEGIN
             EXECUTE format('TRUNCATE %s', v_part);
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE;
         END;
-        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()
+        UPDATE jobq.ring r
+        SET slot = v_ring.slot, since = statement_timestamp(), turns = r.turns + 1
         WHERE r.retention = v_ring.retention;
         v_turned := true;
     END LOOP;

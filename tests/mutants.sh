@@ -205,7 +205,7 @@ if [ "${1-}" = --note ]; then
 fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
-    case $2 in sql_* | program_* | web_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
+    case $2 in sql_* | program_* | web_* | pg_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit
 fi

@@ -35,19 +35,9 @@ static char schema[40];
  * nothing. Views with a column of it go too: what a migration adds to a view comes back with it. */
 #define VERSION_BEFORE                                                                             \
     "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP TABLE IF EXISTS jobq.flow, jobq.flow_part, jobq.flow_job, jobq.nudge CASCADE;"           \
-    "DROP TABLE IF EXISTS jobq.signal, jobq.signal_wait CASCADE;"                                  \
-    "ALTER TABLE jobq.job DROP IF EXISTS steps CASCADE;"                                           \
-    "ALTER TABLE jobq.failed DROP IF EXISTS steps CASCADE;"                                        \
-    "DROP INDEX IF EXISTS jobq.edge_child, jobq.edge_flow, jobq.job_flow, jobq.failed_flow;"       \
-    "CREATE INDEX edge_child ON jobq.edge (child);"                                                \
-    "ALTER TABLE jobq.edge DROP IF EXISTS wanted, DROP IF EXISTS cascade, DROP IF EXISTS came,"    \
-    " DROP IF EXISTS holds, DROP IF EXISTS flow_id;"                                               \
-    "DO $$ BEGIN ALTER TABLE jobq.job RENAME flow_id TO parent_id;"                                \
-    " EXCEPTION WHEN undefined_column THEN NULL; END $$;"                                          \
-    "ALTER TABLE jobq.failed DROP IF EXISTS flow_id;"                                              \
-    "ALTER TABLE jobq.history DROP IF EXISTS log CASCADE, DROP IF EXISTS flow_id;"                 \
-    "DROP TABLE IF EXISTS jobq.operation CASCADE;"
+    "DROP TABLE IF EXISTS jobq.tenant CASCADE;"                                                    \
+    "ALTER TABLE jobq.ring DROP IF EXISTS turns, DROP IF EXISTS exported,"                         \
+    " DROP IF EXISTS export_wait;"
 
 /* Lets the server look as if it had Citus and a distributed table: only the catalogue of that. */
 #define CITUS_IS_THERE                                                                             \
@@ -286,7 +276,7 @@ static inline int pg_empty(void **state)
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "
         "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, jobq.flow, jobq.flow_part, "
         "jobq.flow_job, jobq.nudge, jobq.operation, jobq.signal, jobq.signal_wait, "
-        "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
+        "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter, jobq.tenant";
     char *text = for_schema(tables, schema);
     bool deadlock = true;
     int tries;

@@ -491,6 +491,208 @@ static void payloads_are_not_told(void **state)
     pg = own;
 }
 
+/* -- tenants -- */
+
+static PGconn *as_tenant;
+
+/* What a tenant's statement answers: its first value, or its SQLSTATE. The caller frees it. */
+static char *tenant_says(const char *generic)
+{
+    char *text = for_schema(generic, schema);
+    PGresult *res = PQexec(as_tenant, text);
+    const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    char *out = text_copy(sqlstate != NULL ? sqlstate
+                          : PQntuples(res) > 0 ? PQgetvalue(res, 0, 0) : PQcmdTuples(res));
+
+    PQclear(res);
+    free(text);
+    return out;
+}
+
+/* The victim's row, and all tables that a tenant could write to. The caller frees it. */
+static char *of_the_victim(void)
+{
+    return text_of("SELECT concat_ws('#', (SELECT string_agg(j::text, '|' ORDER BY j.id) FROM "
+                   "jobq.job j WHERE line_name IS DISTINCT FROM 'tenant-7-a'), (SELECT count(*) "
+                   "FROM jobq.message), (SELECT count(*) FROM jobq.flow), (SELECT count(*) FROM "
+                   "jobq.signal), (SELECT string_agg(t::text, '|') FROM jobq.tenant t), (SELECT "
+                   "string_agg(q::text, '|' ORDER BY q.id) FROM jobq.queue q), (SELECT "
+                   "string_agg(i::text, '|') FROM jobq.idempotency i WHERE key = 'order-1'))");
+}
+
+static void tenants_open(const char *role)
+{
+    char conninfo[1024];
+
+    snprintf(conninfo, sizeof conninfo, "%s user=%s", server(), role);
+    as_tenant = PQconnectdb(conninfo);
+    assert_int_equal(PQstatus(as_tenant), CONNECTION_OK);
+}
+
+static const char *const attacks[] = {
+    "SELECT jobq.enqueue('q', 'k')",
+    "SELECT jobq.enqueue('q', 'k', line => NULL)",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-8-a')",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-7')",
+    "SELECT jobq.enqueue('q', 'k', line => 'TENANT-7-a')",
+    "SELECT jobq.enqueue('q', 'k', line => ' tenant-7-a')",
+    "SELECT jobq.enqueue('q', 'k', line => E'tenant-8-a\ntenant-7-a')",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-8-a/tenant-7-a')",
+    "SELECT jobq.enqueue('other', 'k', line => 'tenant-7-a')",
+    "SELECT jobq.enqueue('new', 'k', line => 'tenant-7-a')",
+    "SELECT jobq.enqueue('Q', 'k', line => 'tenant-7-a')",
+    "SELECT jobq.enqueue_or_get('q', 'k', line => 'tenant-8-a', key => 'order-1')",
+    "SELECT jobq.enqueue_or_get('q', 'k', line => 'tenant-8-a', key => 'order-1', on_known => "
+    "'cancel')",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after => '{1}')",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', flow => 1)",
+    "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after_flow => 1)",
+    "SELECT jobq.enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "true, 'tenant-8-a')",
+    "SELECT jobq.enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "true)",
+    "SELECT jobq.enqueue_known('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "'order-1', true, 'replace', NULL, NULL, 'tenant-8-a')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a}')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,NULL}')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,tenant-8-a}')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1}', p_count => 3, p_lines => '{tenant-7-a}')",
+    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1}', p_lines => '{tenant-7-a}', p_flow => 1)",
+    "SELECT jobq.flow('f')",
+    "SELECT jobq.batch('q', 'k', '{1}')",
+    "SELECT jobq.signal('s')",
+    "SELECT jobq.outbox_enqueue('q', '1')",
+    "SELECT jobq.bulk('q', '{k}', 1::int2)",
+    "SELECT jobq.enqueue_linked('q', '{k}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "NULL, NULL, 1, true, '{tenant-7-a}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+    "SELECT jobq.enqueue_after('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any', NULL)",
+    "SELECT jobq.keep_keys(1, '{order-1}', '{9}')",
+    "SELECT jobq.cancel(1)",
+    "SELECT jobq.work_join('{\"q\": [\"k\"]}')",
+    "SELECT jobq.peek('{q}', 5)",
+    "SELECT jobq.standing(1)",
+    "SELECT jobq.erase('{\"a\": 1}', false)",
+    "SELECT * FROM jobq.job",
+    "SELECT * FROM jobq.jobs",
+    "SELECT * FROM jobq.ended",
+    "SELECT * FROM jobq.tenant",
+    "SELECT key FROM jobq.idempotency",
+    "DELETE FROM jobq.tenant",
+    "INSERT INTO jobq.job (queue_id, kind_id) VALUES (1, 1)",
+    "UPDATE jobq.tenant SET lines = NULL",
+    "SELECT jobq.grant_enqueue(session_user::regrole)",
+    "SELECT jobq.grant_enqueue(session_user::regrole, queues => '{q}')",
+    "SELECT jobq.revoke(session_user::regrole)",
+    "SELECT jobq.tenant_may('q', '{tenant-8-a}', 1)",
+    "CREATE OR REPLACE FUNCTION jobq.tenant_may(text, text[], integer) RETURNS text LANGUAGE sql "
+    "AS 'SELECT NULL::text'"};
+
+static void tenants_do_not_reach_each_other(void **state)
+{
+    char role[60], *before, *said;
+    size_t i;
+
+    (void)state;
+    snprintf(role, sizeof role, "%s_seven", schema);
+    RUN("CREATE ROLE %s LOGIN", role);
+    RUN("ALTER SEQUENCE jobq.job_id RESTART; SELECT jobq.enqueue('q', 'k', '\"victim''s\"', key => "
+        "'order-1', line => 'tenant-8-a'); SELECT jobq.enqueue('other', 'k'); "
+        "SELECT jobq.flow('f'); SELECT jobq.outbox_register('q', 1); "
+        "SELECT jobq.grant_enqueue('%s', queues => '{q}', lines => 'tenant-7-%%')", role);
+    RUN("SELECT jobq.grant_added('{}')"); /* an upgrade widens nothing */
+    tenants_open(role);
+    before = of_the_victim();
+    for (i = 0; i < COUNT(attacks); i++) {
+        char *after;
+        said = tenant_says(attacks[i]);
+        if (strcmp(said, "42501") != 0) fail_msg("%s answers %s", attacks[i], said);
+        after = of_the_victim();
+        assert_string_equal(before, after);
+        free(after);
+        free(said);
+    }
+    said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', '1', key => 'order-1', "
+                       "line => 'tenant-7-a')");
+    assert_string_equal(said, "f"); /* it does not learn of the victim's key */
+    free(said);
+    said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', '2', key => 'order-1', "
+                       "line => 'tenant-7-a', on_known => 'replace')");
+    assert_string_equal(said, "f");
+    free(said);
+    said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', '3', key => 'order-1', "
+                       "line => 'tenant-7-a')");
+    assert_string_equal(said, "t"); /* but of its own */
+    free(said);
+    said = tenant_says("SELECT existed[2] FROM jobq.enqueue_many('q', '{k}', NULL, '{1,2,3}', p_keys "
+                       "=> '{a,order-1,tenant-8-%/order-1}', p_lines => "
+                       "'{tenant-7-a,tenant-7-a,tenant-7-a}')");
+    assert_string_equal(said, "t");
+    free(said);
+    said = of_the_victim();
+    assert_string_equal(before, said);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE line_name = 'tenant-7-a'"), 3);
+    PQfinish(as_tenant);
+    RUN("SELECT jobq.revoke('%s'); DROP ROLE %s", role, role);
+    assert_int_equal(number("SELECT count(*) FROM jobq.tenant"), 0);
+    free(said);
+    free(before);
+}
+
+/* Membership, SET ROLE and a second grant. */
+static void a_limit_follows_its_role(void **state)
+{
+    char *said, conninfo[1024];
+    jobq_pg_job job = plain_job();
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    (void)state;
+    RUN("CREATE ROLE %s_group; CREATE ROLE %s_login LOGIN NOINHERIT IN ROLE %s_group; SELECT "
+        "jobq.grant_enqueue('%s_group', queues => '{q}', lines => 'a-%%')",
+        schema, schema, schema, schema);
+    snprintf(conninfo, sizeof conninfo, "%s_login", schema);
+    tenants_open(conninfo);
+    snprintf(conninfo, sizeof conninfo, "SET ROLE %s_group", schema);
+    free(tenant_says(conninfo));
+    said = tenant_says("SELECT jobq.enqueue('q', 'k', line => 'b-1')");
+    assert_string_equal(said, "42501");
+    free(said);
+    said = tenant_says("SELECT jobq.enqueue('q', 'k', line => 'a-1') > 0");
+    assert_string_equal(said, "t");
+    free(said);
+    RUN("SELECT jobq.grant_enqueue('%s_login', queues => '{q,r}')", schema);
+    free(tenant_says("RESET ROLE"));
+    said = tenant_says("SELECT jobq.enqueue('r', 'k') > 0");
+    assert_string_equal(said, "t");
+    free(said);
+    PQfinish(as_tenant);
+    snprintf(conninfo, sizeof conninfo, "%s user=%s_login", server(), schema);
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = conninfo;
+    desc.schema = schema;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_OK);
+    job.queue = "r";
+    assert_int_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(made, NULL, &job, 1, NULL, &error), JOBQ_OK);
+    assert_int_not_equal(jobq_pg_enqueue_copy(made, NULL, &job, 1, &error), JOBQ_OK);
+    job.queue = "s";
+    assert_int_not_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "42501");
+    jobq_pg_close(made);
+    RUN("SELECT jobq.grant_enqueue('%s_login', true)", schema); /* no tenant's any more ... */
+    assert_int_equal(number("SELECT count(*) FROM jobq.tenant"), 1);
+    RUN("SELECT jobq.grant_enqueue('%s_login', queues => '{q}')", schema); /* ... and again */
+    assert_int_equal(number("SELECT has_table_privilege('%s_login', 'jobq.job', 'INSERT')::int",
+                            schema), 0);
+    RUN("SELECT jobq.revoke('%s_login'); SELECT jobq.revoke('%s_group'); DROP ROLE %s_login, "
+        "%s_group", schema, schema, schema, schema);
+    RUN("SELECT jobq.enqueue('anything', 'k')");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +703,8 @@ int main(void)
         cmocka_unit_test_setup(filters_find_what_they_name, pg_empty),
         cmocka_unit_test_setup(rows_keep_their_texts, pg_empty),
         cmocka_unit_test_setup_teardown(planted_things_have_no_effect, pg_empty, all_stop),
+        cmocka_unit_test_setup(tenants_do_not_reach_each_other, pg_empty),
+        cmocka_unit_test_setup(a_limit_follows_its_role, pg_empty),
         cmocka_unit_test(passwords_are_not_told),
         cmocka_unit_test_setup(payloads_are_not_told, pg_empty),
     };

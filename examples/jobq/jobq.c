@@ -196,7 +196,10 @@ static const app_verb verbs[] = {
     {"export", "", "write ended jobs as CSV, or with --json as JSON lines", 0, 0, do_export,
      .options = {QUEUE, KIND, {"state", "STATE", "succeeded, failed, cancelled", NULL},
                  {"since", "TIME", "ended at or after", NULL},
-                 {"until", "TIME", "ended before", NULL}}},
+                 {"until", "TIME", "ended before", NULL},
+                 {"parts", "FOLDER", "instead, each finished part of history that was not\n"
+                  "                        exported yet, to a file of its own; run it daily. See\n"
+                  "                        jobq.export_set", NULL}}},
     {"work", "--exec COMMAND --queue QUEUE", "run a command for each job", 0, 0, do_work,
      .options = {{"exec", "COMMAND", "for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
                                      "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT",

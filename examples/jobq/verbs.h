@@ -59,14 +59,14 @@ static int do_migrate(app *a)
 
 /* ---- show ------------------------------------------------------------------------------------ */
 
-/* The columns of jobq.jobs that the role may read, in order. The caller frees it. NULL: it
- * failed. */
-static char *readable_columns(app *a)
+/* The columns of a view that the role may read, in order. The caller frees it. NULL: it failed. */
+static char *readable_columns(app *a, const char *view)
 {
+    const char *values[] = {a->schema, view};
     PGresult *res = app_query(a,
         "SELECT coalesce(string_agg(quote_ident(attname), ', ' ORDER BY attnum), '*')"
-        " FROM pg_attribute WHERE attrelid = to_regclass(format('%I.jobs', $1::text))"
-        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 1, &a->schema);
+        " FROM pg_attribute WHERE attrelid = to_regclass(format('%I.%I', $1::text, $2::text))"
+        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 2, values);
     app_text text = {0};
 
     if (res == NULL) return NULL;
@@ -95,7 +95,7 @@ static int do_show(app *a)
 {
     const char *const *id = (const char *const *)a->argv;
     app_text sql = {0};
-    char *columns = readable_columns(a);
+    char *columns = readable_columns(a, "jobs");
     PGresult *res;
     int code;
 
@@ -341,7 +341,7 @@ static int do_flow_show(app *a)
 /* ---- export ---------------------------------------------------------------------------------- */
 
 /* Writes what COPY sends. Returns the exit code. */
-static int copy_out(app *a)
+static int copy_out(app *a, FILE *to)
 {
     long lines = 0, len;
     char *line;
@@ -350,7 +350,7 @@ static int copy_out(app *a)
     int code;
 
     while ((len = PQgetCopyData(a->conn, &line, 0)) > 0) {
-        written = written && fwrite(line, 1, (size_t)len, stdout) == (size_t)len;
+        written = written && fwrite(line, 1, (size_t)len, to) == (size_t)len;
         PQfreemem(line);
         if (++lines % 1000 == 0) app_progress("%ld rows", lines);
     }
@@ -358,21 +358,127 @@ static int copy_out(app *a)
     res = PQgetResult(a->conn);
     code = app_check(a, res) ? APP_OK : app_failed(a);
     PQclear(res);
-    if (code != APP_OK || (written && fflush(stdout) == 0)) return code;
+    if (code != APP_OK || (written && fflush(to) == 0)) return code;
     return app_say(APP_NO, "cannot write: %s", strerror(errno));
+}
+
+/* Sends a COPY of the rows of a view, and writes what comes. */
+static int copy_rows(app *a, const app_text *rows, FILE *to)
+{
+    app_text sql = {0};
+    char *text;
+    PGresult *res;
+    int code;
+
+    app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
+    app_put(&sql, rows->ptr);
+    /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
+    app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+                          : ") TO STDOUT (FORMAT csv, HEADER)");
+    text = app_sql(a, sql.ptr);
+    res = PQexec(a->conn, text);
+    code = app_check(a, res) ? copy_out(a, to) : app_failed(a);
+    PQclear(res);
+    free(text);
+    free(sql.ptr);
+    return code;
+}
+
+static int run_plain(app *a, const char *sql)
+{
+    PGresult *res = app_query(a, sql, 0, NULL);
+
+    PQclear(res);
+    return res == NULL ? app_failed(a) : APP_OK;
+}
+
+/* What was written is on the disk, and so is its name. */
+static int keep_file(FILE *file, const char *temporary, const char *path, const char *folder)
+{
+    int fd = open(folder, O_RDONLY);
+    bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
+
+    good = fclose(file) == 0 && good && rename(temporary, path) == 0 && fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    return good ? APP_OK : app_say(APP_NO, "cannot write %s: %s", path, strerror(errno));
+}
+
+static int export_file(app *a, const char *slot, const char *temporary, const char *path,
+                       const char *folder)
+{
+    char *columns = readable_columns(a, "ended");
+    FILE *file = fopen(temporary, "w");
+    app_text rows = {0};
+    int code;
+
+    if (file == NULL) {
+        free(columns);
+        return app_say(APP_NO, "cannot write %s: %s", temporary, strerror(errno));
+    }
+    app_put(&rows, columns == NULL ? "*" : columns);
+    app_put(&rows, " FROM jobq.ended WHERE slot = ");
+    app_put(&rows, slot);
+    code = copy_rows(a, &rows, file);
+    if (code == APP_OK) code = keep_file(file, temporary, path, folder);
+    else fclose(file);
+    if (code != APP_OK) remove(temporary);
+    free(rows.ptr);
+    free(columns);
+    return code;
+}
+
+/* Writes one finished part of history, in a transaction that also notes that it was written. If
+ * the program dies before the commit, the next export writes the same file again. */
+static int export_part(app *a, const char *folder, bool *any)
+{
+    char path[4096], temporary[4100];
+    const char *part[2];
+    PGresult *res;
+    int code = run_plain(a, "BEGIN");
+
+    *any = false;
+    if (code != APP_OK) return code;
+    res = app_query(a, "SELECT retention, part, slot FROM jobq.export_next()", 0, NULL);
+    if (res == NULL) return app_failed(a);
+    if (PQntuples(res) == 0) {
+        PQclear(res);
+        return run_plain(a, "COMMIT");
+    }
+    part[0] = PQgetvalue(res, 0, 0);
+    part[1] = PQgetvalue(res, 0, 1);
+    snprintf(path, sizeof path, "%s/%s-%s-%s.%s", folder, a->schema, part[0], part[1],
+             a->json ? "jsonl" : "csv");
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    code = export_file(a, PQgetvalue(res, 0, 2), temporary, path, folder);
+    if (code == APP_OK) {
+        PGresult *done = app_query(a, "SELECT jobq.export_done($1, $2)", 2, part);
+        code = done == NULL ? app_failed(a) : run_plain(a, "COMMIT");
+        PQclear(done);
+    }
+    if (code == APP_OK) printf("%s\n", path);
+    *any = code == APP_OK;
+    PQclear(res);
+    return code;
 }
 
 static int do_export(app *a)
 {
     static const char *const filters[] = {"queue = ", "kind = ", "state = ", "finished_at >= ",
                                           "finished_at < "}; /* as the options */
+    const char *folder = a->values[5];
     app_text sql = {0};
-    char *columns = readable_columns(a), *text;
-    PGresult *res;
-    int code, i;
+    char *columns;
+    bool any = true;
+    int code = APP_OK, i;
 
+    for (i = 0; folder != NULL && i < 5; i++) {
+        if (a->values[i] != NULL)
+            return app_say(APP_USAGE, "export --parts writes whole parts: no filters");
+    }
+    while (folder != NULL && code == APP_OK && any) code = export_part(a, folder, &any);
+    if (folder != NULL) return code;
+    columns = readable_columns(a, "jobs");
     if (columns == NULL) return app_failed(a);
-    app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
     app_put(&sql, columns);
     app_put(&sql, " FROM jobq.jobs WHERE finished_at IS NOT NULL");
     for (i = 0; i < 5; i++) {
@@ -386,14 +492,7 @@ static int do_export(app *a)
         app_put(&sql, literal);
         PQfreemem(literal);
     }
-    /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
-    app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
-                          : ") TO STDOUT (FORMAT csv, HEADER)");
-    text = app_sql(a, sql.ptr);
-    res = PQexec(a->conn, text);
-    code = app_check(a, res) ? copy_out(a) : app_failed(a);
-    PQclear(res);
-    free(text);
+    code = copy_rows(a, &sql, stdout);
     free(sql.ptr);
     free(columns);
     return code;

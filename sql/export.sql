@@ -1,0 +1,77 @@
+-- jobq, current text: export of history. The program jobq writes each finished part of a ring
+-- to a file: see jobq help export.
+
+-- Ended jobs, each with the part of history that it is in, which is a number that grows.
+CREATE OR REPLACE VIEW jobq.ended AS
+SELECT h.id, q.name AS queue, k.name AS kind,
+       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state, h.priority,
+       h.stage, h.stages, h.attempt, h.crash, h.enqueued_at, h.run_at, h.claimed_at,
+       h.finished_at, h.worker, h.key, h.payload, h.bytes, h.headers, h.errors,
+       h.line_name AS line, h.result, h.result_bytes, h.log, h.slot
+FROM jobq.history h
+JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;
+
+-- How long a ring's next part is kept beyond its time if it was not exported: a turn waits so
+-- long for the export, and then goes on without it. NULL, the default: it does not wait.
+CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF wait <= '0' OR NOT isfinite(wait) THEN
+        PERFORM jobq.refuse('wait', 'a positive, finite interval, or NULL');
+    END IF;
+    UPDATE jobq.ring r
+    SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END
+    WHERE r.retention = export_set.retention;
+    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
+    PERFORM jobq.operated('export_set', jsonb_build_object('retention', retention, 'wait',
+                                                           wait), NULL);
+END $$;
+
+-- The slot that has, or had, the part with a number.
+CREATE OR REPLACE FUNCTION jobq.ring_slot(p_ring jobq.ring, p_part bigint) RETURNS smallint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN p_ring.first + (p_ring.slot - p_ring.first + 8 - (p_ring.turns - p_part)) % 8;
+END $$;
+
+-- The next finished part that was not exported, or no row. It stays locked until the
+-- transaction ends: nobody writes or empties it, and a second export takes another one. A part
+-- that somebody has locked is left for later. So is one that was written less than a minute
+-- ago, because a statement that began before may still write to it; empty ones are passed
+-- over.
+CREATE OR REPLACE FUNCTION jobq.export_next(
+    OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+    v_ring jobq.ring;
+    v_any boolean;
+BEGIN
+    FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP
+        FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP
+            EXIT WHEN v_part = v_ring.turns - 1
+                  AND v_ring.since > statement_timestamp() - interval '1 minute';
+            slot := jobq.ring_slot(v_ring, v_part);
+            BEGIN
+                EXECUTE format('LOCK TABLE jobq.history_%s IN SHARE ROW EXCLUSIVE MODE', slot);
+            EXCEPTION WHEN lock_not_available OR undefined_table THEN
+                EXIT;
+            END;
+            EXECUTE format('SELECT EXISTS (SELECT FROM jobq.history_%s)', slot) INTO v_any;
+            IF v_any THEN
+                retention := v_ring.retention;
+                part := v_part;
+                RETURN NEXT;
+                RETURN;
+            END IF;
+            PERFORM jobq.export_done(v_ring.retention, v_part);
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- A part is exported: its file is complete.
+CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE jobq.ring r SET exported = part
+    WHERE r.retention = export_done.retention AND part > r.exported AND part < r.turns;
+END $$;

@@ -217,13 +217,14 @@ static void claim_is_sent(PGconn *conn, int64_t worker, int limit)
 /* From now on a claim waits between its first look at lines and the lock of their rows. */
 static void claims_wait_to_lock(void)
 {
-    RUN("CREATE FUNCTION jobq.wait_here(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
+    RUN("CREATE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END $$");
     RUN("SELECT pg_advisory_lock(4711)");
     RUN("ALTER FUNCTION jobq.lines_ready RENAME TO lines_ready_before");
-    RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[]) RETURNS bigint[] "
-        "LANGUAGE plpgsql AS $$ DECLARE nos bigint[] := jobq.lines_ready_before(w, r); BEGIN "
-        "PERFORM jobq.wait_here(w); RETURN nos; END $$");
+    RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
+        "RETURNS bigint[] LANGUAGE plpgsql AS $$ "
+        "DECLARE nos bigint[] := jobq.lines_ready_before(w, r, t, i); BEGIN "
+        "PERFORM jobq.claim_waits(w); RETURN nos; END $$");
 }
 
 /* One claim waits; others do not. */
@@ -232,7 +233,7 @@ static void one_waits(void)
     while (number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 "
                   "AND NOT granted") == 0)
         nap_us(1000);
-    RUN("CREATE OR REPLACE FUNCTION jobq.wait_here(jobq.walk) RETURNS void LANGUAGE plpgsql AS "
+    RUN("CREATE OR REPLACE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS "
         "$$ BEGIN END $$");
 }
 
@@ -250,7 +251,7 @@ static int it_takes(PGconn *conn)
     PQclear(PQgetResult(conn));
     RUN("DROP FUNCTION jobq.lines_ready");
     RUN("ALTER FUNCTION jobq.lines_ready_before RENAME TO lines_ready");
-    RUN("DROP FUNCTION jobq.wait_here");
+    RUN("DROP FUNCTION jobq.claim_waits");
     return count;
 }
 

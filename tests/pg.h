@@ -47,6 +47,9 @@ static char schema[40];
     " EXCEPTION WHEN undefined_column THEN NULL; END $$;"                                          \
     "ALTER TABLE jobq.failed DROP IF EXISTS flow_id;"                                              \
     "ALTER TABLE jobq.history DROP IF EXISTS log CASCADE, DROP IF EXISTS flow_id;"                 \
+    "ALTER TYPE jobq.walk DROP ATTRIBUTE IF EXISTS after_at, DROP ATTRIBUTE IF EXISTS after_id,"   \
+    " DROP ATTRIBUTE IF EXISTS low_at, DROP ATTRIBUTE IF EXISTS low_id,"                           \
+    " DROP ATTRIBUTE IF EXISTS whole;"                                                             \
     "DROP TABLE IF EXISTS jobq.operation CASCADE;"
 
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */

@@ -303,7 +303,8 @@
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late
+ *               sweep_us, because a bound may hide a job that committed late. The lines of a lane
+ *               have one bound: no job that was ready when a walk last came round is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -7828,8 +7829,8 @@ static bool jobq__came_round(jobq_loop_queue *q, uint64_t step)
     return q->steps == 0 || q->steps == JOBQ__WALK_STEPS;
 }
 
-/* Takes in a job, or a bound, that a round has seen. Each part by itself: the result may be too low,
- * but never too high. */
+/* Takes in a job, or a bound, that a round has seen. Each part by itself: the result may be too
+ * low, but never too high. */
 static void jobq__low_see(jobq_low *low, int64_t at_us, int64_t id)
 {
     low->at_us = low->id == 0 ? at_us : jobq__min(low->at_us, at_us);
@@ -7849,8 +7850,8 @@ static void jobq__round_begin(jobq_round *r, const jobq_stretch *s, int64_t from
 /* A walk went through a stretch of a lane's lines. The bound of the lane moves when the stretches
  * have come round: until then, lines that were not visited may have earlier jobs. A sweep drops the
  * bound, unless it comes round itself, so that the next round finds jobs that were committed late.
- * Such a round is slow while an old snapshot pins dead rows. While claims bring jobs, at most 1/10 of
- * the time is spent on such rounds; a claim that brings none must not be kept from its sweep. */
+ * Such a round is slow while an old snapshot pins dead rows. While claims bring jobs, at most 1/10
+ * of the time is spent on such rounds; a claim that brings none must not be kept from its sweep. */
 static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stretch *s,
                               int64_t start, int64_t now)
 {

@@ -315,7 +315,8 @@
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late
+ *               sweep_us, because a bound may hide a job that committed late. The lines of a lane
+ *               have one bound: no job that was ready when a walk last came round is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -1752,7 +1753,9 @@ typedef enum jobq_request_kind {
 
 /* A lane of a claim, with its lower bound: only jobs whose (run_at, id) is after (after_at_us,
  * after_id). lined: the jobs of this lane that stand in lines, instead of the others. The claim
- * walks from line to line, round and round, and starts after the line with the number after_id. */
+ * walks from line to line, round and round, and starts after the line with the number after_id. It
+ * looks only at jobs whose (run_at, id) is (after_at_us, low_id) or later; a strict line that has
+ * one gives its first job all the same. */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
@@ -1760,7 +1763,24 @@ typedef struct jobq_lane {
     bool lined;
     int64_t after_at_us; /* INT64_MIN: no bound */
     int64_t after_id;
+    int64_t low_id; /* lined: 1 or more */
 } jobq_lane;
+
+/* The lines of a lane that a claim walked: those after the line where the walk started (as its
+ * request said, or where the same queue's last stretch ended), up to the line `to`, or all. No
+ * ready job of them is before (low_at_us, low_id), but for those before the bound of the lane.
+ * Lanes without such a job are not told of. */
+typedef struct jobq_stretch {
+    int32_t queue;
+    int16_t priority;
+    int16_t stage;
+    bool whole; /* it came round */
+    int64_t to;
+    int64_t low_at_us;
+    int64_t low_id;
+} jobq_stretch;
+
+#define JOBQ_STRETCHES_MAX 64 /* of one claim; the others are not told of */
 
 /* Where a claim stopped on its walk through the lines of a queue. */
 typedef struct jobq_walk {
@@ -1887,6 +1907,8 @@ typedef struct jobq_claimed {
     bool alone;     /* a job that must run alone is ready */
     int32_t walk_count;
     jobq_walk walks[JOBQ_LOOP_QUEUES]; /* one for each queue with lines that was walked */
+    int32_t stretch_count;
+    jobq_stretch stretches[JOBQ_STRETCHES_MAX]; /* in the order of the walks */
     jobq_job jobs[JOBQ_ENDINGS_MAX];
     int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work. -1: no room,
                                         which cannot happen within the request's limit */
@@ -5071,6 +5093,25 @@ typedef struct jobq_bound {
     int64_t claim; /* 0: none */
 } jobq_bound;
 
+/* The lower bound of the jobs that stand in a lane's lines: when walks last came round, no ready
+ * job was before it. */
+typedef struct jobq_low {
+    int64_t at_us;
+    int64_t id; /* 0: unknown */
+    bool holds; /* no sweep has dropped it */
+} jobq_low;
+
+/* The latest round of walks through the lines of one lane, while it is under way. */
+typedef struct jobq_round {
+    bool begun;
+    int16_t priority;
+    int16_t stage;
+    int64_t from;    /* it began after this line */
+    uint64_t walked; /* how far it has come; wraps when it has come round */
+    int64_t cost_us; /* what its claims took */
+    jobq_low low;    /* of the jobs that it saw */
+} jobq_round;
+
 typedef struct jobq_loop_queue {
     int32_t id;
     int16_t stages_max;
@@ -5085,9 +5126,13 @@ typedef struct jobq_loop_queue {
     int64_t walk;         /* the next walk starts after the line with this number */
     uint64_t walked;      /* how far walks have come since they gave a job; wraps after a round */
     int32_t steps;        /* ... in so many claims */
+    int64_t low_mono_us;  /* the next round without bounds, if claims bring jobs, is not before */
+    jobq_round round;
+    jobq_low lows[JOBQ_PRIORITIES][JOBQ_STAGES_MAX]; /* by priority - JOBQ_PRIORITY_MIN */
     jobq_policy policy;
     jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX][2]; /* by priority - JOBQ_PRIORITY_MIN;
-                                                               1: of jobs in lines */
+                                                               1: of jobs in lines, whose
+                                                               claims start elsewhere */
 } jobq_loop_queue;
 
 /* A kind of which not every thread may run a job. */
@@ -7374,13 +7419,13 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-/* Adds a lane, or its part that stands in lines. That one has no bounds: a walk looks at the first
- * jobs of each line. */
+/* Adds a lane, or its part that stands in lines. */
 static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                            int16_t stage, bool lined, jobq_request *a)
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
-    bool bounded = b->claim != 0 && !l->claim_sweep && !lined;
+    const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
+    bool bounded = (lined ? low->holds : b->claim != 0) && !l->claim_sweep;
     jobq_lane *lane = &a->lanes[a->lane_count];
 
     if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) return;
@@ -7388,8 +7433,9 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
     lane->priority = priority;
     lane->stage = stage;
     lane->lined = lined;
-    lane->after_at_us = bounded ? b->run_at_us : INT64_MIN;
-    lane->after_id = bounded ? b->id : lined ? q->walk : 0;
+    lane->after_at_us = bounded ? (lined ? low->at_us : b->run_at_us) : INT64_MIN;
+    lane->after_id = lined ? q->walk : bounded ? b->id : 0;
+    lane->low_id = lined ? (bounded ? low->id : 1) : 0;
     a->lane_count++;
 }
 
@@ -7795,6 +7841,79 @@ static bool jobq__came_round(jobq_loop_queue *q, uint64_t step)
     return q->steps == 0 || q->steps == JOBQ__WALK_STEPS;
 }
 
+/* Takes in a job, or a bound, that a round has seen. Each part by itself: the result may be too
+ * low, but never too high. */
+static void jobq__low_see(jobq_low *low, int64_t at_us, int64_t id)
+{
+    low->at_us = low->id == 0 ? at_us : jobq__min(low->at_us, at_us);
+    low->id = low->id == 0 ? id : jobq__min(low->id, id);
+}
+
+/* Begins a round of walks. */
+static void jobq__round_begin(jobq_round *r, const jobq_stretch *s, int64_t from)
+{
+    memset(r, 0, sizeof *r);
+    r->begun = true;
+    r->priority = s->priority;
+    r->stage = s->stage;
+    r->from = from;
+}
+
+/* A walk went through a stretch of a lane's lines. The bound of the lane moves when the stretches
+ * have come round: until then, lines that were not visited may have earlier jobs. A sweep drops the
+ * bound, unless it comes round itself, so that the next round finds jobs that were committed late.
+ * Such a round is slow while an old snapshot pins dead rows. While claims bring jobs, at most 1/10
+ * of the time is spent on such rounds; a claim that brings none must not be kept from its sweep. */
+static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stretch *s,
+                              int64_t start, int64_t now)
+{
+    jobq_low *low = &q->lows[s->priority - JOBQ_PRIORITY_MIN][s->stage];
+    jobq_round whole, *r = s->whole ? &whole : &q->round;
+    bool same = q->round.begun && q->round.priority == s->priority && q->round.stage == s->stage;
+    bool drops = l->claim_sweep && low->holds && !s->whole &&
+                 (l->claim_count == 0 || now >= q->low_mono_us);
+    uint64_t at = (uint64_t)start - (uint64_t)q->round.from, end;
+
+    if (drops) low->holds = false;
+    if (same && s->whole) q->round.begun = false;
+    if (!same || s->whole || drops || at > r->walked) { /* it leaves lines out */
+        jobq__round_begin(r, s, start);
+        at = 0;
+    }
+    end = at + ((uint64_t)s->to - (uint64_t)start);
+    r->cost_us += now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    jobq__low_see(&r->low, s->low_at_us, s->low_id);
+    if (!s->whole && end >= at) {
+        if (end > r->walked) r->walked = end;
+        return;
+    }
+    if (!low->holds) q->low_mono_us = now + 9 * r->cost_us;
+    *low = r->low;
+    low->holds = true;
+    r->begun = false;
+}
+
+static bool jobq__stretch_good(const jobq_stretch *s)
+{
+    return s->priority >= JOBQ_PRIORITY_MIN && s->priority <= JOBQ_PRIORITY_MAX && s->stage >= 0 &&
+           s->stage < JOBQ_STAGES_MAX && s->low_id > 0;
+}
+
+/* Each stretch starts where the same queue's last one ended. */
+static void jobq__stretched(jobq_loop *l, const jobq_claimed *got, int64_t now)
+{
+    int32_t i, k, last;
+
+    for (i = 0; i < got->stretch_count; i++) {
+        const jobq_stretch *s = &got->stretches[i];
+        k = jobq__queue_index(l, s->queue);
+        if (k == l->queue_count || !jobq__stretch_good(s)) continue;
+        for (last = i - 1; last >= 0 && got->stretches[last].queue != s->queue;) last--;
+        jobq__stretch_end(l, &l->queues[k], s,
+                          last < 0 ? l->queues[k].walk : got->stretches[last].to, now);
+    }
+}
+
 /* After a whole round without a job. When a line opens is not known, so the worker looks less and
  * less often. */
 static int64_t jobq__round_wait(const jobq_loop *l)
@@ -7867,6 +7986,7 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     if (got->suspects) l->suspects_ready = true;
     jobq__swept(l, now);
     l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
+    jobq__stretched(l, got, now);
     walk_us = jobq__walked(l, got);
     if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, got->due_us, walk_us);
@@ -8390,7 +8510,11 @@ static void jobq__bounds_drop(jobq_loop *l)
 {
     int32_t i;
 
-    for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
+    for (i = 0; i < l->queue_count; i++) {
+        memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
+        memset(l->queues[i].lows, 0, sizeof l->queues[i].lows);
+        l->queues[i].round.begun = false;
+    }
 }
 
 /* A store says a microsecond more than is left, because 0 means that there is none. */
@@ -8674,7 +8798,7 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
         l->queues[i].id = a->queues[i];
         l->queues[i].stages_max = 1;
         l->queues[i].kinds = INT32_MAX;
-        l->queues[i].hold_mono_us = INT64_MIN;
+        l->queues[i].hold_mono_us = l->queues[i].low_mono_us = INT64_MIN;
         l->queues[i].walk = jobq__walk_from(l->worker);
         l->queues[i].policy = jobq_policy_defaults(NULL);
     }
@@ -9961,8 +10085,9 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
     }
     if ((kinds >> job->kind & 1) == 0) return false;
     if (!suspects && (job->line != 0) != lane->lined) return false;
-    if (suspects || lane->lined || job->run_at_us > lane->after_at_us) return true;
-    return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
+    if (suspects || job->run_at_us > lane->after_at_us) return true;
+    return job->run_at_us == lane->after_at_us &&
+           (lane->lined ? job->id >= lane->low_id : job->id > lane->after_id);
 }
 
 /* -- its lines -- */
@@ -10170,16 +10295,26 @@ static int32_t jobq__memory_line_first(const jobq_memory *m, const jobq_request 
     return first;
 }
 
-/* The line with the smallest number after `after` in which any job of the lane stands; 0: none. */
-static int64_t jobq__memory_next_line(const jobq_memory *m, const jobq_lane *lane, int64_t after)
+/* The line with the smallest number after `after` in which a job of the lane is ready; 0: none.
+ * *low: its first one is seen. */
+static int64_t jobq__memory_next_line(const jobq_memory *m, const jobq_lane *lane, int64_t after,
+                                      int64_t now_us, jobq_low *low)
 {
     int64_t next = 0;
     int32_t i;
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(m)[i].job;
-        if (!jobq__memory_stands(job, lane) || job->line <= after) continue;
+        if (job->line <= after ||
+            !jobq__memory_eligible(job, lane, UINT64_MAX, false, false, now_us)) continue;
         if (next == 0 || job->line < next) next = job->line;
+    }
+    for (i = 0; i < m->job_count && next != 0; i++) {
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
+        if (job->line == next &&
+            jobq__memory_eligible(job, lane, UINT64_MAX, false, false, now_us)) {
+            jobq__low_see(low, job->run_at_us, job->id);
+        }
     }
     return next;
 }
@@ -10225,6 +10360,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
     int64_t due_us, free_us = row == NULL ? INT64_MIN : row->free_us;
     int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line, true);
     int32_t most = rules.strict ? 1 : rules.running_max;
+    jobq_lane from = *lane;
 
     if (row == NULL && rules.rate.us > 0) { /* no room for its tokens */
         walk->due_us = jobq__min(jobq__or(walk->due_us, JOBQ__SECOND), JOBQ__SECOND);
@@ -10233,6 +10369,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
     room = jobq_line_room(&rules, free_us, row == NULL ? INT64_MIN : row->until_us, now_us,
                           held, quantum, &due_us);
     if (due_us > 0) walk->due_us = walk->due_us == 0 ? due_us : jobq__min(walk->due_us, due_us);
+    if (rules.strict) from.after_at_us = INT64_MIN;
     for (; count < room && c->count < r->limit; count++) {
         jobq_memory_job *mj;
         jobq_error error;
@@ -10240,7 +10377,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
                          : jobq__memory_line_first(m, r, lane, line, kinds, now_us);
         if (i < 0) break;
         mj = &jobq__memory_jobs(m)[i];
-        if (!jobq__memory_eligible(&mj->job, lane, kinds, false, r->alone, now_us)) break;
+        if (!jobq__memory_eligible(&mj->job, &from, kinds, false, r->alone, now_us)) break;
         error = jobq__memory_claim_one(m, r, i, now_us, c);
         if (error != JOBQ_OK) return error;
         mj->holds = limited;
@@ -10273,17 +10410,35 @@ static jobq_walk *jobq__memory_walk_of(jobq_claimed *c, const jobq_lane *lane)
 
 /* How many jobs each line of a lane may give: if the lines are too few to fill a claim, more. */
 static int32_t jobq__memory_quantum(const jobq_memory *m, const jobq_request *r,
-                                    const jobq_lane *lane, int32_t most)
+                                    const jobq_lane *lane, int32_t most, int64_t now_us)
 {
+    jobq_low unused = {0, 0, false};
     int32_t quantum = (int32_t)jobq__max(r->quantum, 1), lines = 0;
     int64_t page = jobq__min((most + quantum - 1) / quantum, 200), line = INT64_MIN;
 
     for (; lines < page; lines++) {
-        line = jobq__memory_next_line(m, lane, line);
+        line = jobq__memory_next_line(m, lane, line, now_us, &unused);
         if (line == 0) break;
     }
     if (lines == 0 || lines >= page) return quantum;
     return (int32_t)jobq__max(quantum, (most - 1) / lines + 1);
+}
+
+/* Answers about the lines of a lane that were walked. */
+static void jobq__memory_stretch(jobq_claimed *c, const jobq_lane *lane, const jobq_low *low,
+                                 int64_t to, bool whole)
+{
+    jobq_stretch *s = &c->stretches[c->stretch_count];
+
+    if (low->id == 0 || lane->low_id == 0 || c->stretch_count == JOBQ_STRETCHES_MAX) return;
+    c->stretch_count++;
+    s->queue = lane->queue;
+    s->priority = lane->priority;
+    s->stage = lane->stage;
+    s->whole = whole;
+    s->to = to;
+    s->low_at_us = low->at_us;
+    s->low_id = low->id;
 }
 
 /* Like jobq.claim_walk: once round the lines of a lane. */
@@ -10293,12 +10448,13 @@ static jobq_error jobq__memory_claim_walk(jobq_memory *m, const jobq_request *r,
 {
     jobq_walk *walk = jobq__memory_walk_of(c, lane);
     int64_t from = walk->after, at = from, line;
-    int32_t quantum = jobq__memory_quantum(m, r, lane, r->limit - c->count);
+    int32_t quantum = jobq__memory_quantum(m, r, lane, r->limit - c->count, now_us);
     bool round = false, more = false;
+    jobq_low low = {0, 0, false};
 
     while (c->count < r->limit && m->held_until_us[lane->queue & 63] <= now_us) {
         jobq_error error;
-        line = jobq__memory_next_line(m, lane, at);
+        line = jobq__memory_next_line(m, lane, at, now_us, &low);
         if (line == 0 && !round) {
             round = true;
             at = INT64_MIN;
@@ -10306,12 +10462,14 @@ static jobq_error jobq__memory_claim_walk(jobq_memory *m, const jobq_request *r,
         }
         if (line == 0 || (round && line > from)) {
             if (more) walk->due_us = 1;
+            jobq__memory_stretch(c, lane, &low, walk->after, true);
             return JOBQ_OK;
         }
         error = jobq__memory_visit(m, r, lane, line, quantum, kinds, now_us, c, walk, &more);
         if (error != JOBQ_OK) return error;
         at = line;
     }
+    jobq__memory_stretch(c, lane, &low, walk->after, false);
     return JOBQ_OK;
 }
 

@@ -5321,10 +5321,12 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(bytes, INT8, INT64),
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, lined, BOOL, BOOL, JOBQ_PG__ZEROS),
     JOBQ_PG__COL(NULL, jobq_request, quantum, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, low_id, INT8, INT64, JOBQ_PG__ZEROS),
     JOBQ_PG__COLS_END};
 
 /* A row of a claim. If id is 0 and the line is NULL, the claim was empty; suspect, alone and due_us
- * tell what it saw. If id is 0 and the line is not NULL, the row is a jobq_walk. */
+ * tell what it saw. If id is 0 and the line is not NULL, the row is a jobq_walk, or, if timeout_us
+ * is not NULL, a jobq_stretch. */
 typedef struct jobq_pg__job_row {
     jobq_job job;
     jobq_str payload, headers;
@@ -8157,11 +8159,31 @@ static void jobq_pg__job_mend(jobq_job *job)
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
+/* Which lines of a lane were walked. */
+static void jobq_pg__claimed_stretch(jobq_claimed *c, const jobq_pg__job_row *row)
+{
+    jobq_stretch *s = &c->stretches[c->stretch_count];
+
+    if (c->stretch_count == JOBQ_STRETCHES_MAX) return;
+    s->queue = row->job.queue;
+    s->priority = row->job.priority;
+    s->stage = row->job.stage;
+    s->whole = row->job.alone;
+    s->to = row->job.line;
+    s->low_at_us = row->job.run_at_us;
+    s->low_id = row->job.timeout_us;
+    c->stretch_count++;
+}
+
 /* Where the walk through a queue's lines stopped. */
 static void jobq_pg__claimed_walk(jobq_claimed *c, const jobq_pg__job_row *row)
 {
     jobq_walk *walk = &c->walks[c->walk_count];
 
+    if (row->job.timeout_us != 0) {
+        jobq_pg__claimed_stretch(c, row);
+        return;
+    }
     if (c->walk_count == JOBQ_LOOP_QUEUES) return;
     walk->queue = row->job.queue;
     walk->after = row->job.line;
@@ -17186,6 +17208,14 @@ static const char *const jobq_pg__sql_009_flows[] = {
 "CREATE INDEX signal_wait_name ON jobq.signal_wait (name);\n"
 "ALTER TABLE jobq.job ADD steps jsonb;\n"
 "ALTER TABLE jobq.failed ADD steps jsonb;\n"
+"CREATE INDEX job_line_new ON jobq.job (\n"
+"    queue_id, priority, stage, line, run_at DESC, id DESC)\n"
+"    WHERE NOT suspect AND line IS NOT NULL;\n"
+"DROP INDEX jobq.job_line;\n"
+"ALTER INDEX jobq.job_line_new RENAME TO job_line;\n"
+"ALTER TYPE jobq.walk\n"
+"    ADD ATTRIBUTE after_at timestamptz, ADD ATTRIBUTE after_id bigint,\n"
+"    ADD ATTRIBUTE low_at timestamptz, ADD ATTRIBUTE low_id bigint, ADD ATTRIBUTE whole boolean;\n"
 "DO $$ BEGIN\n"
 "    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
 "        nullif(current_setting('jobq_install.granted', true), ''), (\n"
@@ -17195,7 +17225,19 @@ static const char *const jobq_pg__sql_009_flows[] = {
 "        true);\n"
 "END $$;\n"
 "DROP FUNCTION IF EXISTS jobq.promote(bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n"
+"DROP FUNCTION IF EXISTS jobq.claim(\n"
+"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
+"    integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_apart(\n"
+"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean,\n"
+"    boolean, boolean[], integer);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_lines(\n"
+"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean[],\n"
+"    integer);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_visit(jobq.walk, jobq.queue, boolean, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.take_lines(jobq.walk, jobq.room[]);\n"
+"DROP FUNCTION IF EXISTS jobq.lines_ready(jobq.walk, jobq.room[]);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n",
 "    text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],\n"
 "    smallint[], integer[], bigint[], text[], integer, boolean, text[]);\n"
 "DROP FUNCTION IF EXISTS jobq.enqueue(\n"
@@ -17903,8 +17945,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.claim_apart(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
-"    p_alone boolean, p_lined boolean[], p_quantum integer, OUT rows tid[], OUT ids bigint[],\n"
-"    OUT bytes bigint, OUT walks jobq.claimed[])\n"
+"    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n"
+"    OUT rows tid[], OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_suspects THEN\n"
@@ -17913,7 +17955,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ELSE\n"
 "        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks\n"
 "        FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,\n"
-"                              p_after_ids, p_kinds, p_lined, p_quantum) l;\n"
+"                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids) l;\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
@@ -17927,8 +17969,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n"
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
-"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL,\n"
-"    p_lined boolean[] DEFAULT NULL, p_quantum integer DEFAULT NULL)\n"
+"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n"
+"    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL)\n"
 "RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
@@ -17952,8 +17994,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                                     AS bytes, j.line_name\n"
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
-"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n",
+"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n",
+"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
@@ -17962,7 +18004,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_apart > 0 THEN\n"
 "        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(\n"
 "            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
-"            p_suspects, p_alone, p_lined, p_quantum) a;\n"
+"            p_suspects, p_alone, p_lined, p_quantum, p_low_ids) a;\n"
 "        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
@@ -18038,8 +18080,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    SELECT j.stage, j.attempt INTO v_stage, v_attempt FROM jobq.job j\n"
 "    WHERE j.id = p_id AND j.state = 'r' FOR UPDATE SKIP LOCKED;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
-"    BEGIN -- does what a claim does, and undoes it\n"
-"        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n",
+"    BEGIN -- does what a claim does, and undoes it\n",
+"        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
 "        WHERE j.id = p_id;\n"
 "        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
@@ -18122,8 +18164,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
 "            attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,\n"
 "            headers, errors, flow_id)\n"
-"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
-"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n",
+"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n",
+"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
 "               g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,\n"
 "               jobq.add_error(g.errors, p_entry), g.flow_id\n"
 "        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
@@ -18211,10 +18253,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_slot smallint;\n"
 "    v_varies boolean;\n"
 "    v_awaited boolean;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
-"    END IF;\n",
+"    END IF;\n"
 "    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
 "           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
 "    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;\n"
@@ -18284,12 +18326,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_done bigint[];\n"
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
-"    v_keys text[];\n"
+"    v_keys text[];\n",
 "    v_linked bigint[];\n"
 "    v_flows bigint[];\n"
 "    v_silent integer[];\n"
 "    v_odd integer[];\n"
-"    v_kinds integer[];\n",
+"    v_kinds integer[];\n"
 "    v_slots smallint[];\n"
 "    v_slot smallint;\n"
 "    v_awaited boolean;\n"
@@ -18360,10 +18402,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
-"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
+"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n",
 "    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.settle(\n",
+"CREATE OR REPLACE FUNCTION jobq.settle(\n"
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
@@ -18441,11 +18483,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;\n"
 "        END IF;\n"
 "        v_linked := v_linked OR v_job.flow_id IS NOT NULL;\n"
-"    END LOOP;\n"
+"    END LOOP;\n",
 "    IF v_linked THEN PERFORM jobq.promote(1000); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
-"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n",
+"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
 "    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18661,8 +18703,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "                WHEN t.tokens < 1 THEN r.token_us - t.elapsed_us END\n"
 "    FROM unnest(p_nos) AS u (no)\n"
 "    LEFT JOIN LATERAL (\n"
-"        SELECT o.* FROM jobq.line o WHERE o.queue_id = p_queue.id AND o.no = u.no\n"
-"        LIMIT 1) AS l ON true\n"
+"        SELECT o.* FROM jobq.line o\n"
+"        WHERE o.queue_id = p_queue.id AND o.no >= u.no AND o.no <= u.no\n"
+"        ORDER BY o.no DESC LIMIT 1) AS l ON true\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT coalesce(l.strict, p_queue.line_strict) AS strict,\n"
 "               CASE WHEN coalesce(l.strict, p_queue.line_strict) THEN 1\n"
@@ -18753,6 +18796,35 @@ static const char *const jobq_pg__sql_lines[] = {
 "        )\n"
 "        SELECT s.no FROM step s WHERE s.n > 0);\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.line_fronts(\n"
+"    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer,\n"
+"    OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    WITH RECURSIVE step AS (\n"
+"        SELECT p_from AS no, NULL::timestamptz AS at, NULL::bigint AS id, 0 AS n\n"
+"        UNION ALL\n"
+"        SELECT next.no, front.at, front.id, s.n + 1 FROM step s\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT j.line AS no FROM jobq.job j\n"
+"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
+"              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line IS NOT NULL\n"
+"              AND j.line > s.no AND j.line <= p_to AND j.state = 'r'\n"
+"              AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)\n"
+"              AND j.run_at <= statement_timestamp()\n"
+"            ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS next\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT j.run_at AS at, j.id FROM jobq.job j\n"
+"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
+"              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = next.no\n"
+"              AND j.state = 'r' AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)\n"
+"              AND j.run_at <= statement_timestamp()\n"
+"            ORDER BY j.run_at, j.id LIMIT 1) AS front\n"
+"        WHERE s.n < p_most\n"
+"    )\n"
+"    SELECT coalesce(array_agg(s.no), '{}'), array_agg(s.at), array_agg(s.id)\n"
+"    INTO nos, ats, ids FROM step s WHERE s.n > 0;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lock_lines(\n"
 "    p_walk jobq.walk, p_nos bigint[], OUT made bigint, OUT nos bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18760,8 +18832,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_missing bigint[] := ARRAY(\n"
 "        SELECT u.no FROM unnest(p_nos) AS u (no)\n"
 "        WHERE (u.no > p_walk.made) IS NOT FALSE AND NOT EXISTS (\n"
-"            SELECT FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no\n"
-"            OFFSET 0));\n"
+"            SELECT FROM jobq.line l\n"
+"            WHERE l.queue_id = p_walk.queue_id AND l.no >= u.no AND l.no <= u.no\n"
+"            ORDER BY l.no DESC OFFSET 0));\n"
 "BEGIN\n"
 "    made := p_walk.made;\n"
 "    IF v_missing <> '{}' AND pg_try_advisory_xact_lock_shared(\n"
@@ -18778,8 +18851,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "    END IF;\n"
 "    nos := ARRAY(\n"
 "        SELECT locked.no FROM unnest(p_nos) AS u (no) CROSS JOIN LATERAL (\n"
-"            SELECT l.no FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no\n"
-"            LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);\n"
+"            SELECT l.no FROM jobq.line l\n",
+"            WHERE l.queue_id = p_walk.queue_id AND l.no >= u.no AND l.no <= u.no\n"
+"            ORDER BY l.no DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18805,7 +18879,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "          AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = p_no\n"
 "        ORDER BY j.run_at, j.id LIMIT 1);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.take_lines(p_walk jobq.walk, p_rooms jobq.room[])\n"
+"CREATE OR REPLACE FUNCTION jobq.take_lines(\n"
+"    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])\n"
 "RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk := p_walk;\n"
@@ -18815,7 +18890,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)\n"
 "    INTO v_rows, v_ids, v_bytes, w.froms FROM (\n"
-"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n",
+"        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
 "               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
 "                                                   burst_us, jobs, due_us, k)\n"
@@ -18828,6 +18903,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            FROM jobq.job j\n"
 "            WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority\n"
 "              AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no\n"
+"              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])\n"
 "              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "              AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
 "            ORDER BY j.run_at, j.id\n"
@@ -18849,17 +18925,21 @@ static const char *const jobq_pg__sql_lines[] = {
 "    w.most := w.most - coalesce(cardinality(v_ids), 0);\n"
 "    RETURN w;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.lines_ready(p_walk jobq.walk, p_rooms jobq.room[])\n"
+"CREATE OR REPLACE FUNCTION jobq.lines_ready(\n"
+"    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])\n"
 "RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN ARRAY(\n"
-"        SELECT u.no FROM unnest(p_rooms) AS u\n"
-"        WHERE u.limited AND u.room > 0 AND EXISTS (\n"
+"        SELECT u.no\n"
+"        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
+"                                                   burst_us, jobs, due_us, k)\n",
+"        WHERE u.limited AND u.room > 0 AND (p_walk.kinds IS NULL OR EXISTS (\n"
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
 "              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no\n"
+"              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])\n"
 "              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
-"              AND (p_walk.kinds IS NULL OR j.kind_id = ANY (p_walk.kinds)) OFFSET 0));\n"
+"              AND j.kind_id = ANY (p_walk.kinds) OFFSET 0)));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.walk_stop(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18886,17 +18966,21 @@ static const char *const jobq_pg__sql_lines[] = {
 "          FROM unnest(p_walk.froms) WITH ORDINALITY AS u (k, n) GROUP BY u.k) AS g\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT o.ctid FROM jobq.line o\n"
-"        WHERE o.queue_id = p_walk.queue_id AND o.no = (g.room).no LIMIT 1) AS o\n"
+"        WHERE o.queue_id = p_walk.queue_id AND o.no >= (g.room).no AND o.no <= (g.room).no\n"
+"        ORDER BY o.no DESC LIMIT 1) AS o\n"
 "    WHERE l.ctid = o.ctid AND (g.room).limited;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.claim_visit(\n",
-"    p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[]) RETURNS jobq.walk\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_visit(\n"
+"    p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[],\n"
+"    p_ats timestamptz[], p_ids bigint[]) RETURNS jobq.walk\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk := p_walk;\n"
 "    v_rooms jobq.room[];\n"
 "    v_limited bigint[];\n"
 "    v_locked bigint[] := '{}';\n"
+"    v_ats timestamptz[] := p_ats;\n"
+"    v_ids bigint[] := p_ids;\n"
 "BEGIN\n"
 "    IF p_ruled THEN\n"
 "        v_rooms := ARRAY(SELECT r FROM jobq.line_rooms(p_queue, p_nos, w.quantum,\n"
@@ -18907,7 +18991,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    END IF;\n"
 "    IF p_ruled THEN\n"
 "        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
-"        v_limited := jobq.lines_ready(w, v_rooms);\n"
+"        v_limited := jobq.lines_ready(w, v_rooms, p_ats, p_ids);\n"
 "        IF v_limited <> '{}' THEN\n"
 "            SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;\n"
 "            IF cardinality(v_locked) < cardinality(v_limited) THEN\n"
@@ -18919,11 +19003,13 @@ static const char *const jobq_pg__sql_lines[] = {
 "                SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),\n"
 "                w.quantum, w.ids) AS r\n"
 "            WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);\n"
+"        SELECT array_agg(p_ats[f.k]), array_agg(p_ids[f.k]) INTO v_ats, v_ids FROM (\n"
+"            SELECT array_position(p_nos, r.no) AS k FROM unnest(v_rooms) r) AS f;\n"
 "        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
 "    END IF;\n"
 "    IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;\n"
-"    w := jobq.take_lines(w, v_rooms);\n"
-"    IF w.froms IS NULL THEN RETURN w; END IF;\n"
+"    w := jobq.take_lines(w, v_rooms, v_ats, v_ids);\n"
+"    IF w.froms IS NULL THEN RETURN w; END IF;\n",
 "    w.gave := jobq.walk_stop(w, v_rooms);\n"
 "    w.more := w.more IS TRUE OR EXISTS (\n"
 "        SELECT FROM (SELECT u.k, count(*) AS jobs FROM unnest(w.froms) AS u (k)\n"
@@ -18940,9 +19026,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_lines integer := p_lines;\n"
 "BEGIN\n"
 "    IF v_lines < p_page THEN\n"
-"        v_lines := v_lines + cardinality(jobq.next_lines(\n"
-"            p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,\n"
-"            p_walk.last, p_page - v_lines));\n"
+"        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq.line_fronts(\n"
+"            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines) f);\n"
 "    END IF;\n"
 "    IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;\n"
 "    RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);\n"
@@ -18954,6 +19039,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_queue jobq.queue;\n"
 "    v_ruled boolean;\n"
 "    v_nos bigint[];\n"
+"    v_ats timestamptz[];\n"
+"    v_ids bigint[];\n"
 "    v_at bigint := p_walk.last;\n"
 "    v_end bigint := 9223372036854775807;\n"
 "    v_page integer := least(200, (w.most + w.quantum - 1) / w.quantum);\n"
@@ -18966,18 +19053,21 @@ static const char *const jobq_pg__sql_lines[] = {
 "        OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0\n"
 "        OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);\n"
 "    LOOP\n"
-"        v_nos := jobq.next_lines(w.queue_id, w.priority, w.stage, v_at, v_end, v_page);\n"
+"        SELECT f.nos, f.ats, f.ids INTO v_nos, v_ats, v_ids\n"
+"        FROM jobq.line_fronts(w, v_at, v_end, v_page) f;\n"
 "        IF v_visited = 0 AND v_end <> w.last THEN\n"
 "            w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));\n"
 "        END IF;\n"
 "        IF v_nos <> '{}' THEN\n"
-"            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos);\n"
+"            w.low_at := least(w.low_at, (SELECT min(u) FROM unnest(v_ats) u));\n"
+"            w.low_id := least(w.low_id, (SELECT min(u) FROM unnest(v_ids) u));\n"
+"            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos, v_ats, v_ids);\n"
 "            EXIT WHEN w.most = 0;\n"
 "        END IF;\n"
 "        v_visited := v_visited + cardinality(v_nos);\n"
 "        v_got := p_walk.most - w.most;\n"
 "        IF v_visited >= 500 + v_got THEN\n"
-"            w.gave := v_nos[cardinality(v_nos)];\n",
+"            w.gave := v_nos[cardinality(v_nos)];\n"
 "            w.more := true;\n"
 "            EXIT;\n"
 "        ELSIF cardinality(v_nos) = v_page THEN\n"
@@ -18986,6 +19076,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            v_at := -9223372036854775808;\n"
 "            v_end := p_walk.last;\n"
 "        ELSE\n"
+"            w.whole := true;\n"
 "            EXIT;\n"
 "        END IF;\n"
 "        v_page := least(200, 500 + v_got - v_visited, CASE\n"
@@ -18997,11 +19088,24 @@ static const char *const jobq_pg__sql_lines[] = {
 "    w.quantum := p_walk.quantum;\n"
 "    RETURN w;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE c jobq.claimed;\n"
+"BEGIN\n"
+"    c.queue_id := p_walk.queue_id;\n"
+"    c.priority := p_walk.priority;\n"
+"    c.stage := p_walk.stage;\n"
+"    c.line := p_walk.last;\n"
+"    c.alone := p_walk.whole;\n"
+"    c.run_at := p_walk.low_at;\n"
+"    c.timeout_us := p_walk.low_id;\n"
+"    RETURN c;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_lines(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],\n"
-"    p_quantum integer, OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
-"    OUT walks jobq.claimed[])\n"
+"    p_quantum integer, p_low_ids bigint[], OUT rows tid[], OUT ids bigint[],\n",
+"    OUT bytes bigint, OUT walks jobq.claimed[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk;\n"
@@ -19028,11 +19132,19 @@ static const char *const jobq_pg__sql_lines[] = {
 "            w.stage := p_stages[v_at];\n"
 "            w.last := coalesce(v_lasts[v_n], p_after_ids[v_at]);\n"
 "            w.due_us := v_dues[v_n];\n"
+"            w.after_at := p_after_ats[v_at];\n"
+"            w.after_id := coalesce(p_low_ids[v_at], 1);\n"
 "            w.gave := NULL;\n"
 "            w.more := NULL;\n"
+"            w.whole := false;\n"
+"            w.low_at := NULL;\n"
+"            w.low_id := NULL;\n"
 "            w := jobq.claim_walk(w);\n"
 "            v_lasts[v_n] := w.last;\n"
 "            v_dues[v_n] := w.due_us;\n"
+"            IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN\n"
+"                walks := walks || jobq.claim_stretch(w);\n"
+"            END IF;\n"
 "        ELSE\n"
 "            WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP\n"
 "                v_to := v_to + 1;\n"
@@ -19076,7 +19188,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
 "    CROSS JOIN generate_series(0, p_queue.stages_max - 1) AS s (stage)\n"
 "    CROSS JOIN LATERAL unnest(jobq.next_lines(\n"
-"        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n",
+"        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
 "        9223372036854775807, 2147483647)) AS u (no)\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT j.line_name FROM jobq.job j\n"
@@ -19089,7 +19201,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF NOT p_queue.lines THEN RETURN; END IF;\n"
-"    RETURN QUERY\n"
+"    RETURN QUERY\n",
 "    SELECT j.* FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
 "    CROSS JOIN generate_series(p_queue.stages_max - 1, 0, -1) AS s (stage)\n"
 "    CROSS JOIN LATERAL jobq.line_rooms(p_queue, jobq.next_lines(\n"
@@ -19154,7 +19266,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        PERFORM pg_advisory_xact_lock(hashtext('jobq.line'), p_queue);\n"
 "        INSERT INTO jobq.line (queue_id, no, name) VALUES (p_queue, v_no, p_line)\n"
 "        ON CONFLICT DO NOTHING;\n"
-"        PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n",
+"        PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
 "    END IF;\n"
 "    UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids\n"
 "    FROM (SELECT array_agg(r.id) AS ids FROM jobq.line_holders(p_queue) r\n"
@@ -19166,7 +19278,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.line_row(p_queue, s.line_name) FROM (\n"
-"        SELECT DISTINCT j.line_name FROM jobq.job j\n"
+"        SELECT DISTINCT j.line_name FROM jobq.job j\n",
 "        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s\n"
 "    WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue\n"
 "                  AND (q.line_strict OR q.line_running_max IS NOT NULL))\n"
@@ -19235,7 +19347,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_rate record;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF num_nonnulls(p_running_max, p_strict, p_rate, p_rate_burst, p_waiting_max,\n"
 "                    p_ageing) = 0 THEN\n"
 "        RETURN;\n"
@@ -19244,7 +19356,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "                                 ELSE 'is set for the queue, not for a kind' END)\n"
 "    FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),\n"
 "                 ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),\n"
-"                 ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),\n"
+"                 ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),\n",
 "                 ('ageing', p_ageing::integer)) AS u (field, given)\n"
 "    WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);\n"
 "    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;\n"
@@ -22095,7 +22207,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "              AND (p_run_at IS NULL OR p_run_at > v_now)\n"
 "              AND (p_target IS NULL OR j.key IS NULL\n"
 "                   OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
-"            ORDER BY j.line, j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
+"            ORDER BY j.line DESC, j.run_at, j.id\n"
+"            LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
 "        WHERE p_priority IS NULL OR p.priority <> p_priority\n"
 "        LIMIT p_at_most);\n"
 "END $$;\n"
@@ -22111,9 +22224,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n"
 "          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n"
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
-"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
+"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n",
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -22195,9 +22308,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n"
-"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
+"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n",
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
-"    OUT cancelled integer, OUT requested integer)\n",
+"    OUT cancelled integer, OUT requested integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq.known_queue(queue);\n"
@@ -22284,10 +22397,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
 "    INTO v_count, v_queue, v_linked, v_flows FROM live l;\n"
 "    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
-"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
+"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n",
 "    RETURN v_count;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n",
+"CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_id bigint := id;\n"
@@ -22377,8 +22490,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        jobq.delete_all(CASE state\n"
 "        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)\n"
 "        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)\n"
-"        ELSE ARRAY(\n"
-"            SELECT h.id FROM jobq.history h\n",
+"        ELSE ARRAY(\n",
+"            SELECT h.id FROM jobq.history h\n"
 "            WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)\n"
 "              AND h.state = CASE state WHEN 'succeeded' THEN 's' ELSE 'c' END::\"char\"\n"
 "              AND (older IS NULL OR h.finished_at < statement_timestamp() - older)\n"
@@ -22461,9 +22574,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n"
 "    RETURN 'exists';\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)\n"
+"CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)\n",
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN jobq.operated_one(\n"
 "        'reschedule', jsonb_build_object('id', id, 'run_at', run_at),\n"
 "        jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,\n"
@@ -22539,9 +22652,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF v_kind IS NULL THEN\n"
 "        UPDATE jobq.queue q SET paused_at = p_at\n"
 "        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);\n"
-"    ELSE\n"
+"    ELSE\n",
 "        UPDATE jobq.kind k SET paused_at = p_at\n"
-"        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n",
+"        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n"
 "    END IF;\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "    IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;\n"
@@ -22605,9 +22718,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        retention = coalesce(retention, q.retention),\n"
 "        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
-"        message_max = coalesce(message_max, q.message_max),\n"
+"        message_max = coalesce(message_max, q.message_max),\n",
 "        payload_max = coalesce(payload_max, q.payload_max)\n"
-"    WHERE q.id = v_queue;\n",
+"    WHERE q.id = v_queue;\n"
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"

@@ -121,6 +121,22 @@ ALTER TABLE jobq.job ADD steps jsonb;
 
 ALTER TABLE jobq.failed ADD steps jsonb;
 
+-- The jobs of a line stand with the newest one first, see line_fronts. The new index is built
+-- before the old one goes.
+CREATE INDEX job_line_new ON jobq.job (
+    queue_id, priority, stage, line, run_at DESC, id DESC)
+    WHERE NOT suspect AND line IS NOT NULL;
+
+DROP INDEX jobq.job_line;
+
+ALTER INDEX jobq.job_line_new RENAME TO job_line;
+
+-- Of a walk through the lines of a lane: it looks at no job before (after_at, after_id). No
+-- ready job of the lines that it has read is before (low_at, low_id). whole: it came round.
+ALTER TYPE jobq.walk
+    ADD ATTRIBUTE after_at timestamptz, ADD ATTRIBUTE after_id bigint,
+    ADD ATTRIBUTE low_at timestamptz, ADD ATTRIBUTE low_id bigint, ADD ATTRIBUTE whole boolean;
+
 -- As in version 7: the text that follows defines these with more arguments.
 DO $$ BEGIN
     PERFORM set_config('jobq_install.granted', concat_ws(',',
@@ -132,6 +148,24 @@ DO $$ BEGIN
 END $$;
 
 DROP FUNCTION IF EXISTS jobq.promote(bigint[]);
+
+DROP FUNCTION IF EXISTS jobq.claim(
+    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],
+    integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer);
+
+DROP FUNCTION IF EXISTS jobq.claim_apart(
+    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean,
+    boolean, boolean[], integer);
+
+DROP FUNCTION IF EXISTS jobq.claim_lines(
+    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean[],
+    integer);
+
+DROP FUNCTION IF EXISTS jobq.claim_visit(jobq.walk, jobq.queue, boolean, bigint[]);
+
+DROP FUNCTION IF EXISTS jobq.take_lines(jobq.walk, jobq.room[]);
+
+DROP FUNCTION IF EXISTS jobq.lines_ready(jobq.walk, jobq.room[]);
 
 DROP FUNCTION IF EXISTS jobq.enqueue_many(
     text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],

@@ -799,8 +799,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.claim_apart(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
-    p_alone boolean, p_lined boolean[], p_quantum integer, OUT rows tid[], OUT ids bigint[],
-    OUT bytes bigint, OUT walks jobq.claimed[])
+    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
+    OUT rows tid[], OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
@@ -809,7 +809,7 @@ BEGIN
     ELSE
         SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks
         FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
-                              p_after_ids, p_kinds, p_lined, p_quantum) l;
+                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids) l;
     END IF;
 END $$;
 
@@ -849,14 +849,20 @@ END $$;
 -- many jobs a line may give in one visit, times its weight. For each queue with such a lane
 -- there is one more row, whose id is NULL: line is where its next walk begins, and due_us the
 -- time until the soonest line that was passed by may be claimed from (NULL: no clock decides
--- that). NULL: none of the lanes are. A job that names a line and is due in another lane is
--- moved into its line, and not taken; so a worker that knows of no lines passes no limit.
+-- that). NULL: none of the lanes are. p_low_ids: of such a lane only jobs are looked at whose
+-- (run_at, id) is (after_at, low_id) or later; a strict line that has one gives its first job
+-- all the same. If it is not NULL there is also a row for each such lane in which it saw a
+-- ready job. Its id is NULL, too; line is where the walk through this lane stopped, and alone
+-- says whether it came round. Of the jobs that it looked for in the lines up to there, no
+-- ready one is before (run_at, timeout_us): a bound for later claims. A job that names a line
+-- and is due in another lane is moved into its line, and not taken; so a worker that knows of
+-- no lines passes no limit.
 CREATE OR REPLACE FUNCTION jobq.claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
     p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,
-    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL,
-    p_lined boolean[] DEFAULT NULL, p_quantum integer DEFAULT NULL)
+    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]
+    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL)
 RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -890,7 +896,7 @@ BEGIN
     IF v_apart > 0 THEN
         SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
-            p_suspects, p_alone, p_lined, p_quantum) a;
+            p_suspects, p_alone, p_lined, p_quantum, p_low_ids) a;
         RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN

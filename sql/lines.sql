@@ -220,8 +220,9 @@ BEGIN
                 WHEN t.tokens < 1 THEN r.token_us - t.elapsed_us END
     FROM unnest(p_nos) AS u (no)
     LEFT JOIN LATERAL (
-        SELECT o.* FROM jobq.line o WHERE o.queue_id = p_queue.id AND o.no = u.no
-        LIMIT 1) AS l ON true
+        SELECT o.* FROM jobq.line o
+        WHERE o.queue_id = p_queue.id AND o.no >= u.no AND o.no <= u.no
+        ORDER BY o.no DESC LIMIT 1) AS l ON true
     CROSS JOIN LATERAL (
         SELECT coalesce(l.strict, p_queue.line_strict) AS strict,
                CASE WHEN coalesce(l.strict, p_queue.line_strict) THEN 1
@@ -324,6 +325,40 @@ BEGIN
         SELECT s.no FROM step s WHERE s.n > 0);
 END $$;
 
+-- The same of the lines in which a job is ready, and of each of them its first ready job at or
+-- after (after_at, after_id) of the walk: visits begin there. While anybody has an old
+-- snapshot, the entries of jobs that have ended stay in the index. They are the oldest ones of
+-- a line. So the jump meets its newest job first, and the bound skips most of the rest.
+CREATE OR REPLACE FUNCTION jobq.line_fronts(
+    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer,
+    OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    WITH RECURSIVE step AS (
+        SELECT p_from AS no, NULL::timestamptz AS at, NULL::bigint AS id, 0 AS n
+        UNION ALL
+        SELECT next.no, front.at, front.id, s.n + 1 FROM step s
+        CROSS JOIN LATERAL (
+            SELECT j.line AS no FROM jobq.job j
+            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority
+              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line IS NOT NULL
+              AND j.line > s.no AND j.line <= p_to AND j.state = 'r'
+              AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)
+              AND j.run_at <= statement_timestamp()
+            ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS next
+        CROSS JOIN LATERAL (
+            SELECT j.run_at AS at, j.id FROM jobq.job j
+            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority
+              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = next.no
+              AND j.state = 'r' AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)
+              AND j.run_at <= statement_timestamp()
+            ORDER BY j.run_at, j.id LIMIT 1) AS front
+        WHERE s.n < p_most
+    )
+    SELECT coalesce(array_agg(s.no), '{}'), array_agg(s.at), array_agg(s.id)
+    INTO nos, ats, ids FROM step s WHERE s.n > 0;
+END $$;
+
 -- Locks the rows of these lines, and answers which it has got; one that is locked just now is
 -- left out. Rows that do not exist yet are made first: in the order of their numbers, in one
 -- lane of a claim, so that claims that wait for each other's new rows do not deadlock; and not
@@ -335,8 +370,9 @@ DECLARE
     v_missing bigint[] := ARRAY(
         SELECT u.no FROM unnest(p_nos) AS u (no)
         WHERE (u.no > p_walk.made) IS NOT FALSE AND NOT EXISTS (
-            SELECT FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no
-            OFFSET 0));
+            SELECT FROM jobq.line l
+            WHERE l.queue_id = p_walk.queue_id AND l.no >= u.no AND l.no <= u.no
+            ORDER BY l.no DESC OFFSET 0));
 BEGIN
     made := p_walk.made;
     IF v_missing <> '{}' AND pg_try_advisory_xact_lock_shared(
@@ -353,8 +389,9 @@ BEGIN
     END IF;
     nos := ARRAY(
         SELECT locked.no FROM unnest(p_nos) AS u (no) CROSS JOIN LATERAL (
-            SELECT l.no FROM jobq.line l WHERE l.queue_id = p_walk.queue_id AND l.no = u.no
-            LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);
+            SELECT l.no FROM jobq.line l
+            WHERE l.queue_id = p_walk.queue_id AND l.no >= u.no AND l.no <= u.no
+            ORDER BY l.no DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);
 END $$;
 
 -- The job that a strict line, whose row is locked, gives: the one that holds it, if that one
@@ -387,8 +424,11 @@ BEGIN
 END $$;
 
 -- Locks jobs of lines, as many as each of them may give and the walk still wants. Line by
--- line: were strict lines asked last, the others would leave nothing for them.
-CREATE OR REPLACE FUNCTION jobq.take_lines(p_walk jobq.walk, p_rooms jobq.room[])
+-- line: were strict lines asked last, the others would leave nothing for them. p_ats, p_ids:
+-- their first ready jobs. A strict line is searched from its start, because an earlier job may
+-- have been committed since.
+CREATE OR REPLACE FUNCTION jobq.take_lines(
+    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk := p_walk;
@@ -411,6 +451,7 @@ BEGIN
             FROM jobq.job j
             WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority
               AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no
+              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])
               AND j.state = 'r' AND j.run_at <= statement_timestamp()
               AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))
             ORDER BY j.run_at, j.id
@@ -433,19 +474,24 @@ BEGIN
     RETURN w;
 END $$;
 
--- Those of these lines that have a limit, may give jobs, and in which a job is ready. The
--- others are not worth the lock of their rows.
-CREATE OR REPLACE FUNCTION jobq.lines_ready(p_walk jobq.walk, p_rooms jobq.room[])
+-- Those of these lines that have a limit, may give jobs, and in which a job is ready of the
+-- kinds that the claim takes. The others are not worth the lock of their rows. p_ats, p_ids:
+-- their first ready jobs.
+CREATE OR REPLACE FUNCTION jobq.lines_ready(
+    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT u.no FROM unnest(p_rooms) AS u
-        WHERE u.limited AND u.room > 0 AND EXISTS (
+        SELECT u.no
+        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,
+                                                   burst_us, jobs, due_us, k)
+        WHERE u.limited AND u.room > 0 AND (p_walk.kinds IS NULL OR EXISTS (
             SELECT FROM jobq.job j
             WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority
               AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = u.no
+              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])
               AND j.state = 'r' AND j.run_at <= statement_timestamp()
-              AND (p_walk.kinds IS NULL OR j.kind_id = ANY (p_walk.kinds)) OFFSET 0));
+              AND j.kind_id = ANY (p_walk.kinds) OFFSET 0)));
 END $$;
 
 -- Where a walk stands after these visits: at the last line that gave a job. If the claim is
@@ -480,19 +526,23 @@ BEGIN
           FROM unnest(p_walk.froms) WITH ORDINALITY AS u (k, n) GROUP BY u.k) AS g
     CROSS JOIN LATERAL (
         SELECT o.ctid FROM jobq.line o
-        WHERE o.queue_id = p_walk.queue_id AND o.no = (g.room).no LIMIT 1) AS o
+        WHERE o.queue_id = p_walk.queue_id AND o.no >= (g.room).no AND o.no <= (g.room).no
+        ORDER BY o.no DESC LIMIT 1) AS o
     WHERE l.ctid = o.ctid AND (g.room).limited;
 END $$;
 
--- Visits these lines of a lane, which follow each other.
+-- Visits these lines of a lane, which follow each other. p_ats, p_ids: their first ready jobs.
 CREATE OR REPLACE FUNCTION jobq.claim_visit(
-    p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[]) RETURNS jobq.walk
+    p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[],
+    p_ats timestamptz[], p_ids bigint[]) RETURNS jobq.walk
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk := p_walk;
     v_rooms jobq.room[];
     v_limited bigint[];
     v_locked bigint[] := '{}';
+    v_ats timestamptz[] := p_ats;
+    v_ids bigint[] := p_ids;
 BEGIN
     IF p_ruled THEN
         v_rooms := ARRAY(SELECT r FROM jobq.line_rooms(p_queue, p_nos, w.quantum,
@@ -503,7 +553,7 @@ BEGIN
     END IF;
     IF p_ruled THEN
         w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
-        v_limited := jobq.lines_ready(w, v_rooms);
+        v_limited := jobq.lines_ready(w, v_rooms, p_ats, p_ids);
         IF v_limited <> '{}' THEN
             SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;
             IF cardinality(v_locked) < cardinality(v_limited) THEN
@@ -516,10 +566,12 @@ BEGIN
                 SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),
                 w.quantum, w.ids) AS r
             WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);
+        SELECT array_agg(p_ats[f.k]), array_agg(p_ids[f.k]) INTO v_ats, v_ids FROM (
+            SELECT array_position(p_nos, r.no) AS k FROM unnest(v_rooms) r) AS f;
         w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
     END IF;
     IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;
-    w := jobq.take_lines(w, v_rooms);
+    w := jobq.take_lines(w, v_rooms, v_ats, v_ids);
     IF w.froms IS NULL THEN RETURN w; END IF;
     w.gave := jobq.walk_stop(w, v_rooms);
     w.more := w.more IS TRUE OR EXISTS (
@@ -540,9 +592,8 @@ DECLARE
     v_lines integer := p_lines;
 BEGIN
     IF v_lines < p_page THEN
-        v_lines := v_lines + cardinality(jobq.next_lines(
-            p_walk.queue_id, p_walk.priority, p_walk.stage, -9223372036854775808,
-            p_walk.last, p_page - v_lines));
+        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq.line_fronts(
+            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines) f);
     END IF;
     IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;
     RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);
@@ -560,6 +611,8 @@ DECLARE
     v_queue jobq.queue;
     v_ruled boolean;
     v_nos bigint[];
+    v_ats timestamptz[];
+    v_ids bigint[];
     v_at bigint := p_walk.last;
     v_end bigint := 9223372036854775807;
     v_page integer := least(200, (w.most + w.quantum - 1) / w.quantum);
@@ -572,12 +625,15 @@ BEGIN
         OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0
         OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);
     LOOP
-        v_nos := jobq.next_lines(w.queue_id, w.priority, w.stage, v_at, v_end, v_page);
+        SELECT f.nos, f.ats, f.ids INTO v_nos, v_ats, v_ids
+        FROM jobq.line_fronts(w, v_at, v_end, v_page) f;
         IF v_visited = 0 AND v_end <> w.last THEN
             w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));
         END IF;
         IF v_nos <> '{}' THEN
-            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos);
+            w.low_at := least(w.low_at, (SELECT min(u) FROM unnest(v_ats) u));
+            w.low_id := least(w.low_id, (SELECT min(u) FROM unnest(v_ids) u));
+            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos, v_ats, v_ids);
             EXIT WHEN w.most = 0;
         END IF;
         v_visited := v_visited + cardinality(v_nos);
@@ -592,6 +648,7 @@ BEGIN
             v_at := -9223372036854775808;
             v_end := p_walk.last;
         ELSE
+            w.whole := true;
             EXIT;
         END IF;
         v_page := least(200, 500 + v_got - v_visited, CASE
@@ -604,13 +661,28 @@ BEGIN
     RETURN w;
 END $$;
 
+-- What a claim answers about the lines of a lane that it has walked.
+CREATE OR REPLACE FUNCTION jobq.claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE c jobq.claimed;
+BEGIN
+    c.queue_id := p_walk.queue_id;
+    c.priority := p_walk.priority;
+    c.stage := p_walk.stage;
+    c.line := p_walk.last;
+    c.alone := p_walk.whole;
+    c.run_at := p_walk.low_at;
+    c.timeout_us := p_walk.low_id;
+    RETURN c;
+END $$;
+
 -- The lanes of a claim in their order, some of which have lines. walks: what the claim answers
--- about the queues whose lines it walked, a row each.
+-- about the lanes and the queues whose lines it walked, a row each.
 CREATE OR REPLACE FUNCTION jobq.claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],
-    p_quantum integer, OUT rows tid[], OUT ids bigint[], OUT bytes bigint,
-    OUT walks jobq.claimed[])
+    p_quantum integer, p_low_ids bigint[], OUT rows tid[], OUT ids bigint[],
+    OUT bytes bigint, OUT walks jobq.claimed[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk;
@@ -637,11 +709,19 @@ BEGIN
             w.stage := p_stages[v_at];
             w.last := coalesce(v_lasts[v_n], p_after_ids[v_at]);
             w.due_us := v_dues[v_n];
+            w.after_at := p_after_ats[v_at];
+            w.after_id := coalesce(p_low_ids[v_at], 1);
             w.gave := NULL;
             w.more := NULL;
+            w.whole := false;
+            w.low_at := NULL;
+            w.low_id := NULL;
             w := jobq.claim_walk(w);
             v_lasts[v_n] := w.last;
             v_dues[v_n] := w.due_us;
+            IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN
+                walks := walks || jobq.claim_stretch(w);
+            END IF;
         ELSE
             WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP
                 v_to := v_to + 1;

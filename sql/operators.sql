@@ -672,7 +672,8 @@ BEGIN
               AND (p_run_at IS NULL OR p_run_at > v_now)
               AND (p_target IS NULL OR j.key IS NULL
                    OR NOT jobq.key_taken(p_target, j.key, j.id))
-            ORDER BY j.line, j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
+            ORDER BY j.line DESC, j.run_at, j.id
+            LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
         WHERE p_priority IS NULL OR p.priority <> p_priority
         LIMIT p_at_most);
 END $$;

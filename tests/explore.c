@@ -170,6 +170,7 @@ enum { LINE_LEFT, LINE_FREE, LINE_WANTED, LINE_LOCKED };
  * and what the functions of sql/lines.sql remember. */
 typedef struct line_walk {
     int64_t after, from, at, due_us;
+    jobq_low low;
     uint8_t lane, page, round, had, lines, line[LINES], room[LINES], state[LINES], head[LINES];
     uint8_t quantum, met, limited, spare; /* bits of jobs; spare: of lines that may give more */
     bool walks, moved, more;
@@ -1835,6 +1836,26 @@ static void put_timers(digest *g, const jobq_loop *l)
     }
 }
 
+static void put_low(digest *g, const jobq_low *low)
+{
+    put(g, low->id * 2 + low->holds);
+    if (low->id != 0) put(g, instant(g, low->at_us));
+}
+
+/* The bound of a lane's lines, and the round that will move it. */
+static void put_round(digest *g, const jobq_loop *l)
+{
+    const jobq_round *r = &l->queues[0].round;
+    uint64_t line;
+
+    put(g, r->begun);
+    for (line = 1; line <= LINES && r->begun; line++) {
+        put(g, line - (uint64_t)r->from - 1 < r->walked); /* it has visited the line */
+    }
+    if (r->begun) put_low(g, &r->low);
+    put_low(g, &l->queues[0].lows[-JOBQ_PRIORITY_MIN][0]);
+}
+
 static void put_loop(digest *g, const jobq_loop *l)
 {
     bool claiming = (l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
@@ -1866,6 +1887,7 @@ static void put_loop(digest *g, const jobq_loop *l)
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
     put_share(g, l);
+    if (set->lines != NULL && l->queue_count > 0) put_round(g, l);
     for (i = 0; i < LANES_USED && l->queue_count > 0; i++) {
         const jobq_bound *b = lane_bound(l, i);
         if (set->lines != NULL) put(g, b[1].claim != 0);
@@ -1902,6 +1924,12 @@ static void put_answer(digest *g, const wire *s)
     put(g, c->due_us > 0 ? (c->due_us + TICK - 1) / TICK : 0);
     if (c->walk_count > 0) {
         put(g, walk_label(c->walks[0].after) * 64 + (c->walks[0].due_us + TICK - 1) / TICK);
+    }
+    for (i = 0; i < c->stretch_count; i++) {
+        const jobq_low low = {c->stretches[i].low_at_us, c->stretches[i].low_id,
+                              c->stretches[i].whole};
+        put(g, walk_label(c->stretches[i].to) * 64 + c->stretches[i].stage);
+        put_low(g, &low);
     }
     if (set->schedule) put(g, (news->tick_us + a->due_us + TICK - 1) / TICK);
     put(g, a->policies[0].paused * 64 + a->policies[0].stages_max +
@@ -1941,6 +1969,7 @@ static void put_wire(digest *g, const wire *s)
         put(g, a->lanes[i].stage);
         put(g, instant(g, a->lanes[i].after_at_us));
         put(g, a->lanes[i].lined ? -1 - walk_label(a->lanes[i].after_id) : a->lanes[i].after_id);
+        put(g, a->lanes[i].low_id);
     }
     for (i = 0; i < a->settled_count; i++) put_token(g, a->worker, a->settled[i]);
     for (i = 0; i < a->ending_count; i++) {

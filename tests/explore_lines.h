@@ -7,13 +7,13 @@
  *   claim_sift        1         0     0       0        0
  *   claim_lanes       2         1     1       0        1
  *   line_rooms        1         0     0       0        2
- *   next_lines        1         0     0       0        2
+ *   line_fronts       1         0     0       0        2
  *   lock_lines        3         1     1       1        1
  *   strict_job        4         0     0       0        1
  *   take_lines        1         2     2       0        1
  *   lines_ready       1         0     0       0        1
- *   claim_visit       9         0     0       0        0
- *   claim_walk        2         0     0       0        0
+ *   claim_visit      10         0     0       0        0
+ *   claim_walk        5         0     0       0        0
  *   claim_lines       0         0     0       0        1
  *
  * In SQL the array line.jobs names the jobs that were claimed from a line. Here each of those jobs
@@ -36,9 +36,12 @@ static const jobq_lane *lane_now(const txn *t) { return &t->s->request.lanes[t->
 
 static bool may_take(const txn *t, const jobq_memory *m, int i)
 {
-    return jobq__memory_eligible(&jobq__memory_jobs(m)[i].job, lane_now(t),
-                                 wire_kinds(&t->s->request), false, t->s->request.alone,
-                                 t->b->now_us);
+    const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+    jobq_lane lane = *lane_now(t);
+
+    if (rules_of(t, mj->line).strict) lane.after_at_us = INT64_MIN; /* see jobq.strict_job */
+    return jobq__memory_eligible(&mj->job, &lane, wire_kinds(&t->s->request), false,
+                                 t->s->request.alone, t->b->now_us);
 }
 
 static void due_at_most(txn *t, int64_t due_us)
@@ -85,15 +88,19 @@ static step step_claim_lines_lane(txn *t)
     v->walks = true;
     v->from = v->at = v->after;
     v->round = 0;
+    memset(&v->low, 0, sizeof v->low);
     v->page = (uint8_t)((most + r->quantum - 1) / r->quantum);
     v->more = false;
-    return STEP_next_lines_count;
+    return STEP_line_fronts_count;
 }
 
-static step next_lane(txn *t)
+static step next_lane(txn *t, bool whole)
 {
     line_walk *v = &t->b->walk;
 
+    if (t->s->request.bytes > 0) {
+        jobq__memory_stretch(&t->s->answer.claimed, lane_now(t), &v->low, v->after, whole);
+    }
     if (v->more && t->b->count < t->s->request.limit) v->due_us = 1;
     v->lane++;
     return STEP_claim_lines_lane;
@@ -104,34 +111,35 @@ static step walk_on(txn *t)
 {
     line_walk *v = &t->b->walk;
 
-    if (t->b->count == t->s->request.limit) return next_lane(t);
+    if (t->b->count == t->s->request.limit) return next_lane(t, false);
     if (v->lines == v->page) {
         v->at = v->line[v->lines - 1];
     } else if (v->round == 0) {
         v->round = 1;
         v->at = INT64_MIN;
-    } else return next_lane(t);
+    } else return next_lane(t, true);
     v->page = (uint8_t)(2 * v->page);
-    return STEP_next_lines_find;
+    return STEP_line_fronts_find;
 }
 
-static step step_next_lines_count(txn *t)
+static step step_line_fronts_count(txn *t)
 {
     const jobq_request *r = &t->s->request;
 
     t->b->walk.quantum =
-        (uint8_t)jobq__memory_quantum(t->seen, r, lane_now(t), r->limit - t->b->count);
-    return STEP_next_lines_find;
+        (uint8_t)jobq__memory_quantum(t->seen, r, lane_now(t), r->limit - t->b->count,
+                                      t->b->now_us);
+    return STEP_line_fronts_find;
 }
 
-static step step_next_lines_find(txn *t)
+static step step_line_fronts_find(txn *t)
 {
     line_walk *v = &t->b->walk;
     int64_t at = v->at;
 
     v->lines = 0;
     while (v->lines < v->page) {
-        at = jobq__memory_next_line(t->seen, lane_now(t), at);
+        at = jobq__memory_next_line(t->seen, lane_now(t), at, t->b->now_us, &v->low);
         if (at == 0 || (v->round == 1 && at > v->from)) break;
         v->line[v->lines++] = (uint8_t)at;
     }

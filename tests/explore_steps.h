@@ -56,8 +56,8 @@
     X(claim_lines_lane)                                                                            \
     X(claim_lanes_lock)                                                                            \
     X(line_up_move)                                                                                \
-    X(next_lines_count)                                                                            \
-    X(next_lines_find)                                                                             \
+    X(line_fronts_count)                                                                           \
+    X(line_fronts_find)                                                                            \
     X(line_rooms_guess)                                                                            \
     X(lines_ready_look)                                                                            \
     X(lock_lines_lock)                                                                             \

@@ -176,6 +176,10 @@ static jobq_request opens(jobq_until until)
     return until_claim(SECOND);
 }
 
+/* What the next answer says about the lines of lanes. */
+static jobq_stretch stretches[4];
+static int32_t stretch_count;
+
 /* The answer to a claim: count jobs of these lines, and one walk. */
 static void answers(const jobq_request *a, int64_t at_us, const int64_t *lines, int32_t count,
                     int64_t after, int64_t due_us)
@@ -192,6 +196,9 @@ static void answers(const jobq_request *a, int64_t at_us, const int64_t *lines, 
     c->walks[0].after = after;
     c->walks[0].due_us = due_us;
     c->walk_count = 1;
+    memcpy(c->stretches, stretches, sizeof stretches);
+    c->stretch_count = stretch_count;
+    stretch_count = 0;
     for (i = 0; i < count; i++) {
         jobq_job *job = &c->jobs[c->count++];
         *job = jobq_job_new(++id);
@@ -311,6 +318,248 @@ static void a_walk_goes_on_where_the_last_one_ended(void **unused)
         answers(&a, at_us, NULL, 0, last = afters[i], 0);
         a = claim_by(&at_us, LAST);
     }
+}
+
+/* ---- the bound of a lane's lines ------------------------------------------------------------- */
+
+#define QUARTER ((int64_t)1 << 62) /* of the way round */
+
+static void saw(int16_t priority, int64_t to, bool whole, int64_t low_at_us, int64_t low_id)
+{
+    jobq_stretch *s = &stretches[stretch_count++];
+
+    memset(s, 0, sizeof *s);
+    s->queue = 1;
+    s->priority = priority;
+    s->to = to;
+    s->whole = whole;
+    s->low_at_us = low_at_us;
+    s->low_id = low_id;
+}
+
+static int64_t ahead(int64_t line, int64_t by) { return (int64_t)((uint64_t)line + (uint64_t)by); }
+
+/* A claim that walks a quarter of the way through priority 0, brings a job, and has seen no ready
+ * job before this one. */
+static void walks_a_quarter(const jobq_request *a, int64_t at_us, int64_t low_at_us, int64_t low_id)
+{
+    static const int64_t lines[] = {77};
+    int64_t to = ahead(loop.queues[0].walk, QUARTER);
+
+    saw(0, to, false, low_at_us, low_id);
+    answers(a, at_us, lines, 1, to, 1);
+    finish_all(at_us);
+}
+
+/* The bound with which a claim walks through the lines of priority 0; 0: none. */
+static int64_t bound_of(const jobq_request *a)
+{
+    int32_t i = 0;
+
+    while (!a->lanes[i].lined || a->lanes[i].priority != 0) assert_true(++i < a->lane_count);
+    assert_true(a->lanes[i].low_id > 0);
+    if (a->lanes[i].after_at_us == INT64_MIN) return 0;
+    assert_int_equal(a->lanes[i].after_at_us, 100 * a->lanes[i].low_id);
+    return a->lanes[i].low_id;
+}
+
+/* The next claim that is a sweep, or is none. The others are answered as a quarter. */
+static jobq_request claim_that(bool sweeps, int64_t *at_us, int64_t low_id)
+{
+    jobq_request a = claim_by(at_us, LAST);
+
+    while (a.sweep != sweeps) {
+        walks_a_quarter(&a, *at_us, 100 * low_id, low_id);
+        *at_us += 10 * MS;
+        a = claim_by(at_us, LAST);
+    }
+    return a;
+}
+
+static void the_bound_of_lines_moves_when_walks_have_come_round(void **unused)
+{
+    static const int64_t lows[] = {40, 30, 50, 60, 70, 80, 90, 95};
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(lows); i++) {
+        if (!a.sweep) assert_int_equal(bound_of(&a), i < 4 ? 0 : 30);
+        walks_a_quarter(&a, at_us, 100 * lows[i], lows[i]);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    assert_int_equal(bound_of(&a), 70);
+    saw(0, 5, true, 1200, 12); /* a walk that came round by itself */
+    answers(&a, at_us, NULL, 0, 5, 0);
+    a = claim_that(false, &at_us, 12);
+    assert_int_equal(bound_of(&a), 12);
+}
+
+/* Parts of the lowest: never too high. */
+static void the_bound_of_lines_is_no_later_than_any_job(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int32_t i;
+    int64_t at_us = SECOND;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        walks_a_quarter(&a, at_us, 1000 - 100 * i, 6 + i);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    assert_int_equal(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].at_us, 700);
+    assert_int_equal(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].id, 6);
+}
+
+/* The walks of other priorities move the place where the next walk starts. */
+static void a_round_that_left_lines_out_begins_anew(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND, to;
+    int32_t i;
+
+    (void)unused;
+    for (i = 0; i < 9; i++) {
+        if (!a.sweep) assert_int_equal(bound_of(&a), 0);
+        to = ahead(loop.queues[0].walk, QUARTER);
+        saw(0, to, false, 4000 + 100 * i, 40 + i);
+        if (i == 1) saw(1, to = ahead(to, QUARTER), true, 100, 1);
+        if (i == 4) saw(1, to = ahead(to, 1), false, 100, 1);
+        answers(&a, at_us, NULL, 0, to, 1);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    while (a.sweep) {
+        walks_a_quarter(&a, at_us, 9000, 90);
+        a = claim_by(&at_us, LAST);
+    }
+    assert_int_equal(bound_of(&a), 45); /* of the first round without a gap */
+}
+
+/* Lines before the place to which a round has come were visited, too. */
+static void a_walk_may_go_back(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND, to;
+    int32_t i;
+
+    (void)unused;
+    for (i = 0; i < 5; i++) {
+        if (!a.sweep) assert_int_equal(bound_of(&a), 0);
+        to = ahead(loop.queues[0].walk, QUARTER);
+        saw(0, to, false, 100 * (9 - i), 9 - i);
+        answers(&a, at_us, NULL, 0, i == 1 ? ahead(to, -QUARTER) : to, 1);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    assert_int_equal(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].id, 5);
+}
+
+/* Otherwise nobody would find a job that was committed late. */
+static void a_sweep_drops_the_bound_of_lines(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND, first_us;
+    int32_t i;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        walks_a_quarter(&a, at_us, 5000, 50);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    first_us = at_us;
+    if (!a.sweep) {
+        assert_int_equal(bound_of(&a), 50);
+        walks_a_quarter(&a, at_us, 6000, 60);
+        a = claim_that(true, &at_us, 60);
+    }
+    assert_true(at_us <= first_us + 6 * SECOND);
+    assert_int_equal(bound_of(&a), 0);
+    for (i = 0; i < 4; i++) { /* the rest of this round is without it, too */
+        walks_a_quarter(&a, at_us, 700, 7);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+        if (!a.sweep) assert_int_equal(bound_of(&a), i < 3 ? 0 : 7);
+    }
+}
+
+/* Not more than 1/10 of the time is spent on rounds without a bound, while there are jobs. */
+static void costly_rounds_without_a_bound_are_rare(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND, bare_us = 0, start_us;
+    int32_t i;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        walks_a_quarter(&a, at_us, 5000, 50);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    start_us = at_us;
+    while (at_us < start_us + 300 * SECOND) {
+        int64_t took_us = bound_of(&a) == 0 ? 500 * MS : 10 * MS;
+        if (bound_of(&a) == 0) bare_us += took_us;
+        at_us += took_us;
+        walks_a_quarter(&a, at_us, 5000, 50);
+        a = claim_by(&at_us, LAST);
+    }
+    assert_true(bare_us > 0);
+    if (bare_us > (at_us - start_us) / 4) { /* sweeps themselves take some */
+        fail_msg("%lld of %lld ms", (long long)bare_us / MS, (long long)(at_us - start_us) / MS);
+    }
+}
+
+/* Before it sleeps, or ends because nothing is left, the worker has looked at all lines. */
+static void an_empty_claim_within_the_bound_proves_nothing(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_EMPTY);
+    int64_t at_us = SECOND;
+    int32_t i;
+
+    (void)unused;
+    for (i = 0; i < 4; i++) {
+        walks_a_quarter(&a, at_us, 5000, 50);
+        at_us += MS;
+        a = claim_by(&at_us, LAST);
+    }
+    a = claim_that(false, &at_us, 50);
+    assert_int_equal(bound_of(&a), 50);
+    answers(&a, at_us, NULL, 0, loop.queues[0].walk, 0);
+    while (loop.done.count + loop.odd.count + loop.running_count > 0) {
+        a = flushes(&at_us);
+        jobq_answer_start(&reply, &a);
+        jobq_loop_tell(&loop, at_us, &reply);
+    }
+    a = claim_by(&at_us, at_us + 5 * SECOND);
+    while (!a.sweep) {
+        answers(&a, at_us, NULL, 0, loop.queues[0].walk, 0);
+        a = claim_by(&at_us, at_us + 5 * SECOND);
+    }
+    assert_int_equal(bound_of(&a), 0);
+}
+
+static void the_bound_of_lines_falls_when_the_stores_clock_runs_back(void **unused)
+{
+    jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+    int64_t at_us = SECOND;
+
+    (void)unused;
+    saw(0, 5, true, 1200, 12);
+    answers(&a, at_us, NULL, 0, 5, 0);
+    assert_true(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].holds);
+    loop.store_now_us = at_us + 3600 * SECOND;
+    loop.beat_mono_us = at_us;
+    (void)claim_by(&at_us, LAST);
+    if (loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].holds) {
+        a = claim_by(&at_us, LAST);
+        answers(&a, at_us, NULL, 0, 5, 0);
+    }
+    assert_false(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].holds);
 }
 
 static void workers_begin_at_different_lines(void **unused)
@@ -1236,8 +1485,11 @@ static void schedule(uint64_t seed)
         for (i = (int32_t)throw_dice(0, 10); i > 0; i--) {
             int64_t line = throw_dice(0, 7);
             bool plain = line == 3 || line == 4; /* their order is that of their ids */
-            add(line, (int16_t)(plain ? 0 : throw_dice(0, 2)),
-                plain ? 0 : jobq__max(throw_dice(-SECOND, SECOND), 0));
+            int64_t id = add(line, (int16_t)(plain ? 0 : throw_dice(0, 2)),
+                             plain ? 0 : jobq__max(throw_dice(-SECOND, SECOND), 0));
+            if (!plain && throw_dice(0, 4) == 0) { /* it was committed late */
+                jobq_memory_get(memory, id)->job.run_at_us -= throw_dice(0, 5 * SECOND);
+            }
         }
         pass(throw_dice(MS, 600 * MS));
         fault();
@@ -1272,6 +1524,14 @@ int main(void)
         cmocka_unit_test(lanes_in_lines_and_the_others_come_first_by_turns),
         cmocka_unit_test(a_queue_without_lines_has_none),
         cmocka_unit_test(a_walk_goes_on_where_the_last_one_ended),
+        cmocka_unit_test(the_bound_of_lines_moves_when_walks_have_come_round),
+        cmocka_unit_test(the_bound_of_lines_is_no_later_than_any_job),
+        cmocka_unit_test(a_round_that_left_lines_out_begins_anew),
+        cmocka_unit_test(a_walk_may_go_back),
+        cmocka_unit_test(a_sweep_drops_the_bound_of_lines),
+        cmocka_unit_test(costly_rounds_without_a_bound_are_rare),
+        cmocka_unit_test(an_empty_claim_within_the_bound_proves_nothing),
+        cmocka_unit_test(the_bound_of_lines_falls_when_the_stores_clock_runs_back),
         cmocka_unit_test(workers_begin_at_different_lines),
         cmocka_unit_test(a_line_gives_a_64th_of_a_claim_at_first),
         cmocka_unit_test(a_long_walk_goes_on_at_once_until_it_has_come_round),

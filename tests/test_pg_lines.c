@@ -217,13 +217,14 @@ static void claim_is_sent(PGconn *conn, int64_t worker, int limit)
 /* From now on a claim waits between its first look at lines and the lock of their rows. */
 static void claims_wait_to_lock(void)
 {
-    RUN("CREATE FUNCTION jobq.pause_here(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
+    RUN("CREATE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END $$");
     RUN("SELECT pg_advisory_lock(4711)");
     RUN("ALTER FUNCTION jobq.lines_ready RENAME TO lines_ready_before");
-    RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[]) RETURNS bigint[] "
-        "LANGUAGE plpgsql AS $$ DECLARE nos bigint[] := jobq.lines_ready_before(w, r); BEGIN "
-        "PERFORM jobq.pause_here(w); RETURN nos; END $$");
+    RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
+        "RETURNS bigint[] LANGUAGE plpgsql AS $$ "
+        "DECLARE nos bigint[] := jobq.lines_ready_before(w, r, t, i); BEGIN "
+        "PERFORM jobq.claim_waits(w); RETURN nos; END $$");
 }
 
 /* One claim waits; others do not. */
@@ -232,7 +233,7 @@ static void one_waits(void)
     while (number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 "
                   "AND NOT granted") == 0)
         nap_us(1000);
-    RUN("CREATE OR REPLACE FUNCTION jobq.pause_here(jobq.walk) RETURNS void LANGUAGE plpgsql AS "
+    RUN("CREATE OR REPLACE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS "
         "$$ BEGIN END $$");
 }
 
@@ -250,7 +251,7 @@ static int it_takes(PGconn *conn)
     PQclear(PQgetResult(conn));
     RUN("DROP FUNCTION jobq.lines_ready");
     RUN("ALTER FUNCTION jobq.lines_ready_before RENAME TO lines_ready");
-    RUN("DROP FUNCTION jobq.pause_here");
+    RUN("DROP FUNCTION jobq.claim_waits");
     return count;
 }
 
@@ -1323,6 +1324,193 @@ static void a_claim_without_lines_reads_none(void **unused)
     RUN("COMMIT");
 }
 
+/* ---- the bound of a lane's lines ------------------------------------------------------------- */
+
+/* A claim of jobs from (run_at of the job low, low) on; low 0: from all. */
+#define BOUNDED(columns)                                                                           \
+    "SELECT " columns " FROM jobq.claim(7, %lld, %d, ARRAY(SELECT id FROM jobq.queue), '{0}', "    \
+    "'{0}', ARRAY[coalesce((SELECT j.run_at FROM jobq.job j WHERE j.id = %lld), '-infinity')], "   \
+    "'{-9223372036854775808}', %s, false, false, false, false, p_lined => '{t}', "                 \
+    "p_quantum => 10, p_low_ids => '{%lld}') c"
+
+/* The bound that a claim answers, if its walk came round; 0: it told of no ready job. */
+static int64_t low_after(int64_t low, int limit, bool whole, const char *kinds)
+{
+    return number(BOUNDED("coalesce(max(c.timeout_us) FILTER (WHERE c.id IS NULL AND c.run_at = "
+                          "(SELECT j.run_at FROM jobq.job j WHERE j.id = c.timeout_us) "
+                          "AND c.alone = %s), 0)"),
+                  whole ? "true" : "false", (long long)++last_claim, limit, (long long)low, kinds,
+                  (long long)(low > 0 ? low : 1));
+}
+
+static void a_claim_begins_at_its_bound(void **unused)
+{
+    int64_t early = put("a"), low = put("a"), last = put("a"), other = put("b");
+
+    (void)unused;
+    assert_true(early < low && low < last && last < other);
+    assert_int_equal(number(BOUNDED("sum(c.id)"), (long long)++last_claim, 10, (long long)low,
+                            "NULL", (long long)low), low + last + other);
+    assert_int_equal(low_after(low, 10, true, "NULL"), 0);
+    assert_int_equal(low_after(0, 10, true, "NULL"), early);
+    put("a");
+    low = put("a");
+    low_after(low, 1, true, "NULL");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND state = 'x'",
+                            (long long)low), 1);
+}
+
+/* A walk that did not come round says so. A library that knows of no bounds is not told. */
+static void a_claim_tells_how_far_its_walk_came(void **unused)
+{
+    int64_t first = put("a");
+
+    (void)unused;
+    put("b");
+    put("c");
+    assert_int_equal(low_after(0, 1, false, "NULL") != 0, true);
+    put("a");
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim(7, %lld, 10, %s NULL, false, false, "
+                            "false, false, p_lined => '{t}', p_quantum => 10) WHERE id IS NULL",
+                            (long long)++last_claim, LANE), 1);
+    assert_true(number("SELECT count(*) FROM jobq.job WHERE state = 'x' AND id >= %lld",
+                       (long long)first) == 4);
+}
+
+/* Whatever keeps a line from giving: its ready jobs are not passed by the bound. */
+static void no_bound_passes_a_job_that_is_ready(void **unused)
+{
+    static const char *const closed[] = {
+        "SELECT jobq.line_set('q', 'a', running_max => 1)",
+        "SELECT jobq.line_set('q', 'a', strict => true)",
+        "SELECT jobq.line_set('q', 'a', paused => true)",
+        "SELECT jobq.line_set('q', 'a', hold => '1 h')",
+        "SELECT jobq.line_set('q', 'a', rate => '1/day')"};
+    int64_t waits;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(closed); i++) {
+        fresh(NULL);
+        put("a");
+        RUN(closed[i]);
+        low_after(0, 10, true, "NULL"); /* takes the first, if there is room */
+        waits = number("SELECT coalesce(min(id) FILTER (WHERE state = 'r'), 0) FROM jobq.job");
+        if (waits == 0) waits = put("a");
+        put("b");
+        put("a");
+        assert_int_equal(low_after(0, 10, true, "NULL"), waits);
+        put("b");
+        assert_int_equal(low_after(0, 10, true, "NULL"), waits);
+        assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE line_name = 'b' AND "
+                                "state = 'x'"), 2);
+    }
+    fresh(NULL);
+    RUN("SELECT jobq.line_set('q', 'a', running_max => 1)");
+    waits = put("a");
+    put("b");
+    PQclear(sql(b, "BEGIN"));
+    PQclear(sql(b, "SELECT FROM jobq.line WHERE name = 'a' FOR UPDATE"));
+    assert_int_equal(low_after(0, 10, true, "NULL"), waits);
+    PQclear(sql(b, "COMMIT"));
+    put("b");
+    assert_int_equal(low_after(0, 10, true, "'{}'"), waits); /* of a kind that it does not take */
+}
+
+/* A job that runs for long, or whose time has not come by a clock that ran back, does not keep the
+ * bound from moving. */
+static void a_bound_passes_jobs_that_are_not_ready(void **unused)
+{
+    int64_t next;
+
+    (void)unused;
+    put("a");
+    claim_lines(a, 7, 1);
+    next = put("b");
+    put("a");
+    assert_int_equal(low_after(0, 1, false, "NULL") != 0, true);
+    RUN("UPDATE jobq.job SET run_at = run_at + interval '1 hour' WHERE state = 'r'");
+    assert_int_equal(low_after(0, 10, true, "NULL"), 0);
+    assert_true(next > 0);
+}
+
+/* An earlier job may have been committed since: it is the next one all the same. */
+static void a_strict_line_gives_its_first_job_whatever_the_bound(void **unused)
+{
+    int64_t first = put("a"), second;
+
+    (void)unused;
+    RUN("SELECT jobq.line_set('q', 'a', strict => true)");
+    second = put("a");
+    low_after(second, 10, true, "NULL");
+    assert_int_equal(number("SELECT id FROM jobq.job WHERE state = 'x'"), first);
+}
+
+/* Blocks that one claim of a job of each line reads. */
+static long blocks_read(int64_t low)
+{
+    char text[700], *own, *at;
+    PGresult *res;
+    long blocks = 0;
+    int i;
+
+    snprintf(text, sizeof text, "EXPLAIN (ANALYZE, BUFFERS, TIMING off) " BOUNDED("count(*)"),
+             (long long)++last_claim, 10, (long long)low, "NULL", (long long)(low > 0 ? low : 1));
+    own = for_schema(text, schema);
+    res = PQexec(db, own);
+    free(own);
+    for (i = 0; i < PQntuples(res) && blocks == 0; i++) {
+        at = strstr(PQgetvalue(res, i, 0), "shared hit=");
+        if (at != NULL) blocks = strtol(at + strlen("shared hit="), NULL, 10);
+    }
+    PQclear(res);
+    assert_true(blocks > 0);
+    return blocks;
+}
+
+/* Jobs that have ended cannot be removed while a snapshot is held. With a bound a claim skips
+ * them, also in lines in which nothing else is left, and so it does with rows of the table line
+ * that were written over. */
+static void a_claim_skips_dead_rows_of_a_held_snapshot(void **unused)
+{
+    static const char load[] =
+        "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name) "
+        "SELECT q.id, k.id, '{}', jobq.line_no(l.name), l.name FROM jobq.queue q, jobq.kind k, "
+        "generate_series(1, %d) n CROSS JOIN LATERAL (SELECT 'l' || n %% 10 AS name) l "
+        "WHERE q.name = 'q' AND k.queue_id = q.id";
+    long clean, dead, bounded;
+    int limit, i;
+
+    (void)unused;
+    for (limit = 0; limit < 2; limit++) {
+        int64_t low;
+        fresh(NULL);
+        put("l0");
+        if (limit == 1) RUN("SELECT jobq.queue_set('q', line_running_max => 10)");
+        RUN("DELETE FROM jobq.job");
+        RUN(load, 40);
+        blocks_read(0);
+        clean = blocks_read(0);
+        PQclear(sql(b, "BEGIN ISOLATION LEVEL REPEATABLE READ"));
+        PQclear(sql(b, "SELECT count(*) FROM jobq.job"));
+        for (i = 0; i < 10; i++) {
+            RUN("DELETE FROM jobq.job");
+            RUN(load, 500);
+            if (limit == 1) RUN("UPDATE jobq.line SET used_at = now(), jobs = '{}'");
+        }
+        RUN("DELETE FROM jobq.job");
+        RUN(load, 40);
+        low = number("SELECT min(id) FROM jobq.job");
+        dead = blocks_read(0);
+        bounded = blocks_read(low);
+        PQclear(sql(b, "COMMIT"));
+        if (dead < 2 * clean || bounded > 2 * clean) {
+            fail_msg("limit %d: %ld blocks, beside dead rows %ld, with a bound %ld", limit, clean,
+                     dead, bounded);
+        }
+    }
+}
+
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 /* Somebody's transaction with a line_set may last long. */
@@ -1518,6 +1706,12 @@ int main(void)
         TEST(enqueue_writes_nothing_for_a_line),
         TEST(rows_that_are_not_needed_go),
         TEST(rows_that_are_needed_stay),
+        TEST(a_claim_begins_at_its_bound),
+        TEST(a_claim_tells_how_far_its_walk_came),
+        TEST(no_bound_passes_a_job_that_is_ready),
+        TEST(a_bound_passes_jobs_that_are_not_ready),
+        TEST(a_strict_line_gives_its_first_job_whatever_the_bound),
+        TEST(a_claim_skips_dead_rows_of_a_held_snapshot),
         TEST(a_claim_without_lines_reads_none),
         TEST(claims_wait_for_no_line_set),
         TEST(many_claim_and_end_in_few_lines)};

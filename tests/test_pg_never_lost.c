@@ -243,7 +243,7 @@ static void a_kill_right_after_the_claim_costs_one_lease(void **unused)
 static void a_claimer_never_waits_for_an_open_claim(void **unused)
 {
     PGconn *other = PQconnectdb(server());
-    jobq_lane lane = {0, 0, 0, false, INT64_MIN, 0};
+    jobq_lane lane = {0, 0, 0, false, INT64_MIN, 0, 0};
     verb_claim_desc d;
     verb_batch first, second;
     jobq_pg_error error;
@@ -425,8 +425,10 @@ static void *produces(void *arg)
     jobq_pg_job jobs[200];
     size_t i;
 
-    (void)arg;
-    for (i = 0; i < COUNT(jobs); i++) jobs[i] = plain_job();
+    for (i = 0; i < COUNT(jobs); i++) {
+        jobs[i] = plain_job();
+        jobs[i].line = (const char *)arg;
+    }
     while (GET(producing)) {
         jobq_pg_enqueue_many(pg, NULL, jobs, COUNT(jobs), NULL, NULL);
         nap_us(20000);
@@ -434,7 +436,8 @@ static void *produces(void *arg)
     return NULL;
 }
 
-static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
+/* All jobs are of this line (NULL: of none). */
+static void commits_late(char *line)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed_slowly);
     jobq_pg_worker_desc d = work_of(&h, 1);
@@ -445,7 +448,7 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     int64_t id = 0, start_us;
     char done[100];
 
-    (void)unused;
+    job.line = line;
     d.loop.lease_us = 30 * SECOND;
     d.loop.heartbeat_us = 0;
     enqueue_count(1);
@@ -456,7 +459,7 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     assert_int_equal(jobq_pg_enqueue(pg, other, &job, &id, &error), JOBQ_OK);
     SET(target, id);
     SET(producing, 1);
-    assert_int_equal(pthread_create(&producer, NULL, produces, NULL), 0);
+    assert_int_equal(pthread_create(&producer, NULL, produces, line), 0);
     nap_us(2 * SECOND);
     PQclear(PQexec(other, "COMMIT"));
     start_us = mono_us();
@@ -469,6 +472,20 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     snprintf(done, sizeof done, "SELECT count(*) FROM jobq.history WHERE id = %lld", (long long)id);
     assert_true(becomes(5, 1, done));
     assert_true(start_us < 15 * SECOND);
+}
+
+static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
+{
+    (void)unused;
+    commits_late(NULL);
+}
+
+static void nor_is_one_in_a_line(void **unused)
+{
+    char line[] = "a";
+
+    (void)unused;
+    commits_late(line);
 }
 
 /* -- more queues than threads, one of them paused; more foreign kinds than a loop remembers -- */
@@ -799,6 +816,7 @@ int main(void)
         WITH_TWO(a_running_job_without_a_worker_or_a_claim_row_comes_back),
         WITH_TWO(what_others_forget_by_is_on_disk),
         TEST(a_job_that_commits_late_is_not_hidden_for_long, fresh),
+        TEST(nor_is_one_in_a_line, fresh),
         TEST(a_paused_queue_holds_no_other_back, fresh),
         TEST(more_foreign_kinds_than_a_loop_remembers_all_run, fresh),
         TEST(a_kind_without_a_handler_waits_for_one, fresh),

@@ -430,6 +430,7 @@ WHERE last.state <> 'cancelled';
 CREATE TEMP TABLE step AS
 SELECT t.n, t.app, t.id, t.boot, t.xid, r.queue_id, r.kind_id, r.line_name AS line, r.priority,
        w.state AS was_state, coalesce(w.suspect, false) AS was_suspect, w.worker AS was_worker,
+       w.claim AS was_claim,
        x.state AS now_state, coalesce(x.suspect, false) AS now_suspect, x.worker, x.claim,
        x.claimed_at, w.run_at AS was_run_at, x.run_at, x.line AS stands,
        w.id IS NULL AS is_new, x.id IS NULL AS is_end
@@ -443,6 +444,24 @@ CREATE INDEX ON step (id, n);
 
 ANALYZE step;
 
+-- A job's row whose state before is not the state after the previous one: the trail lacks what
+-- came in between, so nobody can count what ran. (The first row of a job may be older than
+-- these columns.)
+CREATE TEMP TABLE hole AS
+SELECT * FROM (
+    SELECT s.*, lag(n) OVER job AS left_n, lag(is_end) OVER job AS left_end,
+           lag(now_state) OVER job AS left_state, lag(worker) OVER job AS left_worker,
+           lag(claim) OVER job AS left_claim
+    FROM step s WINDOW job AS (PARTITION BY id ORDER BY n)) p
+WHERE left_n IS NOT NULL
+  AND (is_new <> left_end OR NOT is_new AND (was_state, was_worker, was_claim)
+       IS DISTINCT FROM (left_state, left_worker, left_claim));
+
+INSERT INTO broken
+SELECT 9, 'the trail lacks a row: the limits of its line and queue are not judged',
+       format('%s between %s and %s by %s', id, left_n, n, app)
+FROM hole;
+
 CREATE TEMP VIEW claimed_step AS
 SELECT * FROM step WHERE was_state = 'r' AND now_state = 'x';
 
@@ -452,7 +471,8 @@ SELECT s.queue_id, s.line, r.strict, m.*,
             THEN ceil(q.line_rate_us::numeric / q.line_rate_count)
             ELSE ceil(l.rate_us::numeric / nullif(l.rate_count, 0)) END AS token_us,
        coalesce(l.rate_burst, q.line_rate_burst, 1) AS burst
-FROM (SELECT DISTINCT queue_id, line FROM step WHERE line IS NOT NULL) s
+FROM (SELECT DISTINCT queue_id, line FROM step WHERE line IS NOT NULL
+      EXCEPT SELECT queue_id, line FROM hole) s
 JOIN queue q ON q.id = s.queue_id
 LEFT JOIN line l ON l.queue_id = s.queue_id AND l.name = s.line
 CROSS JOIN LATERAL (SELECT coalesce(l.strict, q.line_strict) AS strict) r
@@ -539,6 +559,9 @@ LEFT JOIN LATERAL (
     WHERE c.id = s.id AND c.n <= s.n AND c.worker = coalesce(s.worker, s.was_worker)) m ON true
 LEFT JOIN claimed_step c ON c.id = s.id AND c.n = m.n
 WHERE NOT EXISTS (
+    SELECT FROM hole h WHERE h.queue_id = q.queue_id
+    AND (q.kind_id IS NULL OR h.kind_id = q.kind_id))
+AND NOT EXISTS (
     SELECT FROM trail d
     WHERE d.what = 'worker' AND d.id = c.worker AND d.boot = c.boot AND d.seen IS NOT NULL
       AND d.was->>'dead_at' IS NULL AND (d.now IS NULL OR d.now->>'dead_at' IS NOT NULL)

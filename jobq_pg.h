@@ -141,6 +141,7 @@
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
  *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
+ *          A job and the data that its handler changes belong on one server: see CITUS.
  * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
  *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
  *          to jobq_test_conn, for example to a database with your tables only.

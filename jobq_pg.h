@@ -142,6 +142,7 @@
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
  *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
+ *          A job and the data that its handler changes belong on one server: see CITUS.
  * SEALED PAYLOADS  desc.seal turns a payload into other bytes before it is sent, desc.open turns
  *          them back before the handler gets it: compression, encryption. All ways of enqueue from
  *          C seal: jobs, arrays, COPY, messages, schedules, jobq_pg_worker_enqueue, and the payload

@@ -249,11 +249,15 @@ DECLARE
     v_kinds integer[];
     v_now timestamptz := statement_timestamp();
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
-    v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);
-    v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max
+    v_max integer;
+    v_short integer; -- bytes of jsonb that print at most v_max
     v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);
+    v_tenants boolean;
 BEGIN
-    IF EXISTS (SELECT FROM jobq.tenant) THEN
+    SELECT q.payload_max, EXISTS (SELECT FROM jobq.tenant) INTO v_max, v_tenants
+    FROM jobq.queue q WHERE q.id = v_queue;
+    v_short := v_max / 148000 * 16;
+    IF v_tenants THEN
         p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);
     END IF;
     IF EXISTS (SELECT FROM unnest(p_payloads) u
@@ -383,14 +387,14 @@ DECLARE
     v_kind integer;
     v_max integer;
     v_line bigint;
+    v_tenants boolean;
     v_now timestamptz := statement_timestamp();
 BEGIN
-    IF EXISTS (SELECT FROM jobq.tenant) THEN
-        p_key := jobq.tenant_key(p_queue, p_line, p_key);
-    END IF;
     existed := false;
-    SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max
+    SELECT k.queue_id, k.id, k.payload_max, EXISTS (SELECT FROM jobq.tenant)
+    INTO v_queue, v_kind, v_max, v_tenants
     FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;
+    IF v_tenants THEN p_key := jobq.tenant_key(p_queue, p_line, p_key); END IF;
     IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN
         SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],

@@ -860,8 +860,8 @@ static void psql_and_a_program_wait_for_each_other(void **unused)
     database_drop(conn);
 }
 
-/* A worker that has the table queue and asks for jobs, while a migration has jobs and asks for the
- * table queue. The server ends the migration's transaction, because it has waited for longer. */
+/* Somebody who reads the view jobs and asks for ring, while a migration has ring and asks for the
+ * view. The server ends the migration's transaction, because it has waited for longer. */
 static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unused)
 {
     PGconn *conn = database();
@@ -871,11 +871,11 @@ static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unuse
     (void)unused;
     assert_int_equal(install(""), 0);
     run_on(conn, VERSION_BEFORE);
-    run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE jobq.edge IN ROW SHARE MODE");
+    run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; SELECT FROM jobq.jobs");
     pthread_create(&program, NULL, migrates, NULL);
     while (ungranted(conn, "relation") < 1 && mono_us() < until) nap_us(5000);
     assert_int_equal(ungranted(conn, "relation"), 1);
-    run_on(conn, "SELECT FROM jobq.job; COMMIT");
+    run_on(conn, "SELECT FROM jobq.ring; COMMIT");
     pthread_join(program, NULL);
     assert_int_equal(GET(errors), 0);
     assert_int_equal(install(""), 0);

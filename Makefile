@@ -36,7 +36,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
+.PHONY: help demo demo-outbox bench bench-against bench-peers figures test check chaos chaos-upgrade chaos-mutants \
 	test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
 	test-builds dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
@@ -61,6 +61,12 @@ bench: ## measure speed beside the bare server's (ARGS="--long --only drain,one 
 	@$(MAKE) build-bench
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
 		tests/server.sh tests/bench/bench.sh $(ARGS)
+
+bench-peers: ## measure River, graphile-worker, pg-boss and PgQ beside jobq (ARGS="--short --runs 5")
+	@CC="$(CC)" tests/setup.sh bench
+	@$(MAKE) build-bench
+	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
+		tests/server.sh tests/bench/peers.sh $(ARGS)
 
 # Below, a build that fails leaves no program, and run.sh counts that as a failure; the last line
 # printed is the verdict. exec makes sure that a signal to make reaches server.sh and run.sh, and not
@@ -408,7 +414,7 @@ build-demo: .build/examples/pipeline ; @:
 build-demo-outbox: .build/examples/outbox ; @:
 build-bench: .build/bench/bench ; @:
 
-.build/bench/bench: $(wildcard tests/bench/*.c tests/bench/*.h) $(HEADERS)
+.build/bench/bench: $(wildcard tests/bench/*.c tests/bench/peers/*.c tests/bench/*.h) $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
 		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@

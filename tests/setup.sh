@@ -60,6 +60,7 @@ fuzz) needs="bash libpq clang libfuzzer" ;;
 python) needs="bash cc libpq server ncurses psycopg cffi python3-venv" ;;
 web) needs="bash cc libpq server microhttpd chromium chromedriver selenium" ;;
 servers) needs="npm" ;;
+pgq) needs="pgq" ;;
 valgrind) needs="valgrind" ;;
 coverage-pg) needs="gcc gcovr" ;;
 fresh) needs="debootstrap" ;;
@@ -98,6 +99,7 @@ has() {
         links "${CC:-cc}" c "$1" libpq-fe.h
         ;;
     server) pg_bin >/dev/null ;;
+    pgq) [ -e "$("$(pg_bin)/pg_config" --sharedir)/extension/pgq.control" ] ;;
     libfuzzer) fuzzes ;;
     microhttpd) links "${CC:-cc}" c "-lmicrohttpd" microhttpd.h ;;
     zstd) links "${CC:-cc}" c "-lzstd" zstd.h ;;
@@ -121,6 +123,8 @@ package() {
         set -- postgresql postgresql-server,postgresql-contrib postgresql,postgresql-contrib \
             postgresql postgresql
         ;;
+    pgq) set -- "postgresql-$("$(pg_bin)/postgres" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/')-pgq3" \
+        pgq pgq pgq pgq ;;
     libfuzzer) set -- clang,libclang-rt-dev clang,compiler-rt clang,compiler-rt \
         clang,compiler-rt llvm ;;
     # The first name is Debian's. Elsewhere the package is named like the program, or missing.

@@ -1,12 +1,12 @@
 /*
  * bench.c -- bench ROW [--long]: measures one row once, on the server of JOBQ_SERVER, and prints
- * its figures, one a line, with tabs between the fields. bench.sh calls it.
+ * its figures, one a line, with tabs between the fields. bench.sh and peers.sh call it.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
 #include "bench.h"
 
-bool bench_long;
+bool bench_long, bench_alone;
 
 static const struct {
     const char *name;
@@ -25,13 +25,20 @@ static const struct {
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
     {"outbox-worker", row_outbox_worker}, {"outbox-latency", row_outbox_latency},
     {"table-read", row_table_read},       {"table-get", row_table_get},
-    {"outbox-one", row_outbox_one},       {"fires", row_fires},
+    {"outbox-one", row_outbox_one},       {"outbox-through", row_outbox_through},
+    {"fires", row_fires},
     {"ticks", row_ticks},                 {"replace", row_replace},
     {"lines", row_lines},                 {"lines-many", row_lines_many},
     {"lines-late", row_lines_late},       {"lines-held", row_lines_held},
     {"line-first", row_line_first},
     {"permits", row_permits},             {"flows", row_flows},
+    {"pgq-through", row_pgq_through},     {"pgq-latency", row_pgq_latency},
     {"soak", row_soak}};
+
+int bench_setting(const char *name, int usual)
+{
+    return getenv(name) != NULL ? atoi(getenv(name)) : usual;
+}
 
 /* -- clocks and chance -- */
 
@@ -362,6 +369,47 @@ double bench_gang_run(int threads, bench_step step, void *state, long steps, dou
     return (double)bench_gang_end(g) / (bench_now() - started);
 }
 
+/* -- messages from producers to a reader -- */
+
+static long through_last[64][BENCH_PRODUCERS]; /* the producer's last number + 1 */
+static long through_seen;
+
+void bench_through_see(int partition, const char *payload)
+{
+    long number = strtol(payload + 6, NULL, 10) - 100000000;
+    long *last = &through_last[partition][number / BENCH_OWN];
+
+    if (number % BENCH_OWN < *last) {
+        bench_fail("through: partition %d: message %ld after %ld", partition, number, *last - 1);
+    }
+    *last = number % BENCH_OWN + 1;
+    __atomic_fetch_add(&through_seen, 1, __ATOMIC_RELEASE);
+}
+
+long bench_through_seen(void) { return __atomic_load_n(&through_seen, __ATOMIC_ACQUIRE); }
+
+double bench_through(int producers, bench_step step, void *states, size_t size, int put, long count)
+{
+    bench_gang *gangs[BENCH_PRODUCERS];
+    double started = bench_now(), took;
+    int i;
+
+    memset(through_last, 0, sizeof through_last);
+    __atomic_store_n(&through_seen, 0, __ATOMIC_RELEASE);
+    for (i = 0; i < producers; i++) {
+        gangs[i] = bench_gang_start(1, step, (char *)states + (size_t)i * size,
+                                    count / put / producers, 600);
+    }
+    for (i = 0; i < producers; i++) bench_gang_end(gangs[i]);
+    while (bench_through_seen() < count) {
+        if (bench_now() - started > 600) bench_fail("through: %ld seen", bench_through_seen());
+        bench_sleep(0.0005);
+    }
+    took = bench_now() - started;
+    if (bench_through_seen() != count) bench_fail("through: some came twice");
+    return (double)count / took;
+}
+
 static long floor_delete_step(PGconn *db, void *state, long step)
 {
     static const char text[] =
@@ -386,9 +434,11 @@ static long floor_delete_step(PGconn *db, void *state, long step)
 
 double bench_floor_delete(int connections, long rows)
 {
-    PGconn *db = bench_db();
+    PGconn *db;
     double rate;
 
+    if (bench_alone) return 0;
+    db = bench_db();
     jobq_pg_close(bench_schema(db, true));
     bench_floor_table(db);
     bench_wal_reset(db);
@@ -437,6 +487,7 @@ int main(int argc, char **argv)
 
     if (getenv("JOBQ_SERVER") == NULL) bench_fail("JOBQ_SERVER is not set: run make bench");
     bench_long = argc > 2 && strcmp(argv[2], "--long") == 0;
+    bench_alone = getenv("PEERS_JOBS") != NULL;
     for (i = 0; argc > 1 && i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(argv[1], all[i].name) == 0) {
             all[i].run();

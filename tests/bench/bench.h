@@ -22,6 +22,10 @@
 #define BENCH_BATCH 1000
 
 extern bool bench_long;
+extern bool bench_alone; /* without floors, and with the counts that peers.sh gives */
+
+/* What peers.sh sets in the environment, such as PEERS_JOBS; usual: it does not run this. */
+int bench_setting(const char *name, int usual);
 
 /* -- clocks and chance -- */
 
@@ -82,6 +86,20 @@ bench_gang *bench_gang_start(int threads, bench_step step, void *state, long ste
 long bench_gang_rows(bench_gang *gang);
 long bench_gang_end(bench_gang *gang); /* waits, and returns all rows */
 
+/* -- messages from producers to a reader, with their order -- */
+
+#define BENCH_PRODUCERS 16
+#define BENCH_OWN 10000000 /* the number in a payload is producer * BENCH_OWN + the producer's own,
+                              from 0, which ascends within a partition */
+
+/* The reader calls this for each message. Ends the program if an earlier one comes later. */
+void bench_through_see(int partition, const char *payload);
+long bench_through_seen(void);
+
+/* Runs step in each producer, with its element of states, for count messages in transactions of put,
+ * and waits until the reader has seen all of them, each once. Returns messages a second. */
+double bench_through(int producers, bench_step step, void *states, size_t size, int put, long count);
+
 /* A step of the floor for arrays: inserts BENCH_BATCH rows into floor.job. */
 long bench_floor_array(PGconn *db, void *state, long step);
 
@@ -120,6 +138,8 @@ void row_line_first(void);
 void row_permits(void), row_flows(void);
 void row_soak(void);
 void row_outbox_one(void), row_outbox_worker(void), row_outbox_latency(void);
+void row_outbox_through(void);
+void row_pgq_through(void), row_pgq_latency(void); /* peers/pgq.c */
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 void row_locked(void), row_disk(void), row_full(void), row_hoard(void), row_look(void);
 

@@ -44,6 +44,7 @@ failed=0
 for run in $(seq "$runs"); do
     for row in $list; do
         [ "$row" != soak ] || { [ "$run" -eq 1 ] && [ -n "$long$only" ]; } || continue
+        case $row in pgq-*) [ -n "$only" ] || continue ;; esac # peers.sh runs these
         case "$slow" in
         *" $row "*) [ "$run" -eq 1 ] || [ -n "$long" ] || [ -n "$only" ] || continue ;;
         esac

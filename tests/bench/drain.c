@@ -36,7 +36,7 @@ static double drain(bool history, long count, int workers, jobq_handler handler,
 
 static void drain_row(const char *label, bool history, double target)
 {
-    long count = bench_long ? 2000000 : 300000;
+    long count = bench_setting("PEERS_JOBS", bench_long ? 2000000 : 300000);
     double floor = bench_floor_delete(2, count), rate;
     jobq_loop_config loop;
 

@@ -115,6 +115,7 @@ static double floor_bulk(PGconn *db, int connections, bench_step step, long coun
 {
     double rate;
 
+    if (bench_alone) return 0;
     jobq_pg_close(bench_schema(db, true));
     bench_floor_table(db);
     bench_wal_reset(db);
@@ -128,7 +129,7 @@ static double floor_bulk(PGconn *db, int connections, bench_step step, long coun
 static void bulk_row(PGconn *db, const char *how, int connections, bench_step step,
                      const char *floor_label, bench_step floor_step, double target)
 {
-    long count = bench_long ? 2000000 : 200000;
+    long count = bench_setting("PEERS_JOBS", bench_long ? 2000000 : 200000);
     double floor = floor_bulk(db, connections, floor_step, count), rate;
     jobq_pg *pg = bench_schema(db, true);
     char label[64];
@@ -149,7 +150,7 @@ void row_bulk(void)
     PGconn *db = bench_db();
     int connections;
 
-    for (connections = 1; connections <= 2; connections++) {
+    for (connections = bench_alone ? 2 : 1; connections <= 2; connections++) {
         bulk_row(db, "COPY", connections, copy_step, "COPY, batches of 1000", floor_copy_step,
                  0.85);
         bulk_row(db, "arrays", connections, bulk_step, "array insert, batches of 1000",
@@ -199,12 +200,12 @@ static long floor_single_step(PGconn *db, void *state, long step)
 
 void row_single(void)
 {
-    static const int producers[] = {1, 8};
-    double seconds = bench_long ? 15 : 2.4;
+    static const int producers[] = {1, 8, 16};
+    double seconds = bench_setting("PEERS_MS", bench_long ? 15000 : 2400) / 1e3;
     PGconn *db = bench_db();
     size_t i;
 
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 3; i += bench_alone ? 2 : 1) {
         char label[64];
         double floor = 0, rate = 0;
         int slice, slices = 3;
@@ -212,8 +213,10 @@ void row_single(void)
         bench_floor_table(db);
         bench_wal_reset(db);
         for (slice = 0; slice < slices; slice++) { /* in turns, because speed varies */
-            floor += bench_gang_run(producers[i], floor_single_step, NULL, 1L << 40,
-                                    seconds / slices) / slices;
+            if (!bench_alone) {
+                floor += bench_gang_run(producers[i], floor_single_step, NULL, 1L << 40,
+                                        seconds / slices) / slices;
+            }
             rate += bench_gang_run(producers[i], single_step, pg, 1L << 40, seconds / slices) /
                     slices;
         }

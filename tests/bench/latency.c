@@ -97,6 +97,8 @@ static void sample_floor(PGconn *db, double *ms, int count)
     double started;
     int i;
 
+    memset(ms, 0, (size_t)count * sizeof *ms);
+    if (bench_alone) return;
     bench_payload(payload, 1);
     bench_floor_table(db);
     PQclear(PQprepare(db, "tell", "WITH i AS (INSERT INTO floor.job (queue_id, kind_id, payload) "
@@ -134,7 +136,7 @@ static double select_one(PGconn *db)
 
 void row_latency(void)
 {
-    int count = bench_long ? 2000 : 150, i;
+    int count = bench_setting("PEERS_SAMPLES", bench_long ? 2000 : 150), i;
     double worker[SAMPLES_MAX], floor[SAMPLES_MAX];
     PGconn *db = bench_db();
     jobq_pg *pg = bench_schema(db, true);
@@ -267,7 +269,7 @@ static void sample_messages(jobq_pg *pg, PGconn *db, double *ms, int count)
 
 void row_outbox_latency(void)
 {
-    int count = bench_long ? 2000 : 150;
+    int count = bench_setting("PEERS_SAMPLES", bench_long ? 2000 : 150);
     double ms[SAMPLES_MAX], floor[SAMPLES_MAX];
     PGconn *db = bench_db();
     jobq_pg *pg = bench_schema(db, true);

@@ -1,6 +1,6 @@
 /*
  * outbox.c -- rows of the outbox: outbox-read, outbox-held, outbox-enqueue, outbox-end, outbox-one,
- * outbox-worker; outbox-latency is in latency.c.
+ * outbox-worker, outbox-through; outbox-latency is in latency.c.
  */
 #include "bench.h"
 
@@ -12,6 +12,7 @@ typedef struct box {
     bool relaxed;                /* acknowledgements do not wait for the disk, as in a worker */
     bool bytes;                  /* payloads are bytes, not JSON */
     int put;                     /* messages in a producer's transaction */
+    long first;                  /* added to the numbers in payloads */
     long total;
     long done, statements;       /* atomic */
     int ended;                   /* atomic */
@@ -156,7 +157,7 @@ static void box_put(box *b, PGconn *db, int count, long step)
 
     for (i = 0; i < count; i++) {
         m[i] = none;
-        bench_payload(payloads[i], step * count + i);
+        bench_payload(payloads[i], b->first + step * count + i);
         m[i].queue = BENCH_QUEUE;
         m[i].partition = (int)((step + i) % b->partitions);
         m[i].payload.ptr = payloads[i];
@@ -211,7 +212,7 @@ static long produce_step(PGconn *db, void *state, long step)
         return b->put;
     }
     memset(&m, 0, sizeof m);
-    bench_payload(payload, step);
+    bench_payload(payload, b->first + step);
     m.queue = BENCH_QUEUE;
     m.partition = (int)(step % b->partitions);
     m.payload.ptr = payload;
@@ -337,7 +338,7 @@ static jobq_result box_nod(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-static jobq_pg_worker *box_worker(jobq_pg *pg, bool transactional)
+static jobq_pg_worker *box_worker(jobq_pg *pg, jobq_batch_handler handler, bool transactional)
 {
     jobq_pg_worker_desc desc;
     jobq_pg_receiver r;
@@ -347,7 +348,7 @@ static jobq_pg_worker *box_worker(jobq_pg *pg, bool transactional)
     memset(&desc, 0, sizeof desc);
     memset(&r, 0, sizeof r);
     r.queue = BENCH_QUEUE;
-    r.all = box_nod;
+    r.all = handler;
     r.transactional = transactional;
     desc.receivers = &r;
     desc.receiver_count = 1;
@@ -372,7 +373,7 @@ static box_run box_work(bool transactional, long count, bool held)
     bench_wal_reset(db);
     run.wal = bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'");
     started = bench_now();
-    worker = box_worker(b.pg, transactional);
+    worker = box_worker(b.pg, box_nod, transactional);
     while (bench_number(db, "SELECT sum(acked) FROM jobq.partition") != (double)count) {
         if (bench_now() - started > 600) bench_fail("outbox-worker: not all were delivered");
         bench_sleep(0.005);
@@ -413,4 +414,51 @@ void row_outbox_worker(void)
     bench_figure("outbox: a worker while a snapshot is held", held.rate, "msg/s", "without one",
                  (leased.rate + box_work(false, count, false).rate) / 2, BENCH_RATIO_AT_LEAST,
                  0.9);
+}
+
+/* -- from end to end through a worker, order verified -- */
+
+static jobq_result box_check(jobq_delivery *d)
+{
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) bench_through_see(d->partition, d->messages[i].payload.ptr);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void through(const char *label, int producers, int put, long count)
+{
+    PGconn *db = bench_db();
+    jobq_pg_worker *worker;
+    box all, each[BENCH_PRODUCERS];
+    double rate;
+    int i;
+
+    box_open(&all, db, BOX_PARTITIONS, BENCH_BATCH);
+    all.bytes = true;
+    all.put = put;
+    for (i = 0; i < producers; i++) {
+        each[i] = all;
+        each[i].first = i * BENCH_OWN;
+    }
+    bench_wal_reset(db);
+    worker = box_worker(all.pg, box_check, false);
+    rate = bench_through(producers, produce_step, each, sizeof *each, put, count);
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, NULL);
+    jobq_pg_worker_free(worker);
+    if (bench_number(db, "SELECT sum(acked) FROM jobq.partition") != (double)count) {
+        bench_fail("outbox-through: not all are acknowledged");
+    }
+    bench_figure(label, rate, "msg/s", "", 0, BENCH_SHOWN, 0);
+    jobq_pg_close(all.pg);
+    PQfinish(db);
+}
+
+void row_outbox_through(void)
+{
+    long count = bench_setting("PEERS_JOBS", bench_long ? 3200000 : 480000);
+
+    through("outbox: through a worker, one a transaction, 16 producers", 16, 1, count / 10);
+    through("outbox: through a worker, 100 a transaction, 2 producers", 2, 100, count);
 }

@@ -1,5 +1,6 @@
 # table.awk -- makes a table of medians from runs.tsv. -v csv=FILE also writes them to a file,
-# -v ratios=FILE writes what the plot of ratios needs.
+# -v ratios=FILE writes what the plot of ratios needs. -v beside=NAME: floors are figures of NAME, and
+# all ratios are plotted.
 # Fields: row, run, label, value, unit, label of the floor, floor, sense, target.
 BEGIN { FS = "\t" }
 function median(list, count,   i, j, t) {
@@ -29,7 +30,7 @@ function grouped(s) { return length(s) > 3 ? grouped(substr(s, 1, length(s) - 3)
 }
 END {
     print "row,figure,value,unit,floor,floor_value,ratio,spread,target,met,runs" >csv
-    line = sprintf("%-54s %12s %-9s %12s %7s %7s  %-8s %s", "figure", "median", "", "floor", "ratio", "spread", "target", "")
+    line = sprintf("%-54s %12s %-9s %12s %7s %7s  %-8s %s", "figure", "median", "", beside == "" ? "floor" : beside, "ratio", "spread", "target", "")
     print line
     for (k = 1; k <= keys; k++) {
         key = order[k]
@@ -56,7 +57,7 @@ END {
         printf "%-54s %12s %-9s %12s %7s %7s  %-8s %s\n", label[key], number(mv), unit[key],
             (mf > 0 ? number(mf) : ""), (mf > 0 ? sprintf("%.3f", mr) : ""),
             (n > 1 ? sprintf("%.0f %%", 100 * spread) : ""), goal, met
-        if (ratio && ratios != "") printf "%s\t%g\t%g\n", label[key], mr, target[key] >ratios
+        if ((ratio || beside != "" && mf > 0) && ratios != "") printf "%s\t%g\t%g\n", label[key], mr, target[key] >ratios
         printf "%s,\"%s\",%g,%s,\"%s\",%g,%s,%.3f,%s,%s,%d\n", row[key], label[key], mv, unit[key], floors[key], mf,
             (mf > 0 ? sprintf("%.4f", mr) : ""), spread, goal, met, n >csv
     }

@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# peers.sh [--short] [--runs N] [--only SYSTEM,...]   measure other queues beside jobq
+#
+# Runs N rounds (default 3; --short: one, with small counts) on the server of JOBQ_SERVER. For each kind of
+# figure, jobq runs right before each peer (--short: once in a round), and the peer's ratio is to that
+# run. Prints one table: medians, ratios and the spread of the ratios. A ratio above 1 means that the
+# peer has more: jobs a second, or milliseconds.
+#
+# SYSTEM: river, graphile, boss, pgq. Their packages come in fixed versions from their registries, by
+# the ordinary clients, and are kept in .build/peers/ (PgQ: the package of the system). A peer that
+# cannot be installed is left out and named. Everything happens in a database of its own, jobq_peers,
+# which is dropped.
+# Writes to .build/bench-peers/ (or BENCH_DIR): runs.tsv (every figure), bench.csv, peers.svg.
+set -eu -o pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bench=.build/bench/bench
+home=$PWD/.build/peers
+export BENCH_DIR=${BENCH_DIR:-.build/bench-peers}
+
+river=0.51.2 graphile=0.18.0 boss=12.38.0 node=22.23.3
+systems=river,graphile,boss,pgq
+runs=3
+short=
+# Jobs or events to drain; how long to enqueue one at a time; samples of latency. Of messages, one a
+# transaction, there are a tenth. A multiple of 3,200, which all producers can share.
+export PEERS_JOBS=96000 PEERS_MS=3000 PEERS_SAMPLES=100
+while [ $# -gt 0 ]; do
+    case $1 in
+    --short) short=1 runs=1 PEERS_JOBS=16000 PEERS_MS=500 PEERS_SAMPLES=20 ;;
+    --runs) runs=$2; shift ;;
+    --runs=*) runs=${1#*=} ;;
+    --only) systems=$2; shift ;;
+    --only=*) systems=${1#*=} ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+    shift
+done
+[ -n "${JOBQ_SERVER-}" ] || { echo "peers: JOBQ_SERVER is not set: run make bench-peers" >&2; exit 2; }
+
+server=$JOBQ_SERVER
+psql() { command "${JOBQ_SERVER_BIN:+$JOBQ_SERVER_BIN/}psql" -X -q -At "$@"; }
+read -r PGHOST PGPORT PGUSER < <(psql "$server" -c '\echo :HOST :PORT :USER')
+export PGHOST PGPORT PGUSER PGDATABASE=jobq_peers JOBQ_SERVER="$server dbname=jobq_peers"
+
+# -- packages --------------------------------------------------------------------------------------
+
+get_river() {
+    mkdir -p "$home/river" && cp "$here/peers/river.go" "$home/river/" && cd "$home/river" || return
+    [ -e go.mod ] || go mod init river || return
+    go get "github.com/riverqueue/river@v$river" \
+        "github.com/riverqueue/river/riverdriver/riverpgxv5@v$river" && go build -o river .
+}
+
+# Both need a newer Node than some systems have. npm has its program, too.
+get_node() {
+    local arch=x64
+    [ "$(uname -m)" = x86_64 ] || arch=arm64
+    "$here/../setup.sh" servers && mkdir -p "$home/node" || return
+    npm install --loglevel=error --ignore-scripts --no-audit --no-fund --prefix "$home/node" \
+        "graphile-worker@$graphile" "pg-boss@$boss" "node-linux-$arch@$node" </dev/null || return
+    ln -sfn "node-linux-$arch" "$home/node/node_modules/node"
+}
+
+get_pgq() {
+    "$here/../setup.sh" pgq && [ "$(psql "$server" -c "SELECT count(*) FROM pg_available_extensions
+        WHERE name = 'pgq'")" = 1 ]
+}
+
+# get SYSTEM VERSION FUNCTION: whether it is there, or could be installed.
+get() {
+    local done="$home/$3-$river-$graphile-$boss-$node"
+    [ ! -e "$done" ] || [ "$3" = get_pgq ] || return 0
+    mkdir -p "$home"
+    echo "peers: fetching what $1 needs" >&2
+    ("$3") >"$home/$3.log" 2>&1 && touch "$done" && return
+    echo "peers: $1 $2 is left out: $(tail -n 1 "$home/$3.log")"
+    return 1
+}
+
+# -- measuring -------------------------------------------------------------------------------------
+
+declare -A name=([jobq]=jobq [river]=River [graphile]=graphile-worker [boss]=pg-boss [pgq]=PgQ)
+
+# From figures of bench.c to lines of a key and a figure, as the peers' programs print them.
+keys() {
+    awk -F '\t' 'BEGIN {
+        key["drain, history off, 2 workers"] = "drain"
+        key["drain, history on, 2 workers"] = "drain-kept"
+        key["one job per transaction, 1 producer"] = "one-1"
+        key["one job per transaction, 16 producers"] = "one-16"
+        key["bulk enqueue by COPY, 2 connections"] = "bulk"
+        key["idle enqueue to handler, p50"] = "latency"
+        key["outbox: idle enqueue to handler, p50"] = key["PgQ: idle enqueue to handler, p50"] = "message"
+        key["outbox: through a worker, one a transaction, 16 producers"] = "through-1"
+        key["outbox: through a worker, 100 a transaction, 2 producers"] = "through-100"
+        key["PgQ: one a transaction, 16 producers"] = "through-1"
+        key["PgQ: 100 a transaction, 2 producers"] = "through-100"
+    }
+    $1 in key { print key[$1], $2 }'
+}
+
+rows() { local row; for row; do timeout 600 "$bench" "$row" || return; done; }
+
+# measure SYSTEM KIND, in a fresh database
+measure() {
+    local status=0
+    psql "$server" -c "CREATE DATABASE jobq_peers" -c CHECKPOINT
+    case $1:$2 in
+    jobq:drain) rows drain drain-history | keys ;;
+    jobq:enqueue) rows single bulk | keys ;;
+    jobq:latency) rows latency | keys ;;
+    jobq:message) rows outbox-latency | keys ;;
+    jobq:through) rows outbox-through | keys ;;
+    pgq:message) rows pgq-latency | keys ;;
+    pgq:through) rows pgq-through | keys ;;
+    river:*) timeout 600 "$home/river/river" "$2" ;;
+    *) timeout 600 "$home/node/node_modules/node/bin/node" "$home/node/node.mjs" "$1" "$2" ;;
+    esac || status=$?
+    psql "$server" -c "DROP DATABASE jobq_peers WITH (FORCE)"
+    return "$status"
+}
+
+# note SYSTEM RUN FILE BESIDE: adds the figures to runs.tsv, with those of BESIDE as floors.
+note() {
+    awk -v who="${name[$1]}" -v run="$2" -v beside="${4-}" 'BEGIN {
+        OFS = "\t"
+        label["drain"] = "no-op jobs, nothing kept"
+        label["drain-kept"] = "no-op jobs, completed ones kept"
+        label["one-1"] = "enqueue, 1 producer"
+        label["one-16"] = "enqueue, 16 producers"
+        label["bulk"] = "enqueue, 1000 at once, 2 connections"
+        label["latency"] = "idle job to handler, p50"
+        label["message"] = "idle message to handler, p50"
+        label["through-1"] = "messages end to end, 1 a transaction"
+        label["through-100"] = "messages end to end, 100 a transaction"
+        while (beside != "" && (getline line <beside) > 0) { split(line, part, " "); ours[part[1]] = part[2] }
+    }
+    { print $1, run, label[$1] ": " who, $2, ($1 ~ /^(latency|message)$/ ? "ms" : "/s"), "jobq", ours[$1] + 0, "-", 0 }
+    ' "$3" >>"$BENCH_DIR/runs.tsv"
+}
+
+declare -A kinds=([river]="drain enqueue latency" [graphile]="drain enqueue latency"
+    [boss]="drain enqueue latency" [pgq]="message through")
+mkdir -p "$BENCH_DIR"
+: >"$BENCH_DIR/runs.tsv"
+psql "$server" -c "SET client_min_messages = error" -c "DROP DATABASE IF EXISTS jobq_peers WITH (FORCE)"
+psql "$server" -c "SELECT 'Postgres ' || current_setting('server_version') || ', fsync '
+    || current_setting('fsync') || ', synchronous_commit ' || current_setting('synchronous_commit')
+    || ', full_page_writes ' || current_setting('full_page_writes') || ', $(nproc) cores, load '" |
+    tr -d '\n'
+uptime | sed 's/.*average[s]*: *//'
+echo "River $river, graphile-worker $graphile, pg-boss $boss; $PEERS_JOBS jobs of 100 bytes, rounds: $runs;" \
+    "enqueue and messages: one a transaction unless said"
+there=
+for system in $(echo "$systems" | tr ',' ' '); do
+    case $system in
+    river) get River "$river" get_river || continue ;;
+    graphile) get graphile-worker "$graphile" get_node || continue ;;
+    boss) get pg-boss "$boss" get_node || continue ;;
+    pgq) get PgQ "" get_pgq || continue ;;
+    *) echo "peers: no such system: $system" >&2; exit 2 ;;
+    esac
+    there="$there $system"
+done
+[ ! -d "$home/node" ] || cp "$here/peers/node.mjs" "$home/node/"
+[ ! -d "$home/river" ] || cmp -s "$here/peers/river.go" "$home/river/river.go" || get_river
+
+failed=0
+ours=$BENCH_DIR/ours out=$BENCH_DIR/out
+for run in $(seq "$runs"); do
+    for kind in drain enqueue latency message through; do
+        fresh=
+        for system in $there; do
+            case " ${kinds[$system]} " in *" $kind "*) ;; *) continue ;; esac
+            printf '\rround %d of %d: %-30s' "$run" "$runs" "$kind, $system" >&2
+            if [ -z "$fresh" ] || [ -z "$short" ]; then
+                measure jobq "$kind" >"$ours"
+                note jobq "$run" "$ours"
+                fresh=1
+            fi
+            if measure "$system" "$kind" >"$out"; then
+                note "$system" "$run" "$out" "$ours"
+            else
+                printf '\n%s of %s failed\n' "$kind" "$system" >&2
+                failed=1
+            fi
+        done
+    done
+done
+rm -f "$ours" "$out"
+printf '\r%50s\r' '' >&2
+for key in drain drain-kept one-1 one-16 bulk latency message through-1 through-100; do
+    awk -F '\t' -v key="$key" '$1 == key' "$BENCH_DIR/runs.tsv"
+done >"$BENCH_DIR/sorted.tsv"
+awk -f "$here/table.awk" -v csv="$BENCH_DIR/bench.csv" -v ratios="$BENCH_DIR/ratios.tsv" \
+    -v beside=jobq "$BENCH_DIR/sorted.tsv"
+# The plot shows speed, which is the inverse of a latency.
+awk -F '\t' '{ print $1 "\t" ($1 ~ /^idle/ ? 1 / $2 : $2) }' "$BENCH_DIR/ratios.tsv" \
+    >"$BENCH_DIR/peers.tsv"
+rm "$BENCH_DIR"/{sorted,ratios}.tsv
+! command -v gnuplot >/dev/null 2>&1 || (cd "$BENCH_DIR" && gnuplot "$here/peers.gp")
+exit "$failed"

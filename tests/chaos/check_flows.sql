@@ -146,12 +146,14 @@ HAVING (f.jobs, f.succeeded, f.failed, f.cancelled) IS DISTINCT FROM (
     count(j.id), count(*) FILTER (WHERE j.state = 'succeeded'),
     count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'cancelled'));
 
--- An operator cancelled until nothing was left, and nobody revived anything of the flow.
+-- An operator cancelled until nothing was left, and nobody revived anything of the flow. A running
+-- job was only asked; renew takes it back, and it begins once more.
 INSERT INTO broken
 SELECT 10, 'a job of a cancelled flow began', format('%s of flow %s', m.id, l.job)
 FROM kept_log l JOIN node d ON d.flow = l.job JOIN opening m ON m.id = d.job
 WHERE l.event = 'answer' AND l.detail = 'none left' AND m.now_state = 'x'
   AND m.at > timestamptz 'epoch' + l.wall_us * interval '1 microsecond'
+  AND NOT EXISTS (SELECT FROM move r WHERE r.id = m.id AND r.app = 'renew' AND r.n < m.n)
   AND NOT EXISTS (
     SELECT FROM node o JOIN move r ON r.id = o.job AND r.was_state IS NULL AND r.n < m.n
         AND EXISTS (SELECT FROM job_end e WHERE e.id = r.id AND e.n < r.n)

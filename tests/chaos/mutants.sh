@@ -22,14 +22,10 @@ sql_line_strict_holder_forgotten kill
 sql_line_strict_head_skipped     locks
 sql_permits_of_late_workers_free freeze
 sql_tokens_unbounded             freeze
-sql_nudge_of_its_own_not_kept    delay
 sql_flow_first_parent_is_enough  kill
 sql_flow_any_end_will_do         kill
-sql_flow_failed_parent_unmarked  kill
 sql_flow_locked_rows_uncounted   locks
 sql_flow_cancels_one_level       kill
-sql_signal_unlooked              kill
-sql_step_unfenced                freeze_inside
 "
 failed=0
 while read -r name faults; do

@@ -653,7 +653,7 @@ typedef struct jobq_pg_desc {
     bool behind_pooler;     /* in transaction mode: see POOLERS */
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
-    bool may_be_down;       /* if none has answered then, open succeeds: calls fail until one does */
+    bool may_be_down;       /* if none has answered, open succeeds, and calls fail until one does */
     void (*log)(void *user, jobq_pg_level level, const char *message);
     void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
@@ -1475,8 +1475,8 @@ typedef struct jobq_pg_worker_desc {
  *
  * Errors  JOBQ_ERROR_INVALID for names, missing handlers, times that are certainly mistakes;
  *         JOBQ_ERROR_VERSION for the schema; SQLSTATE 42501 for a role that may not work;
- *         JOBQ_ERROR_CONNECTION if no server answers; JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
- *         stopped.
+ *         JOBQ_ERROR_CONNECTION if no server answers; JOBQ_ERROR_MEMORY. Later troubles with the
+ *         database are its own: it reconnects until stopped.
  */
 JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                          jobq_pg_worker **worker, jobq_pg_error *error);
@@ -1652,8 +1652,8 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
  * made (jobq_test, or by hand): call->conn. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
 
-/* jobq_pg_call_handle -- the handle whose schema this job came from: to enqueue there, or to ask for
- * its name. NULL: a call that no worker made. */
+/* jobq_pg_call_handle -- the handle whose schema this job came from: to enqueue there, or to ask
+ * for its name. NULL: a call that no worker made. */
 JOBQ_API jobq_pg *jobq_pg_call_handle(const jobq_call *call);
 
 /*
@@ -6433,8 +6433,8 @@ static jobq_error jobq_pg__citus_refuses(const jobq_pg *pg, PGconn *conn, jobq_p
     PQclear(res);
     if (!distributed) return JOBQ_OK;
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                         "schema %s is distributed by Citus, which refuses statements of jobq: move "
-                         "it by pg_dump to the server that is to have it", pg->name);
+                         "schema %s is distributed by Citus, which refuses statements of jobq: "
+                         "move it by pg_dump to the server that is to have it", pg->name);
 }
 
 /* On Citus. A schema whose functions are older, or not granted, cannot say. */

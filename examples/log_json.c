@@ -4,9 +4,10 @@
  * Build   cc examples/log_json.c -I. -lpq -o log_json
  * Run     JOBQ_SERVER="host=... dbname=..." ./log_json
  *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/log_json
- * Prints  lines such as (cut into two here)
+ * Prints  lines such as (cut into three here)
  *           {"level": "warning", "code": "hold_failed", "text": "jobq_example_log: job 1: ...",
- *            "schema": "jobq_example_log", "sqlstate": ..., "queue": "mail", "kind": "greet", "worker": ..., "job": 1, "attempt": 1, ...}
+ *            "schema": "jobq_example_log", "sqlstate": ..., "queue": "mail", "kind": "greet",
+ *            "worker": ..., "job": 1, "attempt": 1, ...}
  *
  * Uses the schema jobq_example_log, created anew and dropped at the end.
  */

@@ -20,6 +20,7 @@ static struct {
     int produced;          /* keys that are known to be enqueued */
     int put_off;           /* enqueues that failed */
     int keys;              /* to enqueue */
+    int slowly;            /* producers take their time, so that they produce during a move */
 } * all;
 
 static const char *conninfo_of(int node)
@@ -209,7 +210,7 @@ static void producer(int me)
             done[k] = produces(handles, nodes, k);
             if (done[k]) ADD(all->produced);
             else ADD(all->put_off), left++;
-            if (!done[k]) nap_us(2000);
+            if (!done[k] || GET(all->slowly)) nap_us(GET(all->slowly) ? 20000 : 2000);
         }
     } while (left > 0);
     _exit(0);
@@ -313,12 +314,15 @@ static void a_schema_moves(int which, const char *by)
     char text[100];
     long there;
 
+    SET(all->slowly, 1);
     producers_start(pids);
-    await(EFFECTS, all->keys * 3 / 10);
+    await(EFFECTS, all->keys / 10);
     snprintf(text, sizeof text, "SELECT count(*) FROM jq%d.history", which);
     there = number_on(1, text);
     assert_true(there > 0);
     moves(which, by);
+    assert_true(GET(all->produced) < all->keys);
+    SET(all->slowly, 0);
     assert_true(number_on(0, text) >= there);
     assert_int_equal(number_on(1, text), -1);
     worker_stops(worker);
@@ -363,7 +367,7 @@ static int up(void **state)
     (void)state;
     test_process = getpid();
     all = shared(sizeof *all);
-    all->keys = getenv("JOBQ_TEST_LONG") != NULL ? KEYS_MAX : 2000;
+    all->keys = getenv("JOBQ_TEST_LONG") != NULL ? KEYS_MAX : 1000;
     db = PQconnectdb(server());
     return getenv("JOBQ_NODE") == NULL;
 }
@@ -385,7 +389,7 @@ static int empty(void **state)
     (void)state;
     end_child();
     memset(all->node_of, 0, sizeof all->node_of);
-    all->misled = all->produced = all->put_off = 0;
+    all->misled = all->produced = all->put_off = all->slowly = 0;
     for (node = 0; node < 2; node++) {
         run_on(node, "SET client_min_messages = error; DROP TABLE IF EXISTS effect, heard; "
                      "CREATE TABLE effect (key int); CREATE TABLE heard (key int)");

@@ -388,7 +388,8 @@ void bench_through_see(int partition, const char *payload)
 
 long bench_through_seen(void) { return __atomic_load_n(&through_seen, __ATOMIC_ACQUIRE); }
 
-double bench_through(int producers, bench_step step, void *states, size_t size, int put, long count)
+double bench_through(int producers, bench_step step, void *states, size_t size, int put,
+                     long count)
 {
     bench_gang *gangs[BENCH_PRODUCERS];
     double started = bench_now(), took;

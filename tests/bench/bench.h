@@ -96,9 +96,10 @@ long bench_gang_end(bench_gang *gang); /* waits, and returns all rows */
 void bench_through_see(int partition, const char *payload);
 long bench_through_seen(void);
 
-/* Runs step in each producer, with its element of states, for count messages in transactions of put,
- * and waits until the reader has seen all of them, each once. Returns messages a second. */
-double bench_through(int producers, bench_step step, void *states, size_t size, int put, long count);
+/* Runs step in each producer, with its element of states, for count messages in transactions of
+ * put, and waits until the reader has seen each of them once. Returns messages a second. */
+double bench_through(int producers, bench_step step, void *states, size_t size, int put,
+                     long count);
 
 /* A step of the floor for arrays: inserts BENCH_BATCH rows into floor.job. */
 long bench_floor_array(PGconn *db, void *state, long step);

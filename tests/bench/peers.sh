@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # peers.sh [--short] [--runs N] [--only SYSTEM,...]   measure other queues beside jobq
 #
-# Runs N rounds (default 3; --short: one, with small counts) on the server of JOBQ_SERVER. For each kind of
-# figure, jobq runs right before each peer (--short: once in a round), and the peer's ratio is to that
-# run. Prints one table: medians, ratios and the spread of the ratios. A ratio above 1 means that the
-# peer has more: jobs a second, or milliseconds.
+# Runs N rounds (default 3; --short: one, with small counts) on the server of JOBQ_SERVER. For each
+# kind of figure, jobq runs right before each peer (--short: once in a round), and the peer's ratio
+# is to that run. Prints one table: medians, ratios and the spread of the ratios. A ratio above 1
+# means that the peer has more: jobs a second, or milliseconds.
 #
-# SYSTEM: river, graphile, boss, pgq. Their packages come in fixed versions from their registries, by
-# the ordinary clients, and are kept in .build/peers/ (PgQ: the package of the system). A peer that
-# cannot be installed is left out and named. Everything happens in a database of its own, jobq_peers,
-# which is dropped.
+# SYSTEM: river, graphile, boss, pgq, and modkit, which runs only when it is named, because cargo
+# builds 300 crates for it. Packages come in fixed versions from their registries, by the ordinary
+# clients, and are kept in .build/peers/ (PgQ: the package of the system). A peer that cannot be
+# installed is left out and named. Everything happens in a database of its own, jobq_peers, which is
+# dropped.
 # Writes to .build/bench-peers/ (or BENCH_DIR): runs.tsv (every figure), bench.csv, peers.svg.
 set -eu -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,12 +18,12 @@ bench=.build/bench/bench
 home=$PWD/.build/peers
 export BENCH_DIR=${BENCH_DIR:-.build/bench-peers}
 
-river=0.51.2 graphile=0.18.0 boss=12.38.0 node=22.23.3
+river=0.51.2 graphile=0.18.0 boss=12.38.0 node=22.23.3 modkit=0.8.2
 systems=river,graphile,boss,pgq
 runs=3
 short=
 # Jobs or events to drain; how long to enqueue one at a time; samples of latency. Of messages, one a
-# transaction, there are a tenth. A multiple of 3,200, which all producers can share.
+# transaction, there are a tenth. A multiple of 16,000, which all producers can share.
 export PEERS_JOBS=96000 PEERS_MS=3000 PEERS_SAMPLES=100
 while [ $# -gt 0 ]; do
     case $1 in
@@ -35,7 +36,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -n "${JOBQ_SERVER-}" ] || { echo "peers: JOBQ_SERVER is not set: run make bench-peers" >&2; exit 2; }
+[ -n "${JOBQ_SERVER-}" ] || { echo "peers: JOBQ_SERVER is not set: make bench-peers" >&2; exit 2; }
 
 server=$JOBQ_SERVER
 psql() { command "${JOBQ_SERVER_BIN:+$JOBQ_SERVER_BIN/}psql" -X -q -At "$@"; }
@@ -66,12 +67,26 @@ get_pgq() {
         WHERE name = 'pgq'")" = 1 ]
 }
 
+get_modkit() {
+    mkdir -p "$home/modkit/src" && cp "$here/peers/modkit.rs" "$home/modkit/src/main.rs" &&
+        cd "$home/modkit" && cat >Cargo.toml <<END && cargo build --release
+[package]
+name = "modkit"
+version = "0.1.0"
+edition = "2021"
+[dependencies]
+async-trait = "0.1"
+cf-modkit-db = { version = "=$modkit", features = ["pg", "preview-outbox"] }
+tokio = { version = "1", features = ["rt-multi-thread", "macros", "time"] }
+END
+}
+
 # get SYSTEM VERSION FUNCTION: whether it is there, or could be installed.
 get() {
-    local done="$home/$3-$river-$graphile-$boss-$node"
+    local done="$home/$3-$river-$graphile-$boss-$node-$modkit"
     [ ! -e "$done" ] || [ "$3" = get_pgq ] || return 0
     mkdir -p "$home"
-    echo "peers: fetching what $1 needs" >&2
+    [ "$3" = get_pgq ] || echo "peers: fetching what $1 needs" >&2
     ("$3") >"$home/$3.log" 2>&1 && touch "$done" && return
     echo "peers: $1 $2 is left out: $(tail -n 1 "$home/$3.log")"
     return 1
@@ -79,7 +94,8 @@ get() {
 
 # -- measuring -------------------------------------------------------------------------------------
 
-declare -A name=([jobq]=jobq [river]=River [graphile]=graphile-worker [boss]=pg-boss [pgq]=PgQ)
+declare -A name=([jobq]=jobq [river]=River [graphile]=graphile-worker [boss]=pg-boss [pgq]=PgQ
+    [modkit]=cf-modkit-db)
 
 # From figures of bench.c to lines of a key and a figure, as the peers' programs print them.
 keys() {
@@ -90,21 +106,24 @@ keys() {
         key["one job per transaction, 16 producers"] = "one-16"
         key["bulk enqueue by COPY, 2 connections"] = "bulk"
         key["idle enqueue to handler, p50"] = "latency"
-        key["outbox: idle enqueue to handler, p50"] = key["PgQ: idle enqueue to handler, p50"] = "message"
-        key["outbox: through a worker, one a transaction, 16 producers"] = "through-1"
-        key["outbox: through a worker, 100 a transaction, 2 producers"] = "through-100"
-        key["PgQ: one a transaction, 16 producers"] = "through-1"
-        key["PgQ: 100 a transaction, 2 producers"] = "through-100"
+        for (i = 1; i <= 2; i++) {
+            head = i == 1 ? "outbox: " : "PgQ: "
+            key[head "idle enqueue to handler, p50"] = "message"
+            head = head (i == 1 ? "through a worker, " : "")
+            key[head "one a transaction, 16 producers"] = "through-1"
+            key[head "100 a transaction, 2 producers"] = "through-100"
+        }
     }
     $1 in key { print key[$1], $2 }'
 }
 
 rows() { local row; for row; do timeout 600 "$bench" "$row" || return; done; }
 
-# measure SYSTEM KIND, in a fresh database
+# measure SYSTEM KIND, without what an earlier one has left
 measure() {
-    local status=0
-    psql "$server" -c "CREATE DATABASE jobq_peers" -c CHECKPOINT
+    psql "$JOBQ_SERVER" -c "SET client_min_messages = error; DROP EXTENSION IF EXISTS pgq CASCADE;
+        DROP SCHEMA IF EXISTS jobq, graphile_worker, pgboss, public CASCADE; CREATE SCHEMA public" \
+        -c CHECKPOINT
     case $1:$2 in
     jobq:drain) rows drain drain-history | keys ;;
     jobq:enqueue) rows single bulk | keys ;;
@@ -114,10 +133,9 @@ measure() {
     pgq:message) rows pgq-latency | keys ;;
     pgq:through) rows pgq-through | keys ;;
     river:*) timeout 600 "$home/river/river" "$2" ;;
+    modkit:*) timeout 600 "$home/modkit/target/release/modkit" "$2" ;;
     *) timeout 600 "$home/node/node_modules/node/bin/node" "$home/node/node.mjs" "$1" "$2" ;;
-    esac || status=$?
-    psql "$server" -c "DROP DATABASE jobq_peers WITH (FORCE)"
-    return "$status"
+    esac
 }
 
 # note SYSTEM RUN FILE BESIDE: adds the figures to runs.tsv, with those of BESIDE as floors.
@@ -133,24 +151,31 @@ note() {
         label["message"] = "idle message to handler, p50"
         label["through-1"] = "messages end to end, 1 a transaction"
         label["through-100"] = "messages end to end, 100 a transaction"
-        while (beside != "" && (getline line <beside) > 0) { split(line, part, " "); ours[part[1]] = part[2] }
+        while (beside != "" && (getline line <beside) > 0) {
+            split(line, part, " ")
+            ours[part[1]] = part[2]
+        }
     }
-    { print $1, run, label[$1] ": " who, $2, ($1 ~ /^(latency|message)$/ ? "ms" : "/s"), "jobq", ours[$1] + 0, "-", 0 }
+    {
+        unit = $1 ~ /^(latency|message)$/ ? "ms" : "/s"
+        print $1, run, label[$1] ": " who, $2, unit, "jobq", ours[$1] + 0, "-", 0
+    }
     ' "$3" >>"$BENCH_DIR/runs.tsv"
 }
 
 declare -A kinds=([river]="drain enqueue latency" [graphile]="drain enqueue latency"
-    [boss]="drain enqueue latency" [pgq]="message through")
+    [boss]="drain enqueue latency" [pgq]="message through" [modkit]="message through")
 mkdir -p "$BENCH_DIR"
 : >"$BENCH_DIR/runs.tsv"
-psql "$server" -c "SET client_min_messages = error" -c "DROP DATABASE IF EXISTS jobq_peers WITH (FORCE)"
+psql "$server" -c "SET client_min_messages = error" \
+    -c "DROP DATABASE IF EXISTS jobq_peers WITH (FORCE)" -c "CREATE DATABASE jobq_peers"
 psql "$server" -c "SELECT 'Postgres ' || current_setting('server_version') || ', fsync '
     || current_setting('fsync') || ', synchronous_commit ' || current_setting('synchronous_commit')
     || ', full_page_writes ' || current_setting('full_page_writes') || ', $(nproc) cores, load '" |
     tr -d '\n'
 uptime | sed 's/.*average[s]*: *//'
-echo "River $river, graphile-worker $graphile, pg-boss $boss; $PEERS_JOBS jobs of 100 bytes, rounds: $runs;" \
-    "enqueue and messages: one a transaction unless said"
+echo "River $river, graphile-worker $graphile, pg-boss $boss; rounds: $runs, jobs: $PEERS_JOBS," \
+    "100 bytes each; enqueue: one a transaction"
 there=
 for system in $(echo "$systems" | tr ',' ' '); do
     case $system in
@@ -158,6 +183,7 @@ for system in $(echo "$systems" | tr ',' ' '); do
     graphile) get graphile-worker "$graphile" get_node || continue ;;
     boss) get pg-boss "$boss" get_node || continue ;;
     pgq) get PgQ "" get_pgq || continue ;;
+    modkit) get cf-modkit-db "$modkit" get_modkit || continue ;;
     *) echo "peers: no such system: $system" >&2; exit 2 ;;
     esac
     there="$there $system"
@@ -199,4 +225,5 @@ awk -F '\t' '{ print $1 "\t" ($1 ~ /^idle/ ? 1 / $2 : $2) }' "$BENCH_DIR/ratios.
     >"$BENCH_DIR/peers.tsv"
 rm "$BENCH_DIR"/{sorted,ratios}.tsv
 ! command -v gnuplot >/dev/null 2>&1 || (cd "$BENCH_DIR" && gnuplot "$here/peers.gp")
+psql "$server" -c "DROP DATABASE jobq_peers WITH (FORCE)"
 exit "$failed"

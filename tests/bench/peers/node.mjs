@@ -1,6 +1,6 @@
-// node.mjs graphile|boss ROW -- measures graphile-worker or pg-boss with no-op jobs on the database
-// that PGHOST, PGUSER ... name. ROW is drain, enqueue or latency. Prints lines of a key and a figure
-// for peers.sh.
+// node.mjs graphile|boss ROW -- measures graphile-worker or pg-boss with no-op jobs on the
+// database that PGHOST, PGUSER ... name. ROW is drain, enqueue or latency. Prints lines of a key and
+// a figure for peers.sh.
 //
 // graphile-worker deletes completed jobs, and pg-boss keeps them. The settings are those that their
 // documentation gives for speed: graphile-worker's page on performance, and pg-boss' bursts and
@@ -12,7 +12,7 @@ import pg from "pg";
 
 const [, , system, row] = process.argv;
 const env = (name) => Number(process.env[name]);
-const job = (n) => ({ n: 100000000 + n, text: "x".repeat(76) }); // 100 bytes of JSON
+const job = (n) => ({ n: 100000000 + n, text: "x".repeat(75) }); // 100 bytes of JSON
 const fail = (error) => { throw error; };
 const pool = new pg.Pool({ max: 20 }).on("error", fail).on("connect", (db) => db.on("error", fail));
 const count = async (sql) => Number((await pool.query(sql)).rows[0].count);
@@ -31,8 +31,8 @@ const systems = {
         (_, i) => ({ identifier: "noop", payload: job(from + i) }))),
       async start(handler) {
         const worker = { concurrentJobs: 24, maxPoolSize: 25, ...(row === "drain" && batches) };
-        runner = await run({ preset: { worker: { connectionString: "postgres:///", logger, ...worker } },
-          taskList: { noop: handler }, noHandleSignals: true });
+        const preset = { worker: { connectionString: "postgres:///", logger, ...worker } };
+        runner = await run({ preset, taskList: { noop: handler }, noHandleSignals: true });
       },
       stop: () => runner.stop(),
       kept: "drain",
@@ -46,16 +46,18 @@ const systems = {
     boss.on("error", fail);
     await boss.start();
     await boss.createQueue("noop", { notify: true });
+    const counted = "SELECT count(*) FROM pgboss.job WHERE name = 'noop'";
     const batches = { batchSize: 1000, localConcurrency: 4, burstWhenBatchFull: true };
     return {
       one: (n) => boss.send("noop", job(n)),
-      many: (from) => boss.insert("noop", Array.from({ length: 1000 }, (_, i) => ({ data: job(from + i) }))),
+      many: (from) => boss.insert("noop",
+        Array.from({ length: 1000 }, (_, i) => ({ data: job(from + i) }))),
       start: (handler) => boss.work("noop", row === "drain" ? batches : {},
         async (jobs) => jobs.forEach(handler)),
       stop: () => boss.stop({ graceful: false }),
       kept: "drain-kept",
-      left: () => count("SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND state < 'completed'"),
-      done: () => count("SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND state = 'completed'"),
+      left: () => count(`${counted} AND state < 'completed'`),
+      done: () => count(`${counted} AND state = 'completed'`),
     };
   },
 };

@@ -25,7 +25,8 @@ static bool opened(PGconn *db, const char *label)
         return false;
     }
     bench_sql(db, "DROP EXTENSION IF EXISTS pgq CASCADE; CREATE EXTENSION pgq; "
-                  "SELECT pgq.create_queue('bench'); SELECT pgq.register_consumer('bench', 'reader'); "
+                  "SELECT pgq.create_queue('bench'); "
+                  "SELECT pgq.register_consumer('bench', 'reader'); "
                   "SELECT pgq.set_queue_config('bench', 'ticker_max_lag', '1 millisecond')");
     bench_wal_reset(db);
     __atomic_store_n(&ended, 0, __ATOMIC_RELEASE);

@@ -30,7 +30,7 @@ type noop struct { // 100 bytes of JSON
 }
 
 func (noop) Kind() string { return "noop" }
-func job(n int) noop      { return noop{100000000 + n, strings.Repeat("x", 76)} }
+func job(n int) noop      { return noop{100000000 + n, strings.Repeat("x", 75)} }
 
 type worker struct {
 	river.WorkerDefaults[noop]

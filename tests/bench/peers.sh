@@ -188,8 +188,9 @@ for system in $(echo "$systems" | tr ',' ' '); do
     esac
     there="$there $system"
 done
+[ -n "$there" ] || { echo "peers: nothing to measure" >&2; exit 1; }
 [ ! -d "$home/node" ] || cp "$here/peers/node.mjs" "$home/node/"
-[ ! -d "$home/river" ] || cmp -s "$here/peers/river.go" "$home/river/river.go" || get_river
+[ ! -d "$home/river" ] || cmp -s "$here/peers/river.go" "$home/river/river.go" || (get_river)
 
 failed=0
 ours=$BENCH_DIR/ours out=$BENCH_DIR/out

@@ -73,7 +73,10 @@ async fn put(outbox: &Arc<Outbox>, db: &Db, producer: usize, from: usize, count:
     result.unwrap();
 }
 
-async fn through(key: &str, outbox: &Arc<Outbox>, db: &Db, reader: &Reader, producers: usize, count: usize, each: usize) {
+async fn through(
+    key: &str, outbox: &Arc<Outbox>, db: &Db, reader: &Reader,
+    producers: usize, count: usize, each: usize,
+) {
     reader.last.lock().unwrap().clear();
     reader.seen.store(0, SeqCst);
     let began = Instant::now();

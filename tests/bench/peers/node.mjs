@@ -1,6 +1,6 @@
 // node.mjs graphile|boss ROW -- measures graphile-worker or pg-boss with no-op jobs on the
-// database that PGHOST, PGUSER ... name. ROW is drain, enqueue or latency. Prints lines of a key and
-// a figure for peers.sh.
+// database that PGHOST, PGUSER ... name. ROW is drain, enqueue or latency. Prints lines of a key
+// and a figure for peers.sh.
 //
 // graphile-worker deletes completed jobs, and pg-boss keeps them. The settings are those that their
 // documentation gives for speed: graphile-worker's page on performance, and pg-boss' bursts and

@@ -38,8 +38,15 @@ def install():
 
 
 def empty():
-    sql("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
-        "jobq.kind, jobq.queue, jobq.schedule, jobq.idempotency, effect CASCADE")
+    """A worker that was killed may leave a statement under way, which locks in another order."""
+    for tries_left in range(9, -1, -1):
+        try:
+            return sql("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, "
+                       "jobq.sleeper, jobq.kind, jobq.queue, jobq.schedule, jobq.idempotency, "
+                       "effect CASCADE")
+        except psycopg.errors.DeadlockDetected:
+            if tries_left == 0:
+                raise
 
 
 def wait(what, seconds=30):

@@ -7868,12 +7868,14 @@ static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stret
                               int64_t start, int64_t now)
 {
     jobq_low *low = &q->lows[s->priority - JOBQ_PRIORITY_MIN][s->stage];
-    jobq_round whole, *r = s->whole ? &whole : &q->round;
+    jobq_round whole, *r = &q->round;
     bool same = q->round.begun && q->round.priority == s->priority && q->round.stage == s->stage;
     bool drops = l->claim_sweep && low->holds && !s->whole &&
                  (l->claim_count == 0 || now >= q->low_mono_us);
     uint64_t at = (uint64_t)start - (uint64_t)q->round.from, end;
 
+    memset(&whole, 0, sizeof whole);
+    if (s->whole) r = &whole; /* a round by itself */
     if (drops) low->holds = false;
     if (same && s->whole) q->round.begun = false;
     if (!same || s->whole || drops || at > r->walked) { /* it leaves lines out */

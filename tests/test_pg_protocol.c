@@ -104,7 +104,8 @@ static void lines_keep_their_limits(void **unused)
     for (n = 1; n < 5; n++) { /* the first may make rows for only some of the lines */
         assert_true(number("SELECT count(*) FROM jobq.work_take(%lld, %d, 9)", worker, n) <= 2);
     }
-    expect_text("a b", "SELECT string_agg(line_name, ' ' ORDER BY 1) FROM jobq.job WHERE state = 'x'");
+    expect_text("a b", "SELECT string_agg(line_name, ' ' ORDER BY line_name) FROM jobq.job "
+                       "WHERE state = 'x'");
     RUN("SELECT jobq.work_done(j.worker, j.claim, j.id) FROM jobq.job j WHERE j.state = 'x'");
     assert_int_equal(number("SELECT count(*) FROM jobq.work_take(%lld, 5, 9)", worker), 2);
     assert_int_equal(number("SELECT jobq.audit()"), 0);

@@ -1154,7 +1154,7 @@ static char told_last[700];
 static void keeps_statistics(void *user, jobq_pg_level level, const char *message)
 {
     (void)user;
-    if (strncmp(message, "statistics", 10) != 0 || level != JOBQ_PG_INFO) return;
+    if (strstr(message, ": statistics of worker") == NULL || level != JOBQ_PG_INFO) return;
     if (told_of < 2) snprintf(told_last, sizeof told_last, "%s", message);
     ADD(told_of);
 }

@@ -208,8 +208,8 @@
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
  *   (2) A job has a token if, and only if, it is running.
  *   (3) A running job has attempt >= 1.
- *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, wait, release, park
- *       and the death of a worker give it back, except to a job that ran alone.
+ *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, wait, release,
+ *       park and the death of a worker give it back, except to a job that ran alone.
  *   (5) Only a running job has a cancel request.
  *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
  *       tell which of them killed it. They all go back with their attempt; those that were not
@@ -1205,8 +1205,8 @@ JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_
  * No thread is held meanwhile, and no attempt is used up.
  *
  * Shape   name: 1 to JOBQ_NAME_MAX bytes. timeout_us: from the first call with this name on;
- *         JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0}; valid until the handler
- *         returns. A job waits for one signal at a time.
+ *         JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0}; valid until the
+ *         handler returns. A job waits for one signal at a time.
  * Tx      own.
  * Errors  JOBQ_ERROR_NOT_FOUND: it has not been sent. JOBQ_ERROR_TIMEOUT: nor within timeout_us. To
  *         wait on, jobq_call_delay and return JOBQ_OUTCOME_SNOOZE: the signal still ends the delay.
@@ -7959,7 +7959,7 @@ static void jobq__line_left(jobq_loop *l, const jobq_job *job, int64_t now)
     if (i < l->queue_count && l->queues[i].passed) jobq__look_again(l, now);
 }
 
-/* What the latest claim left out because it had no permit, and has one now, is claimed from at once.
+/* What the latest claim left out because it had no permit is claimed from as soon as there is one.
  * The permit may come while the claim is under way. */
 static void jobq__shares_open(jobq_loop *l, int64_t now)
 {
@@ -10169,7 +10169,7 @@ JOBQ_API bool jobq_memory_line(jobq_memory *m, int32_t queue, int64_t line, cons
     if (row == NULL) return rules == NULL;
     row->own = rules != NULL;
     if (rules != NULL) row->rules = *rules;
-    for (i = 0; i < m->job_count; i++) { /* that run, and suspects: they hold the line from now on */
+    for (i = 0; i < m->job_count; i++) { /* those that run, and suspects, hold the line now */
         jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
         bool of_it = mj->line != 0 && mj->job.queue == queue && (line == 0 || mj->line == line);
         mj->holds |= of_it && (mj->job.state == JOBQ_STATE_RUNNING || mj->job.suspect);

@@ -326,8 +326,8 @@
  * (such a job is then the only one that is kept), until the history forgets the job.
  *
  * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
- * wait in a handler either, because the job that it waits for may need its thread: jobq_pg_call_wait
- * gives the thread back.
+ * wait in a handler either, because the job that it waits for may need its thread:
+ * jobq_pg_call_wait gives the thread back.
  *
  * FLOWS
  *
@@ -390,8 +390,8 @@
  * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
  * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
  *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
- * SIZE         A trace counts for the size of the headers, with 74 bytes, and up to 530 more for its
- *              tracestate. It is never cut or left out for that reason: a job or a message that is
+ * SIZE         A trace counts for the size of the headers, with 74 bytes, and up to 530 more for
+ *              its tracestate. It is never cut or left out for that reason: a job or a message that is
  *              too large with it is refused.
  *
  * OUTBOX

@@ -27,7 +27,7 @@ PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
 # Those that need a library of their own are left out where it is missing.
 SEALS = zstd sodium
 LACKED = $(foreach lib,$(SEALS),$(if $(shell pkg-config --exists lib$(lib) && echo yes),,\
-	.build/examples/seal_$(lib)))
+	.build/examples/seal/$(lib)))
 EXAMPLES = $(filter-out $(LACKED),$(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c))) \
 	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
 MAKEFLAGS += --no-print-directory
@@ -98,8 +98,8 @@ test: ## run all tests except the slow targets; install what they need
 	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
 		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300 \
 		&& .build/examples/test_handlers && .build/examples/progress'
-	@for seal in $(SEALS); do ! test -e .build/examples/seal_$$seal || tests/run.sh --step \
-		"seal_$$seal" tests/server.sh .build/examples/seal_$$seal; done
+	@for seal in $(SEALS); do ! test -e .build/examples/seal/$$seal || tests/run.sh --step \
+		"seal/$$seal" tests/server.sh .build/examples/seal/$$seal; done
 	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
 	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
 		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
@@ -513,7 +513,7 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 
 .build/examples/jobq/jobq: $(wildcard examples/jobq/*)
 
-.build/examples/seal_%: examples/seal_%.c $(HEADERS)
+.build/examples/seal/%: examples/seal/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@
 	$(CC) $< -I. -lpq -l$* -o $@
 

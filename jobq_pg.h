@@ -153,7 +153,7 @@
  *          Views and jobq.wait show sealed bytes: see jobq_pg_unseal. JOBQ_KNOWN_MERGE is refused.
  *          A payload that cannot be opened is logged (open_failed) and uses up no attempt: the job
  *          runs again in a minute, messages come again in a second, until a worker can open them.
- *          examples/seal_zstd.c and examples/seal_sodium.c are seals to copy.
+ *          examples/seal/zstd.c and examples/seal/sodium.c are seals to copy.
  * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
  *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
  *          to jobq_test_conn, for example to a database with your tables only.

@@ -184,7 +184,7 @@ static void show(void)
     PQclear(res);
 }
 
-/* Works until nothing is ready, or until so many jobs have been run (0: all). One thread, so that
+/* Works until nothing is ready, or until it has run this many jobs (0: all). One thread, so that
  * the lines come in order; a short lease, so that the killed worker is soon missed. */
 static void work(int64_t jobs)
 {

@@ -151,7 +151,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "WHERE worker IS NULL ORDER BY queue, kind",
      {{"Queue", 'q', 0}, {"Kind", 't', 0}, {"Held", 'n', 0}, {"At most", 'n', 0},
       {"Wanted", 'n', 0}, {"Tokens", 'n', 0}, {"Rate", 't', 0}}},
-    {"lines", "Lines", "No job stands in a line.", LOOK_TOP, 200,
+    {"lines", "Lines", "No job is in a line.", LOOK_TOP, 200,
      "SELECT line, queue, waiting, running, running_max, " WHEN("next_at") ", rate, "
      "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL "
      "THEN 'held: ' || coalesce(hold_why, '') END "

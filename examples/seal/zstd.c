@@ -2,7 +2,7 @@
  * Payloads that are compressed: jobq_pg_desc.seal and .open by zstd. See SEALED PAYLOADS in
  * jobq_pg.h.
  *
- *     cc examples/seal_zstd.c -I. -lpq -lzstd -o seal_zstd
+ *     cc examples/seal/zstd.c -I. -lpq -lzstd -o seal_zstd
  *     tests/server.sh ./seal_zstd
  *
  * Compress what is large and repeats itself. A payload of 100 bytes becomes longer.

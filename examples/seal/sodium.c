@@ -2,7 +2,7 @@
  * Payloads that are encrypted: jobq_pg_desc.seal and .open by libsodium, with keys that rotate. See
  * SEALED PAYLOADS in jobq_pg.h.
  *
- *     cc examples/seal_sodium.c -I. -lpq -lsodium -o seal_sodium
+ *     cc examples/seal/sodium.c -I. -lpq -lsodium -o seal_sodium
  *     tests/server.sh ./seal_sodium
  *
  * A sealed payload is the key's id (a byte), a random nonce (24 bytes), and XChaCha20-Poly1305 of

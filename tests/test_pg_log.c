@@ -429,13 +429,16 @@ static void stderr_gets_what_nobody_takes(void **unused)
 static void the_manual_lists_the_codes(void **unused)
 {
     static char text[2 * 1024 * 1024];
-    FILE *f = fopen("jobq_pg.h", "rb");
+    static const char here[] = __FILE__; /* the header that this test was compiled with */
+    FILE *f;
     const char *from, *to, *at;
     int used = 0, listed = 0;
-    char code[60], list[2000], *word;
+    char path[300], code[60], list[2000], *word;
     size_t n;
 
     (void)unused;
+    snprintf(path, sizeof path, "%.*s../jobq_pg.h", (int)(strrchr(here, '/') + 1 - here), here);
+    f = fopen(path, "rb");
     if (f == NULL) fail_msg("jobq_pg.h cannot be read: run this from the project's folder");
     n = fread(text, 1, sizeof text - 1, f);
     text[n] = '\0';

@@ -352,7 +352,7 @@ class Test(unittest.TestCase):
         self.chrome.get(self.login.url.replace("//", "//ada:love%20lace@") + "/")
         self.assertEqual(self.one("#user").text, "ada")
         self.one("nav a[href='/jobs']").click()
-        self.assertEqual(self.one("h1").text, "Jobs")
+        self.wait(lambda: self.one("h1").text == "Jobs")
         self.assertEqual(self.one("nav a[aria-current]").text, "Jobs")
 
     def test_filter_and_bulk(self):
@@ -361,8 +361,8 @@ class Test(unittest.TestCase):
         self.one("input[name=queue]").send_keys("five")
         Select(self.one("select[name=state]")).select_by_visible_text("ready")
         self.one("form.filter button").click()
+        self.wait(lambda: len(self.all("input[name=id]")) == 5)
         boxes = self.all("input[name=id]")
-        self.assertEqual(len(boxes), 5)
         first = boxes[0].get_attribute("value")
         for box in boxes[:3]:
             box.click()
@@ -375,9 +375,9 @@ class Test(unittest.TestCase):
         self.assertEqual(sql("SELECT count(*) FROM jobq.past_jobs WHERE queue = 'five' "
                              "AND state = 'cancelled'"), ["3"])
         self.one("tbody th a").click()
-        self.assertIn("Job ", self.one("h1").text)
+        self.wait(lambda: "Job " in self.one("h1").text)
         self.chrome.back()
-        self.assertEqual(self.one("input[name=queue]").get_attribute("value"), "five")
+        self.wait(lambda: self.one("input[name=queue]").get_attribute("value") == "five")
         self.assertEqual(len(self.all("input[name=id]")), 2)
 
     def test_stale_form(self):
@@ -429,7 +429,7 @@ class Test(unittest.TestCase):
         self.assertIn("<b>", row)
         self.assertEqual(self.one("tbody td.n").text, "4")
         self.one("tbody a").click()
-        self.assertEqual(len(self.all("input[name=id]")), 4)
+        self.wait(lambda: len(self.all("input[name=id]")) == 4)
         self.one("#every").click()
         self.one("button[value=revive]").click()
         self.wait(lambda: self.all(".said"))
@@ -588,6 +588,7 @@ class Test(unittest.TestCase):
 
     def test_no_script(self):
         with browser(script=False) as plain:
+            plain.implicitly_wait(10)  # a click does not wait for the next page
             plain.get(self.operator.url + "/jobs?queue=video&state=ready")
             plain.find_element(By.CSS_SELECTOR, "input[name=id]").click()
             plain.find_element(By.CSS_SELECTOR, "button[value=delete] + code")

@@ -5093,8 +5093,8 @@ typedef struct jobq_bound {
     int64_t claim; /* 0: none */
 } jobq_bound;
 
-/* The lower bound of the jobs that stand in a lane's lines: when walks last came round, no ready
- * job was before it. */
+/* The lower bound of the jobs in a lane's lines: when walks last came round, no ready job was
+ * before it. */
 typedef struct jobq_low {
     int64_t at_us;
     int64_t id; /* 0: unknown */
@@ -7419,7 +7419,7 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-/* Adds a lane, or its part that stands in lines. */
+/* Adds a lane, or the part of it that is in lines. */
 static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                            int16_t stage, bool lined, jobq_request *a)
 {

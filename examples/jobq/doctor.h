@@ -8,7 +8,7 @@ typedef struct doctor_check {
     const char *name, *sql;
 } doctor_check;
 
-/* What is open for this long, or for so many transactions, keeps vacuum from its work. */
+/* A snapshot held for this long, or over this many transactions, keeps vacuum from its work. */
 #define DOCTOR_OPEN "'10 minutes'"
 #define DOCTOR_XIDS "100000"
 

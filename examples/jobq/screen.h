@@ -208,7 +208,7 @@ static void top_draw_head(top_state *t)
     attrset(A_NORMAL);
 }
 
-/* The last line: what is asked, what was said, or which keys there are. */
+/* The last line: a question, an answer, or the keys that can be pressed. */
 static void top_draw_foot(top_state *t)
 {
     char text[400] = "q quit  ? help  Tab section  / search  p pause/resume  r revive  c cancel";

@@ -39,6 +39,8 @@ class Job:
 
 
 class Worker:
+    poll = 1  # seconds: the longest sleep without a look at the queues
+
     def __init__(self, conninfo, handlers, threads=4, lease=30, grace=30, schema="jobq", name=None):
         self.conninfo, self.handlers, self.schema, self.name = conninfo, handlers, schema, name
         self.threads, self.lease, self.grace = threads, lease, grace
@@ -180,8 +182,8 @@ class Worker:
                     with self.lock:
                         self.jobs[job.id, job.token] = job
                     self.work.put(job)
-                nap = 0.01 if rows else min(nap * 2, 1)
-                if not rows and self.sleep(connection, nap if free > 0 else 1):
+                nap = 0.01 if rows else min(nap * 2, self.poll)
+                if not rows and self.sleep(connection, nap if free > 0 else self.poll):
                     nap = 0.01
             except psycopg.Error as error:
                 if error.sqlstate == "JQ002":  # dead: the heartbeat has been too late

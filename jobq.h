@@ -1719,8 +1719,9 @@ typedef enum jobq_request_kind {
                                 look -> claimed */
     JOBQ_REQUEST_RECOVER,    /* worker, claim, limit: makes jobs of a claim without an answer ready
                                 again -> more */
-    JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
-    JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
+    JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions; more: jobs that waited
+                                for these are ready now */
+    JOBQ_REQUEST_SETTLE,     /* endings -> exceptions; more: the same */
     JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks, tallies -> news. claim
                                 not 0: includes a CLAIM in the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
@@ -8187,6 +8188,7 @@ static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_list *sent = jobq__list_of(l, a->kind, true);
+    bool ready = a->more;
     int32_t i;
 
     jobq__answer(l, a->kind, now, a->error);
@@ -8200,12 +8202,13 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
         const jobq_decision *d = &l->slots[i].decision;
         l->stats.flushed++;
         l->vacuum_rows++;
-        if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
-            jobq__look_again(l, now); /* the job may run again at once */
-        }
+        ready = ready || (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify);
         jobq__line_left(l, &l->slots[i].job, now);
         jobq__slot_free(l, i);
     }
+    if (!ready) return;
+    l->linger_us = 0; /* a chain, where each claim brings one job, would wait at each link */
+    jobq__look_again(l, now);
 }
 
 /* -- the exchange of permits: law (20) -- */
@@ -9756,11 +9759,12 @@ static void jobq__memory_mark(jobq_memory *m, const jobq_job *ended)
 }
 
 /* If a job has ended: decides about those that wait for it, and for what that cancels. Children
- * come after their parents, so one pass sees all, but for jobs that waited after they had run. */
-static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t now_us)
+ * come after their parents, so one pass sees all, but for jobs that waited after they had run.
+ * Returns whether it decided anything. */
+static bool jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t now_us)
 {
     int32_t i;
-    bool more = jobq_state_final(ended->state);
+    bool more = jobq_state_final(ended->state), decided = false;
 
     if (more) jobq__memory_mark(m, ended);
     while (more) {
@@ -9769,10 +9773,12 @@ static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t 
             jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
             if (mj->job.state != JOBQ_STATE_WAITING) continue;
             jobq__memory_waits(m, mj, now_us);
+            decided = decided || mj->job.state != JOBQ_STATE_WAITING;
             more = more || jobq_state_final(mj->job.state);
             jobq__memory_mark(m, &mj->job);
         }
     }
+    return decided;
 }
 
 /* The edges from a revived job hold their children again, if these still wait. */
@@ -10614,8 +10620,10 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
 
 /* Writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that is to be parked is
  * ready instead if a living worker has its kind. */
+/* Sets *promoted, if it is not NULL, if others became ready. */
 static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
-                                        const jobq_decision *decision, int64_t now_us)
+                                      const jobq_decision *decision, int64_t now_us,
+                                      bool *promoted)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
     jobq_decision d;
@@ -10629,7 +10637,7 @@ static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker
     }
     jobq__memory_apply(mj, &d, now_us);
     if (decision->delay_us == JOBQ_NEVER) mj->job.line = 0; /* it waits in its lane */
-    jobq__memory_promote(m, &mj->job, now_us);
+    if (jobq__memory_promote(m, &mj->job, now_us) && promoted != NULL) *promoted = true;
     return JOBQ_OK;
 }
 
@@ -11486,7 +11494,8 @@ static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t
     for (i = 0; i < r->ending_count; i++) {
         const jobq_ending *e = &r->endings[i];
         jobq_exception *x = &a->exceptions[a->count];
-        x->error = jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
+        x->error = jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us,
+                                       &a->more);
         if (x->error == JOBQ_OK) continue;
         x->job = e->job;
         x->worker = e->worker;

@@ -8221,16 +8221,20 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
     }
 }
 
-/* Reads which endings were not written, and why. */
+/* Reads which endings were not written, and why; and whether others are ready now. */
 static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
 {
-    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
+    int i;
+
+    for (i = 0; i < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; i++) {
         jobq_exception *e = &a->exceptions[a->count];
         int32_t letter = 0;
         memset(e, 0, sizeof *e);
-        jobq_pg__get(r, a->count, 0, jobq_pg__exception_out, e);
+        jobq_pg__get(r, i, 0, jobq_pg__exception_out, e);
         memcpy(&letter, &e->error, sizeof letter);
         e->error = letter == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
+        if (letter == 'r') a->more = true;
+        else a->count++;
     }
 }
 
@@ -18315,7 +18319,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END LOOP;\n"
 "    IF v_all_linked IS NOT NULL THEN\n"
 "        PERFORM jobq.ended(v_all_linked, v_all_flows, 's');\n"
-"        PERFORM jobq.promote(1000);\n"
+"        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::\"char\"\n"
+"        WHERE jobq.promote(1000) > 0;\n"
 "    END IF;\n"
 "    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
 "END $$;\n"
@@ -18327,11 +18332,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "#variable_conflict use_column\n"
-"DECLARE\n"
+"DECLARE\n",
 "    v_done bigint[];\n"
 "    v_keyed bigint[];\n"
 "    v_queues integer[];\n"
-"    v_keys text[];\n",
+"    v_keys text[];\n"
 "    v_linked bigint[];\n"
 "    v_flows bigint[];\n"
 "    v_silent integer[];\n"
@@ -18386,7 +18391,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
 "    IF v_linked IS NOT NULL THEN\n"
 "        PERFORM jobq.ended(v_linked, v_flows, 's');\n"
-"        PERFORM jobq.promote(1000);\n"
+"        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::\"char\"\n"
+"        WHERE jobq.promote(1000) > 0;\n"
 "    END IF;\n"
 "    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;\n"
 "    IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;\n"
@@ -18405,9 +18411,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.park(p_kind integer) RETURNS timestamptz\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
-"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n",
+"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
 "    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle(\n"
@@ -18485,11 +18491,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n"
 "            END IF;\n"
-"            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;\n"
+"            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;\n",
 "        END IF;\n"
 "        v_linked := v_linked OR v_job.flow_id IS NOT NULL;\n"
-"    END LOOP;\n",
-"    IF v_linked THEN PERFORM jobq.promote(1000); END IF;\n"
+"    END LOOP;\n"
+"    IF v_linked THEN\n"
+"        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::\"char\"\n"
+"        WHERE jobq.promote(1000) > 0;\n"
+"    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
@@ -18500,7 +18509,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    PERFORM FROM jobq.settle(\n"
 "        ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],\n"
 "        ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],\n"
-"        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]);\n"
+"        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]) AS s WHERE s.answer <> 'r';\n"
 "    IF FOUND THEN\n"
 "        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
 "            HINT = 'Another worker has, or had, this job: roll back.';\n"

@@ -1163,10 +1163,11 @@ END $$;
 
 -- Ends many successful jobs at once, the hot path: out of job, into history. Jobs are grouped
 -- by claim: element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only
--- exceptions are answered. A row that someone else has locked is left and answered as busy, so
--- a batch never waits and never deadlocks. v_silent: queues without history. v_slot: the part
--- that is written of medium, found by its number, because that needs no index. v_odd, v_kinds,
--- v_slots: see kinds_apart; usually NULL, which costs nothing.
+-- exceptions are answered, and r if jobs that waited for these are ready now. A row that
+-- someone else has locked is left and answered as busy, so a batch never waits and never
+-- deadlocks. v_silent: queues without history. v_slot: the part that is written of medium,
+-- found by its number, because that needs no index. v_odd, v_kinds, v_slots: see kinds_apart;
+-- usually NULL, which costs nothing.
 -- The commit waits for the disk, whatever the session's default. A worker that got the answer
 -- forgets the job, so nobody would look for a job that a crash of the server brought back.
 CREATE OR REPLACE FUNCTION jobq.complete(
@@ -1251,7 +1252,8 @@ BEGIN
     END LOOP;
     IF v_all_linked IS NOT NULL THEN
         PERFORM jobq.ended(v_all_linked, v_all_flows, 's');
-        PERFORM jobq.promote(1000);
+        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
+        WHERE jobq.promote(1000) > 0;
     END IF;
     IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
 END $$;
@@ -1327,7 +1329,8 @@ BEGIN
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
     IF v_linked IS NOT NULL THEN
         PERFORM jobq.ended(v_linked, v_flows, 's');
-        PERFORM jobq.promote(1000);
+        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
+        WHERE jobq.promote(1000) > 0;
     END IF;
     IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
@@ -1446,7 +1449,10 @@ BEGIN
         END IF;
         v_linked := v_linked OR v_job.flow_id IS NOT NULL;
     END LOOP;
-    IF v_linked THEN PERFORM jobq.promote(1000); END IF;
+    IF v_linked THEN
+        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
+        WHERE jobq.promote(1000) > 0;
+    END IF;
 END $$;
 
 -- The same for one job, inside the handler's own transaction. It raises an error when the
@@ -1460,7 +1466,7 @@ BEGIN
     PERFORM FROM jobq.settle(
         ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
         ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],
-        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]);
+        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]) AS s WHERE s.answer <> 'r';
     IF FOUND THEN
         RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
             HINT = 'Another worker has, or had, this job: roll back.';

@@ -102,7 +102,8 @@ static jobq_error memory_settle(const jobq_job *held, const jobq_event *event,
             return JOBQ_ERROR_LOST;
         mj->next = next;
     }
-    return jobq__memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);
+    return jobq__memory_settle(memory, held->id, held->worker, held->claim, decision, now_us,
+                               NULL);
 }
 
 static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us)

@@ -166,8 +166,8 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
             bool held = jobq_job_holds(&jobq_memory_get(m, e->job)->job, e->worker, e->claim);
             w->errors[i] = held ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
         } else {
-            w->errors[i] =
-                jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
+            w->errors[i] = jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision,
+                                               now_us, &w->answer.more);
         }
     }
 }

@@ -1282,15 +1282,18 @@ DECLARE
     v_kinds integer[];
     v_slots smallint[];
     v_slot smallint;
+    v_varies boolean;
     v_awaited boolean;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    SELECT r.slot, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
-           (SELECT bool_or(q.awaited) FROM jobq.queue q), a.odd, a.kinds, a.slots
-    INTO v_slot, v_silent, v_awaited, v_odd, v_kinds, v_slots
-    FROM jobq.ring r LEFT JOIN LATERAL jobq.kinds_apart() a ON r.varies WHERE r.first = 8;
+    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
+           (SELECT bool_or(q.awaited) FROM jobq.queue q)
+    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;
+    IF v_varies THEN
+        SELECT a.odd, a.kinds, a.slots INTO v_odd, v_kinds, v_slots FROM jobq.kinds_apart() a;
+    END IF;
     WITH gone AS (
         DELETE FROM jobq.job j USING (
             SELECT o.at, u.result, u.bytes, u.log

@@ -31,7 +31,7 @@ END $$;
 
 -- The rows of these jobs, in the order of the array, as the view jobs shows them. state none,
 -- and the others empty: it is not there. p_channel: if some have not ended, their ends are
--- notified there.
+-- notified there; if none has, there are no rows.
 CREATE OR REPLACE FUNCTION jobq.await(p_ids bigint[], p_channel bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
@@ -41,7 +41,8 @@ RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
                result jsonb, result_bytes bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     IF p_channel IS NOT NULL THEN
@@ -56,6 +57,9 @@ BEGIN
             SELECT o.id FROM jobq.queue o
             WHERE NOT o.awaited AND o.id IN (SELECT l.queue_id FROM live l)
             FOR NO KEY UPDATE SKIP LOCKED));
+        IF (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids)) = cardinality(p_ids) THEN
+            RETURN; -- the view takes ten times as long
+        END IF;
     END IF;
     RETURN QUERY
     SELECT u.id, coalesce(j.queue, ''), coalesce(j.kind, ''), coalesce(j.state, 'none'),

@@ -1795,6 +1795,26 @@ static void a_queue_of_full_kinds_is_left_out(void **unused)
     assert_int_equal(running_of(1, NULL), 1);
 }
 
+/* A claim that brought one job lets the next one wait, but not if the end of a job made others
+ * ready. */
+static void a_link_of_a_chain_is_claimed_at_once(void **unused)
+{
+    int32_t slot, i;
+
+    (void)unused;
+    for (i = 1; i <= 5; i++) {
+        assert_int_equal(add_job(0), i);
+        if (i > 1) assert_true(jobq_memory_after(memory, i, i - 1, JOBQ_ON_SUCCESS, false, 0));
+    }
+    for (i = 1; i <= 5; i++) {
+        settle_down(0);
+        assert_int_equal(loop.queued.count, 1);
+        slot = jobq__take_job(&loop, 0);
+        assert_int_equal(loop.slots[slot].job.id, i);
+        succeeds(slot, 0);
+    }
+}
+
 /* A backlog of slow jobs: a claim brings about as many as may run, although handlers that are quick
  * on average would allow a large one. */
 static void few_jobs_are_claimed_only_to_be_given_back(void **unused)
@@ -1890,6 +1910,7 @@ int main(void)
         cmocka_unit_test_setup(a_kind_may_have_a_policy_of_its_own, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
+        cmocka_unit_test_setup(a_link_of_a_chain_is_claimed_at_once, setup),
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),
         cmocka_unit_test_setup(quick_jobs_pass_a_kind_at_its_limit, limited),

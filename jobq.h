@@ -8188,7 +8188,6 @@ static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_list *sent = jobq__list_of(l, a->kind, true);
-    bool ready = a->more;
     int32_t i;
 
     jobq__answer(l, a->kind, now, a->error);
@@ -8202,11 +8201,13 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
         const jobq_decision *d = &l->slots[i].decision;
         l->stats.flushed++;
         l->vacuum_rows++;
-        ready = ready || (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify);
+        if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
+            jobq__look_again(l, now); /* the job may run again at once */
+        }
         jobq__line_left(l, &l->slots[i].job, now);
         jobq__slot_free(l, i);
     }
-    if (!ready) return;
+    if (!a->more) return;
     l->linger_us = 0; /* a chain, where each claim brings one job, would wait at each link */
     jobq__look_again(l, now);
 }

@@ -269,7 +269,8 @@
  *
  * A job may stand in a line of its queue: that of a tenant, an account, a device. Workers take
  * turns at the lines, so that a tenant with a million jobs does not keep the others waiting. A line
- * needs no set-up: the first job that names it makes it.
+ * needs no set-up: the first job that names it makes it. Until the transaction of a queue's very
+ * first line ends, other producers of its lines wait; jobq_pg_line_set beforehand avoids that.
  *
  *     jobq_pg_job job = {.queue = "mail", .kind = "send", .line = "tenant-7"};
  *     jobq_pg_queue_desc each = {.line_running_max = 5, .line_rate = "100/min"};
@@ -19653,7 +19654,8 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL\n"
 "      AND w.expires_at > statement_timestamp();\n"
 "    IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN\n"
-"        RAISE EXCEPTION 'worker % has an older library, which keeps no limit', v_worker\n"
+"        RAISE EXCEPTION 'worker % keeps no limits: it is written on the functions work_*, or has '\n"
+"            'an older library', v_worker\n"
 "            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
 "    END IF;\n"
 "    PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);\n"
@@ -19682,9 +19684,9 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
 "      AND (q.running_max IS NULL AND p_running_max > 0\n"
 "           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
-"    RETURNING q.* INTO v_old;\n"
+"    RETURNING q.* INTO v_old;\n",
 "    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
-"                            free_at)\n",
+"                            free_at)\n"
 "    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
 "            v_old.rate_burst, coalesce(v_old.free_at, '-infinity'))\n"
 "    ON CONFLICT (queue_id, coalesce(kind_id, 0)) DO NOTHING;\n"

@@ -1180,7 +1180,7 @@ static bool go_on(world *w, int id, wire *s, int most, backend *was)
         if (telling) printf("       . %s\n", steps[b->step].name);
         *was = *b;
         if (b->step == STEP_COMMIT) {
-            publish(w, id);
+            publish(w, id, s);
             return true;
         }
         next = next_statement(w, id, s);

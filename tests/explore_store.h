@@ -249,16 +249,18 @@ static void roll_back(world *w, uint8_t *slot)
 
 /* In worlds without flows jobq.promote, which each function that ends jobs calls, is done here, at
  * once. */
-static void publish(world *w, int id)
+static void publish(world *w, int id, wire *s)
 {
+    bool promoted = flows() && w->backends[id].flow.decided != 0;
     int i;
 
     overlay(w, id, &w->store, &w->parked);
     own_no_nudges(w, id);
     for (i = 0; i < store(w)->job_count && !flows(); i++) {
         if (!wrote(w, id, JOB_ROW + i)) continue;
-        jobq__memory_promote(store(w), job_at(w, i), w->backends[id].now_us);
+        promoted |= jobq__memory_promote(store(w), job_at(w, i), w->backends[id].now_us);
     }
+    if (wire_is_flush(s->request.kind)) s->answer.more = promoted;
     close_backend(w, id);
 }
 

@@ -305,7 +305,8 @@ static void queues_are_paused_and_drained(void **unused)
     JOBQ(1, "drain q --timeout 0");
     expect(err, "no living worker serves q");
     JOBQ(0, "reschedule %lld --run-at 2031-01-01", (long long)id);
-    JOBQ(0, "drain q");
+    JOBQ(0, "drain q --json");
+    assert_string_equal(out, "{\"left\": 0}\n");
     JOBQ(1, "drain q --ended --timeout 0");
     JOBQ(0, "reschedule %lld", (long long)id);
     shell("( sleep 1; $jobq cancel %lld ) & $jobq drain q --timeout 30; code=$?; wait;"

@@ -279,6 +279,7 @@ static int do_drain(app *a)
         nanosleep(&nap, NULL);
     }
     app_progress(NULL);
+    if (a->json) printf("{\"left\": %ld}\n", left);
     return left == 0 ? APP_OK : app_say(APP_NO, "%s is not empty: %ld jobs", values[0], left);
 }
 

@@ -1077,6 +1077,8 @@ static void calls_are_answered_before_the_worker_stops(void **unused)
                              JOBQ_ERROR_DEAD);
         }
         freed(w);
+        assert_true(becomes(30, 0, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' "
+                            "AND datname = current_database() AND pid <> pg_backend_pid()"));
         assert_int_equal(replies, JOBQ_PG_ASYNC_MAX + 1);
         assert_int_equal(codes[JOBQ_OK] + codes[JOBQ_ERROR_CONNECTION] + codes[JOBQ_ERROR_DEAD],
                          replies);

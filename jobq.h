@@ -5958,10 +5958,23 @@ static void jobq__relay_look(jobq_loop *l, int64_t now)
     l->relay.look_mono_us = jobq__min(l->relay.look_mono_us, now);
 }
 
+/* Whether it holds a partition that was taken over from a dead worker. */
+static bool jobq__relay_suspects(const jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        if (l->relay.parts[i].suspect && jobq__relay_held(&l->relay.parts[i])) return true;
+    }
+    return false;
+}
+
+/* One whose takeover failed waits, and others are taken over meanwhile: still one at a time. */
 static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
 {
     return p->state == JOBQ_PART_AWAY && l->registered && !l->policies_stale && !l->quiet &&
-           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
+           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue) &&
+           !(p->suspect && jobq__relay_suspects(l));
 }
 
 /* Counts the parts that can be read now, and wait for it. */

@@ -19654,8 +19654,8 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL\n"
 "      AND w.expires_at > statement_timestamp();\n"
 "    IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN\n"
-"        RAISE EXCEPTION 'worker % keeps no limits: it is written on the functions work_*, or has '\n"
-"            'an older library', v_worker\n"
+"        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take, or has an older library',\n"
+"            v_worker\n"
 "            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
 "    END IF;\n"
 "    PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);\n"
@@ -19684,8 +19684,8 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
 "      AND (q.running_max IS NULL AND p_running_max > 0\n"
 "           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
-"    RETURNING q.* INTO v_old;\n",
-"    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
+"    RETURNING q.* INTO v_old;\n"
+"    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n",
 "                            free_at)\n"
 "    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
 "            v_old.rate_burst, coalesce(v_old.free_at, '-infinity'))\n"

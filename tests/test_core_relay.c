@@ -1067,22 +1067,30 @@ static void a_read_hands_out_what_is_numbered_first(void **unused)
     assert_int_equal(row(1)->last, JOBQ_LOOP_BATCH);
 }
 
+/* A worker dies with two partitions. */
+static void one_dies_with_two(void)
+{
+    jobq_holder dead;
+    int32_t i;
+
+    send(0, 2);
+    send(1, 2);
+    for (i = 0; i < 2; i++) {
+        memset(&dead, 0, sizeof dead);
+        dead.worker = 99;
+        dead.claim = i + 1;
+        dead.lease_us = LEASE;
+        assert_int_equal(other_reads(memory, i + 1, &dead, 0, NULL, 4, 0).count, 2);
+    }
+}
+
 /* Whose worker died, maybe of it: one at a time. */
 static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
 {
-    jobq_holder dead[2];
-    int32_t part, i;
+    int32_t part;
 
     (void)unused;
-    send(0, 2);
-    send(1, 2);
-    for (i = 0; i < 2; i++) { /* it dies with both */
-        memset(&dead[i], 0, sizeof dead[i]);
-        dead[i].worker = 99;
-        dead[i].claim = i + 1;
-        dead[i].lease_us = LEASE;
-        assert_int_equal(other_reads(memory, i + 1, &dead[i], 0, NULL, 4, 0).count, 2);
-    }
+    one_dies_with_two();
     live_until(0, 2 * LEASE);
     assert_int_equal(loop.relay.held, 1);
     part = jobq__take_messages(&loop, 2 * LEASE);
@@ -1091,6 +1099,30 @@ static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
     handle(part, 2 * LEASE, JOBQ_RESULT_SUCCESS);
     settle_down(2 * LEASE);
     assert_int_equal(loop.relay.held, 2); /* the first one is no longer a suspect */
+}
+
+/* The server refuses to read one of them until the other one is taken. Then the first one waits for
+ * the end of that. */
+static void a_takeover_that_failed_waits_for_the_other_one(void **unused)
+{
+    bool taken = false;
+    int64_t now = 0;
+
+    (void)unused;
+    one_dies_with_two();
+    while (now < 2 * LEASE - 500 * MS) {
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
+        else if (a.kind == JOBQ_REQUEST_READ && a.partition_id == 1) {
+            assert_false(taken);
+            told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
+        } else jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
+        taken = loop.relay.held == 1;
+    }
+    assert_true(taken);
+    handle(jobq__take_messages(&loop, now), now, JOBQ_RESULT_SUCCESS);
+    settle_down(now);
+    assert_int_equal(loop.relay.held, 2);
 }
 
 /* -- what the store lets through -- */
@@ -1641,6 +1673,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_sent_first_is_numbered_first, setup),
         cmocka_unit_test_setup(a_read_hands_out_what_is_numbered_first, setup),
         cmocka_unit_test_setup(partitions_of_the_dead_are_taken_one_at_a_time, setup),
+        cmocka_unit_test_setup(a_takeover_that_failed_waits_for_the_other_one, setup),
         cmocka_unit_test_setup(only_a_holder_that_stands_still_and_has_expired_is_replaced, setup),
         cmocka_unit_test_setup(statements_that_come_too_late_do_nothing, setup),
         cmocka_unit_test_setup(a_holder_is_watched_for_a_lease_by_our_own_clock, setup),

@@ -182,7 +182,7 @@ static void jobs_run_on_the_callers_thread(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    int threads = threads_here(), rounds = 0;
+    int threads = threads_here(), rounds = 0, waits;
     jobq_pg_worker *w;
 
     (void)unused;
@@ -192,6 +192,7 @@ static void jobs_run_on_the_callers_thread(void **unused)
     w = open_worker(pg, &d);
     while (runs < 100 || rounds++ < 50) {
         turn(50000);
+        for (waits = 0; threads_here() > threads + 1 && waits < 1000; waits++) nap_us(1000);
         assert_in_range(threads_here(), threads, threads + 1); /* which makes a connection */
     }
     assert_true(turns_to(20, 100, ended_jobs));

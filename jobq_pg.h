@@ -19654,7 +19654,7 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL\n"
 "      AND w.expires_at > statement_timestamp();\n"
 "    IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN\n"
-"        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take, or has an older library',\n"
+"        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take or has an old library',\n"
 "            v_worker\n"
 "            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
 "    END IF;\n"

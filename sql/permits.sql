@@ -304,7 +304,7 @@ BEGIN
     WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL
       AND w.expires_at > statement_timestamp();
     IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN
-        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take, or has an older library',
+        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take or has an old library',
             v_worker
             USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';
     END IF;

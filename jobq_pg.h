@@ -392,8 +392,8 @@
  * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
  *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
  * SIZE         A trace counts for the size of the headers, with 74 bytes, and up to 530 more for
- *              its tracestate. It is never cut or left out for that reason: a job or a message that is
- *              too large with it is refused.
+ *              its tracestate. It is never cut or left out for that reason: a job or a message
+ *              that is too large with it is refused.
  *
  * OUTBOX
  *

@@ -16,7 +16,8 @@
  *           info: 500 frames, 1 of them black
  *
  * The worker's heartbeat carries the progress, so a call costs no statement. The last step is
- * published at once. The log is written with the result. Uses the schema jobq_example_progress, created anew and dropped at the end.
+ * published at once. The log is written with the result. Uses the schema jobq_example_progress,
+ * created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

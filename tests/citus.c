@@ -37,8 +37,9 @@ static void many_migrate(const char *sharding)
     }
     for (i = 0; i < 24; i++) assert_int_equal(reap(pids[i]), 0);
     assert_int_equal(number("SELECT count(*) FROM citus_schemas"), 0);
-    assert_int_equal(number("SELECT count(*) FROM pg_dist_object WHERE classid = 'pg_proc'::regclass "
-                            "AND objid <> ALL (SELECT objid FROM pg_depend WHERE deptype = 'e')"), 0);
+    assert_int_equal(number("SELECT count(*) FROM pg_dist_object "
+                            "WHERE classid = 'pg_proc'::regclass AND objid <> ALL ("
+                            "SELECT objid FROM pg_depend WHERE deptype = 'e')"), 0);
     RUN("SET citus.enable_ddl_propagation = off");
     RUN("DROP SCHEMA \"Mx\" CASCADE");
     PQclear(PQexec(db, "DROP SCHEMA jobq CASCADE")); /* not this program's */
@@ -156,7 +157,8 @@ static void a_distributed_schema_is_refused(void **unused)
     RUN("DO $$ DECLARE t text; BEGIN FOR t IN SELECT oid::regclass FROM pg_class WHERE relkind = "
         "'v' AND relnamespace = 'dist_too'::regnamespace LOOP EXECUTE 'DROP VIEW IF EXISTS ' || t "
         "|| ' CASCADE'; END LOOP; FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = "
-        "'joint' AND tgrelid::regclass::text ~ 'dist_too' LOOP EXECUTE 'DROP TRIGGER joint ON ' || t;"
+        "'joint' AND tgrelid::regclass::text ~ 'dist_too' LOOP "
+        "EXECUTE 'DROP TRIGGER joint ON ' || t;"
         " END LOOP; END $$");
     RUN("SELECT citus_schema_distribute('dist_too')");
     assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_ERROR_INVALID);

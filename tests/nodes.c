@@ -304,7 +304,8 @@ static void moves(int which, const char *by)
     char command[1500];
 
     snprintf(command, sizeof command,
-             "cd '%s' && PATH=\"$JOBQ_SERVER_BIN:$PATH\" psql -X -v schema=jq%d -v to=\"$JOBQ_NODE\" "
+             "cd '%s' && PATH=\"$JOBQ_SERVER_BIN:$PATH\" psql -X -v schema=jq%d "
+             "-v to=\"$JOBQ_NODE\" "
              "%s -f '%s/examples/move.sql' \"$JOBQ_SERVER\" 2>&1",
              getenv("JOBQ_SERVER_DIR"), which, by, getenv("PWD"));
     if (system(command) != 0) fail_msg("jq%d was not moved", which);
@@ -354,7 +355,8 @@ static void a_move_that_fails_moves_nothing(void **unused)
     (void)unused;
     run_on(0, "CREATE SCHEMA jq5");
     snprintf(command, sizeof command,
-             "cd '%s' && PATH=\"$JOBQ_SERVER_BIN:$PATH\" psql -X -v schema=jq5 -v to=\"$JOBQ_NODE\" "
+             "cd '%s' && PATH=\"$JOBQ_SERVER_BIN:$PATH\" psql -X -v schema=jq5 "
+             "-v to=\"$JOBQ_NODE\" "
              "-f '%s/examples/move.sql' \"$JOBQ_SERVER\" >/dev/null 2>&1",
              getenv("JOBQ_SERVER_DIR"), getenv("PWD"));
     assert_int_not_equal(system(command), 0);

@@ -44,7 +44,8 @@ static inline int store_protocol_up(void **state)
     int failed = store_pg_up(state);
 
     if (failed != 0) return failed;
-    RUN("CREATE FUNCTION %s_clock.random() RETURNS float8 LANGUAGE sql STABLE AS 'SELECT 0.5::float8'",
+    RUN("CREATE FUNCTION %s_clock.random() RETURNS float8 LANGUAGE sql STABLE "
+        "AS 'SELECT 0.5::float8'",
         schema);
     cancels_known = true;
     store_protocol = store_pg;

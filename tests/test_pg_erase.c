@@ -42,7 +42,8 @@ static void reports(const char *wanted, const char *arguments)
     char query[600];
 
     snprintf(query, sizeof query, "SELECT string_agg(concat_ws('/', place, matched, erased, "
-             "still_live), ' ') FROM jobq.erase(" PERSON "%s) WHERE looked IS NOT NULL AND matched > "
+             "still_live), ' ') FROM jobq.erase(" PERSON "%s) "
+             "WHERE looked IS NOT NULL AND matched > "
              "0", arguments);
     expect_text(wanted, query);
 }
@@ -50,7 +51,8 @@ static void reports(const char *wanted, const char *arguments)
 /* Of a person a job in each state, with all that it may carry; of another one the same. */
 static void fill(const char *person, const char *word)
 {
-    RUN("SELECT jobq.enqueue('q%s', 'k', jsonb_build_object('a', '%s'), key => '%s' || k, headers => "
+    RUN("SELECT jobq.enqueue('q%s', 'k', jsonb_build_object('a', '%s'), key => '%s' || k, "
+        "headers => "
         "jsonb_build_object('person', '%s', 'also', '%s'), max_attempts => 1) FROM "
         "generate_series(1, 6) k", person, word, word, person, word);
     RUN("SELECT jobq.enqueue('q%s', 'k', bytes => '%s', headers => jsonb_build_object('person', "
@@ -164,9 +166,10 @@ static void pages_go_on_where_they_stopped(void **unused)
     RUN("UPDATE jobq.job SET headers = NULL WHERE id < 100");
     for (; calls < 200; calls++) {
         char query[500], *text;
-        snprintf(query, sizeof query, "SELECT coalesce(quote_literal(max(next::text)), 'NULL') FROM "
-                 "jobq.erase(" PERSON ", dry => false, live => 'cancel', at_most => 2, after => %s) "
-                 "WHERE looked IS NOT NULL OR next IS NULL HAVING bool_or(place = 'backups') IS NOT "
+        snprintf(query, sizeof query, "SELECT coalesce(quote_literal(max(next::text)), 'NULL') "
+                 "FROM jobq.erase(" PERSON ", dry => false, live => 'cancel', at_most => 2, "
+                 "after => %s) WHERE looked IS NOT NULL OR next IS NULL "
+                 "HAVING bool_or(place = 'backups') IS NOT "
                  "NULL", next);
         text = text_of("%s", query);
         snprintf(next, sizeof next, "%s", text);
@@ -221,7 +224,8 @@ static void a_known_key_is_forgotten(void **unused)
     RUN("SELECT jobq.erase(" PERSON ", false)");
     assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE key LIKE '" SECRET "%%'"
                             " AND job_id NOT IN (SELECT id FROM jobq.job)"), 0);
-    assert_int_equal(number("SELECT (NOT existed)::int FROM jobq.enqueue_or_get('q4711', 'k', key => "
+    assert_int_equal(number("SELECT (NOT existed)::int FROM jobq.enqueue_or_get('q4711', 'k', "
+                            "key => "
                             "'" SECRET "2')"), 1);
 }
 

@@ -100,7 +100,8 @@ static void only_one_exports_a_part_and_nobody_changes_it(void **unused)
     free(text);
     next_is("-");
     RUN("SET lock_timeout = '100ms'");
-    text = for_schema("DELETE FROM jobq.history WHERE slot = (SELECT slot FROM jobq.ended)", schema);
+    text = for_schema("DELETE FROM jobq.history "
+                      "WHERE slot = (SELECT slot FROM jobq.ended)", schema);
     res = PQexec(db, text);
     assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "55P03");
     PQclear(res);

@@ -377,7 +377,8 @@ static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
     whole.flow = 1;
     whole.at_most = 25;
     RUN("DO $$ DECLARE j bigint; f bigint := jobq.flow(); BEGIN "
-        "PERFORM jobq.enqueue_many('q', '{k}', NULL, array_fill('1'::jsonb, '{120}'), p_flow => f); "
+        "PERFORM jobq.enqueue_many('q', '{k}', NULL, array_fill('1'::jsonb, '{120}'), "
+        "p_flow => f); "
         "j := 1; FOR i IN 1 .. 60 LOOP "
         "j := jobq.enqueue('q', 'k', flow => f, after => ARRAY[j]); END LOOP; END $$");
     RUN("SELECT jobq.finish(array_agg(id), 'f', NULL) FROM jobq.job WHERE state = 'r'");

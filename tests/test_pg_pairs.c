@@ -170,7 +170,8 @@ static void put_points(void)
 
 static void read_operations(void)
 {
-    PGresult *res = ask(db, "SELECT d.name, d.scenes, d.leaves, s.*, d.goes FROM jobq.pair_operation d,"
+    PGresult *res = ask(db, "SELECT d.name, d.scenes, d.leaves, s.*, d.goes "
+                            "FROM jobq.pair_operation d,"
                             " unnest(d.statements || NULL) WITH ORDINALITY s ORDER BY d.place, 5");
     int i;
 

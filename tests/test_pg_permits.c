@@ -337,8 +337,8 @@ static void a_late_workers_permits_are_not_given_away(void **unused)
     assert_int_equal(exchange(2, 3, 0, 3), 3);
 }
 
-/* A copy may be older than what the workers know: there the first one gave its permits to the second
- * one. Until all have spoken nothing is granted, and no token of the past counts. */
+/* A copy may be older than what the workers know: there the first one gave its permits to the
+ * second one. Until all have spoken nothing is granted, and no token of the past counts. */
 static void permits_of_a_restored_database_are_told_again(void **unused)
 {
     (void)unused;

@@ -409,8 +409,8 @@ static void jobq_doctor_finds_it(void **unused)
 
     (void)unused;
     assert_int_equal(system("make -s " BINARY " >/dev/null"), 0);
-    snprintf(command, sizeof command, "timeout 60 " BINARY " -d '%s' --schema %s doctor 2>&1", through,
-             schema);
+    snprintf(command, sizeof command,
+             "timeout 60 " BINARY " -d '%s' --schema %s doctor 2>&1", through, schema);
     pipe = popen(command, "r");
     assert_non_null(pipe);
     out[fread(out, 1, sizeof out - 1, pipe)] = '\0';

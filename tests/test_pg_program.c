@@ -363,7 +363,8 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     JOBQ(0, "--json flow show %ld", flow);
     assert_int_equal(json_lines(), 3);
     JOBQ(0, "show %ld", id + 2);
-    snprintf(text, sizeof text, "waits for the end of job %ld (load-1), job %ld (load-2)", id, id + 1);
+    snprintf(text, sizeof text, "waits for the end of job %ld (load-1), job %ld (load-2)",
+             id, id + 1);
     expect(out, text);
     expect(out, "| load-2");
     JOBQ(0, "--json show %ld", id + 2);
@@ -411,8 +412,9 @@ static void a_signal_is_sent_once(void **unused)
     assert_string_equal(out, "{\"first\":false}\n");
     JOBQ(0, "signal -- --odd- - <$dir/payload");
     JOBQ(0, "signal plain");
-    expect_text("--odd- [1],order 7/paid {\"cents\": 900},plain", "SELECT string_agg(concat_ws(' ', "
-                "name, payload), ',' ORDER BY name COLLATE \"C\") FROM jobq.signal");
+    expect_text("--odd- [1],order 7/paid {\"cents\": 900},plain",
+                "SELECT string_agg(concat_ws(' ', name, payload), ',' ORDER BY name COLLATE \"C\") "
+                "FROM jobq.signal");
     JOBQ(1, "signal ''");
     JOBQ(2, "signal");
 }

@@ -67,7 +67,8 @@ static void run_one(jobq_pg_handler *h, int64_t heartbeat_us)
     assert_true(reaches(20, &runs, 1));
 }
 
-#define HOW_FAR "SELECT coalesce(percent::text, '-') || ' ' || coalesce(note, '-') FROM jobq.running"
+#define HOW_FAR                                                                                    \
+    "SELECT coalesce(percent::text, '-') || ' ' || coalesce(note, '-') FROM jobq.running"
 
 static void a_heartbeat_brings_it(void **unused)
 {

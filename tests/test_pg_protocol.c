@@ -373,7 +373,8 @@ static void a_sleeper_is_notified(void **unused)
 
     (void)unused;
     w = JOIN();
-    RUN("DO $$ BEGIN EXECUTE format('LISTEN %%I', (SELECT 'jobq_' || to_hex(id) FROM jobq.worker)); "
+    RUN("DO $$ BEGIN EXECUTE format('LISTEN %%I', "
+        "(SELECT 'jobq_' || to_hex(id) FROM jobq.worker)); "
         "END $$");
     takes("", w, 1, 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 1);

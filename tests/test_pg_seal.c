@@ -313,7 +313,8 @@ static void keys_rotate(void **unused)
     keys.known = 6;
     job = secret("\"new\"");
     each(jobq_pg_enqueue(sealing, NULL, &job, NULL, &error), &error);
-    expect_text("1 2", "SELECT string_agg(get_byte(bytes, 0)::text, ' ' ORDER BY id) FROM jobq.job");
+    expect_text("1 2",
+                "SELECT string_agg(get_byte(bytes, 0)::text, ' ' ORDER BY id) FROM jobq.job");
     work(sealing, reads);
     assert_true(saw("job \"old\"") && saw("job \"new\""));
 }

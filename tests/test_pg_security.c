@@ -625,8 +625,8 @@ static void tenants_do_not_reach_each_other(void **state)
                        "line => 'tenant-7-a')");
     assert_string_equal(said, "t"); /* but of its own */
     free(said);
-    said = tenant_says("SELECT existed[2] FROM jobq.enqueue_many('q', '{k}', NULL, '{1,2,3}', p_keys "
-                       "=> '{a,order-1,tenant-8-%/order-1}', p_lines => "
+    said = tenant_says("SELECT existed[2] FROM jobq.enqueue_many('q', '{k}', NULL, '{1,2,3}', "
+                       "p_keys => '{a,order-1,tenant-8-%/order-1}', p_lines => "
                        "'{tenant-7-a,tenant-7-a,tenant-7-a}')");
     assert_string_equal(said, "t");
     free(said);

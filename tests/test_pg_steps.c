@@ -231,7 +231,7 @@ static void a_step_in_a_transaction_happens_exactly_once(void **unused)
     RUN("DROP TABLE jobq.effect");
 }
 
-/* Sleeps between two steps: in the database, so that no thread and no worker is needed meanwhile. */
+/* Sleeps between two steps: in the database, so no thread and no worker is needed meanwhile. */
 static jobq_outcome sleeps(jobq_call *call)
 {
     ADD(runs);
@@ -524,7 +524,7 @@ static void a_signal_has_a_name(void **unused)
     assert_int_equal(jobq_pg_signal(pg, NULL, "a", jobq_str_from("1"), NULL, NULL), JOBQ_OK);
 }
 
-/* ---- jobs that wait for what they have enqueued ----------------------------------------------- */
+/* ---- jobs that wait for what they have enqueued ---------------------------------------------- */
 
 static int child_fails;
 static const char *child_line;

@@ -1,5 +1,6 @@
 /*
- * drain.c -- rows in which workers empty a full queue: drain, drain-history, results, one, sleepers.
+ * drain.c -- rows in which workers empty a full queue: drain, drain-history, results, one,
+ * sleepers.
  */
 #include "bench.h"
 

@@ -85,7 +85,8 @@ void row_flows(void)
              "b := (SELECT ids FROM " LINKED("(n * 2)::int",
                  "ARRAY(SELECT generate_series(1, n * 2)::int)", "(a || a)") "); "
              "c := (SELECT ids FROM " LINKED("n::int",
-                 "ARRAY(SELECT (i - 1) %% n + 1 FROM generate_series(1, n * 2) i)::int[]", "b") "); "
+                 "ARRAY(SELECT (i - 1) %% n + 1 FROM generate_series(1, n * 2) i)::int[]",
+                 "b") "); "
              "END $$", diamonds);
     took = work_off(sql, diamonds * 4);
     bench_figure("diamonds of 4 jobs, 2 workers", (double)diamonds * 4 / took, "jobs/s", "", 0,

@@ -65,7 +65,7 @@ static void explore_assert(const char *text);
 
 #define TICK ((int64_t)1000000)
 enum { NODES = 3, JOBS = 5, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
-enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6, PRODUCED = 3 };
+enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 8, RELAXED = 2, FORGOTTEN = 6, PRODUCED = 3 };
 
 /* What sql/flows.sql has beside the edges. nudge: job 0: of the signal. by: the backend that wrote
  * it, plus 1; 0: its transaction has ended. */
@@ -517,6 +517,17 @@ static bool is_burned(const world *w, int64_t worker, int64_t number)
     return false;
 }
 
+static void note_burned(world *w, int64_t worker, int64_t number)
+{
+    if (is_burned(w, worker, number)) return;
+    if (w->burned_count == BURNED) {
+        violate("more than %d claims came to nothing: raise BURNED", BURNED);
+        return;
+    }
+    w->burned[w->burned_count][0] = worker;
+    w->burned[w->burned_count++][1] = number;
+}
+
 /* A running job is in somebody's custody: its worker knows it, or can die and be rescued. */
 static void check_custody(const world *w, const jobq_job *job)
 {
@@ -772,9 +783,8 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
         (s->request.kind == JOBQ_REQUEST_REGISTER || s->answer.news.alive)) {
         renewed(w, s->request.worker, b->tick);
     }
-    if (s->request.kind == JOBQ_REQUEST_RECOVER && !s->answer.more && w->burned_count < BURNED) {
-        w->burned[w->burned_count][0] = s->request.worker;
-        w->burned[w->burned_count++][1] = s->request.claim;
+    if (s->request.kind == JOBQ_REQUEST_RECOVER && !s->answer.more) {
+        note_burned(w, s->request.worker, s->request.claim);
     }
     tidy_store(w);
     committed(w, before, s->request.relaxed);

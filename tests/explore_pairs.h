@@ -187,8 +187,7 @@ static void begin_pair(world *w)
         a->dead = true;
         a->dead_at_us = store_us(w) - 2 * JOBQ__DAY;
         pair_row(w, 3, a->dead_at_us);
-        w->burned[w->burned_count][0] = PAIR_A;
-        w->burned[w->burned_count++][1] = 3;
+        note_burned(w, PAIR_A, 3);
     }
     pair_do(w, 0, pair_operations[0]);
     pair_do(w, 1, pair_operations[1]);

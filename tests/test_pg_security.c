@@ -527,6 +527,7 @@ static void tenants_open(const char *role)
     snprintf(conninfo, sizeof conninfo, "%s user=%s", server(), role);
     as_tenant = PQconnectdb(conninfo);
     assert_int_equal(PQstatus(as_tenant), CONNECTION_OK);
+    PQclear(PQexec(as_tenant, "SET statement_timeout = '20s'"));
 }
 
 static const char *const attacks[] = {

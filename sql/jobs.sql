@@ -225,15 +225,45 @@ BEGIN
     END IF;
 END $$;
 
+-- The same of many jobs: looks at the arrays as a whole, and then for the job that is refused.
+-- Printing a payload to learn its size costs 0.5 of 6 microseconds, so short ones are not
+-- printed. Only numbers print much longer than they are stored: a number of more than 320
+-- characters takes 16 bytes or more, and none has more than 147,457 characters.
+CREATE OR REPLACE FUNCTION jobq.check_jobs(
+    p_queue integer, p_max integer, p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[],
+    p_run_ats timestamptz[], p_priorities smallint[], p_stages smallint[],
+    p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_short integer := p_max / 148000 * 16; -- bytes of jsonb that print at most p_max
+BEGIN
+    IF EXISTS (SELECT FROM unnest(p_payloads) u
+               WHERE pg_column_size(u) > v_short AND octet_length(u::text) > p_max)
+       OR (p_bytes IS NOT NULL AND EXISTS (
+           SELECT FROM unnest(p_bytes, p_payloads) AS u (bytes, payload)
+           WHERE octet_length(u.bytes) > p_max OR (u.bytes, u.payload) IS NOT NULL))
+       OR EXISTS (SELECT FROM unnest(p_headers) u
+                  WHERE octet_length(u::text) > p_max OR jsonb_typeof(u) <> 'object')
+       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)
+       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)
+       OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
+       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN
+        PERFORM jobq.check_job(p_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
+                               u.stages, u.max_attempts, u.timeout_us, u.key)
+        FROM ROWS FROM (
+                 unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),
+                 unnest(p_priorities), unnest(p_stages), unnest(p_max_attempts),
+                 unnest(p_timeouts_us), unnest(p_keys))
+             AS u (payload, bytes, headers, run_at, priority, stages, max_attempts, timeout_us,
+                   key);
+    END IF;
+END $$;
+
 -- Writes many jobs of one queue in one statement. Element i of every array belongs to job i.
 -- An array may be NULL (all defaults), and so may its elements. p_kinds holds the distinct
 -- kinds; p_kind holds 1-based indexes into it (NULL: the first). p_run_ats wins over
 -- p_delays_us. An instant in the past becomes now, because a worker's lower bound would hide
 -- the job. ids come back in the order of the arrays: they are drawn first and carried through.
 -- existed[i]: the key was known, and ids[i] is the job that has it.
--- Printing a payload to learn its size costs 0.5 of 6 microseconds, so short ones are not
--- printed. Only numbers print much longer than they are stored: a number of more than 320
--- characters takes 16 bytes or more, and none has more than 147,457 characters.
 CREATE OR REPLACE FUNCTION jobq.enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
     p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
@@ -250,36 +280,16 @@ DECLARE
     v_now timestamptz := statement_timestamp();
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
     v_max integer;
-    v_short integer; -- bytes of jsonb that print at most v_max
     v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);
     v_tenants boolean;
 BEGIN
     SELECT q.payload_max, EXISTS (SELECT FROM jobq.tenant) INTO v_max, v_tenants
     FROM jobq.queue q WHERE q.id = v_queue;
-    v_short := v_max / 148000 * 16;
     IF v_tenants THEN
         p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);
     END IF;
-    IF EXISTS (SELECT FROM unnest(p_payloads) u
-               WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)
-       OR (p_bytes IS NOT NULL AND EXISTS (
-           SELECT FROM unnest(p_bytes, p_payloads) AS u (bytes, payload)
-           WHERE octet_length(u.bytes) > v_max OR (u.bytes, u.payload) IS NOT NULL))
-       OR EXISTS (SELECT FROM unnest(p_headers) u
-                  WHERE octet_length(u::text) > v_max OR jsonb_typeof(u) <> 'object')
-       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)
-       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)
-       OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
-       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN
-        PERFORM jobq.check_job(v_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
-                               u.stages, u.max_attempts, u.timeout_us, u.key)
-        FROM ROWS FROM (
-                 unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),
-                 unnest(p_priorities), unnest(p_stages), unnest(p_max_attempts),
-                 unnest(p_timeouts_us), unnest(p_keys))
-             AS u (payload, bytes, headers, run_at, priority, stages, max_attempts, timeout_us,
-                   key);
-    END IF;
+    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
+                            p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);
     END LOOP;
@@ -1125,19 +1135,48 @@ BEGIN
         THEN 'b' ELSE 'l' END;
 END $$;
 
--- Of the kinds that are not like most: odd are those whose history is kept although their
--- queue's is not, or the other way round; kinds those with another retention than medium, and
--- slots the parts of the history where their jobs go. NULL: there are none.
-CREATE OR REPLACE FUNCTION jobq.kinds_apart(
-    OUT odd integer[], OUT kinds integer[], OUT slots smallint[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+-- Sets whether this transaction's commit waits for the disk, whatever the session's default.
+CREATE OR REPLACE FUNCTION jobq.commit_waits(p_waits boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+-- Where successful jobs go. silent: queues without history. slot: the part of the history that
+-- is written of medium, found by its number, because that needs no index. odd: kinds whose
+-- history is kept although their queue's is not, or the other way round; kinds: those with
+-- another retention than medium, and slots the parts where their jobs go. These three are
+-- usually NULL, which costs nothing. awaited: somebody may wait for the ends of jobs.
+CREATE OR REPLACE FUNCTION jobq.kept(
+    OUT silent integer[], OUT slot smallint, OUT odd integer[], OUT kinds integer[],
+    OUT slots smallint[], OUT awaited boolean)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_varies boolean;
+BEGIN
+    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
+           (SELECT bool_or(q.awaited) FROM jobq.queue q)
+    INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;
+    IF NOT v_varies THEN RETURN; END IF;
     SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),
            array_agg(k.id) FILTER (WHERE r.retention <> 'medium'),
            array_agg(r.slot) FILTER (WHERE r.retention <> 'medium')
     INTO odd, kinds, slots
     FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
         JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention);
+END $$;
+
+-- What follows for the jobs that waited for these, which have ended well: r, as complete
+-- answers it, if some are ready now.
+CREATE OR REPLACE FUNCTION jobq.succeeded(p_ids bigint[], p_flows bigint[])
+RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.ended(p_ids, p_flows, 's');
+    RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
+    WHERE jobq.promote(1000) > 0;
 END $$;
 
 -- The part of complete that ends jobs without history, key and flow_id. They go first,
@@ -1165,9 +1204,7 @@ END $$;
 -- by claim: element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only
 -- exceptions are answered, and r if jobs that waited for these are ready now. A row that
 -- someone else has locked is left and answered as busy, so a batch never waits and never
--- deadlocks. v_silent: queues without history. v_slot: the part that is written of medium,
--- found by its number, because that needs no index. v_odd, v_kinds, v_slots: see kinds_apart;
--- usually NULL, which costs nothing.
+-- deadlocks. v_kept: see jobq.kept.
 -- The commit waits for the disk, whatever the session's default. A worker that got the answer
 -- forgets the job, so nobody would look for a job that a crash of the server brought back.
 CREATE OR REPLACE FUNCTION jobq.complete(
@@ -1180,39 +1217,21 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids bigint[];
     v_done bigint[];
-    v_keyed bigint[];
-    v_queues integer[];
-    v_keys text[];
     v_linked bigint[];
     v_flows bigint[];
-    v_all_linked bigint[];
-    v_all_flows bigint[];
     v_from integer := 1;
-    v_silent integer[];
-    v_odd integer[];
-    v_kinds integer[];
-    v_slots smallint[];
-    v_slot smallint;
-    v_varies boolean;
-    v_awaited boolean;
+    v_kept record;
+    v_gone record;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
-           (SELECT bool_or(q.awaited) FROM jobq.queue q)
-    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;
-    IF v_varies THEN
-        SELECT a.odd, a.kinds, a.slots INTO v_odd, v_kinds, v_slots FROM jobq.kinds_apart() a;
-    END IF;
+    PERFORM jobq.commit_waits(true);
+    SELECT k.* INTO v_kept FROM jobq.kept() k;
     FOR i IN 1 .. cardinality(p_claims) LOOP
         v_ids := p_ids[v_from : v_from + p_counts[i] - 1];
         v_from := v_from + p_counts[i];
-        v_done := NULL;
-        IF v_silent <> '{}' OR v_odd IS NOT NULL THEN
-            v_done := jobq.complete_unkept(v_ids, p_workers[i], p_claims[i], v_silent, v_odd);
-            CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
-        END IF;
+        v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.odd IS NOT NULL THEN
+            jobq.complete_unkept(v_ids, p_workers[i], p_claims[i], v_kept.silent,
+                                 v_kept.odd) END;
+        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         WITH gone AS (
             DELETE FROM jobq.job j
             WHERE j.ctid = ANY (ARRAY(
@@ -1227,35 +1246,35 @@ BEGIN
                 slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,
                 kind_id, attempt, crash, priority, stage, stages, state, key, line_name,
                 payload, bytes, headers, errors, flow_id)
-            SELECT CASE WHEN v_kinds IS NULL THEN v_slot
-                   ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
-                   g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
-                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
-                   g.stages, 's', g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors,
-                   g.flow_id
+            SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)],
+                            v_kept.slot), g.id, g.run_at, g.enqueued_at, g.claimed_at,
+                   statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,
+                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,
+                   g.headers, g.errors, g.flow_id
             FROM gone g
-            WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
+            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)
         )
-        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
-               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
-               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),
-               array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),
-               array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
-        INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
-        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
-        v_all_linked := v_all_linked || v_linked;
-        v_all_flows := v_all_flows || v_flows;
-        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
+        SELECT v_done || array_agg(g.id) AS done,
+               array_agg(g.id) FILTER (WHERE g.key IS NOT NULL) AS keyed,
+               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL) AS queues,
+               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL) AS keys,
+               array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL) AS linked,
+               array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL) AS flows
+        INTO v_gone FROM gone g;
+        IF v_gone.keys IS NOT NULL THEN
+            PERFORM jobq.end_keys(v_gone.keyed, v_gone.queues, v_gone.keys);
+        END IF;
+        v_linked := v_linked || v_gone.linked;
+        v_flows := v_flows || v_gone.flows;
+        CONTINUE WHEN cardinality(v_gone.done) = cardinality(v_ids);
         RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],
                             jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])
-        FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);
+        FROM unnest(v_ids) AS u (id) WHERE v_gone.done IS NULL OR u.id <> ALL (v_gone.done);
     END LOOP;
-    IF v_all_linked IS NOT NULL THEN
-        PERFORM jobq.ended(v_all_linked, v_all_flows, 's');
-        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-        WHERE jobq.promote(1000) > 0;
+    IF v_linked IS NOT NULL THEN
+        RETURN QUERY SELECT a.* FROM jobq.succeeded(v_linked, v_flows) a;
     END IF;
-    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
+    IF v_kept.awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
 END $$;
 
 -- The same for jobs of which some have a result or a log, an element of each array for each
@@ -1277,23 +1296,10 @@ DECLARE
     v_keys text[];
     v_linked bigint[];
     v_flows bigint[];
-    v_silent integer[];
-    v_odd integer[];
-    v_kinds integer[];
-    v_slots smallint[];
-    v_slot smallint;
-    v_varies boolean;
-    v_awaited boolean;
+    v_kept record;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
-           (SELECT bool_or(q.awaited) FROM jobq.queue q)
-    INTO v_slot, v_varies, v_silent, v_awaited FROM jobq.ring r WHERE r.first = 8;
-    IF v_varies THEN
-        SELECT a.odd, a.kinds, a.slots INTO v_odd, v_kinds, v_slots FROM jobq.kinds_apart() a;
-    END IF;
+    PERFORM jobq.commit_waits(true);
+    SELECT k.* INTO v_kept FROM jobq.kept() k;
     WITH gone AS (
         DELETE FROM jobq.job j USING (
             SELECT o.at, u.result, u.bytes, u.log
@@ -1313,14 +1319,13 @@ BEGIN
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
             attempt, crash, priority, stage, stages, state, key, line_name, payload, bytes,
             headers, errors, result, result_bytes, log, flow_id)
-        SELECT CASE WHEN v_kinds IS NULL THEN v_slot
-               ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,
+        SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)], v_kept.slot),
                g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',
                g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,
                g.result_bytes, g.log, g.flow_id
         FROM gone g
-        WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)
+        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)
            OR num_nonnulls(g.result, g.result_bytes) > 0
     )
     SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
@@ -1331,11 +1336,9 @@ BEGIN
     INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
     IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
     IF v_linked IS NOT NULL THEN
-        PERFORM jobq.ended(v_linked, v_flows, 's');
-        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-        WHERE jobq.promote(1000) > 0;
+        RETURN QUERY SELECT a.* FROM jobq.succeeded(v_linked, v_flows) a;
     END IF;
-    IF v_awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
+    IF v_kept.awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
     RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)
     FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)
@@ -1365,6 +1368,22 @@ BEGIN
     RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;
 END $$;
 
+-- The part of settle that ends a job, which it has locked.
+CREATE OR REPLACE FUNCTION jobq.settle_end(
+    p_id bigint, p_worker bigint, p_claim bigint, p_state "char", p_attempt integer,
+    p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE jobq.job j SET attempt = p_attempt, crash = p_crash
+    WHERE j.id = p_id AND (j.attempt, j.crash) <> (p_attempt, p_crash);
+    IF p_state = 's' AND num_nonnulls(p_result, p_bytes, p_log) > 0 THEN
+        PERFORM jobq.complete_with(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id],
+                                   ARRAY[p_result], ARRAY[p_bytes], ARRAY[p_log]);
+    ELSE
+        PERFORM jobq.finish(ARRAY[p_id], p_state, p_entry);
+    END IF;
+END $$;
+
 -- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash
 -- and suspect flag that jobq.h decided, the delay until the job may run (-1: parked until a
 -- worker has its kind), the error to append, the next stage's payload or, if it succeeded, its
@@ -1389,9 +1408,7 @@ DECLARE
     v_run_at timestamptz;
     v_linked boolean := false;
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    PERFORM jobq.commit_waits(true);
     IF 0 > ANY (p_delays_us) THEN PERFORM jobq.lock_kinds(p_ids, p_delays_us); END IF;
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
@@ -1404,37 +1421,23 @@ BEGIN
             FOR UPDATE SKIP LOCKED;
         END IF;
         IF NOT FOUND THEN
-            id := p_ids[i];
-            worker := p_workers[i];
-            claim := p_claims[i];
-            answer := jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
-            RETURN NEXT;
+            RETURN QUERY SELECT p_ids[i], p_workers[i], p_claims[i],
+                                jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
             CONTINUE;
         END IF;
-        v_entry := NULL;
-        IF num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN
-            v_entry := jsonb_strip_nulls(jsonb_build_object(
+        v_entry := CASE WHEN num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN
+            jsonb_strip_nulls(jsonb_build_object(
                 'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,
-                'error', p_errors[i], 'log', p_logs[i]));
-        END IF;
+                'error', p_errors[i], 'log', p_logs[i])) END;
         IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN
-            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);
+            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);
         ELSIF p_states[i] NOT IN ('r', 'w') THEN
-            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]
-            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
-            IF p_states[i] = 's'
-               AND num_nonnulls(p_payloads[i], p_bytes[i], p_logs[i]) > 0 THEN
-                PERFORM jobq.complete_with(
-                    ARRAY[p_workers[i]], ARRAY[p_claims[i]], ARRAY[p_ids[i]],
-                    ARRAY[p_payloads[i]], ARRAY[p_bytes[i]], ARRAY[p_logs[i]]);
-            ELSE
-                PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
-            END IF;
+            PERFORM jobq.settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],
+                                    p_attempts[i], p_crashes[i], v_entry, p_payloads[i],
+                                    p_bytes[i], p_logs[i]);
         ELSE
-            v_run_at := CASE
-                WHEN p_delays_us[i] >= 0
-                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'
-                ELSE jobq.park(v_job.kind_id) END;
+            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq.park(v_job.kind_id)
+                ELSE statement_timestamp() + p_delays_us[i] * interval '1 microsecond' END;
             UPDATE jobq.job j
             SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],

@@ -590,16 +590,6 @@ BEGIN
     mark_xid := pg_current_xact_id();
 END $$;
 
--- Sets whether this transaction's commit waits for the disk.
-CREATE OR REPLACE FUNCTION jobq.outbox_sync(p_wait boolean) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF NOT p_wait THEN PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-END $$;
-
 -- Deletes the messages of a partition up to p_acked. Those to be given up are copied first.
 CREATE OR REPLACE FUNCTION jobq.outbox_done(
     p jobq.partition, p_acked bigint, p_dead_seqs bigint[], p_dead_errors text[],
@@ -740,7 +730,7 @@ BEGIN
     END IF;
     IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;
     SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
-    PERFORM jobq.outbox_sync(true);
+    PERFORM jobq.commit_waits(true);
     SELECT p.* INTO v_row FROM jobq.partition p
     WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1
     FOR NO KEY UPDATE SKIP LOCKED;
@@ -847,7 +837,7 @@ BEGIN
         v_row := v_handed.p;
         v := v_handed.v;
     END IF;
-    PERFORM jobq.outbox_sync(NOT p_relaxed OR v_row.ids IS NOT NULL);
+    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);
     PERFORM jobq.outbox_store(v_row);
     RETURN v;
 END $$;

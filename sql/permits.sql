@@ -140,9 +140,7 @@ BEGIN
         WHERE q.queue_id = ANY (p_queues) AND (q.kind_id IS NULL OR q.kind_id = ANY (p_kinds))
         ORDER BY q.id FOR NO KEY UPDATE
     LOOP
-        IF current_setting('synchronous_commit') = 'off' THEN
-            PERFORM set_config('synchronous_commit', 'on', true);
-        END IF;
+        PERFORM jobq.commit_waits(true);
         v_at := array_position(p_quotas, v_quota.id);
         IF v_at IS NULL THEN -- it learns of the quota now, and asks next time
             SELECT 0 AS held, 0 AS tokens, 0::bigint AS wait_us INTO v;

@@ -111,6 +111,51 @@ BEGIN
               CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;
 END $$;
 
+-- The part of a heartbeat's answer that is about policies and kinds: see heartbeat.
+CREATE OR REPLACE FUNCTION jobq.heartbeat_kinds(
+    p_queues integer[], p_kinds integer[], p_beat bigint, OUT policy bigint,
+    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
+               WHERE q.id = ANY (p_queues));
+    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
+           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
+           count(k.paused_at) = 0,
+           policy + coalesce(sum(hashtextextended(ROW(
+               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,
+               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)
+           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)
+    INTO kinds, parked, every_kind, policy
+    FROM jobq.kind k WHERE k.id = ANY (p_kinds);
+    every_kind := every_kind AND NOT EXISTS (
+        SELECT FROM jobq.kind k
+        WHERE k.queue_id = ANY (p_queues) AND k.id <> ALL (p_kinds));
+    IF NOT every_kind THEN
+        kinds := kinds || jobq.strays(p_queues, p_kinds, p_beat
+                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
+    END IF;
+END $$;
+
+-- The part of a heartbeat's answer that is about suspects. p_kinds: those that the worker may
+-- claim; NULL: all.
+CREATE OR REPLACE FUNCTION jobq.heartbeat_suspects(
+    p_queues integer[], p_kinds integer[], OUT suspects boolean, OUT alone_queues integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    suspects := EXISTS (
+        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'
+          AND j.queue_id = ANY (p_queues) AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
+    alone_queues := ARRAY(
+        SELECT DISTINCT j.queue_id FROM jobq.job j
+        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+          AND jobq.suspect_goes(j.queue_id, j.line_name));
+END $$;
+
 -- Renews the lease and answers with the news, in one statement:
 --   alive     false: this worker was declared dead, and nothing was renewed: register again.
 --             Also false when one of its queues was deleted: registering finds the new id;
@@ -183,34 +228,10 @@ BEGIN
         SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j
         WHERE c.worker = p_worker AND c.cancel IS NOT NULL
           AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);
-    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
-               WHERE q.id = ANY (v_worker.queues));
-    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
-           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
-           count(k.paused_at) = 0,
-           policy + coalesce(sum(hashtextextended(ROW(
-               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,
-               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)
-           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)
-    INTO kinds, parked, every_kind, policy
-    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);
-    every_kind := every_kind AND NOT EXISTS (
-        SELECT FROM jobq.kind k
-        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));
-    IF NOT every_kind THEN
-        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat
-                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
-    END IF;
-    suspects := EXISTS (
-        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'
-          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()
-          AND (every_kind OR j.kind_id = ANY (kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
-    alone_queues := ARRAY(
-        SELECT DISTINCT j.queue_id FROM jobq.job j
-        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
-          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
+    SELECT n.* INTO policy, every_kind, kinds, parked
+    FROM jobq.heartbeat_kinds(v_worker.queues, v_worker.kinds, v_worker.beat) n;
+    SELECT n.* INTO suspects, alone_queues
+    FROM jobq.heartbeat_suspects(v_worker.queues, CASE WHEN NOT every_kind THEN kinds END) n;
     tick_us := jobq.next_tick(v_worker.queues);
     PERFORM jobq.promote_late(1000);
     SELECT l.late, l.late_beats, l.late_leases_us, l.overdue

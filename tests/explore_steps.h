@@ -29,16 +29,20 @@
  *   set_aside         5         1     1       0        2
  *   finish            4         0     0       2        0
  *   end_keys          1         0     0       0        0
- *   kinds_apart       1         0     0       0        0
+ *   kept              2         0     0       0        0
+ *   succeeded         2         0     0       0        0
  *   complete_unkept   1         1     1       0        0
- *   complete          8         1     1       0        2
+ *   complete          7         1     1       0        2
  *   settle           11         2     1       0        6
+ *   settle_end        3         0     0       0        0
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
  *   register          2         0     0       0        1
- *   heartbeat        16         0     0       0       10
+ *   heartbeat_kinds   4         0     0       0        0
+ *   heartbeat_suspects 2        0     0       0        0
+ *   heartbeat        12         0     0       0       10
  *   strays            1         0     0       0        0
  *   deregister        8         1     0       0        5
  *   sleep             3         1     0       1        3

@@ -102,6 +102,7 @@ keys() {
     awk -F '\t' 'BEGIN {
         key["drain, history off, 2 workers"] = "drain"
         key["drain, history on, 2 workers"] = "drain-kept"
+        key["  10 at a time in each"] = "groups"
         key["one job per transaction, 1 producer"] = "one-1"
         key["one job per transaction, 16 producers"] = "one-16"
         key["bulk enqueue by COPY, 2 connections"] = "bulk"
@@ -126,6 +127,7 @@ measure() {
         -c CHECKPOINT
     case $1:$2 in
     jobq:drain) rows drain drain-history | keys ;;
+    jobq:groups) rows lines | keys ;;
     jobq:enqueue) rows single bulk | keys ;;
     jobq:latency) rows latency | keys ;;
     jobq:message) rows outbox-latency | keys ;;
@@ -144,6 +146,7 @@ note() {
         OFS = "\t"
         label["drain"] = "no-op jobs, nothing kept"
         label["drain-kept"] = "no-op jobs, completed ones kept"
+        label["groups"] = "1,000 groups, 10 jobs of each at a time"
         label["one-1"] = "enqueue, 1 producer"
         label["one-16"] = "enqueue, 16 producers"
         label["bulk"] = "enqueue, 1000 at once, 2 connections"
@@ -164,7 +167,7 @@ note() {
 }
 
 declare -A kinds=([river]="drain enqueue latency" [graphile]="drain enqueue latency"
-    [boss]="drain enqueue latency" [pgq]="message through" [modkit]="message through")
+    [boss]="drain groups enqueue latency" [pgq]="message through" [modkit]="message through")
 mkdir -p "$BENCH_DIR"
 : >"$BENCH_DIR/runs.tsv"
 psql "$server" -c "SET client_min_messages = error" \
@@ -195,7 +198,7 @@ done
 failed=0
 ours=$BENCH_DIR/ours out=$BENCH_DIR/out
 for run in $(seq "$runs"); do
-    for kind in drain enqueue latency message through; do
+    for kind in drain groups enqueue latency message through; do
         fresh=
         for system in $there; do
             case " ${kinds[$system]} " in *" $kind "*) ;; *) continue ;; esac
@@ -216,7 +219,7 @@ for run in $(seq "$runs"); do
 done
 rm -f "$ours" "$out"
 printf '\r%50s\r' '' >&2
-for key in drain drain-kept one-1 one-16 bulk latency message through-1 through-100; do
+for key in drain drain-kept groups one-1 one-16 bulk latency message through-1 through-100; do
     awk -F '\t' -v key="$key" '$1 == key' "$BENCH_DIR/runs.tsv"
 done >"$BENCH_DIR/sorted.tsv"
 awk -f "$here/table.awk" -v csv="$BENCH_DIR/bench.csv" -v ratios="$BENCH_DIR/ratios.tsv" \

@@ -1,6 +1,7 @@
 // node.mjs graphile|boss ROW -- measures graphile-worker or pg-boss with no-op jobs on the
-// database that PGHOST, PGUSER ... name. ROW is drain, enqueue or latency. Prints lines of a key
-// and a figure for peers.sh.
+// database that PGHOST, PGUSER ... name. ROW is drain, groups (pg-boss only: a drain of 1,000
+// groups, of each of which 10 jobs run at a time), enqueue or latency. Prints lines of a key and a
+// figure for peers.sh.
 //
 // graphile-worker deletes completed jobs, and pg-boss keeps them. The settings are those that their
 // documentation gives for speed: graphile-worker's page on performance, and pg-boss' bursts and
@@ -12,6 +13,7 @@ import pg from "pg";
 
 const [, , system, row] = process.argv;
 const env = (name) => Number(process.env[name]);
+const groups = row === "groups";
 const job = (n) => ({ n: 100000000 + n, text: "x".repeat(75) }); // 100 bytes of JSON
 const fail = (error) => { throw error; };
 const pool = new pg.Pool({ max: 20 }).on("error", fail).on("connect", (db) => db.on("error", fail));
@@ -47,15 +49,17 @@ const systems = {
     await boss.start();
     await boss.createQueue("noop", { notify: true });
     const counted = "SELECT count(*) FROM pgboss.job WHERE name = 'noop'";
-    const batches = { batchSize: 1000, localConcurrency: 4, burstWhenBatchFull: true };
+    const batches = { batchSize: 1000, localConcurrency: 4, burstWhenBatchFull: true,
+      ...(groups && { groupConcurrency: 10 }) };
+    const group = (n) => groups && { group: { id: `tenant-${n % 1000}` } };
     return {
       one: (n) => boss.send("noop", job(n)),
       many: (from) => boss.insert("noop",
-        Array.from({ length: 1000 }, (_, i) => ({ data: job(from + i) }))),
-      start: (handler) => boss.work("noop", row === "drain" ? batches : {},
+        Array.from({ length: 1000 }, (_, i) => ({ data: job(from + i), ...group(i) }))),
+      start: (handler) => boss.work("noop", groups || row === "drain" ? batches : {},
         async (jobs) => jobs.forEach(handler)),
       stop: () => boss.stop({ graceful: false }),
-      kept: "drain-kept",
+      kept: groups ? "groups" : "drain-kept",
       left: () => count(`${counted} AND state < 'completed'`),
       done: () => count(`${counted} AND state = 'completed'`),
     };
@@ -86,9 +90,10 @@ const rows = {
     while (runs < jobs || (await queue.left()) > 0) await sleep(2);
     console.log(queue.kept, (1000 * jobs) / (performance.now() - began));
     const done = await queue.done();
-    if (runs !== jobs || (queue.kept === "drain-kept" && done !== jobs))
+    if (runs !== jobs || (queue.kept !== "drain" && done !== jobs))
       throw new Error(`${jobs} jobs run ${runs} times, ${done} completed`);
   },
+  groups: () => rows.drain(),
   async enqueue() {
     await gang(16, 200, minute, queue.one); // opens the connections
     for (const producers of [1, 16])

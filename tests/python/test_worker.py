@@ -103,7 +103,22 @@ def ends(job):
     raise worker.End(job.payload["outcome"], "said so", job.payload.get("delay"))
 
 
-HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends)}}
+def refused(job):
+    """What neither the server nor psycopg accepts."""
+    if job.payload == "error":
+        raise ValueError("a \0 in it")
+    if job.payload == "in a transaction":
+        with job.transaction("\0") as cursor:
+            cursor.execute("INSERT INTO effect VALUES (%s, 'refused')", (job.id,))
+    return {"zero": "\0", "surrogate": "\ud800", "set": {1}}[job.payload]
+
+
+def leaves(job):
+    raise SystemExit("not yet")
+
+
+HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
+                                          leaves)}}
 
 
 def start(lease=2, conninfo=SERVER, poll=1):
@@ -166,6 +181,25 @@ class Test(unittest.TestCase):
             ("Max retries (2) exceeded: ValueError: not yet",), ("said so",)])
         self.assertEqual(one("SELECT jsonb_array_length(errors) FROM jobq.history"), 2)
         self.assertEqual(one("SELECT attempt FROM jobq.job"), 0)
+
+    def test_an_end_that_is_refused_fails_its_job(self):
+        sql("SELECT jobq.queue_set('q', max_attempts => 2, backoff => 'constant', "
+            "backoff_base => '10 ms')")
+        jobs = [self.enqueue("refused", what)
+                for what in ("zero", "surrogate", "set", "error", "in a transaction")]
+        jobs += [self.enqueue("ends", {"outcome": "no such outcome"}),
+                 self.enqueue("ends", {"outcome": "snooze", "delay": "no such delay"}),
+                 self.enqueue("leaves")]
+        self.start()
+        wait(lambda: self.states() == {job: "f" for job in jobs})
+        errors = sql("SELECT errors -> -1 ->> 'error' FROM jobq.failed ORDER BY id")
+        parts = ("0000", "d800", "set", "NUL", "0000", "outcome", "no such delay",
+                 "SystemExit: not yet")
+        for (error,), part in zip(errors, parts, strict=True):
+            self.assertRegex(error, "(?s)^Max retries .2. exceeded: .*" + part)
+        self.assertEqual(sql("SELECT * FROM effect"), [])
+        after = self.enqueue("plain")
+        wait(lambda: self.states()[after] == "s")
 
     def test_a_notification_wakes(self):
         self.start(2, SERVER, 60)
@@ -276,11 +310,10 @@ if __name__ == "__main__":
         made.poll = float(sys.argv[4])
         joined = made.join
 
-        def join(connection):
-            connection = joined(connection)
+        def join():
+            joined()
             if not made.jobs:
                 print("joined", flush=True)
-            return connection
         made.join = join
         made.run()
     else:

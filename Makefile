@@ -130,6 +130,7 @@ CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200
 	JOBQ_SUPPORTED_SINCE=$(SUPPORTED_SINCE)
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
+	@tests/setup.sh psycopg 2>/dev/null || :
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
 

@@ -37,6 +37,7 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
+psycopg) needs="psycopg" ;; # chaos has a worker in Python where this can be had
 mutants)
     needs="bash cc cmocka patch libpq server ncurses tmux"
     needs="$needs microhttpd chromium chromedriver selenium psycopg"

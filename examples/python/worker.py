@@ -92,6 +92,7 @@ class Worker:
                 self.beat()
             except psycopg.Error as error:
                 log.warning("heartbeat: %s", str(error).strip())
+                self.watched = {}  # an outage proves no worker dead
 
     def take(self, most=1):
         self.number += 1
@@ -127,9 +128,8 @@ class Worker:
             return "work_done", None if result is None else Jsonb(result)
         except End as end:
             return "work_fail", end.error, end.outcome, end.delay
-        except BaseException as error:
-            outcome = "cancelled" if job.stop.is_set() else "retry"
-            return "work_fail", f"{type(error).__name__}: {error}", outcome
+        except BaseException as error:  # a job that is to be cancelled is, then
+            return "work_fail", f"{type(error).__name__}: {error}"
 
     def handle(self, job):
         """Runs a job and writes its end. If that is refused, the attempt has failed."""

@@ -113,12 +113,19 @@ def refused(job):
     return {"zero": "\0", "surrogate": "\ud800", "set": {1}}[job.payload]
 
 
+def gives_up(job):
+    os.write(1, b"waiting\n")
+    if job.attempt == 1:
+        job.stop.wait(60)
+        raise RuntimeError("stopped")
+
+
 def leaves(job):
     raise SystemExit("not yet")
 
 
 HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
-                                          leaves)}}
+                                          leaves, gives_up)}}
 
 
 def start(lease=2, conninfo=SERVER, poll=1):
@@ -290,6 +297,15 @@ class Test(unittest.TestCase):
         sql("SELECT jobq.cancel(%s)", job)
         wait(lambda: self.states()[job] == "s")  # success after a request is success
         self.assertEqual(sql("SELECT what FROM effect"), [("stopped",)])
+
+    def test_a_late_heartbeat_stops_handlers_and_cancels_nothing(self):
+        job = self.enqueue("gives_up")
+        process = self.start(1)
+        self.assertEqual(process.stdout.readline(), "waiting\n")
+        with psycopg.connect(SERVER) as connection:
+            connection.execute("SELECT FROM jobq.worker FOR UPDATE")  # heartbeats wait
+            wait(lambda: one("SELECT state FROM jobq.jobs WHERE id = %s", job) != "running")
+        wait(lambda: self.states()[job] == "s")
 
     def test_a_stop_waits_for_handlers_and_gives_the_rest_back(self):
         jobs = [self.enqueue("slow") for _ in range(6)]

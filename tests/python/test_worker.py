@@ -290,6 +290,22 @@ class Test(unittest.TestCase):
         wait(lambda: all(self.states()[job] == "s" for job in jobs), 90)
         self.assertEqual(sql("SELECT count(*), count(DISTINCT job) FROM effect"), [(150, 150)])
 
+    def test_an_outage_proves_no_worker_dead(self):
+        watcher = worker.Worker(SERVER, HANDLERS, lease=3)
+        watcher.join()
+        beats = threading.Thread(target=watcher.beats)
+        beats.start()
+        try:
+            wait(lambda: "since" in watcher.watched)
+            since = watcher.watched["since"]
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+            wait(lambda: watcher.watched.get("since", since) > since)  # it begins anew
+        finally:
+            watcher.left.set()
+            beats.join()
+        watcher.call(watcher.connect(), "work_leave", watcher.worker)
+
     def test_cancel(self):
         job = self.enqueue("hang")
         process = self.start()

@@ -130,6 +130,7 @@ CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200
 	JOBQ_SUPPORTED_SINCE=$(SUPPORTED_SINCE)
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
+	@tests/setup.sh psycopg 2>/dev/null || :
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
 
@@ -152,7 +153,8 @@ check: ## build and run one test program quickly: make check T=leases (ARGS: its
 	@test -n "$(CHECK)" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
 	@for program in $(CHECK); do tests/check.sh $$program $(ARGS) || exit 1; done
-CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c))
+CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c)) \
+	$(if $(filter python_conform,$(T)),.build/check/python_conform)
 
 test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## run the tests of jobq.h alone, without a database and libpq
@@ -217,6 +219,9 @@ test-python: ## test the workers in Python, Node and Go, and the Python binding 
 	@CC="$(CC)" tests/setup.sh python
 	@tests/run.sh --reset
 	@tests/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
+	@$(MAKE) .build/cc/python_conform || :
+	@tests/server.sh tests/run.sh .build/cc/python_conform
+	@sed -n '/ are left out:$$/,/^[^ ]*$$/p;/^\[/q' .build/log/cc-python_conform.log
 	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
 		tests/python/test_languages.py
 	@test -e .build/pyarrow/done || { python3 -m venv .build/pyarrow && .build/pyarrow/bin/pip -q \
@@ -451,6 +456,11 @@ define TEST_RULES
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
+		-lcmocka $$(LIBPQ_LIBS) -o $$@
+
+.build/$(1)/python_conform: tests/python/conform.c $$(TEST_DEPENDS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
 .build/$(1)/nodes .build/$(1)/citus: .build/$(1)/%: tests/%.c .build/$(1)/library.o $$(TEST_DEPENDS)

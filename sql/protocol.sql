@@ -20,10 +20,16 @@
 --      expected answer.
 --   4. When a lease has passed since the last accepted heartbeat was sent, by the caller's
 --      monotonic clock, its handlers must stop. alive = false: so they must now; join again.
+--   5. If the answer of work_heartbeat is lost, hand '{}' to the next call as watched: an
+--      outage proves no worker dead.
 --
 -- What such a worker lacks: lower bounds of lanes (so a snapshot that is held long makes
 -- claims slow), ageing, limits over all workers (work_join refuses their queues), time limits
 -- of handlers (a job tells its own), and counts for metrics.
+--
+-- Such a worker parks no jobs, because it claims only jobs of kinds that it names in
+-- work_join, and has a handler for each. A job of a kind that no worker names stays ready; the
+-- next worker that names its kind runs it. Only a worker in C that meets it parks it.
 
 -- The decision, which is jobq_job_decide's of jobq.h, made from the job's row: the attempt
 -- limit, the backoff, the next stage. test_pg_differential compares the two. Only a dead

@@ -21,7 +21,7 @@ up() {
     [ -e "$kept" ] && . "$kept" && "$JOBQ_SERVER_BIN/pg_isready" -q -h "$JOBQ_SERVER_DIR"
 }
 
-case ${1##*/} in test_pg_*)
+case ${1##*/} in test_pg_* | python_conform)
     if ! up; then
         rm -f "$kept"
         unset JOBQ_SERVER # the address of a server that is gone: server.sh would use it

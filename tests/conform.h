@@ -614,7 +614,7 @@ static void conform_run(const store *on, const behaviour *b)
 }
 
 /* A cmocka group of one test for each behaviour; state is the behaviour. */
-static int conform(CMUnitTestFunction run, CMFixtureFunction up, CMFixtureFunction down)
+static inline int conform(CMUnitTestFunction run, CMFixtureFunction up, CMFixtureFunction down)
 {
     static struct CMUnitTest tests[COUNT(behaviours)];
     size_t i;

@@ -8,9 +8,11 @@
 #   tests/mutants.sh --short         each 25th of them; the time of the last commit says which
 #
 # The test that a patch names is tried first, then all others. sql_* break the SQL, program_* the
-# program jobq; they are tested on a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
-# even if other tests would notice them, too; simulate_graphs_* by the simulator's graphs; sql_pairs_* by test_pg_pairs, in the case that the
-# patch names. Four run at a time, SQL mutants (which mostly wait) and others in turn.
+# program jobq, python_* the worker in Python or what it calls; they are tested on a private Postgres
+# (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer, even if other
+# tests would notice them, too; simulate_graphs_* by the simulator's graphs; sql_pairs_* by
+# test_pg_pairs, in the case that the patch names; python_* by python_conform. Four run at a time,
+# SQL mutants (which mostly wait) and others in turn.
 #
 # For each promise of jobq that can be tested without a real crash of a server, this table says which
 # tests try to break it, and which mutants show that they would notice (sql_*: the same on Postgres):
@@ -49,6 +51,7 @@
 #   (jobs that wait, laws 22     explore (diamond, signal,      explore_diamond_* explore_signal_*
 #     to 25)                     spawn); simulate (graphs);     explore_spawn_* simulate_graphs_*
 #                                test_pg_flows, test_pg_steps
+#   (the worker in Python)       python_conform                 python_*
 #   (the calendar)               test_core_cron,                cron_* sql_cron_*
 #                                test_pg_calendar
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
@@ -95,11 +98,22 @@ try_web() {
     try test_web /usr/bin/python3 tests/web/test_web.py "$JOBQ_PROGRAM" ${1:+"Test.$1"}
 }
 
+# The behaviours of conform.h, done by the tree's worker.py.
+try_python() {
+    mkdir -p "$work/python"
+    # shellcheck disable=SC2086  # several flags
+    build python/conform -O0 -I"$work/tree/tests" ${LIBPQ_CFLAGS--I/usr/include/postgresql} \
+        -pthread -lcmocka -lpq || return 1
+    JOBQ_TEST_OPERATIONS=$work/tree/tests/python/operations.py \
+        try python_conform "$work/python/conform"
+}
+
 # try_test PROGRAM [TEST or OPERATION]: all its tests, or one. A mutant that does not build is not killed.
 try_test() {
     local level=-O0 library=
     case $1 in
     test_web) try_web "${2-}"; return ;;
+    python_conform) try_python; return ;;
     test_core_*)
         [[ -n "${2-}" || $1 != *@(relay|crowd) ]] || level=-O1 # all of these run for long
         build "$1" $level -lcmocka || return 1 ;;
@@ -151,6 +165,7 @@ hunt_sql() {
     sql_log_*) tools=test_pg_log ;;
     program_*) tools="test_pg_program test_pg_top test_pg_doctor" ;;
     web_*) tools=test_web ;;
+    python_*) tools=python_conform ;;
     sql_pairs_*) return 1 ;;
     esac
     for tool in $tools; do try_test "$tool" && return; done
@@ -160,14 +175,14 @@ hunt_sql() {
 # hunt PATCH: first with the test that it names.
 hunt() {
     local seen tool
-    case ${work##*/} in sql_*)
+    case ${work##*/} in sql_* | python_*)
         (cd "$work/tree" && awk -f sql/embed.awk sql/install.sql jobq_pg.h >embedded) &&
             mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1 ;;
     esac
     seen=$(sed -n 's/^Seen in: //p' "$1")
     # shellcheck disable=SC2086  # PROGRAM, and the rest of the line
     [ -z "$seen" ] || ! try_test "${seen%% *}" "${seen#* }" || return 0
-    case ${work##*/} in sql_* | program_* | web_*) hunt_sql ;; *) hunt_core ;; esac
+    case ${work##*/} in sql_* | program_* | web_* | python_*) hunt_sql ;; *) hunt_core ;; esac
 }
 
 # Writes into the patch which test noticed it first.
@@ -183,9 +198,10 @@ note() {
 one() {
     local patch=tests/mutants/$1.patch
     rm -rf "$work"
-    mkdir -p "$work/tree/tests"
+    mkdir -p "$work/tree/tests/python"
     cp -r jobq.h jobq_pg.h sql examples "$work/tree/"
     cp tests/*.c tests/*.h "$work/tree/tests/"
+    cp tests/python/*.c tests/python/*.py "$work/tree/tests/python/"
     if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
         echo "STALE    $1: the patch no longer applies: move it to the new code"
     elif hunt "$patch"; then
@@ -205,7 +221,7 @@ if [ "${1-}" = --note ]; then
 fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
-    case $2 in sql_* | program_* | web_* | pg_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
+    case $2 in sql_* | program_* | web_* | pg_* | python_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit
 fi

@@ -37,9 +37,10 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
+psycopg) needs="psycopg" ;; # chaos has a worker in Python where this can be had
 mutants)
     needs="bash cc cmocka patch libpq server ncurses tmux"
-    needs="$needs microhttpd chromium chromedriver selenium"
+    needs="$needs microhttpd chromium chromedriver selenium psycopg"
     ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
 nodes) needs="bash cc cmocka libpq server ps" ;;
@@ -57,7 +58,7 @@ static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
 builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
 judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
-python) needs="bash cc libpq server ncurses psycopg cffi python3-venv" ;;
+python) needs="bash cc cmocka libpq server ncurses psycopg cffi python3-venv" ;;
 web) needs="bash cc libpq server microhttpd chromium chromedriver selenium" ;;
 servers) needs="npm" ;;
 pgq) needs="pgq" ;;

@@ -1,9 +1,6 @@
-// worker.go -- the smallest worker of jobq in Go, on github.com/jackc/pgx/v5: sql/protocol.sql.
-//
-//	go run . "dbname=app"     until SIGTERM or SIGINT
-//
-// It runs one job at a time and polls; examples/python/worker.py has what it lacks. If a connection
-// is lost it exits, and others rescue its job; let systemd restart it.
+// worker.go -- the smallest worker of jobq in Go, on pgx 5: sql/protocol.sql. go run . "dbname=app"
+// runs one job at a time, and polls, until SIGTERM or SIGINT; examples/python/worker.py has what it
+// lacks. If a connection is lost it exits, and others rescue its job; let systemd restart it.
 package main
 
 import (
@@ -12,11 +9,11 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -24,61 +21,46 @@ var handlers = map[string]func(payload map[string]any) (any, error){
 	"welcome": func(p map[string]any) (any, error) { return map[string]any{"greeted": p["to"]}, nil },
 	"bounce":  func(p map[string]any) (any, error) { return nil, errors.New("no such user") },
 }
+var db, invalid = pgxpool.New(context.Background(), os.Args[1])
 
-func must(err error) {
-	if err != nil {
+// Calls a function of the protocol. row: for its columns. false: no row, or a lost job (JQ001).
+func call(row []any, function string, values ...any) bool {
+	text := "SELECT * FROM jobq." + function + "($1, $2, $3, $4"[:4*len(values)-1] + ")"
+	err := db.QueryRow(context.Background(), text, values...).Scan(row...)
+	if err != nil && err != pgx.ErrNoRows && !strings.Contains(err.Error(), "JQ001") {
 		log.Fatal(err)
 	}
+	return err == nil
 }
 
-var began = time.Now() // with a monotonic clock
-
-func beat(db *pgxpool.Pool, worker int64) {
-	var watched = map[string]any{}
-	for range time.Tick(5 * time.Second) {
-		var alive bool
-		must(db.QueryRow(context.Background(), "SELECT watched, alive FROM jobq.work_heartbeat($1, $2, $3)",
-			worker, time.Since(began).Microseconds(), watched).Scan(&watched, &alive))
-		if !alive {
-			log.Fatal("declared dead")
-		}
-		_, err := db.Exec(context.Background(), "SELECT jobq.work_rescue($1, $2, $3)", worker,
-			time.Since(began).Microseconds(), watched)
-		must(err)
+func beat(worker int64) {
+	watched, alive, began := map[string]any{}, true, time.Now() // with a monotonic clock
+	for ; alive; time.Sleep(5 * time.Second) {
+		us := time.Since(began).Microseconds()
+		call([]any{&watched, &alive, nil}, "work_heartbeat", worker, us, watched)
+		call([]any{nil}, "work_rescue", worker, us, watched)
 	}
+	log.Fatal("declared dead")
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	db, err := pgxpool.New(context.Background(), os.Args[1])
-	must(err)
-	var worker, id int64
-	must(db.QueryRow(ctx, `SELECT worker FROM jobq.work_join('{"mail": ["welcome", "bounce"]}')`).Scan(&worker))
-	go beat(db, worker)
-	for number := int64(1); ctx.Err() == nil; number++ {
-		var kind string
-		var payload map[string]any
-		err = db.QueryRow(context.Background(), "SELECT id, kind, payload FROM jobq.work_take($1, $2)",
-			worker, number).Scan(&id, &kind, &payload)
-		if err == pgx.ErrNoRows {
-			time.Sleep(200 * time.Millisecond)
-			continue
-		}
-		must(err)
-		result, failed := handlers[kind](payload)
-		if failed == nil {
-			_, err = db.Exec(context.Background(), "SELECT jobq.work_done($1, $2, $3, $4)", worker, number, id, result)
-		} else {
-			_, err = db.Exec(context.Background(), "SELECT jobq.work_fail($1, $2, $3, $4)", worker, number, id, failed.Error())
-		}
-		var refused *pgconn.PgError
-		if errors.As(err, &refused) && refused.Code == "JQ001" { // another worker has it
-			log.Print(err)
-			continue
-		}
-		must(err)
+	if invalid != nil {
+		log.Fatal(invalid)
 	}
-	_, err = db.Exec(context.Background(), "SELECT jobq.work_leave($1)", worker)
-	must(err)
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	worker, id, kind := int64(0), int64(0), ""
+	call([]any{&worker, nil}, "work_join", `{"mail": ["welcome", "bounce"]}`)
+	go beat(worker)
+	for number := 1; ctx.Err() == nil; number++ {
+		payload := map[string]any{}
+		job := []any{&id, nil, &kind, nil, nil, nil, nil, nil, &payload, nil, nil}
+		if !call(job, "work_take", worker, number) {
+			time.Sleep(200 * time.Millisecond)
+		} else if result, err := handlers[kind](payload); err != nil {
+			call([]any{nil}, "work_fail", worker, number, id, err.Error())
+		} else {
+			call([]any{nil}, "work_done", worker, number, id, result)
+		}
+	}
+	call([]any{nil}, "work_leave", worker)
 }

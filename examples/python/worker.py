@@ -5,11 +5,11 @@
         send(job.payload["to"])  # raises: it runs again, or fails at its attempt limit
     worker.Worker("dbname=app", {"mail": {"welcome": welcome}}).run()  # until SIGTERM or SIGINT
 
-A handler runs at least once, in a thread of its own. `with job.transaction() as cursor:` has its
-effects exactly once: what it writes there commits together with the end of the job, or not at all.
+A handler runs at least once, in one of the worker's threads. `with job.transaction() as cursor:`
+has its effects exactly once: what it writes there commits with the end of the job, or not at all.
 A handler that runs for long looks at job.stop, an event: its lease is lost, or somebody cancels it.
 """
-import contextlib, logging, queue, select, signal, socket, os, threading, time
+import contextlib, logging, os, select, signal, socket, threading, time
 import psycopg
 from psycopg.types.json import Jsonb
 
@@ -19,13 +19,12 @@ log = logging.getLogger("jobq")
 class End(Exception):
     """raise End("discard", "no such user"); End("snooze", delay="1 hour"): see work_fail."""
     def __init__(self, outcome, error=None, delay=None):
-        super().__init__(error)
         self.outcome, self.error, self.delay = outcome, error, delay
 
 
 class Job:
-    def __init__(self, owner, worker, number, row):
-        self.owner, self.token, self.stop, self.ended = owner, (worker, number), threading.Event(), False
+    def __init__(self, owner, token, row):
+        self.owner, self.token, self.stop, self.ended = owner, token, threading.Event(), False
         (self.id, self.queue, self.kind, self.attempt, self.crash, self.stage, self.stages,
          self.timeout, self.payload, self.bytes, self.headers) = row
 
@@ -33,8 +32,8 @@ class Job:
     def transaction(self, result=None):
         with self.owner.connect() as connection, connection.transaction():
             yield connection.cursor()
-            connection.execute(self.owner.sql("work_done(%s, %s, %s, %s)"),
-                               (*self.token, self.id, None if result is None else Jsonb(result)))
+            result = None if result is None else Jsonb(result)
+            self.owner.call(connection, "work_done", *self.token, self.id, result)
         self.ended = True
 
 
@@ -43,159 +42,134 @@ class Worker:
 
     def __init__(self, conninfo, handlers, threads=4, lease=30, grace=30, schema="jobq", name=None):
         self.conninfo, self.handlers, self.schema, self.name = conninfo, handlers, schema, name
-        self.threads, self.lease, self.grace = threads, lease, grace
-        self.stopping, self.jobs, self.work = threading.Event(), {}, queue.Queue()
-        self.worker, self.alive_at, self.lock = None, 0, threading.Lock()
-        self.wake_read, self.wake_write = os.pipe()  # a free thread, or a signal, ends a sleep
-        os.set_blocking(self.wake_write, False)
-
-    def sql(self, call, columns="*"):
-        return f'SELECT {columns} FROM "{self.schema}".{call}'
+        self.threads, self.lease, self.grace, self.own = threads, lease, grace, threading.local()
+        self.stopping, self.left, self.turn = threading.Event(), threading.Event(), threading.Lock()
+        (self.wake_read, self.wake_write), self.number, self.jobs = os.pipe(), 0, set()
 
     def connect(self):
-        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=10, keepalives_idle=10)
+        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=9, keepalives_idle=9)
 
-    def until_answered(self, connection, statement, values, patience):
-        """Sends it again as long as no answer comes. Returns the connection and the rows."""
-        wait, end = 0.05, time.monotonic() + patience
+    def connection(self):  # the calling thread's
+        if not hasattr(self.own, "connection") or self.own.connection.closed:
+            self.own.connection = self.connect()
+        return self.own.connection
+
+    def call(self, connection, function, *values):
+        text = f'SELECT * FROM "{self.schema}".{function}({", ".join(["%s"] * len(values))})'
+        return connection.execute(text, values).fetchall()
+
+    def until_answered(self, function, *values):
+        """Calls it on the thread's connection, again and again as long as no answer comes."""
+        pause = 0.02
         while True:
             try:
-                connection = connection if connection and not connection.broken else self.connect()
-                cursor = connection.execute(statement, values)
-                return connection, cursor.fetchall()
-            except psycopg.OperationalError as error:  # also a lock time-out, a server that stops
-                if time.monotonic() + wait > end:
-                    raise
-                log.warning("%s", str(error).strip())
-                time.sleep(wait)
-                wait = min(wait * 2, 5)
+                return self.call(self.connection(), function, *values)
+            except (psycopg.OperationalError, psycopg.InternalError) as error:
+                log.warning("%s: %s", function, str(error).strip())
+                time.sleep(pause := min(pause * 2, 5))
 
-    def join(self, connection):
-        kinds = {name: list(kinds) for name, kinds in self.handlers.items()}
-        sent = time.monotonic()
-        connection, rows = self.until_answered(
-            connection, self.sql("work_join(%s, %s, %s, %s, %s)", "worker, channel"),
-            (Jsonb(kinds), self.name, f"{self.lease} seconds", socket.gethostname(), os.getpid()), 1e9)
-        self.worker, self.alive_at = rows[0][0], sent
-        connection.execute(f'LISTEN "{rows[0][1]}"')
-        return connection
+    def join(self):
+        kinds, sent = {name: list(kinds) for name, kinds in self.handlers.items()}, time.monotonic()
+        [(self.worker, self.channel)] = self.until_answered("work_join", Jsonb(kinds), self.name,
+            f"{self.lease} seconds", socket.gethostname(), os.getpid())
+        self.alive_until, self.watched = sent + self.lease, {}
 
     def beat(self):
-        """The thread that renews the lease. It hears of cancels, and rescues."""
-        connection, watched, worker = None, {}, None
-        while self.worker and not self.left.wait(self.lease / 6):
-            if worker != self.worker:
-                watched, worker = {}, self.worker
-            sent = time.monotonic()
+        """Renews the lease, hears of cancels, and rescues the jobs of the dead."""
+        worker, sent, connection = self.worker, time.monotonic(), self.connection()
+        [(watched, alive, cancel)] = self.call(
+            connection, "work_heartbeat", worker, int(sent * 1e6), Jsonb(self.watched))
+        if worker == self.worker:  # else it has joined again meanwhile
+            self.watched, self.alive_until = watched, sent + self.lease if alive else 0
+        for job in self.jobs.copy():
+            if job.id in cancel:
+                job.stop.set()
+        self.call(connection, "work_rescue", worker, int(sent * 1e6), Jsonb(watched))
+
+    def beats(self):
+        while not self.left.wait(self.lease / 6):
             try:
-                connection = connection or self.connect()
-                watched, alive, cancel = connection.execute(
-                    self.sql("work_heartbeat(%s, %s, %s)", "watched, alive, cancel"),
-                    (worker, int(sent * 1e6), Jsonb(watched))).fetchone()
-                if alive and worker == self.worker:
-                    self.alive_at = sent
-                for job in self.held(worker):
-                    if job.id in cancel or not alive:
-                        job.stop.set()
-                if not alive:
-                    self.dead.set()
-                else:
-                    connection.execute(self.sql("work_rescue(%s, %s, %s)"),
-                                       (worker, int(time.monotonic() * 1e6), Jsonb(watched)))
+                self.beat()
             except psycopg.Error as error:
                 log.warning("heartbeat: %s", str(error).strip())
-                with contextlib.suppress(psycopg.Error):
-                    connection and connection.close()
-                connection = None
-            if time.monotonic() - self.alive_at > self.lease:  # others may have the jobs now
-                for job in self.held(worker):
-                    job.stop.set()
+                self.watched = {}  # an outage proves no worker dead
 
-    def held(self, worker):
-        with self.lock:
-            return [job for job in self.jobs.values() if job.token[0] == worker]
+    def take(self, most=1):
+        self.number += 1
+        token = self.worker, self.number
+        rows = self.call(self.connection(), "work_take", *token, most)
+        jobs = [Job(self, token, row) for row in rows]
+        self.jobs.update(jobs)
+        return jobs
 
-    def handle(self):
-        """A handler's thread: runs jobs, one after the other."""
-        connection = None
-        while (job := self.work.get()) is not None:
-            call, values = "work_fail(%s, %s, %s, %s, %s, %s)", None
+    def next_job(self):
+        """Waits for a job. None: the worker stops."""
+        nap = 0.01
+        while not self.stopping.is_set():
             try:
-                if self.stopping.is_set() or time.monotonic() - self.alive_at > self.lease:
-                    raise End("release")
-                result = self.handlers[job.queue][job.kind](job)
-                call, values = "work_done(%s, %s, %s, %s)", (None if result is None else Jsonb(result),)
-            except End as end:
-                values = (end.error, end.outcome, end.delay)
-            except Exception as error:
-                values = (f"{type(error).__name__}: {error}", "cancelled" if job.stop.is_set() else "retry", None)
+                for job in self.take():
+                    return job
+                self.connection().execute(f'LISTEN "{self.channel}"')  # if it does not yet
+                heard, _, _ = select.select([self.connection(), self.wake_read], [], [], nap)
+                nap = 0.01 if heard else min(nap * 2, self.poll)
+            except psycopg.Error as error:
+                log.warning("take: %s", str(error).strip())
+                if error.sqlstate == "JQ002":  # dead: the heartbeat has been too late
+                    self.join()
+                else:  # the number is one whose jobs no thread has
+                    self.until_answered("work_recover", self.worker, self.number)
+
+    def run_handler(self, job):
+        """Returns how the job ends: a function of the protocol, and values."""
+        try:
+            if self.stopping.is_set() or time.monotonic() > self.alive_until:
+                raise End("release")
+            result = self.handlers[job.queue][job.kind](job)
+            return "work_done", None if result is None else Jsonb(result)
+        except End as end:
+            return "work_fail", end.error, end.outcome, end.delay
+        except BaseException as error:  # a job that is to be cancelled is, then
+            return "work_fail", f"{type(error).__name__}: {error}"
+
+    def handle(self, job):
+        """Runs a job and writes its end. If that is refused, the attempt has failed."""
+        ends = [self.run_handler(job)]
+        for function, *values in ends:
             try:
                 if not job.ended:  # in the handler's own transaction
-                    connection, _ = self.until_answered(
-                        connection, self.sql(call), (*job.token, job.id, *values), self.lease)
-            except psycopg.Error as error:  # JQ001: another worker has the job
+                    self.until_answered(function, *job.token, job.id, *values)
+            except Exception as error:  # JQ001: another worker has the job
                 log.warning("job %s: %s", job.id, str(error).strip())
-            with self.lock:
-                del self.jobs[job.id, job.token]
-            self.wake()
+                if len(ends) == 1:
+                    ends.append(("work_fail", ascii(f"{type(error).__name__}: {error}")))
+        self.jobs.remove(job)
 
-    def wake(self, *_):
-        with contextlib.suppress(BlockingIOError):
-            os.write(self.wake_write, b"x")
+    def serve(self):
+        while not self.stopping.is_set():
+            with self.turn:  # one of the threads waits for a job; the others wait for their turn
+                job = self.next_job()
+            if job:
+                self.handle(job)
 
     def stop(self, *_):
         self.stopping.set()
-        self.wake()
-
-    def sleep(self, connection, seconds):
-        """Until a notification, a free thread or a signal. Returns whether one came."""
-        ready, _, _ = select.select([connection.fileno(), self.wake_read], [], [], seconds)
-        if self.wake_read in ready:
-            os.read(self.wake_read, 4096)
-        connection.pgconn.consume_input()
-        while connection.pgconn.notifies():
-            pass
-        return bool(ready)
+        os.write(self.wake_write, b"x")  # ends a sleep, and all later ones
 
     def run(self):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self.stop)
-        self.left, self.dead = threading.Event(), threading.Event()
-        connection, number, nap = self.join(None), 0, 0.01
-        threading.Thread(target=self.beat, daemon=True).start()
-        for _ in range(self.threads):
-            threading.Thread(target=self.handle, daemon=True).start()
-        while not self.stopping.is_set():
-            free = self.threads - len(self.jobs)
-            try:
-                if self.dead.is_set():
-                    self.dead.clear()
-                    connection, number = self.join(connection), 0
-                rows = []
-                if free > 0:
-                    number += 1
-                    rows = connection.execute(self.sql("work_take(%s, %s, %s)"),
-                                              (self.worker, number, free)).fetchall()
-                for row in rows:
-                    job = Job(self, self.worker, number, row)
-                    with self.lock:
-                        self.jobs[job.id, job.token] = job
-                    self.work.put(job)
-                nap = 0.01 if rows else min(nap * 2, self.poll)
-                if not rows and self.sleep(connection, nap if free > 0 else self.poll):
-                    nap = 0.01
-            except psycopg.Error as error:
-                if error.sqlstate == "JQ002":  # dead: the heartbeat has been too late
-                    self.dead.set()
-                    continue
-                log.warning("take: %s", str(error).strip())
-                connection.close()
-                connection, _ = self.until_answered(None, self.sql("work_recover(%s, %s)"),
-                                                    (self.worker, number), 1e9)
-                connection.execute(f'LISTEN "jobq_{self.worker & (1 << 64) - 1:x}"')
-        end = time.monotonic() + self.grace
-        while self.jobs and time.monotonic() < end:
-            time.sleep(0.02)
+        self.join()
+        threads = [threading.Thread(target=self.serve, daemon=True) for _ in range(self.threads)]
+        for thread in [threading.Thread(target=self.beats, daemon=True), *threads]:
+            thread.start()
+        while self.grace > 0 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.05)
+            self.grace -= 0.05 * self.stopping.is_set()  # what is left of it
+            for job in self.jobs.copy():
+                if time.monotonic() > self.alive_until or job.token[0] != self.worker:
+                    job.stop.set()  # others may have the job now
         self.left.set()
-        self.until_answered(connection, self.sql("work_leave(%s)"), (self.worker,), self.lease)
+        self.call(self.connect(), "work_leave", self.worker)
+        if not self.stopping.is_set():
+            raise RuntimeError("the threads have failed")

@@ -163,6 +163,14 @@ static void some_line(char *line, size_t size, int queue)
     snprintf(line, size, "line-%d", (int)between(0, between(0, most)));
 }
 
+/* Whether there is a worker in Python, which has a kind of its own. */
+static bool in_python(void)
+{
+    const char *path = getenv("CHAOS_PYTHON");
+
+    return path != NULL && access(path, F_OK) == 0;
+}
+
 /* Of 200 jobs: what they are. */
 static jobq_pg_job some_job(char *payload, size_t size, int64_t ref, int queue)
 {
@@ -172,6 +180,7 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref, int queue)
     memset(&job, 0, sizeof job);
     job.queue = queues[queue];
     job.kind = draw < 90 ? "ledger" : draw < 160 ? "outside" : draw < 195 ? "flaky" : "hopeless";
+    if (draw < 30 && queue == 0 && in_python()) job.kind = "python";
     if (draw == 199) job.kind = "crashing";
     if (draw >= 195 && draw < 199) job.max_attempts = 3;
     job.stages = draw < 199 && draw % 3 == 0 ? 2 : 1;

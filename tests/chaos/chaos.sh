@@ -12,7 +12,7 @@
 # with the older one. The commit is JOBQ_SUPPORTED_SINCE (see the Makefile) or --old.
 #
 # A worker and a producer of today's library go through pgbouncer, in transaction mode, but not with
-# --direct.
+# --direct. Where psycopg is installed, a worker in Python serves the queues that have no quota.
 #
 # Runs on the server of JOBQ_SERVER (in the form "host=... user=..."), which may be a server of
 # yours, in the schemas jobq_chaos and jobq_chaos_watch, which it drops first. Without
@@ -54,17 +54,20 @@ mkdir "$run"/{a,b,c,log}
 chmod 755 "$run"
 faults=0
 started=()
+export CHAOS_PYTHON=$run/python # it exists when there is a worker in Python
 export CHAOS_SLOWLY=$run/slowly # while this file exists, repeated deliveries take longer
 
 # Makes a copy of the tree with the patch applied; the run then uses its actors.
 mutate() {
     local tree=$run/tree
     mkdir -p "$tree"
-    cp -r jobq.h jobq_pg.h sql Makefile tests "$tree/"
+    cp -r jobq.h jobq_pg.h sql Makefile tests examples "$tree/"
     patch -s -d "$tree" -p1 <"tests/mutants/$mutant.patch"
     make -s -C "$tree" embed build-chaos >/dev/null
     programs=$tree/.build/chaos
+    in_python=$tree/tests/chaos/worker.py
 }
+in_python=$here/worker.py
 [ -z "$mutant" ] || mutate
 
 # The version that a version.sql writes.
@@ -152,10 +155,12 @@ answers() { psql_on "$1" -At -c 'SELECT 1' >/dev/null 2>&1; }
 # keep NAME SERVER ROLE [pooled]: runs an actor, and starts it again whenever it dies, until the
 # end.
 keep() {
-    local name=$1 server=$2 role=$3 pid
+    local name=$1 server=$2 role=$3 pid program
     shift 3
     while [ ! -e "$run/stop.$role" ]; do
-        JOBQ_SERVER=$(server_of "$server") "$(program_of "$name")" "$role" "$run/log/$name" "$name" 100000 "$@" \
+        program=("$(program_of "$name")")
+        [ "$name" != python1 ] || program=(/usr/bin/python3 "$in_python")
+        JOBQ_SERVER=$(server_of "$server") "${program[@]}" "$role" "$run/log/$name" "$name" 100000 "$@" \
             2>>"$run/log/stderr" &
         pid=$!
         echo "$pid" >"$run/$name.pid"
@@ -294,12 +299,12 @@ fault_freeze() {
 
 stopped() { [[ "$(ps -o stat= -p "$1" 2>/dev/null)" = T* ]]; }
 
-# Two of three workers stop themselves between an effect and its COMMIT. They continue when others
+# Two of the workers stop themselves between an effect and its COMMIT. They continue when others
 # have had their jobs.
 fault_freeze_inside() {
     local name pid pids=()
     fault freeze_inside
-    shuffle worker1 worker2 worker3
+    shuffle worker1 worker2 worker3 ${python:+python1}
     for name in "${drawn[@]:0:2}"; do pids+=("$(pid_of "$name")"); done
     for pid in "${pids[@]}"; do signal USR1 "$pid"; done
     for pid in "${pids[@]}"; do until_true 3 stopped "$pid" || :; done
@@ -375,7 +380,7 @@ did_messages() { [ "$(messages_by_older)" -gt "$1" ]; }
 # Tells the checker which of the processes does nothing for a minute.
 all_work() {
     local name
-    for name in worker1 worker2 worker3 producer1 producer2; do
+    for name in worker1 worker2 worker3 ${python:+python1} producer1 producer2; do
         until_true 60 did "$name" "$(done_by "$name")" || log note idle "$name"
     done
 }
@@ -441,6 +446,19 @@ flows_start() {
     start sender1 "$clients" sender
 }
 
+# The worker in Python, once, if psycopg is installed. An older schema may not have its functions.
+python_start() {
+    [ -z "$python" ] || return 0
+    if ! /usr/bin/python3 -c 'import psycopg' 2>/dev/null; then
+        echo "chaos: no worker in Python, because psycopg is not installed"
+        return 0
+    fi
+    python=1
+    touch "$CHAOS_PYTHON"
+    workers+=(python1)
+    start python1 "$clients" worker
+}
+
 # What a person has to do for flows: close those whose planner was killed, revive what failed, and
 # cancel jobs that wait for the success of a job that was cancelled.
 mend_flows() {
@@ -484,6 +502,7 @@ fault_deploy() {
     older_receive
     rm "$run/undeployed"
     flows_start
+    python_start
     for name in worker{1,2,3} producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
     for pid in "${pids[@]}"; do signal TERM "$pid"; done
     for pid in "${pids[@]}"; do until_true 60 gone "$pid"; done
@@ -735,8 +754,8 @@ else
     start producer2 "$clients" producer
 fi
 
-planning=
-[ -e "$run/undeployed" ] || flows_start
+planning= python=
+[ -e "$run/undeployed" ] || { flows_start; python_start; }
 list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
 [ -n "$primary" ] || echo "chaos: left out, because they need the machine of the server:" ${all_faults#*locks}
@@ -768,13 +787,17 @@ unfinished() {
 }
 moved() { mend_flows; [ "$(unfinished)" != "$left" ]; }
 until left=$(unfinished) && [ "$left" = 0 ]; do
-    until_true 60 moved || { echo "chaos: $left unfinished, and no progress for a minute"; break; }
+    until_true 60 moved || {
+        echo "chaos: $left unfinished, and no progress for a minute"
+        admin -x -c "SELECT * FROM pg_stat_activity" >"$run/log/sessions"
+        break
+    }
 done
 touch "$run/stop.consumer"
 stop sender sender1
 stop worker "${workers[@]}"
 
-cat "$run"/log/{conductor,proxy,worker?,consumer?,producer?,planner?,sender?,operator} \
+cat "$run"/log/{conductor,proxy,worker?,python?,consumer?,producer?,planner?,sender?,operator} \
     >"$run/log/all" 2>/dev/null || :
 admin -c "\\copy jobq_chaos_watch.log (mono_us, wall_us, pid, role, event, job, stage, worker, claim, detail) from '$run/log/all'"
 admin -f "$here/check.sql" | tee "$run/log/report" | grep -v '^broken'

@@ -55,6 +55,16 @@ class Languages(unittest.TestCase):
         self.assertEqual(sql("SELECT count(*) FROM jobq.worker"), [(0,)])
         self.assertEqual(one("SELECT jobq.audit()"), 0)
 
+    def test_sizes(self):
+        """What README.md says of them."""
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            text = " ".join(file.read().split())
+        self.assertIn("in 150 lines (blank ones not counted)", text)
+        self.assertIn("have 50 and 60, and run one job at a time", text)
+        for name, most in ("python/worker.py", 150), ("node/worker.mjs", 50), ("go/worker.go", 60):
+            with open(os.path.join(ROOT, "examples", name), encoding="utf-8") as file:
+                self.assertLessEqual(sum(not line.isspace() for line in file), most, name)
+
     def test_node(self):
         folder, why = prepared("node", ["npm", "install", "--no-audit", "--no-fund"])
         with psycopg.connect(SERVER) as connection:

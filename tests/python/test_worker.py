@@ -103,7 +103,29 @@ def ends(job):
     raise worker.End(job.payload["outcome"], "said so", job.payload.get("delay"))
 
 
-HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends)}}
+def refused(job):
+    """What neither the server nor psycopg accepts."""
+    if job.payload == "error":
+        raise ValueError("a \0 in it")
+    if job.payload == "in a transaction":
+        with job.transaction("\0") as cursor:
+            cursor.execute("INSERT INTO effect VALUES (%s, 'refused')", (job.id,))
+    return {"zero": "\0", "surrogate": "\ud800", "set": {1}}[job.payload]
+
+
+def gives_up(job):
+    os.write(1, b"waiting\n")
+    if job.attempt == 1:
+        job.stop.wait(60)
+        raise RuntimeError("stopped")
+
+
+def leaves(job):
+    raise SystemExit("not yet")
+
+
+HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
+                                          leaves, gives_up)}}
 
 
 def start(lease=2, conninfo=SERVER, poll=1):
@@ -166,6 +188,25 @@ class Test(unittest.TestCase):
             ("Max retries (2) exceeded: ValueError: not yet",), ("said so",)])
         self.assertEqual(one("SELECT jsonb_array_length(errors) FROM jobq.history"), 2)
         self.assertEqual(one("SELECT attempt FROM jobq.job"), 0)
+
+    def test_an_end_that_is_refused_fails_its_job(self):
+        sql("SELECT jobq.queue_set('q', max_attempts => 2, backoff => 'constant', "
+            "backoff_base => '10 ms')")
+        jobs = [self.enqueue("refused", what)
+                for what in ("zero", "surrogate", "set", "error", "in a transaction")]
+        jobs += [self.enqueue("ends", {"outcome": "no such outcome"}),
+                 self.enqueue("ends", {"outcome": "snooze", "delay": "no such delay"}),
+                 self.enqueue("leaves")]
+        self.start()
+        wait(lambda: self.states() == {job: "f" for job in jobs})
+        errors = sql("SELECT errors -> -1 ->> 'error' FROM jobq.failed ORDER BY id")
+        parts = ("0000", "d800", "set", "NUL", "0000", "outcome", "no such delay",
+                 "SystemExit: not yet")
+        for (error,), part in zip(errors, parts, strict=True):
+            self.assertRegex(error, "(?s)^Max retries .2. exceeded: .*" + part)
+        self.assertEqual(sql("SELECT * FROM effect"), [])
+        after = self.enqueue("plain")
+        wait(lambda: self.states()[after] == "s")
 
     def test_a_notification_wakes(self):
         self.start(2, SERVER, 60)
@@ -249,6 +290,22 @@ class Test(unittest.TestCase):
         wait(lambda: all(self.states()[job] == "s" for job in jobs), 90)
         self.assertEqual(sql("SELECT count(*), count(DISTINCT job) FROM effect"), [(150, 150)])
 
+    def test_an_outage_proves_no_worker_dead(self):
+        watcher = worker.Worker(SERVER, HANDLERS, lease=3)
+        watcher.join()
+        beats = threading.Thread(target=watcher.beats)
+        beats.start()
+        try:
+            wait(lambda: "since" in watcher.watched)
+            since = watcher.watched["since"]
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+            wait(lambda: watcher.watched.get("since", since) > since)  # it begins anew
+        finally:
+            watcher.left.set()
+            beats.join()
+        watcher.call(watcher.connect(), "work_leave", watcher.worker)
+
     def test_cancel(self):
         job = self.enqueue("hang")
         process = self.start()
@@ -256,6 +313,15 @@ class Test(unittest.TestCase):
         sql("SELECT jobq.cancel(%s)", job)
         wait(lambda: self.states()[job] == "s")  # success after a request is success
         self.assertEqual(sql("SELECT what FROM effect"), [("stopped",)])
+
+    def test_a_late_heartbeat_stops_handlers_and_cancels_nothing(self):
+        job = self.enqueue("gives_up")
+        process = self.start(1)
+        self.assertEqual(process.stdout.readline(), "waiting\n")
+        with psycopg.connect(SERVER) as connection:
+            connection.execute("SELECT FROM jobq.worker FOR UPDATE")  # heartbeats wait
+            wait(lambda: one("SELECT state FROM jobq.jobs WHERE id = %s", job) != "running")
+        wait(lambda: self.states()[job] == "s")
 
     def test_a_stop_waits_for_handlers_and_gives_the_rest_back(self):
         jobs = [self.enqueue("slow") for _ in range(6)]
@@ -276,11 +342,10 @@ if __name__ == "__main__":
         made.poll = float(sys.argv[4])
         joined = made.join
 
-        def join(connection):
-            connection = joined(connection)
+        def join():
+            joined()
             if not made.jobs:
                 print("joined", flush=True)
-            return connection
         made.join = join
         made.run()
     else:

@@ -52,15 +52,15 @@ class Worker:
     def connection(self):  # the calling thread's
         if not hasattr(self.own, "connection") or self.own.connection.closed:
             self.own.connection = self.connect()
+            self.own.connection.add_notify_handler(lambda _: None)  # else psycopg keeps them all
         return self.own.connection
 
     def call(self, connection, function, *values):
         text = f'SELECT * FROM "{self.schema}".{function}({", ".join(["%s"] * len(values))})'
         return connection.execute(text, values).fetchall()
 
-    def until_answered(self, function, *values):
+    def until_answered(self, function, *values, pause=0.02):
         """Calls it on the thread's connection, again and again as long as no answer comes."""
-        pause = 0.02
         while True:
             try:
                 return self.call(self.connection(), function, *values)

@@ -132,9 +132,8 @@ static void doctor_found(doctor_state *d, const char *name, const char *what, co
     d->found++;
     if (!d->a->json) {
         app_text text = {0};
-        app_cell(&text, what, PQclientEncoding(d->a->conn));
+        app_clean(&text, what, PQclientEncoding(d->a->conn));
         printf("%s: %s\n    %s\n", name, text.ptr, run);
-        free(text.ptr);
         return;
     }
     for (i = 0; i < 3; i++) {

@@ -34,25 +34,18 @@ static void html_url(app_text *out, const char *text)
 {
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
-        char code[4];
 
-        if (strchr("-._~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) {
+        if (strchr("-._~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))
             app_add(out, text, 1);
-        } else {
-            snprintf(code, sizeof code, "%%%02X", c);
-            app_put(out, code);
-        }
+        else app_format(out, "%%%02X", c);
     }
 }
 
-#ifdef __GNUC__
-__attribute__((format(printf, 2, 3)))
-#endif
-/* Appends HTML. %s is a text, and escaped; %d is an int, %ld a long, %.1f a double. */
+APP_PRINTF(2, 3)
+/* Appends HTML. %s is a text, and escaped; %d is an int, %.1f a double. */
 static void html(app_text *out, const char *format, ...)
 {
     va_list args;
-    char number[64];
 
     va_start(args, format);
     while (*format != '\0') {
@@ -61,20 +54,13 @@ static void html(app_text *out, const char *format, ...)
         app_add(out, format, plain);
         format += plain;
         if (*format == '\0') break;
-        number[0] = '\0';
-        if (strncmp(format, "%s", 2) == 0) {
-            html_text(out, va_arg(args, const char *));
-        } else if (strncmp(format, "%d", 2) == 0) {
-            snprintf(number, sizeof number, "%d", va_arg(args, int));
-        } else if (strncmp(format, "%ld", 3) == 0) {
-            snprintf(number, sizeof number, "%ld", va_arg(args, long));
-        } else if (strncmp(format, "%.1f", 4) == 0) {
-            snprintf(number, sizeof number, "%.1f", va_arg(args, double));
-        } else {
-            snprintf(number, sizeof number, "%%");
+        switch (format[1]) {
+        case 's': html_text(out, va_arg(args, const char *)); break;
+        case 'd': app_format(out, "%d", va_arg(args, int)); break;
+        case '.': app_format(out, "%.1f", va_arg(args, double)); break;
+        default: app_put(out, "%");
         }
-        app_put(out, number);
-        format += format[1] == 'l' ? 3 : format[1] == '.' ? 4 : 2;
+        format += format[1] == '.' ? 4 : 2;
     }
     va_end(args);
 }
@@ -115,7 +101,6 @@ static void html_plot(app_text *out, const char *label, const float *values, int
 {
     int room = count < 30 ? 30 : count, i;
     float most = 1;
-    char point[64];
 
     for (i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
     html(out, "<figure><figcaption>%s</figcaption><svg class=plot viewBox=\"0 0 360 64\" "
@@ -123,14 +108,10 @@ static void html_plot(app_text *out, const char *label, const float *values, int
          "<path class=grid d=\"M0 63.5H360M0 32H360\"/>", label, label, (double)most,
          count > 0 ? (double)values[count - 1] : 0.0);
     if (count > 1) {
-        snprintf(point, sizeof point, "<path class=area d=\"M%.1f 66",
-                 360.0 * (room - count) / (room - 1));
-        app_put(out, point);
-        for (i = 0; i < count; i++) {
-            snprintf(point, sizeof point, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
-                     62.0 - 58.0 * (double)(values[i] / most));
-            app_put(out, point);
-        }
+        html(out, "<path class=area d=\"M%.1f 66", 360.0 * (room - count) / (room - 1));
+        for (i = 0; i < count; i++)
+            html(out, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
+                 62.0 - 58.0 * (double)(values[i] / most));
         app_put(out, "V66Z\"/>");
     }
     html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);

@@ -91,6 +91,43 @@ typedef struct look_table {
     "CROSS JOIN LATERAL " LOOK_EACH("j.errors") " e " \
     "UNION ALL SELECT j.finished_at, 4, j.state, NULL FROM j WHERE j.finished_at IS NOT NULL"
 
+/*
+ * The jobs of the flows whose ids are in $1, with , between them. The layer of a job is one more
+ * than the highest of those that it waits for. Edges to jobs outside do not count.
+ */
+#define LOOK_LAYERS(most) \
+    "WITH RECURSIVE g AS MATERIALIZED (SELECT f.id AS flow_id, g.* " \
+    "FROM unnest(string_to_array($1, ',')::bigint[]) AS f (id) " \
+    "CROSS JOIN LATERAL jobq.flow_graph(f.id, " most ") g), " \
+    "edges AS MATERIALIZED (SELECT g.flow_id, g.job_id AS child, p.job_id AS parent FROM g " \
+    "CROSS JOIN LATERAL unnest(g.after) AS a (id) " \
+    "JOIN g p ON (p.flow_id, p.job_id) = (g.flow_id, a.id)), " \
+    "path (flow_id, job_id, layer) AS (SELECT flow_id, job_id, 0 FROM g WHERE (flow_id, job_id) " \
+    "NOT IN (SELECT flow_id, child FROM edges) UNION SELECT e.flow_id, e.child, path.layer + 1 " \
+    "FROM path JOIN edges e ON (e.flow_id, e.parent) = (path.flow_id, path.job_id) " \
+    "WHERE path.layer < 1000), " \
+    "layered AS MATERIALIZED (SELECT g.*, coalesce(l.layer, 0) AS layer FROM g LEFT JOIN (SELECT " \
+    "flow_id, job_id, max(layer) AS layer FROM path GROUP BY 1, 2) AS l USING (flow_id, job_id)) "
+
+/*
+ * Where a job is drawn: in a box of its own, or in a crowded layer with those of its kind and
+ * state.
+ * box is the first job of the box; down counts half boxes from the top, so that each layer is in
+ * the middle.
+ */
+#define LOOK_PLACES \
+    ", crowds AS (SELECT *, count(*) OVER (PARTITION BY flow_id, layer) AS crowd FROM layered), " \
+    "boxed AS (SELECT *, CASE WHEN crowd > 8 THEN min(job_id) OVER (PARTITION BY flow_id, layer, " \
+    "kind, state) ELSE job_id END AS box FROM crowds), " \
+    "ranked AS (SELECT *, dense_rank() OVER (PARTITION BY flow_id, layer ORDER BY box) AS place, " \
+    "count(*) OVER (PARTITION BY flow_id, box) AS jobs FROM boxed), " \
+    "placed AS MATERIALIZED (SELECT *, 2 * (place - 1) + max(place) OVER (PARTITION BY flow_id) " \
+    "- max(place) OVER (PARTITION BY flow_id, layer) AS down FROM ranked), " \
+    "arrows AS (SELECT c.flow_id, c.box, " \
+    "string_agg(DISTINCT format('%s %s', p.layer, p.down), ' ') AS sources FROM edges e " \
+    "JOIN placed c ON (c.flow_id, c.job_id) = (e.flow_id, e.child) " \
+    "JOIN placed p ON (p.flow_id, p.job_id) = (e.flow_id, e.parent) GROUP BY 1, 2) "
+
 enum {
     LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
     LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
@@ -173,11 +210,13 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Holder", 't', 0}, {"Open", 's', 0}, {"Transactions", 'n', 0}, {"Role", 't', 0},
       {"State", 't', 0}, {"Statement", 't', 0}}},
     {"graph", "Jobs", "It has no job.", 0, 10000,
-     "SELECT f.id, g.job_id, g.name, g.kind, g.state, array_to_string(g.after, ' '), "
-     "array_to_string(g.held_by, ' ') FROM unnest(string_to_array($1, ',')::bigint[]) AS f (id) "
-     "CROSS JOIN LATERAL jobq.flow_graph(f.id, 500) g ORDER BY f.id, g.job_id",
+     LOOK_LAYERS("500") LOOK_PLACES
+     "SELECT flow_id, job_id, name, kind, state, array_to_string(after, ' '), "
+     "array_to_string(held_by, ' '), layer, down, CASE WHEN job_id = box THEN jobs END, sources "
+     "FROM placed LEFT JOIN arrows USING (flow_id, box) ORDER BY flow_id, job_id",
      {{"Flow", 'f', '-'}, {"Job", 'j', 0}, {"Name", 'l', 0}, {"Kind", 't', 0}, {"State", 'S', 0},
-      {"After", 'l', 0}, {"Held by", 'l', 0}}},
+      {"After", 'l', 0}, {"Held by", 'l', 0}, {"Layer", 'n', '-'}, {"Down", 'n', '-'},
+      {"In the box", 'n', '-'}, {"Edges from", 't', '-'}}},
     {"partitions", "Partitions that wait", "Every message has been delivered.", 0, 100,
      "SELECT queue, partition, lag, extract(epoch FROM age), mode, attempts, "
      WHEN("lease_until") ", left(error, 300) FROM jobq.outbox WHERE lag > 0 OR error IS NOT NULL "
@@ -429,61 +468,4 @@ static int look_verb_find(const char *name, size_t len)
 static bool look_takes_ids(const look_verb *verb)
 {
     return strstr(verb->sql, "$1::bigint[]") != NULL;
-}
-
-/* ---- the graph of a flow --------------------------------------------------------------------- */
-
-/* A job of a flow. Its layer is one more than the highest of those that it waits for. */
-typedef struct look_node {
-    long long id;
-    int row;           /* of the answer */
-    int layer;
-    const char *after; /* ids, with blanks between them */
-} look_node;
-
-static int look_node_compare(const void *a, const void *b)
-{
-    const look_node *x = a, *y = b;
-
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* nodes are in the order of their ids. NULL: there is none. */
-static look_node *look_node_find(const look_node *nodes, int count, long long id)
-{
-    look_node key = {.id = id};
-
-    return bsearch(&key, nodes, (size_t)count, sizeof *nodes, look_node_compare);
-}
-
-/* The next id of a list, and moves on in it. 0: the list has ended. */
-static long long look_next_id(const char **list)
-{
-    char *end;
-    long long id = strtoll(*list, &end, 10);
-
-    *list = end;
-    return id;
-}
-
-/* Finds the layers, in one round for each that there is. Edges to jobs outside do not count. */
-static void look_layers(look_node *nodes, int count)
-{
-    bool moved = true;
-    int i, round;
-
-    for (round = 0; moved && round < count; round++) {
-        for (i = 0, moved = false; i < count; i++) {
-            const char *list = nodes[i].after;
-            long long id;
-
-            while ((id = look_next_id(&list)) != 0) {
-                const look_node *parent = look_node_find(nodes, count, id);
-
-                if (parent == NULL || parent->layer < nodes[i].layer) continue;
-                nodes[i].layer = parent->layer + 1;
-                moved = true;
-            }
-        }
-    }
 }

@@ -214,7 +214,7 @@ static void top_draw_foot(top_state *t)
     char text[400] = "q quit  ? help  Tab section  / search  p pause/resume  r revive  c cancel";
 
     if (t->mode == TOP_SEARCH) snprintf(text, sizeof text, "/%s_", t->search);
-    else if (t->mode == TOP_SURE) 
+    else if (t->mode == TOP_SURE)
         snprintf(text, sizeof text, "%s %.40s? y/n", t->verb->ask, t->object);
     else if (t->said[0] != '\0') snprintf(text, sizeof text, "%s", t->said);
     else if (t->search[0] != '\0')

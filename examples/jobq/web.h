@@ -794,16 +794,13 @@ static void web_done(void *context, struct MHD_Connection *connection, void **st
 
 static char *web_users(const char *path)
 {
-    app_text text = {0};
-    char part[4096];
-    size_t len;
     FILE *file = fopen(path, "r");
+    char *text;
 
     if (file == NULL) return app_say(0, "%s: %s", path, strerror(errno)), NULL;
-    app_put(&text, "");
-    while ((len = fread(part, 1, sizeof part, file)) > 0) app_add(&text, part, len);
+    text = app_file(file);
     fclose(file);
-    return text.ptr;
+    return text;
 }
 
 /* "HOST:PORT", "PORT" or "HOST". */

@@ -146,6 +146,18 @@ static void app_progress(const char *format, ...)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
+/* Opens the connection, or opens it again. timeout_s: NULL, none. */
+static bool app_connect(app *a, const char *name, const char *timeout_s)
+{
+    const char *names[] = {"dbname", "fallback_application_name", "client_encoding",
+                           "connect_timeout", NULL};
+    const char *values[] = {a->conninfo, name, "UTF8", timeout_s, NULL};
+
+    if (a->conn == NULL) a->conn = app_need(PQconnectdbParams(names, values, 1));
+    else PQreset(a->conn);
+    return PQstatus(a->conn) == CONNECTION_OK;
+}
+
 /* The statement with the schema's name. The caller frees it. */
 static char *app_sql(const app *a, const char *sql)
 {
@@ -190,13 +202,24 @@ static bool app_check(const app *a, const PGresult *res)
     return false;
 }
 
+/* Sends a statement, and waits for its result. texts: the values have this type, also those that
+ * the statement does not use; otherwise the server finds their types. */
+static PGresult *app_exec(const app *a, const char *sql, int count, bool texts,
+                          const char *const *values)
+{
+    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25};
+    char *text = app_sql(a, sql);
+    PGresult *res = PQexecParams(a->conn, text, count, texts ? types : NULL, values, NULL, NULL, 0);
+
+    free(text);
+    return res;
+}
+
 /* Runs a statement. NULL: it failed, and app_failed gives the exit code. */
 static PGresult *app_try(app *a, const char *sql, int count, const char *const *values)
 {
-    char *text = app_sql(a, sql);
-    PGresult *res = PQexecParams(a->conn, text, count, NULL, values, NULL, NULL, 0);
+    PGresult *res = app_exec(a, sql, count, false, values);
 
-    free(text);
     if (app_check(a, res)) return res;
     PQclear(res);
     return NULL;

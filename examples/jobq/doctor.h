@@ -149,11 +149,9 @@ static void doctor_found(doctor_state *d, const char *name, const char *what, co
 /* Runs a check. A statement that fails is told as not checked. */
 static void doctor_ask(doctor_state *d, const doctor_check *check)
 {
-    char *sql = app_sql(d->a, check->sql);
-    PGresult *res = PQexec(d->a->conn, sql);
+    PGresult *res = app_exec(d->a, check->sql, 0, false, NULL);
     int row;
 
-    free(sql);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         const char *why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
         char text[300];

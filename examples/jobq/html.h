@@ -79,21 +79,14 @@ static void html_count(app_text *out, const char *digits)
     html(out, "%s", digits + len);
 }
 
-/* How long ago an instant of WHEN was; the instant itself is its title. */
-static void html_when(app_text *out, const char *when)
+/* How long ago an instant of WHEN was, as text; the instant itself is its title. */
+static void html_when(app_text *out, const char *when, const char *text)
 {
-    char text[32], at[24];
-    double age;
+    char at[21];
 
-    if (strlen(when) < 22) {
-        html(out, "<span class=mute>%s</span>", when[0] == '\0' ? "–" : when);
-        return;
-    }
-    age = atof(when + 21);
-    snprintf(at, sizeof at, "%.20s", when);
-    app_span(text, sizeof text, age < 0 ? -age : age);
-    html(out, age < 0 ? "<time datetime=\"%s\" title=\"%s\">in %s</time>"
-                      : "<time datetime=\"%s\" title=\"%s\">%s ago</time>", at, at, text);
+    snprintf(at, sizeof at, "%s", when);
+    if (text == when) html(out, "<span class=mute>%s</span>", when[0] == '\0' ? "–" : when);
+    else html(out, "<time datetime=\"%s\" title=\"%s\">%s</time>", at, at, text);
 }
 
 /* A line through values, one each 10 s, the newest at the right. Its top is the largest value. */

@@ -336,15 +336,12 @@ static int completion(app *a)
     return APP_OK;
 }
 
-/* psql's rule: a text without = that is no URL is the name of a database. The caller frees it. */
-static char *conninfo_from(const char *text)
+/* psql's rule: a text without = that is no URL is the name of a database. */
+static const char *conninfo_from(const char *text)
 {
     app_text out = {0};
 
-    if (text[0] == '\0' || strchr(text, '=') || strstr(text, "://")) {
-        app_put(&out, text);
-        return out.ptr;
-    }
+    if (text[0] == '\0' || strchr(text, '=') || strstr(text, "://")) return text;
     app_put(&out, "dbname='");
     for (; *text != '\0'; text++) {
         if (*text == '\'' || *text == '\\') app_put(&out, "\\");
@@ -352,17 +349,6 @@ static char *conninfo_from(const char *text)
     }
     app_put(&out, "'");
     return out.ptr;
-}
-
-static bool open_conn(app *a)
-{
-    const char *names[] = {"dbname", "fallback_application_name", "client_encoding", NULL};
-    const char *values[] = {a->conninfo, "jobq", "UTF8", NULL};
-
-    a->conn = app_need(PQconnectdbParams(names, values, 1));
-    if (PQstatus(a->conn) == CONNECTION_OK) return true;
-    app_say(0, "%s", PQerrorMessage(a->conn));
-    return false;
 }
 
 /* The options before the verb, and --json also after it. Returns how many arguments are left. */
@@ -405,8 +391,8 @@ int main(int argc, char **argv)
     a.argv += words;
     if (!app_options(&a)) return APP_USAGE;
     a.conninfo = conninfo_from(a.conninfo);
-    code = !a.verb->offline && !open_conn(&a) ? APP_SERVER : a.verb->run(&a);
+    if (a.verb->offline || app_connect(&a, "jobq", NULL)) code = a.verb->run(&a);
+    else code = app_say(APP_SERVER, "%s", PQerrorMessage(a.conn));
     PQfinish(a.conn);
-    free((char *)a.conninfo);
     return code;
 }

@@ -15,14 +15,14 @@ static void jobs_source(app_text *sql, const char *state, bool payloads)
 {
     bool failed = strcmp(state, "failed") == 0, past = job_ended(state) && !failed;
 
-    app_put(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, ");
-    app_put(sql, failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
-            : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
-            : "state, priority, errors -> -1 ->> 'error' AS error, "
-              "coalesce(claimed_at, run_at) AS at");
-    look_put(sql, ", [[headers]]::jsonb AS headers FROM jobq.", payloads);
-    app_put(sql, failed ? "failures" : past ? "past_jobs" : "live_jobs");
-    app_put(sql, " WHERE id < $1::bigint");
+    app_format(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, %s, %s::jsonb AS headers "
+               "FROM jobq.%s WHERE id < $1::bigint",
+               failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
+               : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
+               : "state, priority, errors -> -1 ->> 'error' AS error, "
+                 "coalesce(claimed_at, run_at) AS at",
+               payloads ? "headers" : "NULL",
+               failed ? "failures" : past ? "past_jobs" : "live_jobs");
     if (!past) app_put(sql, " AND ($3::text IS NULL OR queue = $3)");
     if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq.running())");
 }
@@ -38,21 +38,22 @@ static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char 
 
     for (i = 0; i < PAGE_FILTERS; i++) values[i + 1] = args[i][0] == '\0' ? NULL : args[i];
     jobs_source(&source, args[0], visit->web->payloads);
-    app_put(&sql, "WITH hit AS MATERIALIZED (SELECT * FROM (");
-    app_put(&sql, source.ptr);
-    app_put(&sql, " ORDER BY id DESC LIMIT 10000) AS seen "
-            "WHERE ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR queue = $3) "
-            "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
-            "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
-            "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
-            "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
-            "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, " WHEN("enqueued_at")
-            ", " WHEN("at") ", key, left(error, 300) FROM hit ORDER BY id DESC) UNION ALL "
-            "SELECT 'more', CASE WHEN (SELECT count(*) FROM hit) = 50 THEN "
-            "(SELECT min(id) FROM hit) ELSE (SELECT id FROM (");
-    app_put(&sql, source.ptr);
-    app_put(&sql, ") AS rest ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
-            "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
+    app_format(&sql,
+               "WITH hit AS MATERIALIZED (SELECT * FROM (%s ORDER BY id DESC LIMIT 10000) AS seen "
+               "WHERE ($2::text IS NULL OR state = $2) "
+               "AND ($3::text IS NULL OR queue = $3) "
+               "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
+               "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
+               "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
+               "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
+               "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, "
+               WHEN("enqueued_at") ", " WHEN("at") ", key, left(error, 300) FROM hit "
+               "ORDER BY id DESC) UNION ALL "
+               "SELECT 'more', CASE WHEN (SELECT count(*) FROM hit) = 50 "
+               "THEN (SELECT min(id) FROM hit) ELSE (SELECT id FROM (%s) AS rest "
+               "ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
+               "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
+               source.ptr, source.ptr);
     /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
     PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
     res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
@@ -148,7 +149,7 @@ static void page_jobs(web_visit *visit)
         app_put(out, "<p><label class=act><span><input type=checkbox id=every> Select all on this "
                 "page</span></label></p>");
     if (acts) jobs_acts(visit, args, rows > 0);
-    jobs_links(visit, args, web_cell(res, rows, 1), rows == WEB_ROWS);
+    jobs_links(visit, args, PQgetvalue(res, rows, 1), rows == WEB_ROWS);
     PQclear(res);
 }
 
@@ -162,7 +163,7 @@ static void job_line(app_text *out, const PGresult *res)
     int row, failed = 0;
 
     for (row = 0; row < PQntuples(res); row++) {
-        const char *when = web_cell(res, row, 1), *what = web_cell(res, row, 2);
+        const char *when = PQgetvalue(res, row, 1), *what = PQgetvalue(res, row, 2);
 
         if (!look_is(res, row, LOOK_STEPS) || strlen(when) < 22) continue;
         if (strcmp(what, "enqueued") == 0) enqueued = atof(when + 21);
@@ -180,9 +181,9 @@ static void job_line(app_text *out, const PGresult *res)
         html(out, "<rect class=run x=\"%d\" width=1000 height=14 />",
              (int)(996 * (enqueued - started) / whole));
     for (row = 0; row < PQntuples(res); row++) {
-        const char *when = web_cell(res, row, 1);
+        const char *when = PQgetvalue(res, row, 1);
 
-        if (!look_is(res, row, LOOK_STEPS) || !strstr(web_cell(res, row, 2), " failed") ||
+        if (!look_is(res, row, LOOK_STEPS) || !strstr(PQgetvalue(res, row, 2), " failed") ||
             strlen(when) < 22) continue;
         html(out, "<rect class=tick x=\"%d\" width=4 height=14 />",
              (int)(996 * (enqueued - atof(when + 21)) / whole));
@@ -202,7 +203,7 @@ static void job_payload(web_visit *visit, const PGresult *res)
 
     for (row = 0; !look_is(res, row, LOOK_PAYLOAD); row++) {}
     for (i = 0; t->columns[i].head != NULL; i++) {
-        const char *value = web_cell(res, row, i + 1);
+        const char *value = PQgetvalue(res, row, i + 1);
 
         if (value[0] != '\0')
             html(&visit->out, "<section><h2>%s</h2><pre tabindex=0>%s</pre></section>",
@@ -224,9 +225,9 @@ static void job_acts(web_visit *visit, const char *id, const char *state, const 
     if (!job_ended(state)) page_act(visit, "cancel", NULL, NULL);
     if (strcmp(state, "failed") == 0) page_act(visit, "revive", NULL, NULL);
     for (row = 0; row < PQntuples(res); row++) {
-        if (!look_is(res, row, LOOK_TIES) || strcmp(web_cell(res, row, tie), "signal") != 0 ||
-            !visit->web->may[look_verb_find("signal", 6)]) continue;
-        page_act(visit, "signal", web_cell(res, row, look_at(LOOK_TIES, "Name")), NULL);
+        if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0 ||
+            !visit->web->may[look_verb_find("signal", 6) - look_verbs]) continue;
+        page_act(visit, "signal", PQgetvalue(res, row, look_at(LOOK_TIES, "Name")), NULL);
         app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
     }
     app_put(out, "</div>");
@@ -245,7 +246,7 @@ static void page_job(web_visit *visit, const char *id)
     if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FACTS)) {
         web_fail(visit, 404, "There is no such job, or it has ended and is no longer kept.");
     } else {
-        job_acts(visit, id, web_cell(res, 0, 1), res);
+        job_acts(visit, id, PQgetvalue(res, 0, 1), res);
         job_line(&visit->out, res);
         page_sections(visit, tables, 4, res, id);
         job_payload(visit, res);

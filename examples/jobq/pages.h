@@ -51,41 +51,37 @@ static void page_sql(app_text *text, const web_state *web, const char *sql, cons
     }
 }
 
-/* A button in a row, which does a verb to an object. Its title is the SQL. */
-static void page_button(const web_state *web, app_text *out, int i, const char *object)
+/*
+ * A button that does a verb to an object, to the selected jobs, or to all that a filter with these
+ * values finds. In a row its title is the SQL; elsewhere the SQL is beside it.
+ */
+static void page_button(const web_state *web, app_text *out, const look_verb *verb,
+                        const char *object, const char *const *values, bool row)
 {
-    const look_verb *verb = &look_verbs[i];
+    const char *blank = object == NULL ? "" : " ", *name = object == NULL ? "" : object;
+    bool ids = look_takes_ids(verb) && object == NULL;
     app_text sql = {0};
 
-    if (!web->may[i]) return;
-    page_sql(&sql, web, verb->sql, object, NULL);
-    html(out, "<button form=act name=do value=\"%s %s\"", verb->name, object);
-    if (verb->ask != NULL) html(out, " data-ask=\"%s %s?\"", verb->ask, object);
-    html(out, " title=\"%s\">%s<span class=hidden> %s</span></button> ", sql.ptr, verb->label,
-         object);
+    if (!web->may[verb - look_verbs]) return;
+    page_sql(&sql, web, verb->sql, object, values);
+    if (!row) app_put(out, "<div class=act>");
+    html(out, "<button form=act name=do value=\"%s%s%s\"", verb->name, blank, name);
+    if (ids) app_put(out, " data-ids=1");
+    else if (verb->ask != NULL) html(out, " data-ask=\"%s %s?\"", verb->ask, name);
+    if (row)
+        html(out, " title=\"%s\">%s<span class=hidden> %s</span></button> ", sql.ptr, verb->label,
+             name);
+    else html(out, ">%s</button><code", verb->label);
+    if (ids) html(out, " data-ids=\"%s\"", sql.ptr);
+    if (!row) html(out, ">%s</code></div>", sql.ptr);
     free(sql.ptr);
 }
 
-/* A button and its statement, with an object or the values of the filter in it. */
+/* A button of a page. */
 static void page_act(web_visit *visit, const char *name, const char *object,
                      const char *const *values)
 {
-    int i = look_verb_find(name, strlen(name));
-    const look_verb *verb = &look_verbs[i];
-    bool ids = look_takes_ids(verb);
-    app_text sql = {0};
-
-    if (!visit->web->may[i]) return;
-    page_sql(&sql, visit->web, verb->sql, object, values);
-    html(&visit->out, "<div class=act><button form=act name=do value=\"%s%s%s\"", name,
-         object == NULL ? "" : " ", object == NULL ? "" : object);
-    if (ids) app_put(&visit->out, " data-ids=1");
-    else if (verb->ask != NULL)
-        html(&visit->out, " data-ask=\"%s %s?\"", verb->ask, object == NULL ? "" : object);
-    html(&visit->out, ">%s</button><code", verb->label);
-    if (ids) html(&visit->out, " data-ids=\"%s\"", sql.ptr);
-    html(&visit->out, ">%s</code></div>", sql.ptr);
-    free(sql.ptr);
+    page_button(visit->web, &visit->out, look_verb_find(name, strlen(name)), object, values, false);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -101,8 +97,7 @@ static void page_jobs_path(app_text *out, const char *const *args, const char *b
     app_put(out, "/jobs?");
     for (i = 0; i < PAGE_FILTERS; i++) {
         if (args[i][0] == '\0') continue;
-        app_put(out, web_filters[i]);
-        app_put(out, "=");
+        app_format(out, "%s=", web_filters[i]);
         html_url(out, args[i]);
         app_put(out, "&amp;");
     }
@@ -129,34 +124,24 @@ static void page_state(app_text *out, const char *state)
     if (state[0] != '\0') html(out, "<span class=\"state %s\">%s</span>", kind, state);
 }
 
-/* Buttons for the verbs of a row, whose names have blanks between them. */
-static void page_row_verbs(const web_state *web, app_text *out, const char *names,
-                           const char *object)
-{
-    for (; *names != '\0'; names += strspn(names, " ")) {
-        size_t len = strcspn(names, " ");
-
-        page_button(web, out, look_verb_find(names, len), object);
-        names += len;
-    }
-}
-
 /* The value of a column in a row. */
 static void page_value(const web_state *web, app_text *out, const look_column *c,
                        const PGresult *res, int row, int at)
 {
-    const char *value = web_cell(res, row, at);
+    const char *value = PQgetvalue(res, row, at);
     const char *args[PAGE_FILTERS] = {"", value, "", "", "", "", ""};
-    char text[32];
+    const look_verb *verb;
+    char text[48];
 
     if (value[0] == '\0' && strchr("ns", c->type)) app_put(out, "–");
     else if (value[0] == '\0' && c->type != 'v') return;
     else if (strchr("nx", c->type)) html_count(out, value);
-    else if (c->type == 's') html(out, "%s", app_span(text, sizeof text, atof(value)));
-    else if (c->type == 'w') html_when(out, value);
+    else if (c->type == 'w') html_when(out, value, look_text(c, value, text, sizeof text));
     else if (c->type == 'S') page_state(out, value);
     else if (c->type == 'q') page_jobs_link(out, args, value);
-    else if (c->type == 'v') page_row_verbs(web, out, value, web_cell(res, row, 1));
+    else if (c->type == 'v')
+        while ((verb = look_next_verb(&value)) != NULL)
+            page_button(web, out, verb, PQgetvalue(res, row, 1), NULL, true);
     else if (c->type == 'j' || (c->type == 'r' && value[0] != '-'))
         html(out, "<a href=\"/jobs/%s\">%s%s</a>", value, c->type == 'r' ? "job " : "", value);
     else if (c->type == 'f' || c->type == 'r')
@@ -169,10 +154,10 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
         html(out, "<input type=checkbox form=act name=id value=\"%s\" aria-label=\"Job %s\">",
              value, value);
     else if (c->type == 'g') {
-        args[0] = "failed", args[1] = web_cell(res, row, at + 1);
-        args[2] = web_cell(res, row, at + 2), args[6] = web_cell(res, row, at + 3);
+        args[0] = "failed", args[1] = PQgetvalue(res, row, at + 1);
+        args[2] = PQgetvalue(res, row, at + 2), args[6] = PQgetvalue(res, row, at + 3);
         page_jobs_link(out, args, value);
-    } else html(out, "%s", value);
+    } else html(out, "%s", look_text(c, value, text, sizeof text));
 }
 
 static const char *page_class(char type)
@@ -195,8 +180,8 @@ static void page_columns(const web_state *web, const look_table *t, const PGresu
                   (web->acts || (c->type != 'c' && c->type != 'v'));
         if (!show[i] || (t->flags & LOOK_LIVE) || i == 0) continue;
         for (row = 0, show[i] = false; row < PQntuples(res) && !show[i]; row++)
-            show[i] = strcmp(web_cell(res, row, 0), t->id) == 0 &&
-                      web_cell(res, row, i + 1)[0] != '\0';
+            show[i] = strcmp(PQgetvalue(res, row, 0), t->id) == 0 &&
+                      PQgetvalue(res, row, i + 1)[0] != '\0';
     }
 }
 
@@ -245,8 +230,8 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
     }
     app_put(out, "</tr></thead><tbody>");
     for (row = 0; row < PQntuples(res); row++) {
-        if (strcmp(web_cell(res, row, 0), t->id) != 0 ||
-            (key != NULL && strcmp(web_cell(res, row, 1), key) != 0)) continue;
+        if (strcmp(PQgetvalue(res, row, 0), t->id) != 0 ||
+            (key != NULL && strcmp(PQgetvalue(res, row, 1), key) != 0)) continue;
         page_row(web, out, t, show, res, row);
         rows++;
     }
@@ -261,10 +246,10 @@ static void page_facts(const web_state *web, app_text *out, const look_table *t,
 {
     int i, row;
 
-    for (row = 0; strcmp(web_cell(res, row, 0), t->id) != 0; row++) {}
+    for (row = 0; strcmp(PQgetvalue(res, row, 0), t->id) != 0; row++) {}
     html(out, "<h2>%s</h2><dl class=\"facts panel\">", t->title);
     for (i = 0; i < LOOK_COLUMNS && t->columns[i].head != NULL; i++) {
-        if (web_cell(res, row, i + 1)[0] == '\0' || t->columns[i].only == '-') continue;
+        if (PQgetvalue(res, row, i + 1)[0] == '\0' || t->columns[i].only == '-') continue;
         html(out, "<dt>%s</dt><dd>", t->columns[i].head);
         page_value(web, out, &t->columns[i], res, row, i + 1);
         app_put(out, "</dd>");
@@ -290,7 +275,7 @@ static void page_sample(web_state *web, const PGresult *res)
     web->samples++;
 }
 
-static void page_now(const web_state *web, app_text *out, const PGresult *res)
+static void page_now(app_text *out, const PGresult *res)
 {
     static const struct card { const char *name; int table; const char *head; } cards[] = {
         {"Ready", LOOK_QUEUES, "Ready"}, {"Running", LOOK_QUEUES, "Running"},
@@ -300,7 +285,6 @@ static void page_now(const web_state *web, app_text *out, const PGresult *res)
     size_t i;
     int row;
 
-    (void)web;
     app_put(out, "<h2 class=hidden>Now</h2><dl class=cards>");
     for (i = 0; i < sizeof cards / sizeof cards[0]; i++) {
         double value = 0;
@@ -308,7 +292,7 @@ static void page_now(const web_state *web, app_text *out, const PGresult *res)
 
         if (cards[i].head != NULL) value = look_sum(res, cards[i].table, cards[i].head);
         for (row = 0; cards[i].head == NULL && row < PQntuples(res); row++)
-            value += look_is(res, row, LOOK_WORKERS) && strcmp(web_cell(res, row, 2), "dead") != 0;
+            value += look_is(res, row, LOOK_WORKERS) && strcmp(PQgetvalue(res, row, 2), "dead");
         snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%.1f" : "%.0f", value);
         html(out, "<div><dt>%s</dt><dd class=\"%s\">", cards[i].name,
              value > 0 && (i == 4 || i == 7) ? "bad" : "");
@@ -338,7 +322,7 @@ static int page_inside(const web_state *web, app_text *out, int table, const PGr
 {
     const look_table *t = &look_tables[table < LOOK_TABLES ? table : 0];
 
-    if (table == PAGE_NOW) return page_now(web, out, res), 0;
+    if (table == PAGE_NOW) return page_now(out, res), 0;
     if (table == PAGE_PLOTS) return page_plots(web, out), 0;
     if (table == LOOK_FACTS || table == LOOK_FLOW) return page_facts(web, out, t, res), 0;
     html(out, t->flags & LOOK_ALONE ? "<h2 class=hidden>%s</h2>" : "<h2>%s</h2>", t->title);
@@ -396,11 +380,11 @@ static void page_head(app_text *out, const char *path, const char *title, const 
 static void page_begin(web_visit *visit, const char *path, const char *title)
 {
     const char *done = web_arg(visit, "done"), *n = web_arg(visit, "n"), *of = web_arg(visit, "of");
-    int verb = look_verb_find(done, strlen(done));
+    const look_verb *verb = look_verb_find(done, strlen(done));
 
     page_head(&visit->out, path, title, visit->user);
-    if (verb == LOOK_VERBS || strcmp(visit->path, "/do") == 0) return;
-    html(&visit->out, "<p class=said role=status>%s: %s", look_verbs[verb].label,
+    if (verb == NULL || strcmp(visit->path, "/do") == 0) return;
+    html(&visit->out, "<p class=said role=status>%s: %s", verb->label,
          n[0] == '\0' || strcmp(n, "t") == 0 ? "done" : strcmp(n, "f") == 0
          ? "it was done before" : n);
     if (of[0] != '\0') html(&visit->out, " of %s", of);
@@ -435,11 +419,11 @@ static void page_more(web_visit *visit, const look_table *t, const PGresult *res
     int row = PQntuples(res) - 1;
 
     if (t->limit == 0 || rows < t->limit) return;
-    while (strcmp(web_cell(res, row, 0), t->id) != 0) row--;
+    while (strcmp(PQgetvalue(res, row, 0), t->id) != 0) row--;
     app_put(&visit->out, "<p class=pages>");
     if (t->flags & LOOK_PAGED)
         html(&visit->out, "<a rel=next href=\"%s?after=%s\">Older</a>", visit->path,
-             web_cell(res, row, 1));
+             PQgetvalue(res, row, 1));
     else html(&visit->out, "<span class=mute>Only %d are shown.</span>", t->limit);
     app_put(&visit->out, "</p>");
 }
@@ -500,14 +484,14 @@ static void page_flow(web_visit *visit, const char *id)
     if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FLOW)) {
         web_fail(visit, 404, "There is no such flow, or it has ended a week ago.");
     } else {
-        const char *names = web_cell(res, 0, look_at(LOOK_FLOW, "Actions"));
+        const char *names = PQgetvalue(res, 0, look_at(LOOK_FLOW, "Actions"));
+        const look_verb *verb;
 
         if (web_form(visit, "flows")) {
             html(&visit->out, "<input type=hidden name=back value=\"/flows/%s\"></form>"
                  "<div class=acts>", id);
-            for (; *names != '\0'; names += strcspn(names, " "), names += *names == ' ')
-                page_act(visit, look_verbs[look_verb_find(names, strcspn(names, " "))].name, id,
-                         NULL);
+            while ((verb = look_next_verb(&names)) != NULL)
+                page_act(visit, verb->name, id, NULL);
             app_put(&visit->out, "</div>");
         }
         page_sections(visit, tables, 2, res, id);

@@ -8,27 +8,13 @@
 static const char *top_text(const top_state *t, const look_column *c, int i, int row, char *text,
                             size_t size)
 {
-    const char *value = top_value(t, row, i + 1);
+    const char *value = PQgetvalue(t->look, row, i + 1);
     double number = atof(value);
-    char span[32];
-    int tenths;
+    int tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
 
-    if (value[0] == '\0') return "";
-    switch (c->type) {
-    case 's': return app_span(text, size, number);
-    case 'p':
-        tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
-        snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths],
-                 number);
-        return text;
-    case 'w':
-        if (strlen(value) < 22) return value;
-        number = atof(value + 21);
-        app_span(span, sizeof span, number < 0 ? -number : number);
-        snprintf(text, size, number < 0 ? "in %s" : "%s ago", span);
-        return text;
-    default: return value;
-    }
+    if (c->type != 'p' || value[0] == '\0') return look_text(c, value, text, size);
+    snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths], number);
+    return text;
 }
 
 /* Whether a character must not reach the terminal: it would steer it, or turn the direction of

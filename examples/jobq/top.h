@@ -81,11 +81,6 @@ static void top_say(top_state *t, bool refused, const char *about, const char *t
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static const char *top_value(const top_state *t, int row, int column)
-{
-    return PQgetvalue(t->look, row, column);
-}
-
 static bool top_contains(const char *text, const char *part)
 {
     size_t len = strlen(part);
@@ -106,7 +101,7 @@ static bool top_matches(const top_state *t, int s, int row)
 
     for (i = 0; i < LOOK_COLUMNS && columns[i].head != NULL; i++) {
         if (top_has(&columns[i]) && strchr("tlqejf", columns[i].type) != NULL &&
-            top_contains(top_value(t, row, i + 1), t->search)) return true;
+            top_contains(PQgetvalue(t->look, row, i + 1), t->search)) return true;
     }
     return t->search[0] == '\0';
 }
@@ -114,7 +109,7 @@ static bool top_matches(const top_state *t, int s, int row)
 /* The name of a section's row. */
 static const char *top_name(const top_state *t, int s, int i)
 {
-    return top_value(t, t->rows[s][i], 1);
+    return PQgetvalue(t->look, t->rows[s][i], 1);
 }
 
 static void top_choose(top_state *t, int s, int i)
@@ -171,21 +166,16 @@ static void top_turn(top_state *t, int by)
 static const look_verb *top_verb(const top_state *t, int key)
 {
     const look_column *columns = top_table(t, t->section)->columns;
+    const look_verb *verb = NULL;
     const char *names = "";
     int i;
 
     for (i = 0; t->count[t->section] > 0 && i < LOOK_COLUMNS; i++) {
         if (columns[i].type == 'v')
-            names = top_value(t, t->rows[t->section][t->at[t->section]], i + 1);
+            names = PQgetvalue(t->look, t->rows[t->section][t->at[t->section]], i + 1);
     }
-    for (; *names != '\0'; names += strspn(names, " ")) {
-        size_t len = strcspn(names, " ");
-        const look_verb *verb = &look_verbs[look_verb_find(names, len)];
-
-        if (verb->key == key) return verb;
-        names += len;
-    }
-    return NULL;
+    while ((verb = look_next_verb(&names)) != NULL && verb->key != key) {}
+    return verb;
 }
 
 /* Does what a key does to the selected row. Some verbs ask first. */
@@ -429,16 +419,13 @@ static int top(app *a)
 {
     static top_state t;
     bool entered;
-    char *all;
 
     if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
     t.a = a;
     t.encoding = PQclientEncoding(a->conn);
     PQsetNoticeProcessor(a->conn, top_hush, NULL);
     PQclear(PQexec(a->conn, top_settings));
-    all = look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false);
-    t.sql = app_sql(a, all);
-    free(all);
+    t.sql = app_sql(a, look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false));
     t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;
     if (!app_check(a, t.look)) return app_failed(a);
@@ -448,8 +435,5 @@ static int top(app *a)
     if (!entered)
         app_say(0, "top needs a terminal that it knows; TERM says %s",
                 getenv("TERM") == NULL ? "nothing" : getenv("TERM"));
-    PQclear(t.look);
-    free(t.sql);
-    free(t.cell.ptr);
     return entered ? APP_OK : APP_NO;
 }

@@ -8,7 +8,6 @@
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -22,7 +21,8 @@ enum {
     WEB_FORM_MAX = 65536,     /* bytes of a form */
     WEB_FIELDS = 1100,
     WEB_FORM_S = 12 * 3600,   /* a form is stale after this time */
-    WEB_ROWS = 50             /* of a page of jobs */
+    WEB_ROWS = 50,            /* of a page of jobs */
+    WEB_VALUES = 7            /* that a verb can have */
 };
 
 /* What the last look found, as sections of pages. Viewers hold it while it is sent to them. */
@@ -127,13 +127,7 @@ static bool web_equal(const web_state *web, const char *a, const char *b)
 /* Opens a connection, or opens it again. A page can only read; a verb asks for more. */
 static bool web_connect(app *a)
 {
-    const char *names[] = {"dbname", "fallback_application_name", "client_encoding",
-                           "connect_timeout", NULL};
-    const char *values[] = {a->conninfo, "jobq web", "UTF8", "5", NULL};
-
-    if (a->conn == NULL) a->conn = PQconnectdbParams(names, values, 1);
-    else PQreset(a->conn);
-    if (PQstatus(a->conn) != CONNECTION_OK) return false;
+    if (!app_connect(a, "jobq web", "5")) return false;
     PQclear(PQexec(a->conn, "SET statement_timeout = '5s'; SET TimeZone = 'UTC'; "
                    "SET default_transaction_read_only = on; SET jit = off; "
                    "SET max_parallel_workers_per_gather = 0"));
@@ -143,27 +137,16 @@ static bool web_connect(app *a)
 /* Asks once for a connection what its role may do. */
 static bool web_rights(web_state *web)
 {
-    static const char sql[] =
-        "SELECT coalesce(bool_and(coalesce(has_function_privilege("
-        "to_regprocedure(s.text), 'execute'), false)), false) "
-        "FROM unnest(string_to_array($1, '|')) WITH ORDINALITY AS n (needs, no) "
-        "CROSS JOIN LATERAL unnest(string_to_array(n.needs, ';')) AS s (text) "
-        "GROUP BY n.no UNION ALL "
-        "SELECT has_column_privilege('jobq.jobs', 'payload', 'select')";
-    app_text needs = {0};
-    const char *values[1];
-    char *text, *list;
+    app_text sql = {0};
     PGresult *res;
     int i;
 
-    for (i = 0; i < LOOK_VERBS; i++) {
-        app_put(&needs, i == 0 ? "" : "|");
-        app_put(&needs, look_verbs[i].needs);
-    }
-    text = app_sql(&web->pages, sql);
-    list = app_sql(&web->pages, needs.ptr);
-    values[0] = list;
-    res = PQexecParams(web->pages.conn, text, 1, NULL, values, NULL, NULL, 0);
+    for (i = 0; i < LOOK_VERBS; i++)
+        app_format(&sql, "SELECT bool_and(coalesce(has_function_privilege(to_regprocedure(name), "
+                   "'execute'), false)) FROM unnest(string_to_array('%s', ';')) AS u (name) "
+                   "UNION ALL ", look_verbs[i].needs);
+    app_put(&sql, "SELECT has_column_privilege('jobq.jobs', 'payload', 'select')");
+    res = app_exec(&web->pages, sql.ptr, 0, false, NULL);
     web->ready = PQntuples(res) == LOOK_VERBS + 1;
     for (i = 0, web->acts = false; web->ready && i < LOOK_VERBS; i++) {
         web->may[i] = PQgetvalue(res, i, 0)[0] == 't';
@@ -172,9 +155,7 @@ static bool web_rights(web_state *web)
     web->payloads = web->ready && PQgetvalue(res, LOOK_VERBS, 0)[0] == 't';
     if (!web->ready) app_check(&web->pages, res);
     PQclear(res);
-    free(text);
-    free(list);
-    free(needs.ptr);
+    free(sql.ptr);
     return web->ready;
 }
 
@@ -187,32 +168,23 @@ static void web_fail(web_visit *visit, int status, const char *text)
 /* Runs a statement for a page; its values are texts. NULL: it failed, and the visit says why. */
 static PGresult *web_ask(web_visit *visit, const char *sql, int count, const char *const *values)
 {
-    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25};
-    app *a = &visit->web->pages;
-    char *text = app_sql(a, sql);
-    PGresult *res = PQexecParams(a->conn, text, count, types, values, NULL, NULL, 0);
-    const char *state, *message, *hint;
-    char said[1024];
+    const app *a = &visit->web->pages;
+    PGresult *res = app_exec(a, sql, count, true, values);
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    const char *hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
+    int status = state == NULL || strncmp(state, "57P", 3) == 0 ? 503
+               : strcmp(state, "42501") == 0 ? 403
+               : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500;
 
-    free(text);
     if (PQresultStatus(res) == PGRES_TUPLES_OK || PQresultStatus(res) == PGRES_COMMAND_OK)
         return res;
-    state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
-    snprintf(said, sizeof said, "%s%s%s", message != NULL ? message : PQerrorMessage(a->conn),
-             hint != NULL ? " " : "", hint != NULL ? hint : "");
-    web_fail(visit, state == NULL || strncmp(state, "57P", 3) == 0 ? 503
-                  : strcmp(state, "42501") == 0 ? 403
-                  : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500,
-             said);
+    visit->status = status;
+    snprintf(visit->error, sizeof visit->error, "%s%s%s",
+             message != NULL ? message : PQerrorMessage(a->conn), hint != NULL ? " " : "",
+             hint != NULL ? hint : "");
     PQclear(res);
     return NULL;
-}
-
-static const char *web_cell(const PGresult *res, int row, int column)
-{
-    return PQgetvalue(res, row, column);
 }
 
 /* ---- forms ----------------------------------------------------------------------------------- */
@@ -238,19 +210,10 @@ static const char *web_field(const web_visit *visit, const char *name)
 
 static char *web_decode(char *text)
 {
-    char *from = text, *to = text;
+    char *plus;
 
-    for (; *from != '\0'; from++) {
-        unsigned byte;
-
-        if (*from == '%' && from[1] != '\0' && sscanf(from + 1, "%2x", &byte) == 1) {
-            *to++ = (char)(byte == 0 ? '?' : byte);
-            from += from[2] == '\0' ? 1 : 2;
-        } else {
-            *to++ = *from == '+' ? ' ' : *from;
-        }
-    }
-    *to = '\0';
+    for (plus = text; (plus = strchr(plus, '+')) != NULL;) *plus = ' ';
+    MHD_http_unescape(text);
     return text;
 }
 
@@ -313,17 +276,6 @@ static bool web_form(web_visit *visit, const char *form)
 
 /* ---- doing ----------------------------------------------------------------------------------- */
 
-/* How many parameters a statement has. */
-static int web_params(const char *sql)
-{
-    int most = 0;
-
-    for (; (sql = strchr(sql, '$')) != NULL; sql++) {
-        if (sql[1] - '0' > most) most = sql[1] - '0';
-    }
-    return most;
-}
-
 /* The ids of a form, as an array of SQL. */
 static void web_ids(const web_visit *visit, app_text *ids)
 {
@@ -343,37 +295,25 @@ static void web_ids(const web_visit *visit, app_text *ids)
 /* Runs a verb in a transaction that may write, under the name of the user. */
 static PGresult *web_run(web_visit *visit, const look_verb *verb, const char *const *values)
 {
-    PGconn *conn = visit->web->pages.conn;
+    app *a = &visit->web->pages;
     char name[160];
     const char *names[1] = {name};
     app_text sql = {0};
     PGresult *res, *end;
 
     snprintf(name, sizeof name, "jobq web%s%s", visit->user[0] ? " " : "", visit->user);
-    PQclear(PQexec(conn, "BEGIN READ WRITE"));
-    PQclear(PQexecParams(conn, "SELECT set_config('application_name', $1, true)", 1, NULL, names,
-                         NULL, NULL, 0));
-    if (look_takes_ids(verb)) {
-        app_put(&sql, "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', "
-                "'revived', 'deleted')), count(*) FROM (");
-        app_put(&sql, verb->sql);
-        app_put(&sql, " ORDER BY id) AS done (answer)");
-    } else {
-        app_put(&sql, verb->sql);
-    }
-    res = web_ask(visit, sql.ptr, web_params(verb->sql), values);
+    PQclear(PQexec(a->conn, "BEGIN READ WRITE"));
+    PQclear(app_exec(a, "SELECT set_config('application_name', $1, true)", 1, true, names));
+    app_format(&sql, !look_takes_ids(verb) ? "%s" :
+               "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', 'revived', "
+               "'deleted')), count(*) FROM (%s ORDER BY id) AS done (answer)", verb->sql);
+    res = web_ask(visit, sql.ptr, WEB_VALUES, values);
+    end = web_ask(visit, res == NULL ? "ROLLBACK" : "COMMIT", 0, NULL);
     free(sql.ptr);
-    if (res == NULL) {
-        PQclear(PQexec(conn, "ROLLBACK"));
-        return NULL;
-    }
-    end = web_ask(visit, "COMMIT", 0, NULL);
-    if (end == NULL) {
-        PQclear(res);
-        return NULL;
-    }
     PQclear(end);
-    return res;
+    if (end != NULL) return res;
+    PQclear(res);
+    return NULL;
 }
 
 /* Does what the pressed button says, then sends the browser back to the page. */
@@ -381,18 +321,18 @@ static void web_do(web_visit *visit)
 {
     static const char *const fields[] = {"", "queue", "kind", "state", "older", "tags", "payload"};
     const char *pressed = web_field(visit, "do"), *back = web_field(visit, "back");
-    const char *values[7];
+    const char *values[WEB_VALUES];
     size_t len = strcspn(pressed, " ");
-    int i, no = look_verb_find(pressed, len);
-    const look_verb *verb = &look_verbs[no < LOOK_VERBS ? no : 0];
+    const look_verb *verb = look_verb_find(pressed, len);
+    int i;
     app_text ids = {0};
     PGresult *res;
 
-    if (no == LOOK_VERBS || strcmp(verb->form, web_field(visit, "form")) != 0) {
+    if (verb == NULL || strcmp(verb->form, web_field(visit, "form")) != 0) {
         web_fail(visit, 400, "This form has no such button.");
         return;
     }
-    for (i = 1; i < 7; i++) {
+    for (i = 1; i < WEB_VALUES; i++) {
         values[i] = web_field(visit, fields[i]);
         if (values[i][0] == '\0') values[i] = NULL;
     }
@@ -403,8 +343,8 @@ static void web_do(web_visit *visit)
         bool path = back[0] == '/' && back[1] != '/' && back[strcspn(back, "\\\r\n\t ")] == '\0';
         snprintf(visit->location, sizeof visit->location, "%.1900s%sdone=%s&n=%.20s&of=%.20s",
                  path ? back : "/", path && strchr(back, '?') ? "&" : "?", verb->name,
-                 PQnfields(res) > 0 ? web_cell(res, 0, 0) : "",
-                 PQnfields(res) > 1 ? web_cell(res, 0, 1) : "");
+                 PQnfields(res) > 0 ? PQgetvalue(res, 0, 0) : "",
+                 PQnfields(res) > 1 ? PQgetvalue(res, 0, 1) : "");
         visit->status = 303;
         PQclear(res);
     }
@@ -558,10 +498,9 @@ static enum MHD_Result web_send(web_visit *visit, struct MHD_Response *response,
     return result;
 }
 
-static enum MHD_Result web_send_text(web_visit *visit, const char *type, const char *text,
-                                     size_t len)
+static enum MHD_Result web_send_text(web_visit *visit, const char *type, const char *text)
 {
-    return web_send(visit, MHD_create_response_from_buffer(len, (void *)(size_t)text,
+    return web_send(visit, MHD_create_response_from_buffer(strlen(text), (void *)(size_t)text,
                                                            MHD_RESPMEM_MUST_COPY), type);
 }
 
@@ -631,7 +570,7 @@ static enum MHD_Result web_events(web_visit *visit)
 
     if (strcmp(visit->method, "HEAD") == 0 || web->watching >= WEB_VIEWERS) {
         visit->status = web->watching >= WEB_VIEWERS ? 503 : 200;
-        return web_send_text(visit, "text/event-stream", "", 0);
+        return web_send_text(visit, "text/event-stream", "");
     }
     viewer = app_need(calloc(1, sizeof *viewer));
     viewer->web = web;
@@ -678,22 +617,19 @@ static void web_flows(web_state *web, char *text, size_t size)
 /* Looks at all that is live, in one statement, and gives what it found to the viewers. */
 static void web_look(web_state *web, bool sample)
 {
-    static const Oid types[] = {25, 25};
     int live[LOOK_TABLES + 1], count = look_flagged(LOOK_LIVE, live);
     char flows[WEB_FLOWS * 21];
     const char *values[] = {flows, ""};
-    char *all, *sql;
+    char *sql;
     PGresult *res;
     web_frame *frame;
 
     if (PQstatus(web->look.conn) != CONNECTION_OK && !web_connect(&web->look)) return;
     web_flows(web, flows, sizeof flows);
     if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
-    all = look_sql(live, count, 't', false);
-    sql = app_sql(&web->look, all);
-    res = PQexecParams(web->look.conn, sql, 2, types, values, NULL, NULL, 0);
+    sql = look_sql(live, count, 't', false);
+    res = app_exec(&web->look, sql, 2, true, values);
     free(sql);
-    free(all);
     if (PQresultStatus(res) == PGRES_TUPLES_OK) {
         frame = app_need(calloc(1, sizeof *frame));
         frame->refs = 1;
@@ -711,47 +647,40 @@ static void web_look(web_state *web, bool sample)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static enum MHD_Result web_file(web_visit *visit)
-{
-    static const char icon[] =
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"none\" "
-        "stroke=\"#0b6e63\" stroke-width=\"2.4\" stroke-linecap=\"round\" "
-        "d=\"M2 4h12M2 8h8M2 12h5\"/></svg>";
+static const char web_icon[] =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"none\" "
+    "stroke=\"#0b6e63\" stroke-width=\"2.4\" stroke-linecap=\"round\" "
+    "d=\"M2 4h12M2 8h8M2 12h5\"/></svg>";
 
-    if (strcmp(visit->path, "/style.css") == 0)
-        return web_send_text(visit, "text/css; charset=utf-8", html_style, sizeof html_style - 1);
-    if (strcmp(visit->path, "/script.js") == 0)
-        return web_send_text(visit, "text/javascript; charset=utf-8", html_script,
-                             sizeof html_script - 1);
-    return web_send_text(visit, "image/svg+xml", icon, sizeof icon - 1);
-}
+/* Pages that are the same for everybody. */
+static const char *const web_files[][3] = {
+    {"/style.css", "text/css; charset=utf-8", html_style},
+    {"/script.js", "text/javascript; charset=utf-8", html_script},
+    {"/icon.svg", "image/svg+xml", web_icon}};
 
 static enum MHD_Result web_answer(web_visit *visit)
 {
     web_state *web = visit->web;
-    enum MHD_Result result;
+    int i;
 
     web_session(visit);
     visit->status = visit->status == 413 ? 413 : 200;
     if (web_admit(visit)) {
         visit->status = 200;
-        if (strcmp(visit->path, "/style.css") == 0 || strcmp(visit->path, "/script.js") == 0 ||
-            strcmp(visit->path, "/icon.svg") == 0) return web_file(visit);
+        for (i = 0; i < 3; i++)
+            if (strcmp(visit->path, web_files[i][0]) == 0)
+                return web_send_text(visit, web_files[i][1], web_files[i][2]);
         if (strcmp(visit->path, "/events") == 0) return web_events(visit);
-        if (PQstatus(web->pages.conn) != CONNECTION_OK) {
-            web->ready = false;
-            web_connect(&web->pages);
-        }
-        if (!web->ready && !(PQstatus(web->pages.conn) == CONNECTION_OK && web_rights(web)))
+        if (PQstatus(web->pages.conn) != CONNECTION_OK) web->ready = false;
+        if (!web->ready && !(web_connect(&web->pages) && web_rights(web)))
             web_fail(visit, 503, "The database does not answer, or has no jobq schema that this "
                      "role may read.");
         else if (strcmp(visit->method, "POST") == 0) web_do(visit);
         else page(visit);
     }
     if (visit->error[0] != '\0') page_error(visit);
-    result = web_send_text(visit, "text/html; charset=utf-8",
-                           visit->out.ptr == NULL ? "" : visit->out.ptr, visit->out.len);
-    return result;
+    return web_send_text(visit, "text/html; charset=utf-8",
+                         visit->out.ptr == NULL ? "" : visit->out.ptr);
 }
 
 static enum MHD_Result web_request(void *context, struct MHD_Connection *connection,
@@ -819,18 +748,14 @@ static bool web_address(web_state *web, char *text, struct sockaddr_in *address)
            inet_pton(AF_INET, web->host, &address->sin_addr) == 1;
 }
 
-static void web_serve(web_state *web, struct MHD_Daemon *daemon)
+static void web_serve(web_state *web, struct MHD_Daemon *daemon, const sigset_t *signals)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT);
     struct timespec second = {1, 0};
-    sigset_t signals;
     long tick;
 
     printf("http://%s:%d/\n", web->host, info == NULL ? web->port : (int)info->port);
     fflush(stdout);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
     for (tick = 0;; tick++) {
         bool sample = tick % 10 == 0, watched;
 
@@ -838,7 +763,7 @@ static void web_serve(web_state *web, struct MHD_Daemon *daemon)
         watched = web->watching > 0;
         pthread_mutex_unlock(&web->mutex);
         if (sample || watched) web_look(web, sample);
-        if (sigtimedwait(&signals, NULL, &second) > 0) break;
+        if (sigtimedwait(signals, NULL, &second) > 0) break;
     }
     pthread_mutex_lock(&web->mutex);
     web->ending = true;
@@ -869,7 +794,7 @@ static int web_start(web_state *web, struct sockaddr_in *address)
                               MHD_OPTION_CONNECTION_LIMIT, 2u * WEB_VIEWERS, MHD_OPTION_END);
     if (daemon == NULL)
         return app_say(APP_NO, "cannot listen on %s:%d: %s", web->host, web->port, strerror(errno));
-    web_serve(web, daemon);
+    web_serve(web, daemon, &signals);
     MHD_stop_daemon(daemon);
     return APP_OK;
 }

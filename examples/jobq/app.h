@@ -102,6 +102,14 @@ static void app_format(app_text *text, const char *format, ...)
     free(part);
 }
 
+static int64_t app_now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 /* All that a file has. The caller frees it. */
 static char *app_file(FILE *file)
 {
@@ -225,15 +233,20 @@ static PGresult *app_try(app *a, const char *sql, int count, const char *const *
     return NULL;
 }
 
+/* Ends the program. */
+static void app_exit(const app *a, int code)
+{
+    PQfinish(a->conn);
+    exit(code);
+}
+
 /* Runs a statement without which the verb cannot go on: a failure ends the program. */
 static PGresult *app_query(app *a, const char *sql, int count, const char *const *values)
 {
     PGresult *res = app_try(a, sql, count, values);
-    int code = app_failed(a);
 
-    if (res != NULL) return res;
-    PQfinish(a->conn);
-    exit(code);
+    if (res == NULL) app_exit(a, app_failed(a));
+    return res;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */

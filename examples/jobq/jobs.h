@@ -1,5 +1,5 @@
 /*
- * jobs.h -- the pages of jobs and of one job, which are more than tables.
+ * jobs.h -- the page of jobs, and what the page of one job has besides tables.
  */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -136,7 +136,7 @@ static void page_jobs(web_visit *visit)
     jobs_filter(visit, args);
     res = jobs_ask(visit, args, before[0] == '\0' ? "9223372036854775807" : before);
     if (res == NULL) return;
-    acts = web_form(visit, "jobs");
+    acts = web_form(visit, "jobs", "");
     if (acts) {
         for (i = 0; i < PAGE_FILTERS - 1; i++)
             html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i], args[i]);
@@ -211,45 +211,4 @@ static void job_payload(web_visit *visit, const PGresult *res)
     }
     if (!visit->web->payloads)
         html(&visit->out, "<section><h2>%s</h2><p class=none>%s</p></section>", t->title, t->none);
-}
-
-/* What can be done to a job in this state, and to the signal that it waits for. */
-static void job_acts(web_visit *visit, const char *id, const char *state, const PGresult *res)
-{
-    app_text *out = &visit->out;
-    int row, tie = look_at(LOOK_TIES, "Tie");
-
-    if (!web_form(visit, "jobs")) return;
-    html(out, "<input type=hidden name=id value=\"%s\"><input type=hidden name=back "
-         "value=\"/jobs/%s\"></form><div class=acts>", id, id);
-    if (!job_ended(state)) page_act(visit, "cancel", NULL, NULL);
-    if (strcmp(state, "failed") == 0) page_act(visit, "revive", NULL, NULL);
-    for (row = 0; row < PQntuples(res); row++) {
-        if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0 ||
-            !visit->web->may[look_verb_find("signal", 6) - look_verbs]) continue;
-        page_act(visit, "signal", PQgetvalue(res, row, look_at(LOOK_TIES, "Name")), NULL);
-        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
-    }
-    app_put(out, "</div>");
-}
-
-static void page_job(web_visit *visit, const char *id)
-{
-    static const int tables[] = {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD};
-    char title[48];
-    PGresult *res;
-
-    snprintf(title, sizeof title, "Job %s", id);
-    page_begin(visit, "/jobs", title);
-    res = page_ask(visit, tables, 5, id);
-    if (res == NULL) return;
-    if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FACTS)) {
-        web_fail(visit, 404, "There is no such job, or it has ended and is no longer kept.");
-    } else {
-        job_acts(visit, id, PQgetvalue(res, 0, 1), res);
-        job_line(&visit->out, res);
-        page_sections(visit, tables, 4, res, id);
-        job_payload(visit, res);
-    }
-    PQclear(res);
 }

@@ -5,11 +5,12 @@
  * and another one to a page.
  */
 enum {
-    LOOK_COLUMNS = 13, /* of a table; in the answer the table's id comes before them */
+    LOOK_COLUMNS = 14, /* of a table; in the answer the table's id comes before them */
     LOOK_TOP = 1,      /* top shows it */
     LOOK_LIVE = 2,     /* web sends it again as it changes */
     LOOK_ALONE = 4,    /* its title is also that of its page */
-    LOOK_PAGED = 8     /* by its first column, in descending order; $2: from where on */
+    LOOK_PAGED = 8,    /* by its first column, in descending order; $2: from where on */
+    LOOK_ONE = 16      /* its row is what the page is about: a list of facts */
 };
 
 /*
@@ -242,7 +243,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Select", 'c'}, {"Job", 'j'}, {"State", 'S'}, {"Queue", 't'}, {"Kind", 't'},
       {"Priority", 'n'}, {"Attempt", 'n'}, {"Enqueued", 'w'}, {"Last", 'w'}, {"Key", 'l'},
       {"Error", 'e'}}},
-    {"facts", "Facts", "", 0, 1,
+    {"facts", "Facts", "", LOOK_ONE, 1,
      "SELECT state, concat_ws(' ', queue, kind), key, line, priority, CASE WHEN stages > 1 THEN "
      "format('%s of %s', stage + 1, stages) END, format('%s of %s', attempt, max_attempts), "
      "concat_ws(', ', CASE WHEN crash > 0 THEN format('%s crashes', crash) END, CASE WHEN suspect "
@@ -250,11 +251,12 @@ static const look_table look_tables[LOOK_TABLES] = {
      "'time-out ' || timeout_us * interval '1 microsecond'), " WHEN("run_at") ", "
      WHEN("cancel_requested_at") ", (SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
      "(SELECT percent FROM jobq.running r WHERE r.id = j.id), "
-     "(SELECT note FROM jobq.running r WHERE r.id = j.id) "
+     "(SELECT note FROM jobq.running r WHERE r.id = j.id), "
+     "CASE WHEN state = 'failed' THEN 'revive' WHEN finished_at IS NULL THEN 'cancel' END "
      "FROM jobq.jobs j WHERE id = $1::bigint",
      {{"State", 'S'}, {"Queue and kind", 't'}, {"Key", 'l'}, {"Line", 't'}, {"Priority", 't'},
       {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Cancel requested", 'w'},
-      {"Worker", 't'}, {"Progress", 'p'}, {"Note", 't'}}},
+      {"Worker", 't'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
     {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
      "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
      {{"Reason", 'l'}, {"Until", 'w'}}},
@@ -269,7 +271,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "ELSE 'waits for the signal' END, id, name, kind, state, tie FROM jobq.job_ties($1::bigint)",
      {{"It", 't'}, {"Which", 'r'}, {"Name", 'l'}, {"Kind", 't'}, {"State", 'S'},
       {"Tie", 't', '-'}}},
-    {"flow", "Facts", "", 0, 1,
+    {"flow", "Facts", "", LOOK_ONE, 1,
      "SELECT state, name, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), "
      "format('%s: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
      "CASE on_failure WHEN 'hold' THEN 'what waits for it is held until it is revived' "

@@ -15,16 +15,21 @@ static const struct web_page {
     const char *form;         /* of its buttons; NULL: it has none */
     int count, tables[PAGE_TABLES];
     void (*write)(web_visit *visit);
+    const char *none;         /* of a page of one object, whose path ends with its id */
 } web_pages[] = {
-    {"/", "Overview", "queues", 4, {PAGE_NOW, PAGE_PLOTS, LOOK_QUEUES, LOOK_RUNNING}, NULL},
+    {"/", "Overview", "queues", 4, {PAGE_NOW, PAGE_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
     {"/jobs", "Jobs", "jobs", 0, {0}, page_jobs},
-    {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}, NULL},
-    {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}, NULL},
-    {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}, NULL},
-    {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}, NULL},
-    {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}, NULL},
-    {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}, NULL},
-    {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}, NULL},
+    {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}},
+    {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}},
+    {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}},
+    {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}},
+    {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}},
+    {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}},
+    {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
+    {"/jobs", "Job", "jobs", 5, {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD},
+     .none = "There is no such job, or it has ended and is no longer kept."},
+    {"/flows", "Flow", "flows", 2, {LOOK_FLOW, LOOK_GRAPH},
+     .none = "There is no such flow, or it has ended a week ago."},
 };
 enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 
@@ -324,7 +329,7 @@ static int page_inside(const web_state *web, app_text *out, int table, const PGr
 
     if (table == PAGE_NOW) return page_now(out, res), 0;
     if (table == PAGE_PLOTS) return page_plots(web, out), 0;
-    if (table == LOOK_FACTS || table == LOOK_FLOW) return page_facts(web, out, t, res), 0;
+    if (t->flags & LOOK_ONE) return page_facts(web, out, t, res), 0;
     html(out, t->flags & LOOK_ALONE ? "<h2 class=hidden>%s</h2>" : "<h2>%s</h2>", t->title);
     if (table == LOOK_GRAPH) page_graph(out, res, key);
     return page_table(web, out, t, res, key);
@@ -369,7 +374,7 @@ static void page_head(app_text *out, const char *path, const char *title, const 
          "<a class=skip href=\"#main\">Skip to content</a><header><a class=brand href=\"/\">"
          "<svg viewBox=\"0 0 16 16\" aria-hidden=true><path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
          "jobq</a><nav aria-label=Pages>", title);
-    for (i = 0; i < WEB_PAGES; i++)
+    for (i = 0; i < WEB_PAGES && web_pages[i].none == NULL; i++)
         html(out, strcmp(path, web_pages[i].path) == 0 ? "<a href=\"%s\" aria-current=page>%s</a>"
                   : "<a href=\"%s\">%s</a>", web_pages[i].path, web_pages[i].title);
     html(out, "</nav><span class=mute id=user>%s</span></header><main id=main><h1>%s</h1>", user,
@@ -428,7 +433,9 @@ static void page_more(web_visit *visit, const look_table *t, const PGresult *res
     app_put(&visit->out, "</p>");
 }
 
-/* A section for each table. key: what the page is about, or NULL. */
+#include "jobs.h"
+
+/* A section for each table. key: what the page is about, or "". */
 static void page_sections(web_visit *visit, const int *tables, int count, const PGresult *res,
                           const char *key)
 {
@@ -440,6 +447,11 @@ static void page_sections(web_visit *visit, const int *tables, int count, const 
         const look_table *t = tables[i] < LOOK_TABLES ? &look_tables[tables[i]] : NULL;
         bool live = t == NULL || graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
 
+        if (tables[i] == LOOK_PAYLOAD) {
+            job_payload(visit, res);
+            continue;
+        }
+        if (tables[i] == LOOK_FACTS) job_line(&visit->out, res);
         html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"",
              page_id(tables[i]), key);
         if (live) html(&visit->out, graph ? " data-live=\"?flow=%s\"" : " data-live", key);
@@ -451,73 +463,76 @@ static void page_sections(web_visit *visit, const int *tables, int count, const 
     pthread_mutex_unlock(&visit->web->mutex);
 }
 
-/* A page of tables. */
-static void page_of_tables(web_visit *visit, const struct web_page *p)
+/* The buttons of the object that a page is about, and of the signals that it waits for. */
+static void page_acts(web_visit *visit, const struct web_page *p, const PGresult *res,
+                      const char *id)
+{
+    const char *names = PQgetvalue(res, 0, look_at(p->tables[0], "Actions"));
+    int row, tie = look_at(LOOK_TIES, "Tie"), name = look_at(LOOK_TIES, "Name");
+    const look_verb *verb, *signal = look_verb_find("signal", 6);
+    app_text *out = &visit->out;
+
+    app_put(out, "<div class=acts>");
+    while ((verb = look_next_verb(&names)) != NULL)
+        page_button(visit->web, out, verb, look_takes_ids(verb) ? NULL : id, NULL, false);
+    for (row = 0; row < PQntuples(res) && visit->web->may[signal - look_verbs]; row++) {
+        if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0)
+            continue;
+        page_button(visit->web, out, signal, PQgetvalue(res, row, name), NULL, false);
+        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
+    }
+    app_put(out, "</div>");
+}
+
+/* A page of tables, or of one object and its tables. */
+static void page_of_tables(web_visit *visit, const struct web_page *p, const char *id)
 {
     int live[LOOK_TABLES], all = look_flagged(LOOK_LIVE, live);
     bool now = p->tables[0] == PAGE_NOW;
+    app_text title = {0};
     PGresult *res;
 
-    page_begin(visit, p->path, p->title);
-    res = page_ask(visit, now ? live : p->tables, now ? all : p->count, "");
+    app_format(&title, "%s%s%s", p->title, id[0] == '\0' ? "" : " ", id);
+    page_begin(visit, p->path, title.ptr);
+    free(title.ptr);
+    res = page_ask(visit, now ? live : p->tables, now ? all : p->count, id);
     if (res == NULL) return;
-    if (p->form != NULL && web_form(visit, p->form))
-        html(&visit->out, "<input type=hidden name=back value=\"%s\"></form>", p->path);
-    page_sections(visit, p->tables, p->count, res, NULL);
-    if (p->tables[0] == LOOK_GROUPS)
-        app_put(&visit->out, "<p class=mute>Of the newest 5,000 failed jobs.</p>");
-    PQclear(res);
-}
-
-#include "jobs.h"
-
-static void page_flow(web_visit *visit, const char *id)
-{
-    static const int tables[] = {LOOK_FLOW, LOOK_GRAPH};
-    char title[48];
-    PGresult *res;
-
-    snprintf(title, sizeof title, "Flow %s", id);
-    page_begin(visit, "/flows", title);
-    res = page_ask(visit, tables, 2, id);
-    if (res == NULL) return;
-    if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FLOW)) {
-        web_fail(visit, 404, "There is no such flow, or it has ended a week ago.");
+    if (p->none != NULL && (PQntuples(res) == 0 || !look_is(res, 0, p->tables[0]))) {
+        web_fail(visit, 404, p->none);
     } else {
-        const char *names = PQgetvalue(res, 0, look_at(LOOK_FLOW, "Actions"));
-        const look_verb *verb;
-
-        if (web_form(visit, "flows")) {
-            html(&visit->out, "<input type=hidden name=back value=\"/flows/%s\"></form>"
-                 "<div class=acts>", id);
-            while ((verb = look_next_verb(&names)) != NULL)
-                page_act(visit, verb->name, id, NULL);
-            app_put(&visit->out, "</div>");
+        if (p->form != NULL && web_form(visit, p->form, id)) {
+            html(&visit->out, "<input type=hidden name=back value=\"%s\"></form>", visit->path);
+            if (p->none != NULL) page_acts(visit, p, res, id);
         }
-        page_sections(visit, tables, 2, res, id);
+        page_sections(visit, p->tables, p->count, res, id);
+        if (p->tables[0] == LOOK_GROUPS)
+            app_put(&visit->out, "<p class=mute>Of the newest 5,000 failed jobs.</p>");
     }
     PQclear(res);
 }
 
-/* Whether a path is the prefix and a number. */
-static bool page_is_id(const char *path, const char *prefix)
+/* Whether this is the rest of a path to one object: / and a number. */
+static bool page_is_id(const char *rest)
 {
-    size_t len = strlen(prefix), digits;
+    size_t digits = rest[0] == '/' ? strspn(rest + 1, "0123456789") : 0;
 
-    if (strncmp(path, prefix, len) != 0) return false;
-    digits = strspn(path + len, "0123456789");
-    return digits > 0 && digits <= 18 && path[len + digits] == '\0';
+    return digits > 0 && digits <= 18 && rest[1 + digits] == '\0';
 }
 
 static void page(web_visit *visit)
 {
-    size_t i;
+    const struct web_page *p = web_pages;
+    const char *rest = "";
 
-    for (i = 0; i < WEB_PAGES && strcmp(visit->path, web_pages[i].path) != 0; i++) {}
-    if (i < WEB_PAGES && web_pages[i].write != NULL) web_pages[i].write(visit);
-    else if (i < WEB_PAGES) page_of_tables(visit, &web_pages[i]);
-    else if (page_is_id(visit->path, "/jobs/")) page_job(visit, visit->path + 6);
-    else if (page_is_id(visit->path, "/flows/")) page_flow(visit, visit->path + 7);
-    else web_fail(visit, 404, "There is no such page.");
+    for (; p < web_pages + WEB_PAGES; p++) {
+        size_t len = strlen(p->path);
+
+        if (strncmp(visit->path, p->path, len) != 0) continue;
+        rest = visit->path + len;
+        if (p->none == NULL ? rest[0] == '\0' : page_is_id(rest)) break;
+    }
+    if (p == web_pages + WEB_PAGES) web_fail(visit, 404, "There is no such page.");
+    else if (p->write != NULL) p->write(visit);
+    else page_of_tables(visit, p, rest + (rest[0] == '/'));
     app_put(&visit->out, "</main></body></html>");
 }

@@ -64,13 +64,7 @@ static void top_signal(int number)
     top_ended = 1;
 }
 
-static int64_t top_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static int64_t top_now_ms(void) { return app_now_us() / 1000; }
 
 /* Tells something in the last line. */
 static void top_say(top_state *t, bool refused, const char *about, const char *text)

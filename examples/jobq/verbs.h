@@ -19,6 +19,19 @@ static int exit_code(jobq_error code, const jobq_pg_error *error)
     return app_say(code == JOBQ_ERROR_CONNECTION ? APP_SERVER : APP_NO, "%s", error->message);
 }
 
+/* Opens jobq's own connections; a failure ends the program. */
+static jobq_pg *open_jobq(app *a, const char *schema,
+                          void (*log)(void *user, jobq_pg_level level, const char *message))
+{
+    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema, .log = log, .user = a};
+    jobq_pg_error error;
+    jobq_pg *pg = NULL;
+    jobq_error code = jobq_pg_open(&pg, &desc, &error);
+
+    if (code != JOBQ_OK) app_exit(a, exit_code(code, &error));
+    return pg;
+}
+
 /* The SQL that is missing, as migrate would send it. */
 static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
@@ -39,15 +52,13 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
 
 static int do_migrate(app *a)
 {
-    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a};
     bool print = app_value(a, "print") != NULL;
+    jobq_pg *pg = open_jobq(a, a->schema, tell_log);
     jobq_pg_error error;
-    jobq_pg *pg = NULL;
-    jobq_error code = jobq_pg_open(&pg, &desc, &error);
+    jobq_error code = print ? print_migrations(pg, a->conn, &error)
+                    : app_value(a, "check") ? jobq_pg_check(pg, NULL, &error)
+                    : jobq_pg_migrate(pg, &error);
 
-    if (code == JOBQ_OK && print) code = print_migrations(pg, a->conn, &error);
-    else if (code == JOBQ_OK && app_value(a, "check")) code = jobq_pg_check(pg, NULL, &error);
-    else if (code == JOBQ_OK) code = jobq_pg_migrate(pg, &error);
     jobq_pg_close(pg);
     if (code != JOBQ_OK || print) return exit_code(code, &error);
     return app_rows(a, "SELECT version, library_min FROM jobq.meta", 0, NULL);

@@ -255,9 +255,9 @@ static bool web_token_good(const web_visit *visit)
     return web_equal(visit->web, token, given);
 }
 
-/* Begins a form whose buttons, which may be anywhere on the page, do something. False, and nothing
-   begins: the role may do none of it. */
-static bool web_form(web_visit *visit, const char *form)
+/* Begins a form whose buttons, which may be anywhere on the page, do something to the object with
+   the id. False, and nothing begins: the role may do none of it. */
+static bool web_form(web_visit *visit, const char *form, const char *id)
 {
     char token[64];
     int i;
@@ -269,6 +269,7 @@ static bool web_form(web_visit *visit, const char *form)
     html(&visit->out, "<form method=post action=\"/do\" id=act>"
          "<input type=hidden name=token value=\"%s\"><input type=hidden name=form value=\"%s\">",
          token, form);
+    if (id[0] != '\0') html(&visit->out, "<input type=hidden name=id value=\"%s\">", id);
     return true;
 }
 

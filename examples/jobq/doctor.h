@@ -1,8 +1,8 @@
 /*
  * doctor.h -- jobq doctor: what is wrong with a schema or its server, and what to run.
  *
- * A check is a query. Each row is a finding: a sentence, and what to run. What a role may not look
- * at is a finding, too: it was not checked.
+ * A check is a query; $1 is the time of this machine. A row is a finding: a sentence, and what to
+ * run. What a role may not look at is a finding, too: it was not checked.
  */
 typedef struct doctor_check {
     const char *name, *sql;
@@ -117,41 +117,43 @@ static const doctor_check doctor_checks[] = {
      "- current_setting('superuser_reserved_connections')::integer AS most "
      "FROM pg_stat_activity WHERE backend_type = 'client backend') AS n "
      "WHERE n.taken > n.most * 0.9"},
+    /* Workers take times from the server; people, and log lines of jobs, from here. */
+    {"clock",
+     "SELECT format('this machine''s clock is %s s %s the server''s', round(abs(off), 1), "
+     "CASE WHEN off < 0 THEN 'behind' ELSE 'ahead of' END), 'synchronize the clocks: NTP' "
+     "FROM (SELECT $1::numeric - extract(epoch FROM clock_timestamp())::numeric) AS c (off) "
+     "WHERE abs(off) >= 2"},
 };
 
 static int doctor_findings;
 
-static void doctor_found(const app *a, const char *name, const char *what, const char *run)
+static void doctor_found(app *a, const char *name, const char *what, const char *run)
 {
-    const char *const parts[] = {"{\"check\": ", name, ", \"finding\": ", what, ", \"run\": ", run};
+    const char *values[] = {name, what, run};
     app_text text = {0};
-    int i;
 
     doctor_findings++;
-    if (!a->json) {
-        app_clean(&text, what, PQclientEncoding(a->conn));
-        printf("%s: %s\n    %s\n", name, text.ptr, run);
-        return;
-    }
-    for (i = 0; i < 6; i += 2) {
-        jobq_str value = jobq_str_from(parts[i + 1]);
-        char *quoted = app_need(malloc(value.len * 6 + 3));
-
-        jobq_json_quote(quoted, value.len * 6 + 3, value);
-        printf("%s%s", parts[i], quoted);
-    }
-    puts("}");
+    app_clean(&text, what, PQclientEncoding(a->conn));
+    if (!a->json) printf("%s: %s\n    %s\n", name, text.ptr, run);
+    else puts(PQgetvalue(app_query(a,
+        "SELECT format('{\"check\": %s, \"finding\": %s, \"run\": %s}',"
+        " to_json($1::text), to_json($2::text), to_json($3::text))", 3, values), 0, 0));
 }
 
 /* Runs a check. A statement that fails is told as not checked. */
-static void doctor_ask(const app *a, const doctor_check *check)
+static void doctor_ask(app *a, const doctor_check *check)
 {
-    PGresult *res = app_exec(a, check->sql, 0, false, NULL);
-    const char *why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    app_text text = {0};
+    struct timespec now;
+    app_text here = {0}, text = {0};
+    const char *why;
+    PGresult *res;
     int row;
 
+    clock_gettime(CLOCK_REALTIME, &now);
+    app_format(&here, "%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
+    res = app_exec(a, check->sql, 1, true, (const char *const *)&here.ptr);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
         app_format(&text, "not checked: %.250s", why == NULL ? PQerrorMessage(a->conn) : why);
         doctor_found(a, check->name, text.ptr, "connect as the owner of the schema");
     }
@@ -174,47 +176,28 @@ static bool doctor_version(app *a)
     return code == JOBQ_OK;
 }
 
-/* The clocks of this machine and the server. Workers take times from the server; people, and log
- * lines of jobs, from here. */
-static void doctor_clock(const app *a)
-{
-    PGresult *res = PQexec(a->conn, "SELECT extract(epoch FROM clock_timestamp())");
-    struct timespec now;
-    char what[100];
-    double off;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    off = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - atof(PQgetvalue(res, 0, 0));
-    if (off < 2 && off > -2) return;
-    snprintf(what, sizeof what, "this machine's clock is %.1f s %s the server's",
-             off < 0 ? -off : off, off < 0 ? "behind" : "ahead of");
-    doctor_found(a, "clock", what, "synchronize the clocks: NTP");
-}
-
 /* Whether a notification that another connection sends arrives within two seconds. */
-static void doctor_listen(const app *a)
+static void doctor_listen(app *a)
 {
     PGconn *other = PQconnectdb(a->conninfo);
-    char listen[64], notify[64];
+    app_text listen = {0}, notify = {0};
     PGnotify *note = NULL;
     int tries;
 
-    snprintf(listen, sizeof listen, "LISTEN jobq_doctor_%d", (int)getpid());
-    snprintf(notify, sizeof notify, "NOTIFY jobq_doctor_%d", (int)getpid());
-    PQclear(PQexec(a->conn, listen));
-    PQclear(PQexec(other, notify));
+    app_format(&listen, "LISTEN jobq_doctor_%d", (int)getpid());
+    app_format(&notify, "NOTIFY jobq_doctor_%d", (int)getpid());
+    PQexec(a->conn, listen.ptr);
+    PQexec(other, notify.ptr);
     for (tries = 0; note == NULL && tries < 20; tries++) {
         struct pollfd fd = {.fd = PQsocket(a->conn), .events = POLLIN};
         poll(&fd, 1, 100);
         PQconsumeInput(a->conn);
         note = PQnotifies(a->conn);
     }
-    if (note == NULL) {
+    if (note == NULL)
         doctor_found(a, "listen", "notifications do not arrive: a pooler in transaction mode "
                                   "drops them, so idle workers find jobs late",
                      "give workers a direct connection: jobq_pg_desc.listen_conninfo");
-    }
-    PQfreemem(note);
     PQfinish(other);
 }
 
@@ -224,10 +207,9 @@ static int doctor(app *a)
 
     if (doctor_version(a)) {
         for (i = 0; i < count; i++) doctor_ask(a, &doctor_checks[i]);
-        doctor_clock(a);
         doctor_listen(a);
     }
     if (PQstatus(a->conn) == CONNECTION_BAD) return APP_SERVER;
-    if (!a->json && doctor_findings == 0) printf("nothing found by %zu checks\n", count + 3);
+    if (!a->json && doctor_findings == 0) printf("nothing found by %zu checks\n", count + 2);
     return doctor_findings == 0 ? APP_OK : APP_NO;
 }

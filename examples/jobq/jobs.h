@@ -67,9 +67,6 @@ static void jobs_filter(web_visit *visit, const char *const *args)
 {
     static const char *const states[] = {"ready", "running", "waiting", "failed", "succeeded",
                                          "cancelled"};
-    static const char *const labels[PAGE_FILTERS][2] = {
-        {"State", ""}, {"Queue", ""}, {"Kind", ""}, {"Key", ""}, {"Older than", "1 hour"},
-        {"Tags", "{\"person\": 7}"}, {"Error", ""}};
     app_text *out = &visit->out;
     size_t i;
 
@@ -82,7 +79,7 @@ static void jobs_filter(web_visit *visit, const char *const *args)
     for (i = 1; i < PAGE_FILTERS; i++) {
         if ((i == 5 && !visit->web->payloads) || (i == 6 && args[6][0] == '\0')) continue;
         html(out, "<label>%s<input name=\"%s\" value=\"%s\" placeholder=\"%s\"></label>",
-             labels[i][0], web_filters[i], args[i], labels[i][1]);
+             web_filters[i][1], web_filters[i][0], args[i], web_filters[i][2]);
     }
     app_put(out, "<button class=main>Filter</button></form>");
 }
@@ -131,7 +128,7 @@ static void page_jobs(web_visit *visit)
     bool acts;
     int i, rows;
 
-    for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i]);
+    for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i][0]);
     page_begin(visit, "/jobs", "Jobs");
     jobs_filter(visit, args);
     res = jobs_ask(visit, args, before[0] == '\0' ? "9223372036854775807" : before);
@@ -139,7 +136,7 @@ static void page_jobs(web_visit *visit)
     acts = web_form(visit, "jobs", "");
     if (acts) {
         for (i = 0; i < PAGE_FILTERS - 1; i++)
-            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i], args[i]);
+            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i][0], args[i]);
         app_put(out, "<input type=hidden name=back value=\"");
         page_jobs_path(out, args, before);
         app_put(out, "\"></form>");

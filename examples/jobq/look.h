@@ -169,9 +169,10 @@ static const look_table look_tables[LOOK_TABLES] = {
      "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep THEN 'asleep' ELSE 'awake' END, "
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
-     " FROM jobq.workers ORDER BY alive DESC, name",
+     ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",
      {{"Worker", 't'}, {"State", 'S'}, {"Running", 'n'}, {"Longest", 's'}, {"Heartbeat", 'w'},
-      {"PID", 'n'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'}}},
+      {"PID", 'n'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'},
+      {"Alive", 'n', '-'}}},
     {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
      "SELECT name, CASE WHEN paused_at IS NOT NULL THEN 'paused' END, " WHEN("next_at") ", "
      WHEN("last_at") ", last_state, queue, kind, calendar, zone, " LOOK_RUNS ", why, "

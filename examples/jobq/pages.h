@@ -91,10 +91,12 @@ static void page_act(web_visit *visit, const char *name, const char *object,
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* The address of jobs that a filter finds, from an id on. args: as web_filters. */
-static const char *const web_filters[PAGE_FILTERS] = {"state", "queue", "kind", "key", "older",
-                                                      "tags", "error"};
+/* The filter of jobs: names in the address, labels, examples. */
+static const char *const web_filters[PAGE_FILTERS][3] = {
+    {"state", "State", ""}, {"queue", "Queue", ""}, {"kind", "Kind", ""}, {"key", "Key", ""},
+    {"older", "Older than", "1 hour"}, {"tags", "Tags", "{\"person\": 7}"}, {"error", "Error", ""}};
 
+/* The address of jobs that a filter finds, from an id on. args: as web_filters. */
 static void page_jobs_path(app_text *out, const char *const *args, const char *before)
 {
     int i;
@@ -102,7 +104,7 @@ static void page_jobs_path(app_text *out, const char *const *args, const char *b
     app_put(out, "/jobs?");
     for (i = 0; i < PAGE_FILTERS; i++) {
         if (args[i][0] == '\0') continue;
-        app_format(out, "%s=", web_filters[i]);
+        app_format(out, "%s=", web_filters[i][0]);
         html_url(out, args[i]);
         app_put(out, "&amp;");
     }
@@ -285,19 +287,15 @@ static void page_now(app_text *out, const PGresult *res)
     static const struct card { const char *name; int table; const char *head; } cards[] = {
         {"Ready", LOOK_QUEUES, "Ready"}, {"Running", LOOK_QUEUES, "Running"},
         {"Scheduled", LOOK_QUEUES, "Scheduled"}, {"Done per second", LOOK_QUEUES, "Done/s"},
-        {"Failed in 1 h", LOOK_QUEUES, "In 1 h"}, {"Workers", LOOK_WORKERS, NULL},
+        {"Failed in 1 h", LOOK_QUEUES, "In 1 h"}, {"Workers", LOOK_WORKERS, "Alive"},
         {"Outbox lag", LOOK_OUTBOX, "Lag"}, {"Dead letters", LOOK_OUTBOX, "Dead letters"}};
     size_t i;
-    int row;
 
     app_put(out, "<h2 class=hidden>Now</h2><dl class=cards>");
     for (i = 0; i < sizeof cards / sizeof cards[0]; i++) {
-        double value = 0;
+        double value = look_sum(res, cards[i].table, cards[i].head);
         char digits[32];
 
-        if (cards[i].head != NULL) value = look_sum(res, cards[i].table, cards[i].head);
-        for (row = 0; cards[i].head == NULL && row < PQntuples(res); row++)
-            value += look_is(res, row, LOOK_WORKERS) && strcmp(PQgetvalue(res, row, 2), "dead");
         snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%.1f" : "%.0f", value);
         html(out, "<div><dt>%s</dt><dd class=\"%s\">", cards[i].name,
              value > 0 && (i == 4 || i == 7) ? "bad" : "");

@@ -379,15 +379,12 @@ static void top_leave(void)
 static bool top_enter(top_state *t)
 {
     const char *no_color = getenv("NO_COLOR");
-    struct sigaction end;
 
     setlocale(LC_CTYPE, "");
     t->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    memset(&end, 0, sizeof end);
-    end.sa_handler = top_signal;
-    sigaction(SIGINT, &end, NULL);
-    sigaction(SIGTERM, &end, NULL);
-    sigaction(SIGHUP, &end, NULL);
+    signal(SIGINT, top_signal);
+    signal(SIGTERM, top_signal);
+    signal(SIGHUP, top_signal);
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || newterm(NULL, stdout, stdin) == NULL)
         return false;
     atexit(top_leave);

@@ -35,9 +35,8 @@ typedef struct web_viewer {
     struct web_state *web;
     struct MHD_Connection *connection;
     struct web_viewer *next;
-    web_frame *frame; /* being sent */
-    size_t sent;
-    long seen;        /* the number of the frame sent last */
+    web_frame *frame; /* being sent, or sent last */
+    size_t left;      /* of it, to send */
     long long flow;   /* whose graph it watches; 0: none */
     bool suspended;
 } web_viewer;
@@ -54,8 +53,7 @@ typedef struct web_state {
     pthread_mutex_t mutex;    /* guards what is below */
     web_viewer *viewers;
     int watching, samples;
-    web_frame *frame;
-    long number;
+    web_frame *frame;         /* the newest */
     float plots[WEB_PLOTS][WEB_SAMPLES];
 } web_state;
 
@@ -159,10 +157,12 @@ static bool web_rights(web_state *web)
     return web->ready;
 }
 
-static void web_fail(web_visit *visit, int status, const char *text)
+/* False, and the visit says why. */
+static bool web_fail(web_visit *visit, int status, const char *text)
 {
     visit->status = status;
     snprintf(visit->error, sizeof visit->error, "%s", text);
+    return false;
 }
 
 /* Runs a statement for a page; its values are texts. NULL: it failed, and the visit says why. */
@@ -189,12 +189,17 @@ static PGresult *web_ask(web_visit *visit, const char *sql, int count, const cha
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* A field of the query, "" if there is none. */
-static const char *web_arg(web_visit *visit, const char *name)
+/* A field of the query, a header or a cookie; "" if there is none. */
+static const char *web_value(const web_visit *visit, enum MHD_ValueKind kind, const char *name)
 {
-    const char *value = MHD_lookup_connection_value(visit->connection, MHD_GET_ARGUMENT_KIND, name);
+    const char *value = MHD_lookup_connection_value(visit->connection, kind, name);
 
     return value == NULL ? "" : value;
+}
+
+static const char *web_arg(const web_visit *visit, const char *name)
+{
+    return web_value(visit, MHD_GET_ARGUMENT_KIND, name);
 }
 
 /* A field of the form that was sent. */
@@ -356,9 +361,7 @@ static void web_do(web_visit *visit)
 
 static const char *web_header(const web_visit *visit, const char *name)
 {
-    const char *value = MHD_lookup_connection_value(visit->connection, MHD_HEADER_KIND, name);
-
-    return value == NULL ? "" : value;
+    return web_value(visit, MHD_HEADER_KIND, name);
 }
 
 /* Without authentication only names of this machine are answered: a foreign name that leads here
@@ -414,19 +417,13 @@ static bool web_user_good(web_visit *visit)
 
 static void web_session(web_visit *visit)
 {
-    const char *cookie =
-        MHD_lookup_connection_value(visit->connection, MHD_COOKIE_KIND, "jobq_session");
-    uint64_t random[2];
+    const char *cookie = web_value(visit, MHD_COOKIE_KIND, "jobq_session");
+    unsigned long long random[2];
 
-    visit->known = cookie != NULL && strlen(cookie) == 32 &&
-                   cookie[strspn(cookie, "0123456789abcdef")] == '\0';
-    if (visit->known) {
-        memcpy(visit->session, cookie, 33);
-        return;
-    }
+    visit->known = strlen(cookie) == 32 && cookie[strspn(cookie, "0123456789abcdef")] == '\0';
     if (getrandom(random, sizeof random, 0) != sizeof random) abort();
-    snprintf(visit->session, sizeof visit->session, "%016llx%016llx",
-             (unsigned long long)random[0], (unsigned long long)random[1]);
+    if (visit->known) memcpy(visit->session, cookie, 33);
+    else snprintf(visit->session, sizeof visit->session, "%016llx%016llx", random[0], random[1]);
 }
 
 /* Whether a write comes from a page of ours. */
@@ -443,26 +440,22 @@ static bool web_origin_good(const web_visit *visit)
 /* Refuses what must not be answered. True: go on. */
 static bool web_admit(web_visit *visit)
 {
-    bool post = strcmp(visit->method, "POST") == 0;
+    bool post = strcmp(visit->method, "POST") == 0, act = strcmp(visit->path, "/do") == 0;
+    bool get = strcmp(visit->method, "GET") == 0 || strcmp(visit->method, "HEAD") == 0;
 
-    if (!web_host_good(visit)) {
-        web_fail(visit, 421, "This server answers to localhost and 127.0.0.1 only, unless "
-                 "--basic or --user-header says who may.");
-    } else if (!web_user_good(visit)) {
-        web_fail(visit, 401, "Please log in.");
-    } else if (strcmp(visit->path, "/do") == 0 ? !post
-               : strcmp(visit->method, "GET") != 0 && strcmp(visit->method, "HEAD") != 0) {
-        web_fail(visit, 405, "This page cannot be used in this way.");
-    } else if (post && !web_origin_good(visit)) {
-        web_fail(visit, 403, "This form comes from another site.");
-    } else if (post && visit->status == 413) {
-        web_fail(visit, 413, "This form is too large.");
-    } else if (post && (web_form_read(visit), !web_token_good(visit))) {
-        web_fail(visit, 403, "This form is stale. Go back, reload the page, and try again.");
-    } else {
-        return true;
-    }
-    return false;
+    if (!web_host_good(visit))
+        return web_fail(visit, 421, "This server answers to localhost and 127.0.0.1 only, unless "
+                        "--basic or --user-header says who may.");
+    if (!web_user_good(visit)) return web_fail(visit, 401, "Please log in.");
+    if (act ? !post : !get)
+        return web_fail(visit, 405, "This page cannot be used in this way.");
+    if (get) return true;
+    if (!web_origin_good(visit))
+        return web_fail(visit, 403, "This form comes from another site.");
+    if (visit->status == 413) return web_fail(visit, 413, "This form is too large.");
+    web_form_read(visit);
+    if (web_token_good(visit)) return true;
+    return web_fail(visit, 403, "This form is stale. Go back, reload the page, and try again.");
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
@@ -519,35 +512,28 @@ static ssize_t web_events_read(void *context, uint64_t at, char *to, size_t room
 {
     web_viewer *viewer = context;
     web_state *web = viewer->web;
-    size_t len = 0;
+    ssize_t len = 0;
 
     (void)at;
     pthread_mutex_lock(&web->mutex);
-    if (web->ending) {
-        pthread_mutex_unlock(&web->mutex);
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    }
-    if (viewer->frame == NULL && web->frame != NULL && viewer->seen != web->number) {
+    if (viewer->left == 0 && viewer->frame != web->frame) {
+        web_frame_drop(viewer->frame);
         viewer->frame = web->frame;
         viewer->frame->refs++;
-        viewer->seen = web->number;
-        viewer->sent = 0;
+        viewer->left = viewer->frame->text.len;
     }
-    if (viewer->frame == NULL) {
+    if (web->ending) {
+        len = MHD_CONTENT_READER_END_OF_STREAM;
+    } else if (viewer->left == 0) {
         viewer->suspended = true;
         MHD_suspend_connection(viewer->connection);
     } else {
-        len = viewer->frame->text.len - viewer->sent;
-        if (len > room) len = room;
-        memcpy(to, viewer->frame->text.ptr + viewer->sent, len);
-        viewer->sent += len;
-        if (viewer->sent == viewer->frame->text.len) {
-            web_frame_drop(viewer->frame);
-            viewer->frame = NULL;
-        }
+        len = (ssize_t)(viewer->left < room ? viewer->left : room);
+        memcpy(to, viewer->frame->text.ptr + viewer->frame->text.len - viewer->left, (size_t)len);
+        viewer->left -= (size_t)len;
     }
     pthread_mutex_unlock(&web->mutex);
-    return (ssize_t)len;
+    return len;
 }
 
 static void web_events_end(void *context)
@@ -639,7 +625,6 @@ static void web_look(web_state *web, bool sample)
         page_events(web, &frame->text, res, flows);
         web_frame_drop(web->frame);
         web->frame = frame;
-        web->number++;
         web_resume(web);
         pthread_mutex_unlock(&web->mutex);
     }

@@ -249,20 +249,20 @@ static bool begins(const app_verb *verb, const char *word)
  * if there is no other. NULL: there is none. */
 static const app_verb *find_verb(int argc, char **argv, int *words)
 {
-    const app_verb *found = NULL;
-    int i;
+    const app_verb *v;
+    app_text two = {0};
 
-    for (i = 0, *words = 1; i < VERBS; i++) {
-        const char *second = strchr(verbs[i].name, ' ');
-
-        if (!begins(&verbs[i], argv[0])) continue;
-        if (second == NULL) found = &verbs[i];
-        else if (argc > 1 && strcmp(second + 1, argv[1]) == 0) return *words = 2, &verbs[i];
+    app_format(&two, "%s %s", argv[0], argc > 1 ? argv[1] : "");
+    for (v = verbs, *words = 2; v < verbs + VERBS; v++)
+        if (strcmp(v->name, two.ptr) == 0) return v;
+    for (v = verbs; v < verbs + VERBS && strcmp(v->name, argv[0]) != 0; v++) {}
+    if (v == verbs + VERBS) {
+        app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
+        return NULL;
     }
-    if (found == NULL) app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
-    if (found != NULL && found + 1 < verbs + VERBS && begins(found + 1, argv[0]) && argc > 1 &&
-        strcmp(argv[1], "list") == 0) *words = 2;
-    return found;
+    if (argc == 1 || strcmp(argv[1], "list") != 0 || v + 1 == verbs + VERBS ||
+        !begins(v + 1, argv[0])) *words = 1;
+    return v;
 }
 
 static void help_all(FILE *out)

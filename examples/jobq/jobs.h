@@ -84,23 +84,26 @@ static void jobs_filter(web_visit *visit, const char *const *args)
     app_put(out, "<button class=main>Filter</button></form>");
 }
 
+/* any: some jobs are on the page. */
 static void jobs_acts(web_visit *visit, const char *const *args, bool any)
 {
     const char *values[6] = {NULL, args[1], args[2], args[0], args[4], args[5]};
     bool one = args[1][0] != '\0' && args[3][0] == '\0' && args[6][0] == '\0';
-    bool live = strcmp(args[0], "ready") == 0 || strcmp(args[0], "running") == 0;
-    bool failed = strcmp(args[0], "failed") == 0, ended = job_ended(args[0]);
+    bool ready = strcmp(args[0], "ready") == 0, failed = strcmp(args[0], "failed") == 0;
+    bool live = ready || args[0][0] == '\0' || strcmp(args[0], "running") == 0;
+    bool ended = job_ended(args[0]);
+    const struct { const char *verb; bool offered; } acts[] = {
+        {"cancel", any && !ended}, {"revive", any && failed}, {"delete", any},
+        {"cancel_all", one && live}, {"revive_all", one && failed},
+        {"delete_all", one && (ended || ready)}};
     int i;
 
     for (i = 1; i < 6; i++) values[i] = values[i][0] == '\0' ? NULL : values[i];
     app_put(&visit->out, "<div class=acts>");
-    if (any && !ended) page_act(visit, "cancel", NULL, NULL);
-    if (any && failed) page_act(visit, "revive", NULL, NULL);
-    if (any) page_act(visit, "delete", NULL, NULL);
-    if (one && (live || args[0][0] == '\0')) page_act(visit, "cancel_all", NULL, values);
-    if (one && failed) page_act(visit, "revive_all", NULL, values);
-    if (one && (ended || strcmp(args[0], "ready") == 0))
-        page_act(visit, "delete_all", NULL, values);
+    for (i = 0; i < 6; i++)
+        if (acts[i].offered)
+            page_button(visit->web, &visit->out, look_verb_find(acts[i].verb, strlen(acts[i].verb)),
+                        NULL, values, false);
     app_put(&visit->out, "</div>");
 }
 

@@ -129,14 +129,17 @@ typedef struct look_table {
     "JOIN placed p ON (p.flow_id, p.job_id) = (e.flow_id, e.parent) GROUP BY 1, 2) "
 
 enum {
-    LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
-    LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
-    LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY, LOOK_STEPS, LOOK_TIES, LOOK_FLOW,
-    LOOK_PAYLOAD,
+    LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
+    LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
+    LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
+    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD,
     LOOK_TABLES
 };
 
 static const look_table look_tables[LOOK_TABLES] = {
+    /* Sections of the overview that have no rows of their own. */
+    {"now", "Now", "", LOOK_LIVE, 0, NULL},
+    {"plots", "The last hour", "", LOOK_LIVE, 0, NULL},
     {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
      "SELECT queue, CASE WHEN paused THEN 'paused' END, ready, running, scheduled, failed, "
      "failed_1h, done_per_s, extract(epoch FROM late), workers, parked, "

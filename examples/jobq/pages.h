@@ -2,8 +2,7 @@
  * pages.h -- the pages of jobq web. A section with data-live is sent again as it changes.
  */
 enum {
-    PAGE_NOW = LOOK_TABLES, PAGE_PLOTS, /* sections that are no tables */
-    PAGE_TABLES = 6,                    /* of a page */
+    PAGE_TABLES = 6, /* of a page */
     PAGE_FILTERS = 7
 };
 
@@ -17,7 +16,7 @@ static const struct web_page {
     void (*write)(web_visit *visit);
     const char *none;         /* of a page of one object, whose path ends with its id */
 } web_pages[] = {
-    {"/", "Overview", "queues", 4, {PAGE_NOW, PAGE_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
+    {"/", "Overview", "queues", 4, {LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
     {"/jobs", "Jobs", "jobs", 0, {0}, page_jobs},
     {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}},
     {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}},
@@ -80,13 +79,6 @@ static void page_button(const web_state *web, app_text *out, const look_verb *ve
     if (ids) html(out, " data-ids=\"%s\"", sql.ptr);
     if (!row) html(out, ">%s</code></div>", sql.ptr);
     free(sql.ptr);
-}
-
-/* A button of a page. */
-static void page_act(web_visit *visit, const char *name, const char *object,
-                     const char *const *values)
-{
-    page_button(visit->web, &visit->out, look_verb_find(name, strlen(name)), object, values, false);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -323,30 +315,24 @@ static void page_plots(const web_state *web, app_text *out)
 static int page_inside(const web_state *web, app_text *out, int table, const PGresult *res,
                        const char *key)
 {
-    const look_table *t = &look_tables[table < LOOK_TABLES ? table : 0];
+    const look_table *t = &look_tables[table];
 
-    if (table == PAGE_NOW) return page_now(out, res), 0;
-    if (table == PAGE_PLOTS) return page_plots(web, out), 0;
+    if (table == LOOK_NOW) return page_now(out, res), 0;
+    if (table == LOOK_PLOTS) return page_plots(web, out), 0;
     if (t->flags & LOOK_ONE) return page_facts(web, out, t, res), 0;
     html(out, t->flags & LOOK_ALONE ? "<h2 class=hidden>%s</h2>" : "<h2>%s</h2>", t->title);
     if (table == LOOK_GRAPH) page_graph(out, res, key);
     return page_table(web, out, t, res, key);
 }
 
-static const char *page_id(int table)
-{
-    return table == PAGE_NOW ? "now" : table == PAGE_PLOTS ? "plots" : look_tables[table].id;
-}
-
 /* All live sections, as events. flows: the ids of those that are watched, with , between them. */
 static void page_events(web_state *web, app_text *out, const PGresult *res, const char *flows)
 {
-    int tables[LOOK_TABLES + 2] = {PAGE_NOW, PAGE_PLOTS}, i;
-    int count = 2 + look_flagged(LOOK_LIVE, tables + 2);
+    int tables[LOOK_TABLES], count = look_flagged(LOOK_LIVE, tables), i;
     char id[24];
 
     for (i = 0; i < count; i++) {
-        html(out, "data: %s ", page_id(tables[i]));
+        html(out, "data: %s ", look_tables[tables[i]].id);
         page_inside(web, out, tables[i], res, NULL);
         app_put(out, "\n\n");
     }
@@ -442,21 +428,20 @@ static void page_sections(web_visit *visit, const int *tables, int count, const 
     pthread_mutex_lock(&visit->web->mutex);
     for (i = 0; i < count; i++) {
         bool graph = tables[i] == LOOK_GRAPH;
-        const look_table *t = tables[i] < LOOK_TABLES ? &look_tables[tables[i]] : NULL;
-        bool live = t == NULL || graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
+        const look_table *t = &look_tables[tables[i]];
+        bool live = graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
 
         if (tables[i] == LOOK_PAYLOAD) {
             job_payload(visit, res);
             continue;
         }
         if (tables[i] == LOOK_FACTS) job_line(&visit->out, res);
-        html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"",
-             page_id(tables[i]), key);
+        html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"", t->id, key);
         if (live) html(&visit->out, graph ? " data-live=\"?flow=%s\"" : " data-live", key);
         app_put(&visit->out, ">");
         rows = page_inside(visit->web, &visit->out, tables[i], res, graph ? key : NULL);
         app_put(&visit->out, "</section>");
-        if (t != NULL) page_more(visit, t, res, rows);
+        page_more(visit, t, res, rows);
     }
     pthread_mutex_unlock(&visit->web->mutex);
 }
@@ -486,7 +471,7 @@ static void page_acts(web_visit *visit, const struct web_page *p, const PGresult
 static void page_of_tables(web_visit *visit, const struct web_page *p, const char *id)
 {
     int live[LOOK_TABLES], all = look_flagged(LOOK_LIVE, live);
-    bool now = p->tables[0] == PAGE_NOW;
+    bool now = p->tables[0] == LOOK_NOW;
     app_text title = {0};
     PGresult *res;
 

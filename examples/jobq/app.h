@@ -210,8 +210,8 @@ static bool app_check(const app *a, const PGresult *res)
     return false;
 }
 
-/* Sends a statement, and waits for its result. texts: the values have this type, also those that
- * the statement does not use; otherwise the server finds their types. */
+/* Sends a statement, and waits for its result. texts: the values, up to 8, have this type, also
+ * those that the statement does not use; otherwise the server finds their types. */
 static PGresult *app_exec(const app *a, const char *sql, int count, bool texts,
                           const char *const *values)
 {

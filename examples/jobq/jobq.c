@@ -7,7 +7,7 @@
  * Run     jobq help; jobq -d "host=... dbname=..." migrate
  *
  * Its parts: app.h (connection, statements, output), verbs.h, work.h, doctor.h, look.h
- * (what top and web show), top.h (screen.h), web.h (pages.h, html.h).
+ * (what top and web show), top.h (screen.h), web.h (html.h, pages.h, graph.h, jobs.h).
  */
 #define JOBQ_STATIC
 #include "jobq_pg.h"

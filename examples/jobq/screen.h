@@ -69,8 +69,6 @@ static int top_put(top_state *t, int y, int x, int width, bool right, const char
     return used;
 }
 
-static bool top_right(const look_column *c) { return strchr("nxs", c->type) != NULL; }
-
 /* Colour says nothing that the text does not say. */
 static int top_attr(const top_state *t, const look_column *c, const char *text)
 {
@@ -132,12 +130,13 @@ static void top_draw_section(top_state *t, int s, int y, int give)
         if (selected) mvhline(y + 1 + n, 0, ' ', COLS);
         for (i = 0, x = 0; i < LOOK_COLUMNS && x < COLS; i++) {
             const look_column *c = &table->columns[i];
+            bool right = strchr("nxs", c->type) != NULL;
             const char *value = n < 0 || c->head == NULL ? (i == 0 ? title : c->head)
                 : top_text(t, c, i, t->rows[s][t->first[s] + n], text, sizeof text);
 
             if (widths[i] == 0) continue;
             if (n >= 0 && !selected) attrset(top_attr(t, c, value));
-            top_put(t, y + 1 + n, x, widths[i], top_right(c), value);
+            top_put(t, y + 1 + n, x, widths[i], right, value);
             x += widths[i] + 2;
         }
     }

@@ -409,7 +409,7 @@ static void top_hush(void *unused, const char *message) { (void)unused, (void)me
 static int top(app *a)
 {
     static top_state t;
-    bool entered;
+    const char *term = getenv("TERM");
 
     if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
     t.a = a;
@@ -420,11 +420,12 @@ static int top(app *a)
     t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;
     if (!app_check(a, t.look)) return app_failed(a);
-    entered = top_enter(&t);
-    if (entered) top_loop(&t);
+    if (!top_enter(&t)) {
+        top_leave();
+        return app_say(APP_NO, "top needs a terminal that it knows; TERM says %s",
+                       term == NULL ? "nothing" : term);
+    }
+    top_loop(&t);
     top_leave();
-    if (!entered)
-        app_say(0, "top needs a terminal that it knows; TERM says %s",
-                getenv("TERM") == NULL ? "nothing" : getenv("TERM"));
-    return entered ? APP_OK : APP_NO;
+    return APP_OK;
 }

@@ -224,15 +224,14 @@ static char *web_decode(char *text)
 
 static void web_form_read(web_visit *visit)
 {
-    char *rest = visit->form.ptr, *next, *equal;
+    char *rest = NULL, *field = visit->form.ptr, *equal;
 
-    for (; rest != NULL && visit->field_count < WEB_FIELDS; rest = next) {
-        next = strchr(rest, '&');
-        if (next != NULL) *next++ = '\0';
-        equal = strchr(rest, '=');
+    if (field != NULL) field = strtok_r(field, "&", &rest);
+    for (; field != NULL && visit->field_count < WEB_FIELDS; field = strtok_r(NULL, "&", &rest)) {
+        equal = strchr(field, '=');
         if (equal == NULL) continue;
         *equal = '\0';
-        visit->fields[visit->field_count][0] = web_decode(rest);
+        visit->fields[visit->field_count][0] = web_decode(field);
         visit->fields[visit->field_count++][1] = web_decode(equal + 1);
     }
 }
@@ -707,17 +706,6 @@ static void web_done(void *context, struct MHD_Connection *connection, void **st
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-static char *web_users(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    char *text;
-
-    if (file == NULL) return app_say(0, "%s: %s", path, strerror(errno)), NULL;
-    text = app_file(file);
-    fclose(file);
-    return text;
-}
-
 /* "HOST:PORT", "PORT" or "HOST". */
 static bool web_address(web_state *web, char *text, struct sockaddr_in *address)
 {
@@ -787,30 +775,28 @@ static int web_start(web_state *web, struct sockaddr_in *address)
 
 static int web(app *a)
 {
-    static web_state state;
+    static web_state state = {.port = 8080};
     struct sockaddr_in address;
     const char *to = app_value(a, "listen"), *basic = app_value(a, "basic");
-    char *text;
-    int code = APP_USAGE;
+    FILE *file = basic == NULL ? NULL : fopen(basic, "r");
+    int code;
 
     if (to == NULL) to = "127.0.0.1:8080";
     state.user_header = app_value(a, "user-header");
     state.pages = state.look = *a;
-    state.pages.conn = state.look.conn = NULL;
-    state.port = 8080;
-    text = app_need(strdup(to));
     pthread_mutex_init(&state.mutex, NULL);
-    if (!web_address(&state, text, &address)) {
-        app_say(0, "--listen takes HOST:PORT, with HOST in digits, not '%s'", to);
-    } else if (strncmp(state.host, "127.", 4) != 0 && basic == NULL && state.user_header == NULL) {
-        app_say(0, "--listen beyond this machine needs --basic or --user-header");
-    } else if (basic == NULL || (state.users = web_users(basic)) != NULL) {
-        code = web_start(&state, &address);
+    if (!web_address(&state, app_need(strdup(to)), &address))
+        return app_say(APP_USAGE, "--listen takes HOST:PORT, with HOST in digits, not '%s'", to);
+    if (strncmp(state.host, "127.", 4) != 0 && basic == NULL && state.user_header == NULL)
+        return app_say(APP_USAGE, "--listen beyond this machine needs --basic or --user-header");
+    if (basic != NULL && file == NULL)
+        return app_say(APP_USAGE, "%s: %s", basic, strerror(errno));
+    if (file != NULL) {
+        state.users = app_file(file);
+        fclose(file);
     }
-    web_frame_drop(state.frame);
+    code = web_start(&state, &address);
     PQfinish(state.pages.conn);
     PQfinish(state.look.conn);
-    free(state.users);
-    free(text);
     return code;
 }

@@ -33,6 +33,10 @@ typedef struct look_table {
     look_column columns[LOOK_COLUMNS];
 } look_table;
 
+/* For connections that look: a look costs little, or is given up. */
+#define LOOK_SETTINGS \
+    "SET statement_timeout = '5s'; SET jit = off; SET max_parallel_workers_per_gather = 0"
+
 /* In SQL: the elements of a value that should be an array, and the time that a text should be. */
 #define LOOK_EACH(json) \
     "jsonb_array_elements(CASE jsonb_typeof(" json ") WHEN 'array' THEN " json " END)"

@@ -18,9 +18,6 @@ enum { TOP_ROWS = 1000, TOP_SECTIONS = 10 };
 static const Oid top_types[] = {25, 25};
 static const char *const top_values[] = {"", ""};
 
-static const char top_settings[] =
-    "SET statement_timeout = '5s'; SET jit = off; SET max_parallel_workers_per_gather = 0";
-
 /* What keys do to the selected row, if it is one of these. */
 static const struct top_does {
     int key;
@@ -298,7 +295,7 @@ static void top_read(top_state *t)
         if (t->polling == PGRES_POLLING_FAILED) top_lost(t, PQerrorMessage(conn));
         if (t->polling != PGRES_POLLING_OK) return;
         top_say(t, false, "", "connected again");
-        top_send(t, TOP_SETTING, top_settings, NULL);
+        top_send(t, TOP_SETTING, LOOK_SETTINGS, NULL);
         return;
     }
     if (!PQconsumeInput(conn) && PQstatus(conn) != CONNECTION_BAD) return;
@@ -415,7 +412,7 @@ static int top(app *a)
     t.a = a;
     t.encoding = PQclientEncoding(a->conn);
     PQsetNoticeProcessor(a->conn, top_hush, NULL);
-    PQclear(PQexec(a->conn, top_settings));
+    PQclear(PQexec(a->conn, LOOK_SETTINGS));
     t.sql = app_sql(a, look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false));
     t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;

@@ -126,9 +126,8 @@ static bool web_equal(const web_state *web, const char *a, const char *b)
 static bool web_connect(app *a)
 {
     if (!app_connect(a, "jobq web", "5")) return false;
-    PQclear(PQexec(a->conn, "SET statement_timeout = '5s'; SET TimeZone = 'UTC'; "
-                   "SET default_transaction_read_only = on; SET jit = off; "
-                   "SET max_parallel_workers_per_gather = 0"));
+    PQclear(PQexec(a->conn, LOOK_SETTINGS "; SET TimeZone = 'UTC'; "
+                   "SET default_transaction_read_only = on"));
     return true;
 }
 

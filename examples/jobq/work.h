@@ -46,12 +46,26 @@ static void shut(int *fd)
 
 extern char **environ;
 
+/* A command gets no other variables JOBQ_... than its own. */
+static void forget_variables(void)
+{
+    size_t i = 0;
+
+    while (environ[i] != NULL) {
+        app_text name = {0};
+
+        app_add(&name, environ[i], strcspn(environ[i], "="));
+        if (strncmp(name.ptr, "JOBQ_", 5) != 0 || unsetenv(name.ptr) != 0) i++;
+        free(name.ptr);
+    }
+}
+
 /* Starts env JOBQ_ID=... sh -c LINE as the leader of a process group. Returns 0, or an error
  * number. */
 static int spawn(command *c, const jobq_call *call, int in[2], int out[2], int err[2])
 {
     char id[32], queue[JOBQ_NAME_MAX + 16], kind[JOBQ_NAME_MAX + 16], attempt[32];
-    char *argv[] = {"env", id, queue, kind, attempt, "sh", "-c", (char *)work.line, NULL};
+    char *argv[] = {"env", id, queue, kind, attempt, "/bin/sh", "-c", (char *)work.line, NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, ignored;
@@ -328,6 +342,7 @@ static int do_work(app *a)
     worker.handlers = handlers;
     worker.handler_count = (size_t)i;
     worker.loop.until = app_value(a, "until-empty") ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
+    forget_variables();
     signal(SIGPIPE, SIG_IGN); /* a command need not read its payload */
     pthread_mutex_init(&work.lock, NULL);
     return run_worker(a, &worker);

@@ -2,7 +2,8 @@
  * app.h -- what the verbs of jobq share: the connection, statements, options, output.
  *
  * Statements say jobq. for the schema; app_query puts the schema's name there. A function that
- * fails has written why to standard error.
+ * fails has written why to standard error. What a verb allocates, it frees only if it repeats
+ * itself: the end of the program frees the rest.
  */
 enum { APP_OPTIONS = 20, APP_VALUES = 32 };
 
@@ -77,8 +78,51 @@ static void app_add(app_text *text, const char *add, size_t len)
 static void app_put(app_text *text, const char *add) { app_add(text, add, strlen(add)); }
 
 #ifdef __GNUC__
-__attribute__((format(printf, 2, 3)))
+#define APP_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define APP_PRINTF(text, first)
 #endif
+
+APP_PRINTF(2, 3)
+/* Appends as printf does. */
+static void app_format(app_text *text, const char *format, ...)
+{
+    va_list args, again;
+    size_t len;
+    char *part;
+
+    va_start(args, format);
+    va_copy(again, args);
+    len = (size_t)vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    part = app_need(malloc(len + 1));
+    vsnprintf(part, len + 1, format, args);
+    va_end(args);
+    app_add(text, part, len);
+    free(part);
+}
+
+static int64_t app_now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* All that a file has. The caller frees it. */
+static char *app_file(FILE *file)
+{
+    app_text text = {0};
+    char part[4096];
+    size_t got;
+
+    app_put(&text, "");
+    while ((got = fread(part, 1, sizeof part, file)) > 0) app_add(&text, part, got);
+    return text.ptr;
+}
+
+APP_PRINTF(2, 3)
 /* Writes a line to standard error, and returns the code. */
 static int app_say(int code, const char *format, ...)
 {
@@ -92,9 +136,7 @@ static int app_say(int code, const char *format, ...)
     return code;
 }
 
-#ifdef __GNUC__
-__attribute__((format(printf, 1, 2)))
-#endif
+APP_PRINTF(1, 2)
 /* How far long work is, in the last line of a terminal. NULL: wipes it. */
 static void app_progress(const char *format, ...)
 {
@@ -111,6 +153,18 @@ static void app_progress(const char *format, ...)
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
+
+/* Opens the connection, or opens it again. timeout_s: NULL, none. */
+static bool app_connect(app *a, const char *name, const char *timeout_s)
+{
+    const char *names[] = {"dbname", "fallback_application_name", "client_encoding",
+                           "connect_timeout", NULL};
+    const char *values[] = {a->conninfo, name, "UTF8", timeout_s, NULL};
+
+    if (a->conn == NULL) a->conn = app_need(PQconnectdbParams(names, values, 1));
+    else PQreset(a->conn);
+    return PQstatus(a->conn) == CONNECTION_OK;
+}
 
 /* The statement with the schema's name. The caller frees it. */
 static char *app_sql(const app *a, const char *sql)
@@ -156,44 +210,78 @@ static bool app_check(const app *a, const PGresult *res)
     return false;
 }
 
-/* Runs a statement. NULL: it failed, and app_failed gives the exit code. */
-static PGresult *app_query(app *a, const char *sql, int count, const char *const *values)
+/* Sends a statement, and waits for its result. texts: the values, up to 8, have this type, also
+ * those that the statement does not use; otherwise the server finds their types. */
+static PGresult *app_exec(const app *a, const char *sql, int count, bool texts,
+                          const char *const *values)
 {
+    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25};
     char *text = app_sql(a, sql);
-    PGresult *res = PQexecParams(a->conn, text, count, NULL, values, NULL, NULL, 0);
+    PGresult *res = PQexecParams(a->conn, text, count, texts ? types : NULL, values, NULL, NULL, 0);
 
     free(text);
+    return res;
+}
+
+/* Runs a statement. NULL: it failed, and app_failed gives the exit code. */
+static PGresult *app_try(app *a, const char *sql, int count, const char *const *values)
+{
+    PGresult *res = app_exec(a, sql, count, false, values);
+
     if (app_check(a, res)) return res;
     PQclear(res);
     return NULL;
+}
+
+/* Ends the program. */
+static void app_exit(const app *a, int code)
+{
+    PQfinish(a->conn);
+    exit(code);
+}
+
+/* Runs a statement without which the verb cannot go on: a failure ends the program. */
+static PGresult *app_query(app *a, const char *sql, int count, const char *const *values)
+{
+    PGresult *res = app_try(a, sql, count, values);
+
+    if (res == NULL) app_exit(a, app_failed(a));
+    return res;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
 /* Appends a value so that it stays in its line and cannot steer the terminal. Returns its width in
  * columns. */
-static size_t app_cell(app_text *out, const char *value, int encoding)
+static int app_clean(app_text *out, const char *value, int encoding)
 {
-    size_t columns = 0;
+    int columns = 0;
 
     while (*value != '\0') {
         size_t len = strnlen(value, (size_t)PQmblen(value, encoding));
         int width = PQdsplen(value, encoding);
-        char code[8];
 
         /* Also C1: U+0080 to U+009F, which some terminals obey. */
         if (width < 0 || ((unsigned char)value[0] == 0xC2 && (unsigned char)value[1] < 0xA0)) {
-            snprintf(code, sizeof code, *value == '\n' ? "\\n" : *value == '\t' ? "\\t" : "\\x%02x",
-                     (unsigned)(unsigned char)value[len - 1]);
-            app_put(out, code);
-            columns += strlen(code);
+            width = *value == '\n' || *value == '\t' ? 2 : 4;
+            app_format(out, *value == '\n' ? "\\n" : *value == '\t' ? "\\t" : "\\x%02x",
+                       (unsigned)(unsigned char)value[len - 1]);
         } else {
             app_add(out, value, len);
-            columns += (size_t)width;
         }
+        columns += width;
         value += len;
     }
     return columns;
+}
+
+/* Makes the text of a cell; row -1: of the name of its column. Returns its width in columns. */
+static int app_cell(const app *a, app_text *cell, const PGresult *res, int row, int column)
+{
+    cell->len = 0;
+    app_put(cell, "");
+    return app_clean(cell, row < 0 ? PQfname(res, column) : PQgetvalue(res, row, column),
+                     PQclientEncoding(a->conn));
 }
 
 /* A number of seconds, in one or two units. */
@@ -220,64 +308,44 @@ static bool app_number(Oid type)
     return type == 20 || type == 21 || type == 23 || type == 700 || type == 701 || type == 1700;
 }
 
-static void app_pad(size_t count, char with)
-{
-    while (count-- > 0) putchar(with);
-}
-
-/* Writes a line of a table. row -1: the names of the columns. */
-static void app_line(const PGresult *res, int row, const size_t *widths, int encoding)
+/* Writes a row of a table; row -1: the names of the columns. */
+static void app_line(const app *a, app_text *cell, const PGresult *res, int row, const int *widths)
 {
     int columns = PQnfields(res), i;
-    app_text cell = {0};
 
     for (i = 0; i < columns; i++) {
-        const char *value = row < 0 ? PQfname(res, i) : PQgetvalue(res, row, i);
-        size_t used;
+        bool right = row >= 0 && app_number(PQftype(res, i)), last = i + 1 == columns;
+        int room = widths[i] - app_cell(a, cell, res, row, i);
 
-        cell.len = 0;
-        app_put(&cell, "");
-        used = app_cell(&cell, value, encoding);
-        if (i > 0) fputs("| ", stdout);
-        if (row >= 0 && app_number(PQftype(res, i))) app_pad(widths[i] - used, ' ');
-        fputs(cell.ptr, stdout);
-        if (i + 1 == columns) break;
-        if (row < 0 || !app_number(PQftype(res, i))) app_pad(widths[i] - used, ' ');
-        putchar(' ');
+        printf("%s%*s%s%*s", i == 0 ? "" : " | ", right ? room : 0, "", cell->ptr,
+               right || last ? 0 : room, "");
     }
     putchar('\n');
-    free(cell.ptr);
 }
 
-/* Writes rows as psql does, and clears them. */
-static void app_table(app *a, PGresult *res)
+/* Writes rows as psql does. */
+static void app_table(const app *a, const PGresult *res)
 {
-    int columns = PQnfields(res), rows = PQntuples(res), i, row;
-    int encoding = PQclientEncoding(a->conn);
-    size_t *widths = app_need(calloc((size_t)columns + 1, sizeof *widths));
+    int columns = PQnfields(res), rows = PQntuples(res), i, row, dashes;
+    int *widths = app_need(calloc((size_t)columns + 1, sizeof *widths));
     app_text cell = {0};
 
-    for (i = 0; i < columns; i++) {
-        for (row = -1; row < rows; row++) {
-            const char *value = row < 0 ? PQfname(res, i) : PQgetvalue(res, row, i);
-            size_t used;
+    for (row = -1; row < rows; row++) {
+        for (i = 0; i < columns; i++) {
+            int width = app_cell(a, &cell, res, row, i);
 
-            cell.len = 0;
-            used = app_cell(&cell, value, encoding);
-            if (used > widths[i]) widths[i] = used;
+            if (width > widths[i]) widths[i] = width;
         }
     }
-    app_line(res, -1, widths, encoding);
-    for (i = 0; i < columns; i++) {
-        if (i > 0) fputs("+-", stdout);
-        app_pad(widths[i] + (i + 1 < columns), '-');
+    for (row = -1; row < rows; row++) {
+        app_line(a, &cell, res, row, widths);
+        for (i = 0; row < 0 && i < columns; i++) {
+            if (i > 0) fputs("-+-", stdout);
+            for (dashes = widths[i]; dashes > 0; dashes--) putchar('-');
+        }
+        if (row < 0) putchar('\n');
     }
-    putchar('\n');
-    for (row = 0; row < rows; row++) app_line(res, row, widths, encoding);
     printf("(%d row%s)\n", rows, rows == 1 ? "" : "s");
-    free(cell.ptr);
-    free(widths);
-    PQclear(res);
 }
 
 /* Runs a query and writes its rows, as a table or as JSON lines. Returns the exit code. */
@@ -287,18 +355,10 @@ static int app_rows(app *a, const char *sql, int count, const char *const *value
     PGresult *res;
     int row;
 
-    if (a->json) app_put(&text, "SELECT row_to_json(jobq_row) FROM (");
-    app_put(&text, sql);
-    if (a->json) app_put(&text, ") AS jobq_row");
+    app_format(&text, a->json ? "SELECT row_to_json(jobq_row) FROM (%s) AS jobq_row" : "%s", sql);
     res = app_query(a, text.ptr, count, values);
-    free(text.ptr);
-    if (res == NULL) return app_failed(a);
-    if (!a->json) {
-        app_table(a, res);
-        return APP_OK;
-    }
-    for (row = 0; row < PQntuples(res); row++) puts(PQgetvalue(res, row, 0));
-    PQclear(res);
+    if (!a->json) app_table(a, res);
+    for (row = 0; a->json && row < PQntuples(res); row++) puts(PQgetvalue(res, row, 0));
     return APP_OK;
 }
 
@@ -388,11 +448,8 @@ typedef struct app_call {
 
 static void app_parameter(app_call *call, const char *value)
 {
-    char text[16];
-
     call->values[call->count++] = value;
-    snprintf(text, sizeof text, "$%d", call->count);
-    app_put(&call->sql, text);
+    app_format(&call->sql, "$%d", call->count);
 }
 
 /* The options from the first on that were given, as arguments of SQL: name => $1::type. */
@@ -408,8 +465,7 @@ static void app_given(const app *a, app_call *call, int first)
         for (c = o->name; *c != '\0'; c++) app_add(&call->sql, *c == '-' ? "_" : c, 1);
         app_put(&call->sql, " => ");
         app_parameter(call, a->values[i]);
-        app_put(&call->sql, "::");
-        app_put(&call->sql, o->type);
+        app_format(&call->sql, "::%s", o->type);
     }
 }
 
@@ -442,31 +498,14 @@ static void app_fill(const app *a, app_call *call, const char *sql)
     }
 }
 
-/* All of standard input. The caller frees it. */
-static char *app_input(void)
-{
-    app_text text = {0};
-    char part[4096];
-    size_t got;
-
-    app_put(&text, "");
-    while ((got = fread(part, 1, sizeof part, stdin)) > 0) app_add(&text, part, got);
-    return text.ptr;
-}
-
 /* A verb that is a statement. */
 static int app_run(app *a)
 {
-    const char *arguments = a->verb->arguments;
+    char **last = a->argv + a->argc - 1;
     app_call call = {0};
-    char *input = NULL;
-    int code;
 
-    if (a->argc > 0 && strstr(arguments, "| -") && strcmp(a->argv[a->argc - 1], "-") == 0)
-        a->argv[a->argc - 1] = input = app_input();
+    if (a->argc > 0 && strstr(a->verb->arguments, "| -") && strcmp(*last, "-") == 0)
+        *last = app_file(stdin);
     app_fill(a, &call, a->verb->sql);
-    code = app_rows(a, call.sql.ptr, call.count, call.values);
-    free(call.sql.ptr);
-    free(input);
-    return code;
+    return app_rows(a, call.sql.ptr, call.count, call.values);
 }

@@ -1,8 +1,8 @@
 /*
  * doctor.h -- jobq doctor: what is wrong with a schema or its server, and what to run.
  *
- * A check is a query. Each row is a finding: a sentence, and what to run. What a role may not look
- * at is a finding, too: it was not checked.
+ * A check is a query; $1 is the time of this machine. A row is a finding: a sentence, and what to
+ * run. What a role may not look at is a finding, too: it was not checked.
  */
 typedef struct doctor_check {
     const char *name, *sql;
@@ -117,127 +117,99 @@ static const doctor_check doctor_checks[] = {
      "- current_setting('superuser_reserved_connections')::integer AS most "
      "FROM pg_stat_activity WHERE backend_type = 'client backend') AS n "
      "WHERE n.taken > n.most * 0.9"},
+    /* Workers take times from the server; people, and log lines of jobs, from here. */
+    {"clock",
+     "SELECT format('this machine''s clock is %s s %s the server''s', round(abs(off), 1), "
+     "CASE WHEN off < 0 THEN 'behind' ELSE 'ahead of' END), 'synchronize the clocks: NTP' "
+     "FROM (SELECT $1::numeric - extract(epoch FROM clock_timestamp())::numeric) AS c (off) "
+     "WHERE abs(off) >= 2"},
 };
 
-typedef struct doctor_state {
-    app *a;
-    int found;
-} doctor_state;
+static int doctor_findings;
 
-static void doctor_found(doctor_state *d, const char *name, const char *what, const char *run)
+static void doctor_found(app *a, const char *name, const char *what, const char *run)
 {
-    const char *parts[] = {name, what, run}, *const keys[] = {"check", "finding", "run"};
-    size_t i;
+    const char *values[] = {name, what, run};
+    app_text text = {0};
 
-    d->found++;
-    if (!d->a->json) {
-        app_text text = {0};
-        app_cell(&text, what, PQclientEncoding(d->a->conn));
-        printf("%s: %s\n    %s\n", name, text.ptr, run);
-        free(text.ptr);
-        return;
-    }
-    for (i = 0; i < 3; i++) {
-        jobq_str value = jobq_str_from(parts[i]);
-        char *quoted = app_need(malloc(value.len * 6 + 3));
-        jobq_json_quote(quoted, value.len * 6 + 3, value);
-        printf("%s\"%s\": %s", i == 0 ? "{" : ", ", keys[i], quoted);
-        free(quoted);
-    }
-    puts("}");
+    doctor_findings++;
+    app_clean(&text, what, PQclientEncoding(a->conn));
+    if (!a->json) printf("%s: %s\n    %s\n", name, text.ptr, run);
+    else puts(PQgetvalue(app_query(a,
+        "SELECT format('{\"check\": %s, \"finding\": %s, \"run\": %s}',"
+        " to_json($1::text), to_json($2::text), to_json($3::text))", 3, values), 0, 0));
 }
 
 /* Runs a check. A statement that fails is told as not checked. */
-static void doctor_ask(doctor_state *d, const doctor_check *check)
+static void doctor_ask(app *a, const doctor_check *check)
 {
-    char *sql = app_sql(d->a, check->sql);
-    PGresult *res = PQexec(d->a->conn, sql);
+    struct timespec now;
+    app_text here = {0}, text = {0};
+    const char *why;
+    PGresult *res;
     int row;
 
-    free(sql);
+    clock_gettime(CLOCK_REALTIME, &now);
+    app_format(&here, "%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
+    res = app_exec(a, check->sql, 1, true, (const char *const *)&here.ptr);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
-        const char *why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-        char text[300];
-        snprintf(text, sizeof text, "not checked: %.250s",
-                 why == NULL ? PQerrorMessage(d->a->conn) : why);
-        doctor_found(d, check->name, text, "connect as the owner of the schema");
+        why = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+        app_format(&text, "not checked: %.250s", why == NULL ? PQerrorMessage(a->conn) : why);
+        doctor_found(a, check->name, text.ptr, "connect as the owner of the schema");
     }
     for (row = 0; row < PQntuples(res); row++)
-        doctor_found(d, check->name, PQgetvalue(res, row, 0), PQgetvalue(res, row, 1));
-    PQclear(res);
+        doctor_found(a, check->name, PQgetvalue(res, row, 0), PQgetvalue(res, row, 1));
 }
 
 /* Whether this program and the schema fit. False: no other check makes sense. */
-static bool doctor_version(doctor_state *d)
+static bool doctor_version(app *a)
 {
-    jobq_pg_desc desc = {.conninfo = d->a->conninfo, .schema = d->a->schema, .log = tell_log,
-                         .user = d->a, .behind_pooler = true /* perhaps: see doctor_listen */};
+    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a,
+                         .behind_pooler = true /* perhaps: see doctor_listen */};
     jobq_pg_error error;
     jobq_pg *pg = NULL;
     jobq_error code = jobq_pg_open(&pg, &desc, &error);
 
     if (code == JOBQ_OK) code = jobq_pg_check(pg, NULL, &error);
     jobq_pg_close(pg);
-    if (code != JOBQ_OK) doctor_found(d, "version", error.message, "jobq migrate");
+    if (code != JOBQ_OK) doctor_found(a, "version", error.message, "jobq migrate");
     return code == JOBQ_OK;
 }
 
-/* The clocks of this machine and the server. Workers take times from the server; people, and log
- * lines of jobs, from here. */
-static void doctor_clock(doctor_state *d)
-{
-    PGresult *res = PQexec(d->a->conn, "SELECT extract(epoch FROM clock_timestamp())");
-    struct timespec now;
-    char what[100];
-    double off;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    off = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - atof(PQgetvalue(res, 0, 0));
-    PQclear(res);
-    if (off < 2 && off > -2) return;
-    snprintf(what, sizeof what, "this machine's clock is %.1f s %s the server's",
-             off < 0 ? -off : off, off < 0 ? "behind" : "ahead of");
-    doctor_found(d, "clock", what, "synchronize the clocks: NTP");
-}
-
 /* Whether a notification that another connection sends arrives within two seconds. */
-static void doctor_listen(doctor_state *d)
+static void doctor_listen(app *a)
 {
-    PGconn *other = PQconnectdb(d->a->conninfo);
-    char listen[64], notify[64];
+    PGconn *other = PQconnectdb(a->conninfo);
+    app_text listen = {0}, notify = {0};
     PGnotify *note = NULL;
     int tries;
 
-    snprintf(listen, sizeof listen, "LISTEN jobq_doctor_%d", (int)getpid());
-    snprintf(notify, sizeof notify, "NOTIFY jobq_doctor_%d", (int)getpid());
-    PQclear(PQexec(d->a->conn, listen));
-    PQclear(PQexec(other, notify));
+    app_format(&listen, "LISTEN jobq_doctor_%d", (int)getpid());
+    app_format(&notify, "NOTIFY jobq_doctor_%d", (int)getpid());
+    PQexec(a->conn, listen.ptr);
+    PQexec(other, notify.ptr);
     for (tries = 0; note == NULL && tries < 20; tries++) {
-        struct pollfd fd = {.fd = PQsocket(d->a->conn), .events = POLLIN};
+        struct pollfd fd = {.fd = PQsocket(a->conn), .events = POLLIN};
         poll(&fd, 1, 100);
-        PQconsumeInput(d->a->conn);
-        note = PQnotifies(d->a->conn);
+        PQconsumeInput(a->conn);
+        note = PQnotifies(a->conn);
     }
-    if (note == NULL) {
-        doctor_found(d, "listen", "notifications do not arrive: a pooler in transaction mode "
+    if (note == NULL)
+        doctor_found(a, "listen", "notifications do not arrive: a pooler in transaction mode "
                                   "drops them, so idle workers find jobs late",
                      "give workers a direct connection: jobq_pg_desc.listen_conninfo");
-    }
-    PQfreemem(note);
     PQfinish(other);
 }
 
 static int doctor(app *a)
 {
-    doctor_state d = {a, 0};
     size_t i, count = sizeof doctor_checks / sizeof doctor_checks[0];
 
-    if (doctor_version(&d)) {
-        for (i = 0; i < count; i++) doctor_ask(&d, &doctor_checks[i]);
-        doctor_clock(&d);
-        doctor_listen(&d);
+    if (doctor_version(a)) {
+        for (i = 0; i < count; i++) doctor_ask(a, &doctor_checks[i]);
+        doctor_listen(a);
     }
     if (PQstatus(a->conn) == CONNECTION_BAD) return APP_SERVER;
-    if (!a->json && d.found == 0) printf("nothing found by %zu checks\n", count + 3);
-    return d.found == 0 ? APP_OK : APP_NO;
+    if (!a->json && doctor_findings == 0) printf("nothing found by %zu checks\n", count + 2);
+    return doctor_findings == 0 ? APP_OK : APP_NO;
 }

@@ -34,25 +34,18 @@ static void html_url(app_text *out, const char *text)
 {
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
-        char code[4];
 
-        if (strchr("-._~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) {
+        if (strchr("-._~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))
             app_add(out, text, 1);
-        } else {
-            snprintf(code, sizeof code, "%%%02X", c);
-            app_put(out, code);
-        }
+        else app_format(out, "%%%02X", c);
     }
 }
 
-#ifdef __GNUC__
-__attribute__((format(printf, 2, 3)))
-#endif
-/* Appends HTML. %s is a text, and escaped; %d is an int, %ld a long, %.1f a double. */
+APP_PRINTF(2, 3)
+/* Appends HTML. %s is a text, and escaped; %d is an int, %.1f a double. */
 static void html(app_text *out, const char *format, ...)
 {
     va_list args;
-    char number[64];
 
     va_start(args, format);
     while (*format != '\0') {
@@ -61,20 +54,13 @@ static void html(app_text *out, const char *format, ...)
         app_add(out, format, plain);
         format += plain;
         if (*format == '\0') break;
-        number[0] = '\0';
-        if (strncmp(format, "%s", 2) == 0) {
-            html_text(out, va_arg(args, const char *));
-        } else if (strncmp(format, "%d", 2) == 0) {
-            snprintf(number, sizeof number, "%d", va_arg(args, int));
-        } else if (strncmp(format, "%ld", 3) == 0) {
-            snprintf(number, sizeof number, "%ld", va_arg(args, long));
-        } else if (strncmp(format, "%.1f", 4) == 0) {
-            snprintf(number, sizeof number, "%.1f", va_arg(args, double));
-        } else {
-            snprintf(number, sizeof number, "%%");
+        switch (format[1]) {
+        case 's': html_text(out, va_arg(args, const char *)); break;
+        case 'd': app_format(out, "%d", va_arg(args, int)); break;
+        case '.': app_format(out, "%.1f", va_arg(args, double)); break;
+        default: app_put(out, "%");
         }
-        app_put(out, number);
-        format += format[1] == 'l' ? 3 : format[1] == '.' ? 4 : 2;
+        format += format[1] == '.' ? 4 : 2;
     }
     va_end(args);
 }
@@ -93,21 +79,14 @@ static void html_count(app_text *out, const char *digits)
     html(out, "%s", digits + len);
 }
 
-/* How long ago an instant of WHEN was; the instant itself is its title. */
-static void html_when(app_text *out, const char *when)
+/* How long ago an instant of WHEN was, as text; the instant itself is its title. */
+static void html_when(app_text *out, const char *when, const char *text)
 {
-    char text[32], at[24];
-    double age;
+    char at[21];
 
-    if (strlen(when) < 22) {
-        html(out, "<span class=mute>%s</span>", when[0] == '\0' ? "–" : when);
-        return;
-    }
-    age = atof(when + 21);
-    snprintf(at, sizeof at, "%.20s", when);
-    app_span(text, sizeof text, age < 0 ? -age : age);
-    html(out, age < 0 ? "<time datetime=\"%s\" title=\"%s\">in %s</time>"
-                      : "<time datetime=\"%s\" title=\"%s\">%s ago</time>", at, at, text);
+    snprintf(at, sizeof at, "%s", when);
+    if (text == when) html(out, "<span class=mute>%s</span>", when[0] == '\0' ? "–" : when);
+    else html(out, "<time datetime=\"%s\" title=\"%s\">%s</time>", at, at, text);
 }
 
 /* A line through values, one each 10 s, the newest at the right. Its top is the largest value. */
@@ -115,7 +94,6 @@ static void html_plot(app_text *out, const char *label, const float *values, int
 {
     int room = count < 30 ? 30 : count, i;
     float most = 1;
-    char point[64];
 
     for (i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
     html(out, "<figure><figcaption>%s</figcaption><svg class=plot viewBox=\"0 0 360 64\" "
@@ -123,14 +101,10 @@ static void html_plot(app_text *out, const char *label, const float *values, int
          "<path class=grid d=\"M0 63.5H360M0 32H360\"/>", label, label, (double)most,
          count > 0 ? (double)values[count - 1] : 0.0);
     if (count > 1) {
-        snprintf(point, sizeof point, "<path class=area d=\"M%.1f 66",
-                 360.0 * (room - count) / (room - 1));
-        app_put(out, point);
-        for (i = 0; i < count; i++) {
-            snprintf(point, sizeof point, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
-                     62.0 - 58.0 * (double)(values[i] / most));
-            app_put(out, point);
-        }
+        html(out, "<path class=area d=\"M%.1f 66", 360.0 * (room - count) / (room - 1));
+        for (i = 0; i < count; i++)
+            html(out, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
+                 62.0 - 58.0 * (double)(values[i] / most));
         app_put(out, "V66Z\"/>");
     }
     html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
@@ -159,23 +133,23 @@ static const char html_style[] =
     "font-weight:620;letter-spacing:-.01em;margin:8px 0 24px;overflow-wrap:anywhere}"
     "h2{font-size:16px;font-weight:600;margin:40px 0 12px}"
     "section:first-of-type>h2:first-child{margin-top:0}"
-    ".mute,.none,small{color:var(--mute)}.none{padding:8px 0}small{font-size:13px}"
+    ".mute,.none{color:var(--mute)}.none{padding:8px 0}"
     ".hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}"
     ".skip{position:absolute;left:-999px}.skip:focus{position:static;display:block;"
     "padding:8px 24px}"
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:12px;"
-    "margin:0}.cards div,.plots figure,.panel{background:var(--card);border:1px solid var(--line);"
-    "border-radius:10px;padding:14px 16px;margin:0}.cards dt{color:var(--mute);font-size:13px}"
+    "margin:0}.cards div,.plots figure,.panel,.table,pre{background:var(--card);"
+    "border:1px solid var(--line);border-radius:10px}.cards div,.plots figure,.panel,pre{"
+    "padding:14px 16px;margin:0}.cards dt{color:var(--mute);font-size:13px}"
     ".cards dd{margin:2px 0 0;font-size:24px;font-weight:600;letter-spacing:-.02em}"
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(250px,1fr));gap:12px;"
     "margin-top:12px}.plots p{margin:4px 0 0;font-size:12px}figcaption{font-weight:550;"
     "margin-bottom:8px}.plot{width:100%;height:64px;display:block}.grid{stroke:var(--line);"
     "fill:none}.area{fill:var(--tint);stroke:var(--accent);stroke-width:1.5;"
     "vector-effect:non-scaling-stroke}"
-    ".table{position:relative;overflow-x:auto;background:var(--card);"
-    "border:1px solid var(--line);border-radius:10px}"
-    "table{border-collapse:collapse;width:100%}th,td{padding:9px 14px;text-align:left;"
-    "vertical-align:top}td button{min-height:28px;padding:2px 10px;margin:-4px 0}"
+    ".table{position:relative;overflow-x:auto}table{border-collapse:collapse;width:100%}"
+    "th,td{padding:9px 14px;text-align:left;vertical-align:top}"
+    "td button{min-height:28px;padding:2px 10px;margin:-4px 0}"
     ".do{white-space:nowrap}thead th{font-size:12.5px;font-weight:550;color:var(--mute);"
     "white-space:nowrap}tbody tr{border-top:1px solid var(--line)}tbody th{font-weight:500}"
     "tbody tr:hover{background:var(--tint)}.n{text-align:right;white-space:nowrap}"
@@ -194,8 +168,7 @@ static const char html_style[] =
     ".acts{display:grid;gap:10px;margin:20px 0}.act{display:flex;flex-wrap:wrap;gap:6px 14px;"
     "align-items:center}code,pre{font:13px/1.55 ui-monospace,SFMono-Regular,Menlo,monospace;"
     "overflow-wrap:anywhere}.act code{color:var(--mute);flex:1 1 200px}"
-    "pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;"
-    "margin:0;white-space:pre-wrap;max-height:480px;overflow:auto}"
+    "pre{white-space:pre-wrap;max-height:480px;overflow:auto}"
     ".said{background:var(--tint);border-radius:8px;padding:10px 16px;margin:0 0 20px}"
     ".facts{display:grid;grid-template-columns:max-content 1fr;gap:6px 24px;margin:0}"
     ".facts dt{color:var(--mute)}.facts dd{margin:0;overflow-wrap:anywhere}"
@@ -209,7 +182,7 @@ static const char html_style[] =
     "stroke-width:2.5}.box.waiting,.box.ready{stroke-dasharray:4 3;stroke:var(--mute)}"
     ".graph a:hover .box{stroke:var(--accent)}"
     "progress{accent-color:var(--accent);width:90px;height:8px;vertical-align:middle}"
-    "ul{margin:0;padding-left:20px}.pages{display:flex;gap:16px;margin-top:16px}"
+    ".pages{display:flex;gap:16px;margin-top:16px}"
     "@media(max-width:600px){.cards{grid-template-columns:1fr 1fr}"
     "main,header{padding:12px 14px}nav a{padding:5px 7px}"
     "nav{flex:1 0 100%;flex-wrap:nowrap;overflow-x:auto}"

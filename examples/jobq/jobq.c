@@ -7,7 +7,7 @@
  * Run     jobq help; jobq -d "host=... dbname=..." migrate
  *
  * Its parts: app.h (connection, statements, output), verbs.h, work.h, doctor.h, look.h
- * (what top and web show), top.h (screen.h), web.h (pages.h, html.h).
+ * (what top and web show), top.h (screen.h), web.h (html.h, pages.h, graph.h, jobs.h).
  */
 #define JOBQ_STATIC
 #include "jobq_pg.h"
@@ -249,20 +249,20 @@ static bool begins(const app_verb *verb, const char *word)
  * if there is no other. NULL: there is none. */
 static const app_verb *find_verb(int argc, char **argv, int *words)
 {
-    const app_verb *found = NULL;
-    int i;
+    const app_verb *v;
+    app_text two = {0};
 
-    for (i = 0, *words = 1; i < VERBS; i++) {
-        const char *second = strchr(verbs[i].name, ' ');
-
-        if (!begins(&verbs[i], argv[0])) continue;
-        if (second == NULL) found = &verbs[i];
-        else if (argc > 1 && strcmp(second + 1, argv[1]) == 0) return *words = 2, &verbs[i];
+    app_format(&two, "%s %s", argv[0], argc > 1 ? argv[1] : "");
+    for (v = verbs, *words = 2; v < verbs + VERBS; v++)
+        if (strcmp(v->name, two.ptr) == 0) return v;
+    for (v = verbs; v < verbs + VERBS && strcmp(v->name, argv[0]) != 0; v++) {}
+    if (v == verbs + VERBS) {
+        app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
+        return NULL;
     }
-    if (found == NULL) app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
-    if (found != NULL && found + 1 < verbs + VERBS && begins(found + 1, argv[0]) && argc > 1 &&
-        strcmp(argv[1], "list") == 0) *words = 2;
-    return found;
+    if (argc == 1 || strcmp(argv[1], "list") != 0 || v + 1 == verbs + VERBS ||
+        !begins(v + 1, argv[0])) *words = 1;
+    return v;
 }
 
 static void help_all(FILE *out)
@@ -336,15 +336,12 @@ static int completion(app *a)
     return APP_OK;
 }
 
-/* psql's rule: a text without = that is no URL is the name of a database. The caller frees it. */
-static char *conninfo_from(const char *text)
+/* psql's rule: a text without = that is no URL is the name of a database. */
+static const char *conninfo_from(const char *text)
 {
     app_text out = {0};
 
-    if (text[0] == '\0' || strchr(text, '=') || strstr(text, "://")) {
-        app_put(&out, text);
-        return out.ptr;
-    }
+    if (text[0] == '\0' || strchr(text, '=') || strstr(text, "://")) return text;
     app_put(&out, "dbname='");
     for (; *text != '\0'; text++) {
         if (*text == '\'' || *text == '\\') app_put(&out, "\\");
@@ -352,17 +349,6 @@ static char *conninfo_from(const char *text)
     }
     app_put(&out, "'");
     return out.ptr;
-}
-
-static bool open_conn(app *a)
-{
-    const char *names[] = {"dbname", "fallback_application_name", "client_encoding", NULL};
-    const char *values[] = {a->conninfo, "jobq", "UTF8", NULL};
-
-    a->conn = app_need(PQconnectdbParams(names, values, 1));
-    if (PQstatus(a->conn) == CONNECTION_OK) return true;
-    app_say(0, "%s", PQerrorMessage(a->conn));
-    return false;
 }
 
 /* The options before the verb, and --json also after it. Returns how many arguments are left. */
@@ -405,8 +391,8 @@ int main(int argc, char **argv)
     a.argv += words;
     if (!app_options(&a)) return APP_USAGE;
     a.conninfo = conninfo_from(a.conninfo);
-    code = !a.verb->offline && !open_conn(&a) ? APP_SERVER : a.verb->run(&a);
+    if (a.verb->offline || app_connect(&a, "jobq", NULL)) code = a.verb->run(&a);
+    else code = app_say(APP_SERVER, "%s", PQerrorMessage(a.conn));
     PQfinish(a.conn);
-    free((char *)a.conninfo);
     return code;
 }

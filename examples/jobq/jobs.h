@@ -1,5 +1,5 @@
 /*
- * jobs.h -- the pages of jobs and of one job, which are more than tables.
+ * jobs.h -- the page of jobs, and what the page of one job has besides tables.
  */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -15,14 +15,14 @@ static void jobs_source(app_text *sql, const char *state, bool payloads)
 {
     bool failed = strcmp(state, "failed") == 0, past = job_ended(state) && !failed;
 
-    app_put(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, ");
-    app_put(sql, failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
-            : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
-            : "state, priority, errors -> -1 ->> 'error' AS error, "
-              "coalesce(claimed_at, run_at) AS at");
-    look_put(sql, ", [[headers]]::jsonb AS headers FROM jobq.", payloads);
-    app_put(sql, failed ? "failures" : past ? "past_jobs" : "live_jobs");
-    app_put(sql, " WHERE id < $1::bigint");
+    app_format(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, %s, %s::jsonb AS headers "
+               "FROM jobq.%s WHERE id < $1::bigint",
+               failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
+               : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
+               : "state, priority, errors -> -1 ->> 'error' AS error, "
+                 "coalesce(claimed_at, run_at) AS at",
+               payloads ? "headers" : "NULL",
+               failed ? "failures" : past ? "past_jobs" : "live_jobs");
     if (!past) app_put(sql, " AND ($3::text IS NULL OR queue = $3)");
     if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq.running())");
 }
@@ -38,21 +38,22 @@ static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char 
 
     for (i = 0; i < PAGE_FILTERS; i++) values[i + 1] = args[i][0] == '\0' ? NULL : args[i];
     jobs_source(&source, args[0], visit->web->payloads);
-    app_put(&sql, "WITH hit AS MATERIALIZED (SELECT * FROM (");
-    app_put(&sql, source.ptr);
-    app_put(&sql, " ORDER BY id DESC LIMIT 10000) AS seen "
-            "WHERE ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR queue = $3) "
-            "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
-            "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
-            "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
-            "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
-            "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, " WHEN("enqueued_at")
-            ", " WHEN("at") ", key, left(error, 300) FROM hit ORDER BY id DESC) UNION ALL "
-            "SELECT 'more', CASE WHEN (SELECT count(*) FROM hit) = 50 THEN "
-            "(SELECT min(id) FROM hit) ELSE (SELECT id FROM (");
-    app_put(&sql, source.ptr);
-    app_put(&sql, ") AS rest ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
-            "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL");
+    app_format(&sql,
+               "WITH hit AS MATERIALIZED (SELECT * FROM (%s ORDER BY id DESC LIMIT 10000) AS seen "
+               "WHERE ($2::text IS NULL OR state = $2) "
+               "AND ($3::text IS NULL OR queue = $3) "
+               "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
+               "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
+               "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
+               "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
+               "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, "
+               WHEN("enqueued_at") ", " WHEN("at") ", key, left(error, 300) FROM hit "
+               "ORDER BY id DESC) UNION ALL "
+               "SELECT 'more', CASE WHEN (SELECT count(*) FROM hit) = 50 "
+               "THEN (SELECT min(id) FROM hit) ELSE (SELECT id FROM (%s) AS rest "
+               "ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
+               "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
+               source.ptr, source.ptr);
     /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
     PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
     res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
@@ -66,9 +67,6 @@ static void jobs_filter(web_visit *visit, const char *const *args)
 {
     static const char *const states[] = {"ready", "running", "waiting", "failed", "succeeded",
                                          "cancelled"};
-    static const char *const labels[PAGE_FILTERS][2] = {
-        {"State", ""}, {"Queue", ""}, {"Kind", ""}, {"Key", ""}, {"Older than", "1 hour"},
-        {"Tags", "{\"person\": 7}"}, {"Error", ""}};
     app_text *out = &visit->out;
     size_t i;
 
@@ -81,28 +79,31 @@ static void jobs_filter(web_visit *visit, const char *const *args)
     for (i = 1; i < PAGE_FILTERS; i++) {
         if ((i == 5 && !visit->web->payloads) || (i == 6 && args[6][0] == '\0')) continue;
         html(out, "<label>%s<input name=\"%s\" value=\"%s\" placeholder=\"%s\"></label>",
-             labels[i][0], web_filters[i], args[i], labels[i][1]);
+             web_filters[i][1], web_filters[i][0], args[i], web_filters[i][2]);
     }
     app_put(out, "<button class=main>Filter</button></form>");
 }
 
+/* any: some jobs are on the page. */
 static void jobs_acts(web_visit *visit, const char *const *args, bool any)
 {
     const char *values[6] = {NULL, args[1], args[2], args[0], args[4], args[5]};
     bool one = args[1][0] != '\0' && args[3][0] == '\0' && args[6][0] == '\0';
-    bool live = strcmp(args[0], "ready") == 0 || strcmp(args[0], "running") == 0;
-    bool failed = strcmp(args[0], "failed") == 0, ended = job_ended(args[0]);
+    bool ready = strcmp(args[0], "ready") == 0, failed = strcmp(args[0], "failed") == 0;
+    bool live = ready || args[0][0] == '\0' || strcmp(args[0], "running") == 0;
+    bool ended = job_ended(args[0]);
+    const struct { const char *verb; bool offered; } acts[] = {
+        {"cancel", any && !ended}, {"revive", any && failed}, {"delete", any},
+        {"cancel_all", one && live}, {"revive_all", one && failed},
+        {"delete_all", one && (ended || ready)}};
     int i;
 
     for (i = 1; i < 6; i++) values[i] = values[i][0] == '\0' ? NULL : values[i];
     app_put(&visit->out, "<div class=acts>");
-    if (any && !ended) page_act(visit, "cancel", NULL, NULL);
-    if (any && failed) page_act(visit, "revive", NULL, NULL);
-    if (any) page_act(visit, "delete", NULL, NULL);
-    if (one && (live || args[0][0] == '\0')) page_act(visit, "cancel_all", NULL, values);
-    if (one && failed) page_act(visit, "revive_all", NULL, values);
-    if (one && (ended || strcmp(args[0], "ready") == 0))
-        page_act(visit, "delete_all", NULL, values);
+    for (i = 0; i < 6; i++)
+        if (acts[i].offered)
+            page_button(visit->web, &visit->out, look_verb_find(acts[i].verb, strlen(acts[i].verb)),
+                        NULL, values, false);
     app_put(&visit->out, "</div>");
 }
 
@@ -130,15 +131,15 @@ static void page_jobs(web_visit *visit)
     bool acts;
     int i, rows;
 
-    for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i]);
+    for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i][0]);
     page_begin(visit, "/jobs", "Jobs");
     jobs_filter(visit, args);
     res = jobs_ask(visit, args, before[0] == '\0' ? "9223372036854775807" : before);
     if (res == NULL) return;
-    acts = web_form(visit, "jobs");
+    acts = web_form(visit, "jobs", "");
     if (acts) {
         for (i = 0; i < PAGE_FILTERS - 1; i++)
-            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i], args[i]);
+            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i][0], args[i]);
         app_put(out, "<input type=hidden name=back value=\"");
         page_jobs_path(out, args, before);
         app_put(out, "\"></form>");
@@ -148,7 +149,7 @@ static void page_jobs(web_visit *visit)
         app_put(out, "<p><label class=act><span><input type=checkbox id=every> Select all on this "
                 "page</span></label></p>");
     if (acts) jobs_acts(visit, args, rows > 0);
-    jobs_links(visit, args, web_cell(res, rows, 1), rows == WEB_ROWS);
+    jobs_links(visit, args, PQgetvalue(res, rows, 1), rows == WEB_ROWS);
     PQclear(res);
 }
 
@@ -162,7 +163,7 @@ static void job_line(app_text *out, const PGresult *res)
     int row, failed = 0;
 
     for (row = 0; row < PQntuples(res); row++) {
-        const char *when = web_cell(res, row, 1), *what = web_cell(res, row, 2);
+        const char *when = PQgetvalue(res, row, 1), *what = PQgetvalue(res, row, 2);
 
         if (!look_is(res, row, LOOK_STEPS) || strlen(when) < 22) continue;
         if (strcmp(what, "enqueued") == 0) enqueued = atof(when + 21);
@@ -180,9 +181,9 @@ static void job_line(app_text *out, const PGresult *res)
         html(out, "<rect class=run x=\"%d\" width=1000 height=14 />",
              (int)(996 * (enqueued - started) / whole));
     for (row = 0; row < PQntuples(res); row++) {
-        const char *when = web_cell(res, row, 1);
+        const char *when = PQgetvalue(res, row, 1);
 
-        if (!look_is(res, row, LOOK_STEPS) || !strstr(web_cell(res, row, 2), " failed") ||
+        if (!look_is(res, row, LOOK_STEPS) || !strstr(PQgetvalue(res, row, 2), " failed") ||
             strlen(when) < 22) continue;
         html(out, "<rect class=tick x=\"%d\" width=4 height=14 />",
              (int)(996 * (enqueued - atof(when + 21)) / whole));
@@ -202,7 +203,7 @@ static void job_payload(web_visit *visit, const PGresult *res)
 
     for (row = 0; !look_is(res, row, LOOK_PAYLOAD); row++) {}
     for (i = 0; t->columns[i].head != NULL; i++) {
-        const char *value = web_cell(res, row, i + 1);
+        const char *value = PQgetvalue(res, row, i + 1);
 
         if (value[0] != '\0')
             html(&visit->out, "<section><h2>%s</h2><pre tabindex=0>%s</pre></section>",
@@ -210,45 +211,4 @@ static void job_payload(web_visit *visit, const PGresult *res)
     }
     if (!visit->web->payloads)
         html(&visit->out, "<section><h2>%s</h2><p class=none>%s</p></section>", t->title, t->none);
-}
-
-/* What can be done to a job in this state, and to the signal that it waits for. */
-static void job_acts(web_visit *visit, const char *id, const char *state, const PGresult *res)
-{
-    app_text *out = &visit->out;
-    int row, tie = look_at(LOOK_TIES, "Tie");
-
-    if (!web_form(visit, "jobs")) return;
-    html(out, "<input type=hidden name=id value=\"%s\"><input type=hidden name=back "
-         "value=\"/jobs/%s\"></form><div class=acts>", id, id);
-    if (!job_ended(state)) page_act(visit, "cancel", NULL, NULL);
-    if (strcmp(state, "failed") == 0) page_act(visit, "revive", NULL, NULL);
-    for (row = 0; row < PQntuples(res); row++) {
-        if (!look_is(res, row, LOOK_TIES) || strcmp(web_cell(res, row, tie), "signal") != 0 ||
-            !visit->web->may[look_verb_find("signal", 6)]) continue;
-        page_act(visit, "signal", web_cell(res, row, look_at(LOOK_TIES, "Name")), NULL);
-        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
-    }
-    app_put(out, "</div>");
-}
-
-static void page_job(web_visit *visit, const char *id)
-{
-    static const int tables[] = {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD};
-    char title[48];
-    PGresult *res;
-
-    snprintf(title, sizeof title, "Job %s", id);
-    page_begin(visit, "/jobs", title);
-    res = page_ask(visit, tables, 5, id);
-    if (res == NULL) return;
-    if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FACTS)) {
-        web_fail(visit, 404, "There is no such job, or it has ended and is no longer kept.");
-    } else {
-        job_acts(visit, id, web_cell(res, 0, 1), res);
-        job_line(&visit->out, res);
-        page_sections(visit, tables, 4, res, id);
-        job_payload(visit, res);
-    }
-    PQclear(res);
 }

@@ -5,12 +5,12 @@
  * and another one to a page.
  */
 enum {
-    LOOK_COLUMNS = 13, /* of a table */
-    LOOK_WIDTH = 14,   /* of a row of the answer: the table's id, and the columns as texts */
+    LOOK_COLUMNS = 14, /* of a table; in the answer the table's id comes before them */
     LOOK_TOP = 1,      /* top shows it */
     LOOK_LIVE = 2,     /* web sends it again as it changes */
     LOOK_ALONE = 4,    /* its title is also that of its page */
-    LOOK_PAGED = 8     /* by its first column, in descending order; $2: from where on */
+    LOOK_PAGED = 8,    /* by its first column, in descending order; $2: from where on */
+    LOOK_ONE = 16      /* its row is what the page is about: a list of facts */
 };
 
 /*
@@ -32,6 +32,10 @@ typedef struct look_table {
     const char *sql; /* [[x]] is x for those who may read payloads, NULL for others */
     look_column columns[LOOK_COLUMNS];
 } look_table;
+
+/* For connections that look: a look costs little, or is given up. */
+#define LOOK_SETTINGS \
+    "SET statement_timeout = '5s'; SET jit = off; SET max_parallel_workers_per_gather = 0"
 
 /* In SQL: the elements of a value that should be an array, and the time that a text should be. */
 #define LOOK_EACH(json) \
@@ -91,124 +95,163 @@ typedef struct look_table {
     "CROSS JOIN LATERAL " LOOK_EACH("j.errors") " e " \
     "UNION ALL SELECT j.finished_at, 4, j.state, NULL FROM j WHERE j.finished_at IS NOT NULL"
 
+/*
+ * The jobs of the flows whose ids are in $1, with , between them. The layer of a job is one more
+ * than the highest of those that it waits for. Edges to jobs outside do not count.
+ */
+#define LOOK_LAYERS(most) \
+    "WITH RECURSIVE g AS MATERIALIZED (SELECT f.id AS flow_id, g.* " \
+    "FROM unnest(string_to_array($1, ',')::bigint[]) AS f (id) " \
+    "CROSS JOIN LATERAL jobq.flow_graph(f.id, " most ") g), " \
+    "edges AS MATERIALIZED (SELECT g.flow_id, g.job_id AS child, p.job_id AS parent FROM g " \
+    "CROSS JOIN LATERAL unnest(g.after) AS a (id) " \
+    "JOIN g p ON (p.flow_id, p.job_id) = (g.flow_id, a.id)), " \
+    "path (flow_id, job_id, layer) AS (SELECT flow_id, job_id, 0 FROM g WHERE (flow_id, job_id) " \
+    "NOT IN (SELECT flow_id, child FROM edges) UNION SELECT e.flow_id, e.child, path.layer + 1 " \
+    "FROM path JOIN edges e ON (e.flow_id, e.parent) = (path.flow_id, path.job_id) " \
+    "WHERE path.layer < 1000), " \
+    "layered AS MATERIALIZED (SELECT g.*, coalesce(l.layer, 0) AS layer FROM g LEFT JOIN (SELECT " \
+    "flow_id, job_id, max(layer) AS layer FROM path GROUP BY 1, 2) AS l USING (flow_id, job_id)) "
+
+/*
+ * Where a job is drawn: in a box of its own, or in a crowded layer with those of its kind and
+ * state.
+ * box is the first job of the box; down counts half boxes from the top, so that each layer is in
+ * the middle.
+ */
+#define LOOK_PLACES \
+    ", crowds AS (SELECT *, count(*) OVER (PARTITION BY flow_id, layer) AS crowd FROM layered), " \
+    "boxed AS (SELECT *, CASE WHEN crowd > 8 THEN min(job_id) OVER (PARTITION BY flow_id, layer, " \
+    "kind, state) ELSE job_id END AS box FROM crowds), " \
+    "ranked AS (SELECT *, dense_rank() OVER (PARTITION BY flow_id, layer ORDER BY box) AS place, " \
+    "count(*) OVER (PARTITION BY flow_id, box) AS jobs FROM boxed), " \
+    "placed AS MATERIALIZED (SELECT *, 2 * (place - 1) + max(place) OVER (PARTITION BY flow_id) " \
+    "- max(place) OVER (PARTITION BY flow_id, layer) AS down FROM ranked), " \
+    "arrows AS (SELECT c.flow_id, c.box, " \
+    "string_agg(DISTINCT format('%s %s', p.layer, p.down), ' ') AS sources FROM edges e " \
+    "JOIN placed c ON (c.flow_id, c.job_id) = (e.flow_id, e.child) " \
+    "JOIN placed p ON (p.flow_id, p.job_id) = (e.flow_id, e.parent) GROUP BY 1, 2) "
+
 enum {
-    LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS, LOOK_SCHEDULES, LOOK_LIMITS,
-    LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH, LOOK_PARTITIONS, LOOK_LETTERS,
-    LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY, LOOK_STEPS, LOOK_TIES, LOOK_FLOW,
-    LOOK_PAYLOAD,
+    LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
+    LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
+    LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
+    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD,
     LOOK_TABLES
 };
 
 static const look_table look_tables[LOOK_TABLES] = {
+    /* Sections of the overview that have no rows of their own. */
+    {"now", "Now", "", LOOK_LIVE, 0, NULL},
+    {"plots", "The last hour", "", LOOK_LIVE, 0, NULL},
     {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
      "SELECT queue, CASE WHEN paused THEN 'paused' END, ready, running, scheduled, failed, "
      "failed_1h, done_per_s, extract(epoch FROM late), workers, parked, "
      "CASE WHEN paused THEN 'resume' ELSE 'pause' END FROM jobq.queues ORDER BY queue",
-     {{"Queue", 'q', 0}, {"State", 'S', 0}, {"Ready", 'n', 0}, {"Running", 'n', 0},
-      {"Scheduled", 'n', 0}, {"Failed", 'n', 0}, {"In 1 h", 'x', 0}, {"Done/s", 'n', 0},
-      {"Late", 's', 0}, {"Workers", 'n', 0}, {"Parked", 'x', 0}, {"Actions", 'v', 0}}},
+     {{"Queue", 'q'}, {"State", 'S'}, {"Ready", 'n'}, {"Running", 'n'}, {"Scheduled", 'n'},
+      {"Failed", 'n'}, {"In 1 h", 'x'}, {"Done/s", 'n'}, {"Late", 's'}, {"Workers", 'n'},
+      {"Parked", 'x'}, {"Actions", 'v'}}},
     {"running", "Running", "No job is running.", LOOK_TOP | LOOK_LIVE, 30,
      "SELECT id, queue, kind, percent, " WHEN("since") ", attempt, worker, note, 'cancel' "
      "FROM jobq.running ORDER BY since",
-     {{"Job", 'j', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Progress", 'p', 0},
-      {"Started", 'w', 0}, {"Attempt", 'n', 0}, {"Worker", 't', 0}, {"Note", 't', 0},
-      {"Actions", 'v', 't'}}},
+     {{"Job", 'j'}, {"Queue", 't'}, {"Kind", 't'}, {"Progress", 'p'}, {"Started", 'w'},
+      {"Attempt", 'n'}, {"Worker", 't'}, {"Note", 't'}, {"Actions", 'v', 't'}}},
     /* Ids are not the order in which jobs fail: the latest of the newest thousand. */
     {"failures", "Failures", "", LOOK_TOP, 50,
      "SELECT id, queue, kind, " WHEN("failed_at") ", attempt, left(error, 300), 'revive' "
      "FROM jobq.failures WHERE id = ANY (ARRAY(SELECT n.id FROM (SELECT f.id, f.failed_at "
      "FROM jobq.failures f ORDER BY f.id DESC LIMIT 1000) AS n ORDER BY n.failed_at DESC "
      "LIMIT 50)) ORDER BY failed_at DESC, id DESC",
-     {{"Job", 'j', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Failed", 'w', 0},
-      {"Attempt", 'n', 0}, {"Error", 'e', 0}, {"Actions", 'v', 0}}},
+     {{"Job", 'j'}, {"Queue", 't'}, {"Kind", 't'}, {"Failed", 'w'}, {"Attempt", 'n'},
+      {"Error", 'e'}, {"Actions", 'v'}}},
     {"flows", "Flows", "There is no flow.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE | LOOK_PAGED, 100,
      "SELECT id, name, state, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), jobs, "
      "succeeded, failed, cancelled, on_failure, " WHEN("created_at") ", " WHEN("ended_at") ", "
      LOOK_FLOW_VERBS " FROM jobq.flows "
      "WHERE $2 = '' OR id < nullif($2, '')::bigint ORDER BY id DESC",
-     {{"Flow", 'f', 0}, {"Name", 'l', 0}, {"State", 'S', 0}, {"Ended", 'p', 0}, {"Jobs", 'n', 0},
-      {"Succeeded", 'n', 0}, {"Failed", 'x', 0}, {"Cancelled", 'n', 0}, {"On failure", 't', 'w'},
-      {"Begun", 'w', 0}, {"End", 'w', 'w'}, {"Actions", 'v', 0}}},
+     {{"Flow", 'f'}, {"Name", 'l'}, {"State", 'S'}, {"Ended", 'p'}, {"Jobs", 'n'},
+      {"Succeeded", 'n'}, {"Failed", 'x'}, {"Cancelled", 'n'}, {"On failure", 't', 'w'},
+      {"Begun", 'w'}, {"End", 'w', 'w'}, {"Actions", 'v'}}},
     {"workers", "Workers", "No worker has registered.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
      "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep THEN 'asleep' ELSE 'awake' END, "
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
-     " FROM jobq.workers ORDER BY alive DESC, name",
-     {{"Worker", 't', 0}, {"State", 'S', 0}, {"Running", 'n', 0}, {"Longest", 's', 0},
-      {"Heartbeat", 'w', 0}, {"PID", 'n', 0}, {"Host", 't', 0}, {"Queues", 't', 0},
-      {"Kinds", 't', 'w'}, {"Since", 'w', 'w'}}},
+     ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",
+     {{"Worker", 't'}, {"State", 'S'}, {"Running", 'n'}, {"Longest", 's'}, {"Heartbeat", 'w'},
+      {"PID", 'n'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'},
+      {"Alive", 'n', '-'}}},
     {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
      "SELECT name, CASE WHEN paused_at IS NOT NULL THEN 'paused' END, " WHEN("next_at") ", "
      WHEN("last_at") ", last_state, queue, kind, calendar, zone, " LOOK_RUNS ", why, "
      "CASE WHEN paused_at IS NULL THEN 'schedule_run schedule_pause' "
      "ELSE 'schedule_run schedule_resume' END FROM jobq.schedules s ORDER BY s.next_at, s.name",
-     {{"Schedule", 'l', 0}, {"State", 'S', 0}, {"Next", 'w', 0}, {"Last", 'w', 0},
-      {"It was", 't', 'w'}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Calendar", 't', 0},
-      {"Zone", 't', 'w'}, {"Next five runs", 'l', 'w'}, {"Why not", 'e', 0},
-      {"Actions", 'v', 0}}},
+     {{"Schedule", 'l'}, {"State", 'S'}, {"Next", 'w'}, {"Last", 'w'}, {"It was", 't', 'w'},
+      {"Queue", 't'}, {"Kind", 't'}, {"Calendar", 't'}, {"Zone", 't', 'w'},
+      {"Next five runs", 'l', 'w'}, {"Why not", 'e'}, {"Actions", 'v'}}},
     {"limits", "Limits", "No queue has a limit.", LOOK_TOP, 200,
      "SELECT queue, kind, held, running_max, wanted, tokens, rate FROM jobq.limits "
      "WHERE worker IS NULL ORDER BY queue, kind",
-     {{"Queue", 'q', 0}, {"Kind", 't', 0}, {"Held", 'n', 0}, {"At most", 'n', 0},
-      {"Wanted", 'n', 0}, {"Tokens", 'n', 0}, {"Rate", 't', 0}}},
+     {{"Queue", 'q'}, {"Kind", 't'}, {"Held", 'n'}, {"At most", 'n'}, {"Wanted", 'n'},
+      {"Tokens", 'n'}, {"Rate", 't'}}},
     {"lines", "Lines", "No job is in a line.", LOOK_TOP, 200,
      "SELECT line, queue, waiting, running, running_max, " WHEN("next_at") ", rate, "
      "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL "
      "THEN 'held: ' || coalesce(hold_why, '') END "
      "FROM (SELECT * FROM jobq.lines LIMIT 200) AS l ORDER BY waiting DESC, queue, line",
-     {{"Line", 'l', 0}, {"Queue", 'q', 0}, {"Waiting", 'n', 0}, {"Running", 'n', 0},
-      {"At most", 'n', 0}, {"Next", 'w', 0}, {"Rate", 't', 0}, {"State", 'S', 0}}},
+     {{"Line", 'l'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
+      {"Next", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
     {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
      "SELECT queue, sum(lag) || CASE WHEN bool_and(exact) THEN '' ELSE '+' END, "
      "extract(epoch FROM max(age)), sum(dead_letters), "
      "count(*) FILTER (WHERE mode = 'degraded' OR error IS NOT NULL), count(*), "
      "CASE WHEN sum(dead_letters) > 0 THEN 'replay discard' END "
      "FROM jobq.outbox GROUP BY queue ORDER BY queue",
-     {{"Queue", 't', 0}, {"Lag", 'n', 0}, {"Oldest", 's', 0}, {"Dead letters", 'x', 0},
-      {"In trouble", 'x', 0}, {"Partitions", 'n', 0}, {"Actions", 'v', 0}}},
+     {{"Queue", 't'}, {"Lag", 'n'}, {"Oldest", 's'}, {"Dead letters", 'x'}, {"In trouble", 'x'},
+      {"Partitions", 'n'}, {"Actions", 'v'}}},
     {"snapshots", "Snapshots", "", LOOK_TOP, 30,
      "SELECT who, extract(epoch FROM clock_timestamp() - since), xids, role, state, what FROM "
      LOOK_HOLDERS "WHERE since IS NULL OR since < clock_timestamp() - interval '1 second' "
      "ORDER BY xids DESC, who",
-     {{"Holder", 't', 0}, {"Open", 's', 0}, {"Transactions", 'n', 0}, {"Role", 't', 0},
-      {"State", 't', 0}, {"Statement", 't', 0}}},
+     {{"Holder", 't'}, {"Open", 's'}, {"Transactions", 'n'}, {"Role", 't'}, {"State", 't'},
+      {"Statement", 't'}}},
     {"graph", "Jobs", "It has no job.", 0, 10000,
-     "SELECT f.id, g.job_id, g.name, g.kind, g.state, array_to_string(g.after, ' '), "
-     "array_to_string(g.held_by, ' ') FROM unnest(string_to_array($1, ',')::bigint[]) AS f (id) "
-     "CROSS JOIN LATERAL jobq.flow_graph(f.id, 500) g ORDER BY f.id, g.job_id",
-     {{"Flow", 'f', '-'}, {"Job", 'j', 0}, {"Name", 'l', 0}, {"Kind", 't', 0}, {"State", 'S', 0},
-      {"After", 'l', 0}, {"Held by", 'l', 0}}},
+     LOOK_LAYERS("500") LOOK_PLACES
+     "SELECT flow_id, job_id, name, kind, state, array_to_string(after, ' '), "
+     "array_to_string(held_by, ' '), layer, down, CASE WHEN job_id = box THEN jobs END, sources "
+     "FROM placed LEFT JOIN arrows USING (flow_id, box) ORDER BY flow_id, job_id",
+     {{"Flow", 'f', '-'}, {"Job", 'j'}, {"Name", 'l'}, {"Kind", 't'}, {"State", 'S'},
+      {"After", 'l'}, {"Held by", 'l'}, {"Layer", 'n', '-'}, {"Down", 'n', '-'},
+      {"In the box", 'n', '-'}, {"Edges from", 't', '-'}}},
     {"partitions", "Partitions that wait", "Every message has been delivered.", 0, 100,
      "SELECT queue, partition, lag, extract(epoch FROM age), mode, attempts, "
      WHEN("lease_until") ", left(error, 300) FROM jobq.outbox WHERE lag > 0 OR error IS NOT NULL "
      "ORDER BY lag DESC",
-     {{"Queue", 't', 0}, {"Partition", 'n', 0}, {"Lag", 'n', 0}, {"Oldest", 's', 0},
-      {"Mode", 't', 0}, {"Attempts", 'n', 0}, {"Lease until", 'w', 0}, {"Error", 'e', 0}}},
+     {{"Queue", 't'}, {"Partition", 'n'}, {"Lag", 'n'}, {"Oldest", 's'}, {"Mode", 't'},
+      {"Attempts", 'n'}, {"Lease until", 'w'}, {"Error", 'e'}}},
     {"letters", "Dead letters", "There is no dead letter.", LOOK_PAGED, 100,
      "SELECT id, queue, partition, seq, status, type, attempts, " WHEN("failed_at") ", "
      "left(error, 300) FROM jobq.dead_letters WHERE status IN ('pending', 'reprocessing') "
      "AND ($2 = '' OR id < nullif($2, '')::bigint) ORDER BY id DESC",
-     {{"Letter", 't', 0}, {"Queue", 't', 0}, {"Partition", 'n', 0}, {"Seq", 'n', 0},
-      {"Status", 'S', 0}, {"Type", 't', 0}, {"Attempts", 'n', 0}, {"Failed", 'w', 0},
-      {"Error", 'e', 0}}},
+     {{"Letter", 't'}, {"Queue", 't'}, {"Partition", 'n'}, {"Seq", 'n'}, {"Status", 'S'},
+      {"Type", 't'}, {"Attempts", 'n'}, {"Failed", 'w'}, {"Error", 'e'}}},
     {"groups", "Failures by error", "No job has failed.", LOOK_ALONE, 100,
      "SELECT coalesce((array_agg(error ORDER BY id DESC))[1], 'no text'), queue, kind, same, "
      "count(*), " WHEN("min(failed_at)") ", " WHEN("max(failed_at)") ", max(id) "
      "FROM (SELECT id, queue, kind, failed_at, left(error, 300) AS error, " LOOK_SAME " AS same "
      "FROM jobq.failures ORDER BY id DESC LIMIT 5000) AS f GROUP BY queue, kind, same "
      "ORDER BY count(*) DESC, max(id) DESC",
-     {{"Error", 'g', 0}, {"Queue", 't', 0}, {"Kind", 't', 0}, {"Same", 't', '-'}, {"Jobs", 'n', 0},
-      {"First", 'w', 0}, {"Last", 'w', 0}, {"Newest", 'j', 0}}},
+     {{"Error", 'g'}, {"Queue", 't'}, {"Kind", 't'}, {"Same", 't', '-'}, {"Jobs", 'n'},
+      {"First", 'w'}, {"Last", 'w'}, {"Newest", 'j'}}},
     {"audit", "What operators did", "No operator has done anything.", LOOK_ALONE | LOOK_PAGED, 200,
      "SELECT id, " WHEN("at") ", role, application, verb, jobs, [[left(arguments::text, 300)]] "
      "FROM jobq.operator_log WHERE $2 = '' OR id < nullif($2, '')::bigint ORDER BY id DESC",
-     {{"No.", 't', 0}, {"At", 'w', 0}, {"Role", 't', 0}, {"From", 't', 0}, {"Verb", 't', 0},
-      {"Jobs", 'n', 0}, {"Arguments", 'l', 0}}},
+     {{"No.", 't'}, {"At", 'w'}, {"Role", 't'}, {"From", 't'}, {"Verb", 't'}, {"Jobs", 'n'},
+      {"Arguments", 'l'}}},
     {"jobs", "Jobs", "No such job here.", 0, 0, NULL, /* page_jobs has its query */
-     {{"Select", 'c', 0}, {"Job", 'j', 0}, {"State", 'S', 0}, {"Queue", 't', 0}, {"Kind", 't', 0},
-      {"Priority", 'n', 0}, {"Attempt", 'n', 0}, {"Enqueued", 'w', 0}, {"Last", 'w', 0},
-      {"Key", 'l', 0}, {"Error", 'e', 0}}},
-    {"facts", "Facts", "", 0, 1,
+     {{"Select", 'c'}, {"Job", 'j'}, {"State", 'S'}, {"Queue", 't'}, {"Kind", 't'},
+      {"Priority", 'n'}, {"Attempt", 'n'}, {"Enqueued", 'w'}, {"Last", 'w'}, {"Key", 'l'},
+      {"Error", 'e'}}},
+    {"facts", "Facts", "", LOOK_ONE, 1,
      "SELECT state, concat_ws(' ', queue, kind), key, line, priority, CASE WHEN stages > 1 THEN "
      "format('%s of %s', stage + 1, stages) END, format('%s of %s', attempt, max_attempts), "
      "concat_ws(', ', CASE WHEN crash > 0 THEN format('%s crashes', crash) END, CASE WHEN suspect "
@@ -216,41 +259,40 @@ static const look_table look_tables[LOOK_TABLES] = {
      "'time-out ' || timeout_us * interval '1 microsecond'), " WHEN("run_at") ", "
      WHEN("cancel_requested_at") ", (SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
      "(SELECT percent FROM jobq.running r WHERE r.id = j.id), "
-     "(SELECT note FROM jobq.running r WHERE r.id = j.id) "
+     "(SELECT note FROM jobq.running r WHERE r.id = j.id), "
+     "CASE WHEN state = 'failed' THEN 'revive' WHEN finished_at IS NULL THEN 'cancel' END "
      "FROM jobq.jobs j WHERE id = $1::bigint",
-     {{"State", 'S', 0}, {"Queue and kind", 't', 0}, {"Key", 'l', 0}, {"Line", 't', 0},
-      {"Priority", 't', 0}, {"Stage", 't', 0}, {"Attempt", 't', 0}, {"Also", 't', 0},
-      {"Run at", 'w', 0}, {"Cancel requested", 'w', 0}, {"Worker", 't', 0}, {"Progress", 'p', 0},
-      {"Note", 't', 0}}},
+     {{"State", 'S'}, {"Queue and kind", 't'}, {"Key", 'l'}, {"Line", 't'}, {"Priority", 't'},
+      {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Cancel requested", 'w'},
+      {"Worker", 't'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
     {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
      "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
-     {{"Reason", 'l', 0}, {"Until", 'w', 0}}},
+     {{"Reason", 'l'}, {"Until", 'w'}}},
     {"steps", "What happened", "", 0, 1000,
      "WITH j AS MATERIALIZED (SELECT enqueued_at, claimed_at, finished_at, attempt, state, errors, "
      "[[log]]::jsonb AS log FROM jobq.jobs WHERE id = $1::bigint) "
      "SELECT " WHEN("at") ", what, text FROM (" LOOK_STORY ") AS s ORDER BY at NULLS FIRST, no",
-     {{"When", 'w', 0}, {"What", 't', 0}, {"Text", 'l', 0}}},
+     {{"When", 'w'}, {"What", 't'}, {"Text", 'l'}}},
     {"ties", "Flow, edges and steps", "It belongs to no flow, and waits for no other job.", 0, 500,
      "SELECT CASE tie WHEN 'flow' THEN 'is in flow' WHEN 'after' THEN 'waits, or has waited, for' "
      "WHEN 'before' THEN 'is waited for by' WHEN 'step' THEN 'has done the step' "
      "ELSE 'waits for the signal' END, id, name, kind, state, tie FROM jobq.job_ties($1::bigint)",
-     {{"It", 't', 0}, {"Which", 'r', 0}, {"Name", 'l', 0}, {"Kind", 't', 0}, {"State", 'S', 0},
+     {{"It", 't'}, {"Which", 'r'}, {"Name", 'l'}, {"Kind", 't'}, {"State", 'S'},
       {"Tie", 't', '-'}}},
-    {"flow", "Facts", "", 0, 1,
+    {"flow", "Facts", "", LOOK_ONE, 1,
      "SELECT state, name, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), "
      "format('%s: %s succeeded, %s failed, %s cancelled', jobs, succeeded, failed, cancelled), "
      "CASE on_failure WHEN 'hold' THEN 'what waits for it is held until it is revived' "
      "WHEN 'cancel' THEN 'what waits for it is cancelled' ELSE 'what waits for it runs' END, "
      "CASE WHEN open THEN 'yes, until it is closed' END, " WHEN("created_at") ", "
      WHEN("ended_at") ", " LOOK_FLOW_VERBS " FROM jobq.flows WHERE id = $1::bigint",
-     {{"State", 'S', 0}, {"Name", 't', 0}, {"Ended", 'p', 0}, {"Jobs", 't', 0},
-      {"If a job fails", 't', 0}, {"Takes more jobs", 't', 0}, {"Begun", 'w', 0},
-      {"End", 'w', 0}, {"Actions", 'v', '-'}}},
+     {{"State", 'S'}, {"Name", 't'}, {"Ended", 'p'}, {"Jobs", 't'}, {"If a job fails", 't'},
+      {"Takes more jobs", 't'}, {"Begun", 'w'}, {"End", 'w'}, {"Actions", 'v', '-'}}},
     {"payload", "Payload", "This role may not read payloads.", 0, 1,
      "SELECT [[left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, 'hex'), 4000), '')), "
      "65536)]], [[left(jsonb_pretty(headers), 65536)]], [[left(coalesce(jsonb_pretty(result), "
      "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
-     {{"Payload", 'l', 0}, {"Headers", 'l', 0}, {"Result", 'l', 0}}},
+     {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */
@@ -272,26 +314,16 @@ static void look_put(app_text *sql, const char *text, bool open)
 /* Appends the query of a table. skip: the columns of whom are not asked for, t or w. */
 static void look_table_sql(app_text *sql, const look_table *t, char skip, bool open)
 {
-    char text[48];
     int i, count = 0;
 
-    snprintf(text, sizeof text, "(SELECT '%s'", t->id);
-    app_put(sql, text);
     while (count < LOOK_COLUMNS && t->columns[count].head != NULL) count++;
-    for (i = 0; i < LOOK_WIDTH - 1; i++) {
-        snprintf(text, sizeof text, i < count && t->columns[i].only != skip ? ", c%d::text"
-                                                                            : ", NULL", i);
-        app_put(sql, text);
-    }
+    app_format(sql, "(SELECT '%s'", t->id);
+    for (i = 0; i < LOOK_COLUMNS; i++)
+        app_format(sql, i < count && t->columns[i].only != skip ? ", c%d::text" : ", NULL", i);
     app_put(sql, " FROM (");
     look_put(sql, t->sql, open);
-    app_put(sql, ") AS t (");
-    for (i = 0; i < count; i++) {
-        snprintf(text, sizeof text, i == 0 ? "c%d" : ", c%d", i);
-        app_put(sql, text);
-    }
-    snprintf(text, sizeof text, ") LIMIT %d)", t->limit);
-    app_put(sql, text);
+    for (i = 0; i < count; i++) app_format(sql, i == 0 ? ") AS t (c%d" : ", c%d", i);
+    app_format(sql, ") LIMIT %d)", t->limit);
 }
 
 /* One statement for those of these tables that have a query. It takes $1 and $2, see the tables.
@@ -343,6 +375,20 @@ static double look_sum(const PGresult *res, int table, const char *head)
     for (row = 0; row < PQntuples(res); row++)
         if (look_is(res, row, table)) sum += atof(PQgetvalue(res, row, column));
     return sum;
+}
+
+/* A span or an instant as people read it; other values as they are. */
+static const char *look_text(const look_column *c, const char *value, char *text, size_t size)
+{
+    char span[32];
+    double age;
+
+    if (c->type == 's' && value[0] != '\0') return app_span(text, size, atof(value));
+    if (c->type != 'w' || strlen(value) < 22) return value;
+    age = atof(value + 21);
+    app_span(span, sizeof span, age < 0 ? -age : age);
+    snprintf(text, size, age < 0 ? "in %s" : "%s ago", span);
+    return text;
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
@@ -414,76 +460,29 @@ static const look_verb look_verbs[] = {
 };
 enum { LOOK_VERBS = sizeof look_verbs / sizeof look_verbs[0] };
 
-/* LOOK_VERBS: there is none of this name. */
-static int look_verb_find(const char *name, size_t len)
+/* The verb with this name; NULL: there is none. */
+static const look_verb *look_verb_find(const char *name, size_t len)
 {
     int i;
 
-    for (i = 0; i < LOOK_VERBS; i++) {
-        if (strlen(look_verbs[i].name) == len && strncmp(look_verbs[i].name, name, len) == 0) break;
-    }
-    return i;
+    for (i = 0; i < LOOK_VERBS; i++)
+        if (strlen(look_verbs[i].name) == len && strncmp(look_verbs[i].name, name, len) == 0)
+            return &look_verbs[i];
+    return NULL;
+}
+
+/* The next verb of a list of names with blanks between them; NULL: the list has ended. */
+static const look_verb *look_next_verb(const char **names)
+{
+    const char *name = *names;
+    size_t len = strcspn(name, " ");
+
+    *names += len + (name[len] == ' ');
+    return look_verb_find(name, len);
 }
 
 /* Whether the verb takes an array of ids of jobs. */
 static bool look_takes_ids(const look_verb *verb)
 {
     return strstr(verb->sql, "$1::bigint[]") != NULL;
-}
-
-/* ---- the graph of a flow --------------------------------------------------------------------- */
-
-/* A job of a flow. Its layer is one more than the highest of those that it waits for. */
-typedef struct look_node {
-    long long id;
-    int row;           /* of the answer */
-    int layer;
-    const char *after; /* ids, with blanks between them */
-} look_node;
-
-static int look_node_compare(const void *a, const void *b)
-{
-    const look_node *x = a, *y = b;
-
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* nodes are in the order of their ids. NULL: there is none. */
-static look_node *look_node_find(const look_node *nodes, int count, long long id)
-{
-    look_node key = {.id = id};
-
-    return bsearch(&key, nodes, (size_t)count, sizeof *nodes, look_node_compare);
-}
-
-/* The next id of a list, and moves on in it. 0: the list has ended. */
-static long long look_next_id(const char **list)
-{
-    char *end;
-    long long id = strtoll(*list, &end, 10);
-
-    *list = end;
-    return id;
-}
-
-/* Finds the layers, in one round for each that there is. Edges to jobs outside do not count. */
-static void look_layers(look_node *nodes, int count)
-{
-    bool moved = true;
-    int i, round;
-
-    for (round = 0; moved && round < count; round++) {
-        for (i = 0, moved = false; i < count; i++) {
-            const char *list = nodes[i].after;
-            long long id;
-
-            while ((id = look_next_id(&list)) != 0) {
-                const look_node *parent = look_node_find(nodes, count, id);
-
-                if (parent == NULL || parent->layer < nodes[i].layer) continue;
-                nodes[i].layer = parent->layer + 1;
-                moved = true;
-            }
-        }
-    }
 }

@@ -2,8 +2,7 @@
  * pages.h -- the pages of jobq web. A section with data-live is sent again as it changes.
  */
 enum {
-    PAGE_NOW = LOOK_TABLES, PAGE_PLOTS, /* sections that are no tables */
-    PAGE_TABLES = 6,                    /* of a page */
+    PAGE_TABLES = 6, /* of a page */
     PAGE_FILTERS = 7
 };
 
@@ -15,16 +14,21 @@ static const struct web_page {
     const char *form;         /* of its buttons; NULL: it has none */
     int count, tables[PAGE_TABLES];
     void (*write)(web_visit *visit);
+    const char *none;         /* of a page of one object, whose path ends with its id */
 } web_pages[] = {
-    {"/", "Overview", "queues", 4, {PAGE_NOW, PAGE_PLOTS, LOOK_QUEUES, LOOK_RUNNING}, NULL},
+    {"/", "Overview", "queues", 4, {LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
     {"/jobs", "Jobs", "jobs", 0, {0}, page_jobs},
-    {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}, NULL},
-    {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}, NULL},
-    {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}, NULL},
-    {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}, NULL},
-    {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}, NULL},
-    {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}, NULL},
-    {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}, NULL},
+    {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}},
+    {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}},
+    {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}},
+    {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}},
+    {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}},
+    {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}},
+    {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
+    {"/jobs", "Job", "jobs", 5, {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD},
+     .none = "There is no such job, or it has ended and is no longer kept."},
+    {"/flows", "Flow", "flows", 2, {LOOK_FLOW, LOOK_GRAPH},
+     .none = "There is no such flow, or it has ended a week ago."},
 };
 enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 
@@ -51,49 +55,40 @@ static void page_sql(app_text *text, const web_state *web, const char *sql, cons
     }
 }
 
-/* A button in a row, which does a verb to an object. Its title is the SQL. */
-static void page_button(const web_state *web, app_text *out, int i, const char *object)
+/*
+ * A button that does a verb to an object, to the selected jobs, or to all that a filter with these
+ * values finds. In a row its title is the SQL; elsewhere the SQL is beside it.
+ */
+static void page_button(const web_state *web, app_text *out, const look_verb *verb,
+                        const char *object, const char *const *values, bool row)
 {
-    const look_verb *verb = &look_verbs[i];
+    const char *blank = object == NULL ? "" : " ", *name = object == NULL ? "" : object;
+    bool ids = look_takes_ids(verb) && object == NULL;
     app_text sql = {0};
 
-    if (!web->may[i]) return;
-    page_sql(&sql, web, verb->sql, object, NULL);
-    html(out, "<button form=act name=do value=\"%s %s\"", verb->name, object);
-    if (verb->ask != NULL) html(out, " data-ask=\"%s %s?\"", verb->ask, object);
-    html(out, " title=\"%s\">%s<span class=hidden> %s</span></button> ", sql.ptr, verb->label,
-         object);
-    free(sql.ptr);
-}
-
-/* A button and its statement, with an object or the values of the filter in it. */
-static void page_act(web_visit *visit, const char *name, const char *object,
-                     const char *const *values)
-{
-    int i = look_verb_find(name, strlen(name));
-    const look_verb *verb = &look_verbs[i];
-    bool ids = look_takes_ids(verb);
-    app_text sql = {0};
-
-    if (!visit->web->may[i]) return;
-    page_sql(&sql, visit->web, verb->sql, object, values);
-    html(&visit->out, "<div class=act><button form=act name=do value=\"%s%s%s\"", name,
-         object == NULL ? "" : " ", object == NULL ? "" : object);
-    if (ids) app_put(&visit->out, " data-ids=1");
-    else if (verb->ask != NULL)
-        html(&visit->out, " data-ask=\"%s %s?\"", verb->ask, object == NULL ? "" : object);
-    html(&visit->out, ">%s</button><code", verb->label);
-    if (ids) html(&visit->out, " data-ids=\"%s\"", sql.ptr);
-    html(&visit->out, ">%s</code></div>", sql.ptr);
+    if (!web->may[verb - look_verbs]) return;
+    page_sql(&sql, web, verb->sql, object, values);
+    if (!row) app_put(out, "<div class=act>");
+    html(out, "<button form=act name=do value=\"%s%s%s\"", verb->name, blank, name);
+    if (ids) app_put(out, " data-ids=1");
+    else if (verb->ask != NULL) html(out, " data-ask=\"%s %s?\"", verb->ask, name);
+    if (row)
+        html(out, " title=\"%s\">%s<span class=hidden> %s</span></button> ", sql.ptr, verb->label,
+             name);
+    else html(out, ">%s</button><code", verb->label);
+    if (ids) html(out, " data-ids=\"%s\"", sql.ptr);
+    if (!row) html(out, ">%s</code></div>", sql.ptr);
     free(sql.ptr);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* The address of jobs that a filter finds, from an id on. args: as web_filters. */
-static const char *const web_filters[PAGE_FILTERS] = {"state", "queue", "kind", "key", "older",
-                                                      "tags", "error"};
+/* The filter of jobs: names in the address, labels, examples. */
+static const char *const web_filters[PAGE_FILTERS][3] = {
+    {"state", "State", ""}, {"queue", "Queue", ""}, {"kind", "Kind", ""}, {"key", "Key", ""},
+    {"older", "Older than", "1 hour"}, {"tags", "Tags", "{\"person\": 7}"}, {"error", "Error", ""}};
 
+/* The address of jobs that a filter finds, from an id on. args: as web_filters. */
 static void page_jobs_path(app_text *out, const char *const *args, const char *before)
 {
     int i;
@@ -101,8 +96,7 @@ static void page_jobs_path(app_text *out, const char *const *args, const char *b
     app_put(out, "/jobs?");
     for (i = 0; i < PAGE_FILTERS; i++) {
         if (args[i][0] == '\0') continue;
-        app_put(out, web_filters[i]);
-        app_put(out, "=");
+        app_format(out, "%s=", web_filters[i][0]);
         html_url(out, args[i]);
         app_put(out, "&amp;");
     }
@@ -129,34 +123,24 @@ static void page_state(app_text *out, const char *state)
     if (state[0] != '\0') html(out, "<span class=\"state %s\">%s</span>", kind, state);
 }
 
-/* Buttons for the verbs of a row, whose names have blanks between them. */
-static void page_row_verbs(const web_state *web, app_text *out, const char *names,
-                           const char *object)
-{
-    for (; *names != '\0'; names += strspn(names, " ")) {
-        size_t len = strcspn(names, " ");
-
-        page_button(web, out, look_verb_find(names, len), object);
-        names += len;
-    }
-}
-
 /* The value of a column in a row. */
 static void page_value(const web_state *web, app_text *out, const look_column *c,
                        const PGresult *res, int row, int at)
 {
-    const char *value = web_cell(res, row, at);
+    const char *value = PQgetvalue(res, row, at);
     const char *args[PAGE_FILTERS] = {"", value, "", "", "", "", ""};
-    char text[32];
+    const look_verb *verb;
+    char text[48];
 
     if (value[0] == '\0' && strchr("ns", c->type)) app_put(out, "–");
     else if (value[0] == '\0' && c->type != 'v') return;
     else if (strchr("nx", c->type)) html_count(out, value);
-    else if (c->type == 's') html(out, "%s", app_span(text, sizeof text, atof(value)));
-    else if (c->type == 'w') html_when(out, value);
+    else if (c->type == 'w') html_when(out, value, look_text(c, value, text, sizeof text));
     else if (c->type == 'S') page_state(out, value);
     else if (c->type == 'q') page_jobs_link(out, args, value);
-    else if (c->type == 'v') page_row_verbs(web, out, value, web_cell(res, row, 1));
+    else if (c->type == 'v')
+        while ((verb = look_next_verb(&value)) != NULL)
+            page_button(web, out, verb, PQgetvalue(res, row, 1), NULL, true);
     else if (c->type == 'j' || (c->type == 'r' && value[0] != '-'))
         html(out, "<a href=\"/jobs/%s\">%s%s</a>", value, c->type == 'r' ? "job " : "", value);
     else if (c->type == 'f' || c->type == 'r')
@@ -169,10 +153,10 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
         html(out, "<input type=checkbox form=act name=id value=\"%s\" aria-label=\"Job %s\">",
              value, value);
     else if (c->type == 'g') {
-        args[0] = "failed", args[1] = web_cell(res, row, at + 1);
-        args[2] = web_cell(res, row, at + 2), args[6] = web_cell(res, row, at + 3);
+        args[0] = "failed", args[1] = PQgetvalue(res, row, at + 1);
+        args[2] = PQgetvalue(res, row, at + 2), args[6] = PQgetvalue(res, row, at + 3);
         page_jobs_link(out, args, value);
-    } else html(out, "%s", value);
+    } else html(out, "%s", look_text(c, value, text, sizeof text));
 }
 
 static const char *page_class(char type)
@@ -195,8 +179,8 @@ static void page_columns(const web_state *web, const look_table *t, const PGresu
                   (web->acts || (c->type != 'c' && c->type != 'v'));
         if (!show[i] || (t->flags & LOOK_LIVE) || i == 0) continue;
         for (row = 0, show[i] = false; row < PQntuples(res) && !show[i]; row++)
-            show[i] = strcmp(web_cell(res, row, 0), t->id) == 0 &&
-                      web_cell(res, row, i + 1)[0] != '\0';
+            show[i] = strcmp(PQgetvalue(res, row, 0), t->id) == 0 &&
+                      PQgetvalue(res, row, i + 1)[0] != '\0';
     }
 }
 
@@ -245,8 +229,8 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
     }
     app_put(out, "</tr></thead><tbody>");
     for (row = 0; row < PQntuples(res); row++) {
-        if (strcmp(web_cell(res, row, 0), t->id) != 0 ||
-            (key != NULL && strcmp(web_cell(res, row, 1), key) != 0)) continue;
+        if (strcmp(PQgetvalue(res, row, 0), t->id) != 0 ||
+            (key != NULL && strcmp(PQgetvalue(res, row, 1), key) != 0)) continue;
         page_row(web, out, t, show, res, row);
         rows++;
     }
@@ -261,10 +245,10 @@ static void page_facts(const web_state *web, app_text *out, const look_table *t,
 {
     int i, row;
 
-    for (row = 0; strcmp(web_cell(res, row, 0), t->id) != 0; row++) {}
+    for (row = 0; strcmp(PQgetvalue(res, row, 0), t->id) != 0; row++) {}
     html(out, "<h2>%s</h2><dl class=\"facts panel\">", t->title);
     for (i = 0; i < LOOK_COLUMNS && t->columns[i].head != NULL; i++) {
-        if (web_cell(res, row, i + 1)[0] == '\0' || t->columns[i].only == '-') continue;
+        if (PQgetvalue(res, row, i + 1)[0] == '\0' || t->columns[i].only == '-') continue;
         html(out, "<dt>%s</dt><dd>", t->columns[i].head);
         page_value(web, out, &t->columns[i], res, row, i + 1);
         app_put(out, "</dd>");
@@ -290,25 +274,20 @@ static void page_sample(web_state *web, const PGresult *res)
     web->samples++;
 }
 
-static void page_now(const web_state *web, app_text *out, const PGresult *res)
+static void page_now(app_text *out, const PGresult *res)
 {
     static const struct card { const char *name; int table; const char *head; } cards[] = {
         {"Ready", LOOK_QUEUES, "Ready"}, {"Running", LOOK_QUEUES, "Running"},
         {"Scheduled", LOOK_QUEUES, "Scheduled"}, {"Done per second", LOOK_QUEUES, "Done/s"},
-        {"Failed in 1 h", LOOK_QUEUES, "In 1 h"}, {"Workers", LOOK_WORKERS, NULL},
+        {"Failed in 1 h", LOOK_QUEUES, "In 1 h"}, {"Workers", LOOK_WORKERS, "Alive"},
         {"Outbox lag", LOOK_OUTBOX, "Lag"}, {"Dead letters", LOOK_OUTBOX, "Dead letters"}};
     size_t i;
-    int row;
 
-    (void)web;
     app_put(out, "<h2 class=hidden>Now</h2><dl class=cards>");
     for (i = 0; i < sizeof cards / sizeof cards[0]; i++) {
-        double value = 0;
+        double value = look_sum(res, cards[i].table, cards[i].head);
         char digits[32];
 
-        if (cards[i].head != NULL) value = look_sum(res, cards[i].table, cards[i].head);
-        for (row = 0; cards[i].head == NULL && row < PQntuples(res); row++)
-            value += look_is(res, row, LOOK_WORKERS) && strcmp(web_cell(res, row, 2), "dead") != 0;
         snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%.1f" : "%.0f", value);
         html(out, "<div><dt>%s</dt><dd class=\"%s\">", cards[i].name,
              value > 0 && (i == 4 || i == 7) ? "bad" : "");
@@ -336,30 +315,24 @@ static void page_plots(const web_state *web, app_text *out)
 static int page_inside(const web_state *web, app_text *out, int table, const PGresult *res,
                        const char *key)
 {
-    const look_table *t = &look_tables[table < LOOK_TABLES ? table : 0];
+    const look_table *t = &look_tables[table];
 
-    if (table == PAGE_NOW) return page_now(web, out, res), 0;
-    if (table == PAGE_PLOTS) return page_plots(web, out), 0;
-    if (table == LOOK_FACTS || table == LOOK_FLOW) return page_facts(web, out, t, res), 0;
+    if (table == LOOK_NOW) return page_now(out, res), 0;
+    if (table == LOOK_PLOTS) return page_plots(web, out), 0;
+    if (t->flags & LOOK_ONE) return page_facts(web, out, t, res), 0;
     html(out, t->flags & LOOK_ALONE ? "<h2 class=hidden>%s</h2>" : "<h2>%s</h2>", t->title);
     if (table == LOOK_GRAPH) page_graph(out, res, key);
     return page_table(web, out, t, res, key);
 }
 
-static const char *page_id(int table)
-{
-    return table == PAGE_NOW ? "now" : table == PAGE_PLOTS ? "plots" : look_tables[table].id;
-}
-
 /* All live sections, as events. flows: the ids of those that are watched, with , between them. */
 static void page_events(web_state *web, app_text *out, const PGresult *res, const char *flows)
 {
-    int tables[LOOK_TABLES + 2] = {PAGE_NOW, PAGE_PLOTS}, i;
-    int count = 2 + look_flagged(LOOK_LIVE, tables + 2);
+    int tables[LOOK_TABLES], count = look_flagged(LOOK_LIVE, tables), i;
     char id[24];
 
     for (i = 0; i < count; i++) {
-        html(out, "data: %s ", page_id(tables[i]));
+        html(out, "data: %s ", look_tables[tables[i]].id);
         page_inside(web, out, tables[i], res, NULL);
         app_put(out, "\n\n");
     }
@@ -385,7 +358,7 @@ static void page_head(app_text *out, const char *path, const char *title, const 
          "<a class=skip href=\"#main\">Skip to content</a><header><a class=brand href=\"/\">"
          "<svg viewBox=\"0 0 16 16\" aria-hidden=true><path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
          "jobq</a><nav aria-label=Pages>", title);
-    for (i = 0; i < WEB_PAGES; i++)
+    for (i = 0; i < WEB_PAGES && web_pages[i].none == NULL; i++)
         html(out, strcmp(path, web_pages[i].path) == 0 ? "<a href=\"%s\" aria-current=page>%s</a>"
                   : "<a href=\"%s\">%s</a>", web_pages[i].path, web_pages[i].title);
     html(out, "</nav><span class=mute id=user>%s</span></header><main id=main><h1>%s</h1>", user,
@@ -396,11 +369,11 @@ static void page_head(app_text *out, const char *path, const char *title, const 
 static void page_begin(web_visit *visit, const char *path, const char *title)
 {
     const char *done = web_arg(visit, "done"), *n = web_arg(visit, "n"), *of = web_arg(visit, "of");
-    int verb = look_verb_find(done, strlen(done));
+    const look_verb *verb = look_verb_find(done, strlen(done));
 
     page_head(&visit->out, path, title, visit->user);
-    if (verb == LOOK_VERBS || strcmp(visit->path, "/do") == 0) return;
-    html(&visit->out, "<p class=said role=status>%s: %s", look_verbs[verb].label,
+    if (verb == NULL || strcmp(visit->path, "/do") == 0) return;
+    html(&visit->out, "<p class=said role=status>%s: %s", verb->label,
          n[0] == '\0' || strcmp(n, "t") == 0 ? "done" : strcmp(n, "f") == 0
          ? "it was done before" : n);
     if (of[0] != '\0') html(&visit->out, " of %s", of);
@@ -435,16 +408,18 @@ static void page_more(web_visit *visit, const look_table *t, const PGresult *res
     int row = PQntuples(res) - 1;
 
     if (t->limit == 0 || rows < t->limit) return;
-    while (strcmp(web_cell(res, row, 0), t->id) != 0) row--;
+    while (strcmp(PQgetvalue(res, row, 0), t->id) != 0) row--;
     app_put(&visit->out, "<p class=pages>");
     if (t->flags & LOOK_PAGED)
         html(&visit->out, "<a rel=next href=\"%s?after=%s\">Older</a>", visit->path,
-             web_cell(res, row, 1));
+             PQgetvalue(res, row, 1));
     else html(&visit->out, "<span class=mute>Only %d are shown.</span>", t->limit);
     app_put(&visit->out, "</p>");
 }
 
-/* A section for each table. key: what the page is about, or NULL. */
+#include "jobs.h"
+
+/* A section for each table. key: what the page is about, or "". */
 static void page_sections(web_visit *visit, const int *tables, int count, const PGresult *res,
                           const char *key)
 {
@@ -453,87 +428,94 @@ static void page_sections(web_visit *visit, const int *tables, int count, const 
     pthread_mutex_lock(&visit->web->mutex);
     for (i = 0; i < count; i++) {
         bool graph = tables[i] == LOOK_GRAPH;
-        const look_table *t = tables[i] < LOOK_TABLES ? &look_tables[tables[i]] : NULL;
-        bool live = t == NULL || graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
+        const look_table *t = &look_tables[tables[i]];
+        bool live = graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
 
-        html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"",
-             page_id(tables[i]), key);
+        if (tables[i] == LOOK_PAYLOAD) {
+            job_payload(visit, res);
+            continue;
+        }
+        if (tables[i] == LOOK_FACTS) job_line(&visit->out, res);
+        html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"", t->id, key);
         if (live) html(&visit->out, graph ? " data-live=\"?flow=%s\"" : " data-live", key);
         app_put(&visit->out, ">");
         rows = page_inside(visit->web, &visit->out, tables[i], res, graph ? key : NULL);
         app_put(&visit->out, "</section>");
-        if (t != NULL) page_more(visit, t, res, rows);
+        page_more(visit, t, res, rows);
     }
     pthread_mutex_unlock(&visit->web->mutex);
 }
 
-/* A page of tables. */
-static void page_of_tables(web_visit *visit, const struct web_page *p)
+/* The buttons of the object that a page is about, and of the signals that it waits for. */
+static void page_acts(web_visit *visit, const struct web_page *p, const PGresult *res,
+                      const char *id)
 {
-    int live[LOOK_TABLES], all = look_flagged(LOOK_LIVE, live);
-    bool now = p->tables[0] == PAGE_NOW;
-    PGresult *res;
+    const char *names = PQgetvalue(res, 0, look_at(p->tables[0], "Actions"));
+    int row, tie = look_at(LOOK_TIES, "Tie"), name = look_at(LOOK_TIES, "Name");
+    const look_verb *verb, *signal = look_verb_find("signal", 6);
+    app_text *out = &visit->out;
 
-    page_begin(visit, p->path, p->title);
-    res = page_ask(visit, now ? live : p->tables, now ? all : p->count, "");
-    if (res == NULL) return;
-    if (p->form != NULL && web_form(visit, p->form))
-        html(&visit->out, "<input type=hidden name=back value=\"%s\"></form>", p->path);
-    page_sections(visit, p->tables, p->count, res, NULL);
-    if (p->tables[0] == LOOK_GROUPS)
-        app_put(&visit->out, "<p class=mute>Of the newest 5,000 failed jobs.</p>");
-    PQclear(res);
+    app_put(out, "<div class=acts>");
+    while ((verb = look_next_verb(&names)) != NULL)
+        page_button(visit->web, out, verb, look_takes_ids(verb) ? NULL : id, NULL, false);
+    for (row = 0; row < PQntuples(res) && visit->web->may[signal - look_verbs]; row++) {
+        if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0)
+            continue;
+        page_button(visit->web, out, signal, PQgetvalue(res, row, name), NULL, false);
+        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
+    }
+    app_put(out, "</div>");
 }
 
-#include "jobs.h"
-
-static void page_flow(web_visit *visit, const char *id)
+/* A page of tables, or of one object and its tables. */
+static void page_of_tables(web_visit *visit, const struct web_page *p, const char *id)
 {
-    static const int tables[] = {LOOK_FLOW, LOOK_GRAPH};
-    char title[48];
+    int live[LOOK_TABLES], all = look_flagged(LOOK_LIVE, live);
+    bool now = p->tables[0] == LOOK_NOW;
+    app_text title = {0};
     PGresult *res;
 
-    snprintf(title, sizeof title, "Flow %s", id);
-    page_begin(visit, "/flows", title);
-    res = page_ask(visit, tables, 2, id);
+    app_format(&title, "%s%s%s", p->title, id[0] == '\0' ? "" : " ", id);
+    page_begin(visit, p->path, title.ptr);
+    free(title.ptr);
+    res = page_ask(visit, now ? live : p->tables, now ? all : p->count, id);
     if (res == NULL) return;
-    if (PQntuples(res) == 0 || !look_is(res, 0, LOOK_FLOW)) {
-        web_fail(visit, 404, "There is no such flow, or it has ended a week ago.");
+    if (p->none != NULL && (PQntuples(res) == 0 || !look_is(res, 0, p->tables[0]))) {
+        web_fail(visit, 404, p->none);
     } else {
-        const char *names = web_cell(res, 0, look_at(LOOK_FLOW, "Actions"));
-
-        if (web_form(visit, "flows")) {
-            html(&visit->out, "<input type=hidden name=back value=\"/flows/%s\"></form>"
-                 "<div class=acts>", id);
-            for (; *names != '\0'; names += strcspn(names, " "), names += *names == ' ')
-                page_act(visit, look_verbs[look_verb_find(names, strcspn(names, " "))].name, id,
-                         NULL);
-            app_put(&visit->out, "</div>");
+        if (p->form != NULL && web_form(visit, p->form, id)) {
+            html(&visit->out, "<input type=hidden name=back value=\"%s\"></form>", visit->path);
+            if (p->none != NULL) page_acts(visit, p, res, id);
         }
-        page_sections(visit, tables, 2, res, id);
+        page_sections(visit, p->tables, p->count, res, id);
+        if (p->tables[0] == LOOK_GROUPS)
+            app_put(&visit->out, "<p class=mute>Of the newest 5,000 failed jobs.</p>");
     }
     PQclear(res);
 }
 
-/* Whether a path is the prefix and a number. */
-static bool page_is_id(const char *path, const char *prefix)
+/* Whether this is the rest of a path to one object: / and a number. */
+static bool page_is_id(const char *rest)
 {
-    size_t len = strlen(prefix), digits;
+    size_t digits = rest[0] == '/' ? strspn(rest + 1, "0123456789") : 0;
 
-    if (strncmp(path, prefix, len) != 0) return false;
-    digits = strspn(path + len, "0123456789");
-    return digits > 0 && digits <= 18 && path[len + digits] == '\0';
+    return digits > 0 && digits <= 18 && rest[1 + digits] == '\0';
 }
 
 static void page(web_visit *visit)
 {
-    size_t i;
+    const struct web_page *p = web_pages;
+    const char *rest = "";
 
-    for (i = 0; i < WEB_PAGES && strcmp(visit->path, web_pages[i].path) != 0; i++) {}
-    if (i < WEB_PAGES && web_pages[i].write != NULL) web_pages[i].write(visit);
-    else if (i < WEB_PAGES) page_of_tables(visit, &web_pages[i]);
-    else if (page_is_id(visit->path, "/jobs/")) page_job(visit, visit->path + 6);
-    else if (page_is_id(visit->path, "/flows/")) page_flow(visit, visit->path + 7);
-    else web_fail(visit, 404, "There is no such page.");
+    for (; p < web_pages + WEB_PAGES; p++) {
+        size_t len = strlen(p->path);
+
+        if (strncmp(visit->path, p->path, len) != 0) continue;
+        rest = visit->path + len;
+        if (p->none == NULL ? rest[0] == '\0' : page_is_id(rest)) break;
+    }
+    if (p == web_pages + WEB_PAGES) web_fail(visit, 404, "There is no such page.");
+    else if (p->write != NULL) p->write(visit);
+    else page_of_tables(visit, p, rest + (rest[0] == '/'));
     app_put(&visit->out, "</main></body></html>");
 }

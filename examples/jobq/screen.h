@@ -8,27 +8,13 @@
 static const char *top_text(const top_state *t, const look_column *c, int i, int row, char *text,
                             size_t size)
 {
-    const char *value = top_value(t, row, i + 1);
+    const char *value = PQgetvalue(t->look, row, i + 1);
     double number = atof(value);
-    char span[32];
-    int tenths;
+    int tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
 
-    if (value[0] == '\0') return "";
-    switch (c->type) {
-    case 's': return app_span(text, size, number);
-    case 'p':
-        tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
-        snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths],
-                 number);
-        return text;
-    case 'w':
-        if (strlen(value) < 22) return value;
-        number = atof(value + 21);
-        app_span(span, sizeof span, number < 0 ? -number : number);
-        snprintf(text, size, number < 0 ? "in %s" : "%s ago", span);
-        return text;
-    default: return value;
-    }
+    if (c->type != 'p' || value[0] == '\0') return look_text(c, value, text, size);
+    snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths], number);
+    return text;
 }
 
 /* Whether a character must not reach the terminal: it would steer it, or turn the direction of
@@ -82,8 +68,6 @@ static int top_put(top_state *t, int y, int x, int width, bool right, const char
         mvaddnstr(y, right ? x + width - used : x, t->cell.ptr, (int)t->cell.len);
     return used;
 }
-
-static bool top_right(const look_column *c) { return strchr("nxs", c->type) != NULL; }
 
 /* Colour says nothing that the text does not say. */
 static int top_attr(const top_state *t, const look_column *c, const char *text)
@@ -146,12 +130,13 @@ static void top_draw_section(top_state *t, int s, int y, int give)
         if (selected) mvhline(y + 1 + n, 0, ' ', COLS);
         for (i = 0, x = 0; i < LOOK_COLUMNS && x < COLS; i++) {
             const look_column *c = &table->columns[i];
+            bool right = strchr("nxs", c->type) != NULL;
             const char *value = n < 0 || c->head == NULL ? (i == 0 ? title : c->head)
                 : top_text(t, c, i, t->rows[s][t->first[s] + n], text, sizeof text);
 
             if (widths[i] == 0) continue;
             if (n >= 0 && !selected) attrset(top_attr(t, c, value));
-            top_put(t, y + 1 + n, x, widths[i], top_right(c), value);
+            top_put(t, y + 1 + n, x, widths[i], right, value);
             x += widths[i] + 2;
         }
     }
@@ -214,7 +199,7 @@ static void top_draw_foot(top_state *t)
     char text[400] = "q quit  ? help  Tab section  / search  p pause/resume  r revive  c cancel";
 
     if (t->mode == TOP_SEARCH) snprintf(text, sizeof text, "/%s_", t->search);
-    else if (t->mode == TOP_SURE) 
+    else if (t->mode == TOP_SURE)
         snprintf(text, sizeof text, "%s %.40s? y/n", t->verb->ask, t->object);
     else if (t->said[0] != '\0') snprintf(text, sizeof text, "%s", t->said);
     else if (t->search[0] != '\0')

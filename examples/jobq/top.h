@@ -18,9 +18,6 @@ enum { TOP_ROWS = 1000, TOP_SECTIONS = 10 };
 static const Oid top_types[] = {25, 25};
 static const char *const top_values[] = {"", ""};
 
-static const char top_settings[] =
-    "SET statement_timeout = '5s'; SET jit = off; SET max_parallel_workers_per_gather = 0";
-
 /* What keys do to the selected row, if it is one of these. */
 static const struct top_does {
     int key;
@@ -64,13 +61,7 @@ static void top_signal(int number)
     top_ended = 1;
 }
 
-static int64_t top_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static int64_t top_now_ms(void) { return app_now_us() / 1000; }
 
 /* Tells something in the last line. */
 static void top_say(top_state *t, bool refused, const char *about, const char *text)
@@ -80,11 +71,6 @@ static void top_say(top_state *t, bool refused, const char *about, const char *t
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-static const char *top_value(const top_state *t, int row, int column)
-{
-    return PQgetvalue(t->look, row, column);
-}
 
 static bool top_contains(const char *text, const char *part)
 {
@@ -106,7 +92,7 @@ static bool top_matches(const top_state *t, int s, int row)
 
     for (i = 0; i < LOOK_COLUMNS && columns[i].head != NULL; i++) {
         if (top_has(&columns[i]) && strchr("tlqejf", columns[i].type) != NULL &&
-            top_contains(top_value(t, row, i + 1), t->search)) return true;
+            top_contains(PQgetvalue(t->look, row, i + 1), t->search)) return true;
     }
     return t->search[0] == '\0';
 }
@@ -114,7 +100,7 @@ static bool top_matches(const top_state *t, int s, int row)
 /* The name of a section's row. */
 static const char *top_name(const top_state *t, int s, int i)
 {
-    return top_value(t, t->rows[s][i], 1);
+    return PQgetvalue(t->look, t->rows[s][i], 1);
 }
 
 static void top_choose(top_state *t, int s, int i)
@@ -171,21 +157,16 @@ static void top_turn(top_state *t, int by)
 static const look_verb *top_verb(const top_state *t, int key)
 {
     const look_column *columns = top_table(t, t->section)->columns;
+    const look_verb *verb = NULL;
     const char *names = "";
     int i;
 
     for (i = 0; t->count[t->section] > 0 && i < LOOK_COLUMNS; i++) {
         if (columns[i].type == 'v')
-            names = top_value(t, t->rows[t->section][t->at[t->section]], i + 1);
+            names = PQgetvalue(t->look, t->rows[t->section][t->at[t->section]], i + 1);
     }
-    for (; *names != '\0'; names += strspn(names, " ")) {
-        size_t len = strcspn(names, " ");
-        const look_verb *verb = &look_verbs[look_verb_find(names, len)];
-
-        if (verb->key == key) return verb;
-        names += len;
-    }
-    return NULL;
+    while ((verb = look_next_verb(&names)) != NULL && verb->key != key) {}
+    return verb;
 }
 
 /* Does what a key does to the selected row. Some verbs ask first. */
@@ -314,7 +295,7 @@ static void top_read(top_state *t)
         if (t->polling == PGRES_POLLING_FAILED) top_lost(t, PQerrorMessage(conn));
         if (t->polling != PGRES_POLLING_OK) return;
         top_say(t, false, "", "connected again");
-        top_send(t, TOP_SETTING, top_settings, NULL);
+        top_send(t, TOP_SETTING, LOOK_SETTINGS, NULL);
         return;
     }
     if (!PQconsumeInput(conn) && PQstatus(conn) != CONNECTION_BAD) return;
@@ -395,15 +376,12 @@ static void top_leave(void)
 static bool top_enter(top_state *t)
 {
     const char *no_color = getenv("NO_COLOR");
-    struct sigaction end;
 
     setlocale(LC_CTYPE, "");
     t->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    memset(&end, 0, sizeof end);
-    end.sa_handler = top_signal;
-    sigaction(SIGINT, &end, NULL);
-    sigaction(SIGTERM, &end, NULL);
-    sigaction(SIGHUP, &end, NULL);
+    signal(SIGINT, top_signal);
+    signal(SIGTERM, top_signal);
+    signal(SIGHUP, top_signal);
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || newterm(NULL, stdout, stdin) == NULL)
         return false;
     atexit(top_leave);
@@ -428,28 +406,23 @@ static void top_hush(void *unused, const char *message) { (void)unused, (void)me
 static int top(app *a)
 {
     static top_state t;
-    bool entered;
-    char *all;
+    const char *term = getenv("TERM");
 
     if (a->json) return app_say(APP_USAGE, "top has no --json: use list, show or export");
     t.a = a;
     t.encoding = PQclientEncoding(a->conn);
     PQsetNoticeProcessor(a->conn, top_hush, NULL);
-    PQclear(PQexec(a->conn, top_settings));
-    all = look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false);
-    t.sql = app_sql(a, all);
-    free(all);
+    PQclear(PQexec(a->conn, LOOK_SETTINGS));
+    t.sql = app_sql(a, look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false));
     t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;
     if (!app_check(a, t.look)) return app_failed(a);
-    entered = top_enter(&t);
-    if (entered) top_loop(&t);
+    if (!top_enter(&t)) {
+        top_leave();
+        return app_say(APP_NO, "top needs a terminal that it knows; TERM says %s",
+                       term == NULL ? "nothing" : term);
+    }
+    top_loop(&t);
     top_leave();
-    if (!entered)
-        app_say(0, "top needs a terminal that it knows; TERM says %s",
-                getenv("TERM") == NULL ? "nothing" : getenv("TERM"));
-    PQclear(t.look);
-    free(t.sql);
-    free(t.cell.ptr);
-    return entered ? APP_OK : APP_NO;
+    return APP_OK;
 }

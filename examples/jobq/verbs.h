@@ -19,6 +19,19 @@ static int exit_code(jobq_error code, const jobq_pg_error *error)
     return app_say(code == JOBQ_ERROR_CONNECTION ? APP_SERVER : APP_NO, "%s", error->message);
 }
 
+/* Opens jobq's own connections; a failure ends the program. */
+static jobq_pg *open_jobq(app *a, const char *schema,
+                          void (*log)(void *user, jobq_pg_level level, const char *message))
+{
+    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema, .log = log, .user = a};
+    jobq_pg_error error;
+    jobq_pg *pg = NULL;
+    jobq_error code = jobq_pg_open(&pg, &desc, &error);
+
+    if (code != JOBQ_OK) app_exit(a, exit_code(code, &error));
+    return pg;
+}
+
 /* The SQL that is missing, as migrate would send it. */
 static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
@@ -29,29 +42,23 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
     size_t i;
 
     for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {
-        char *generic = app_need(jobq_pg__join(file->strings));
-        char *sql = app_need(jobq_pg__for_schema(generic, jobq_pg_schema(pg)));
+        char *sql = app_need(jobq_pg__join(file->strings));
 
+        sql = app_need(jobq_pg__for_schema(sql, jobq_pg_schema(pg)));
         if (file->version > version) printf("-- %s\n\n%s\n", file->name, sql);
-        free(sql);
-        free(generic);
     }
     return code;
 }
 
 static int do_migrate(app *a)
 {
-    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a};
     bool print = app_value(a, "print") != NULL;
+    jobq_pg *pg = open_jobq(a, a->schema, tell_log);
     jobq_pg_error error;
-    jobq_error code;
-    jobq_pg *pg;
+    jobq_error code = print ? print_migrations(pg, a->conn, &error)
+                    : app_value(a, "check") ? jobq_pg_check(pg, NULL, &error)
+                    : jobq_pg_migrate(pg, &error);
 
-    code = jobq_pg_open(&pg, &desc, &error);
-    if (code != JOBQ_OK) return exit_code(code, &error);
-    if (print) code = print_migrations(pg, a->conn, &error);
-    else if (app_value(a, "check") != NULL) code = jobq_pg_check(pg, NULL, &error);
-    else code = jobq_pg_migrate(pg, &error);
     jobq_pg_close(pg);
     if (code != JOBQ_OK || print) return exit_code(code, &error);
     return app_rows(a, "SELECT version, library_min FROM jobq.meta", 0, NULL);
@@ -59,20 +66,15 @@ static int do_migrate(app *a)
 
 /* ---- show ------------------------------------------------------------------------------------ */
 
-/* The columns of a view that the role may read, in order. The caller frees it. NULL: it failed. */
-static char *readable_columns(app *a, const char *view)
+/* The columns of a view that the role may read, in order. */
+static const char *readable_columns(app *a, const char *view)
 {
     const char *values[] = {a->schema, view};
-    PGresult *res = app_query(a,
+
+    return PQgetvalue(app_query(a,
         "SELECT coalesce(string_agg(quote_ident(attname), ', ' ORDER BY attnum), '*')"
         " FROM pg_attribute WHERE attrelid = to_regclass(format('%I.%I', $1::text, $2::text))"
-        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 2, values);
-    app_text text = {0};
-
-    if (res == NULL) return NULL;
-    app_put(&text, PQgetvalue(res, 0, 0));
-    PQclear(res);
-    return text.ptr;
+        " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 2, values), 0, 0);
 }
 
 /* The first row: each column that says something in a line of its own. */
@@ -82,47 +84,30 @@ static void print_row(app *a, const PGresult *res)
     int i;
 
     for (i = 0; i < PQnfields(res); i++) {
-        if (PQgetisnull(res, 0, i)) continue;
-        cell.len = 0;
-        app_put(&cell, "");
-        app_cell(&cell, PQgetvalue(res, 0, i), PQclientEncoding(a->conn));
-        printf("%-20s | %s\n", PQfname(res, i), cell.ptr);
+        app_cell(a, &cell, res, 0, i);
+        if (!PQgetisnull(res, 0, i)) printf("%-20s | %s\n", PQfname(res, i), cell.ptr);
     }
-    free(cell.ptr);
+    printf("\n");
 }
 
 static int do_show(app *a)
 {
     const char *const *id = (const char *const *)a->argv;
     app_text sql = {0};
-    char *columns = readable_columns(a, "jobs");
     PGresult *res;
-    int code;
 
-    if (columns == NULL) return app_failed(a);
-    app_put(&sql, a->json ? "SELECT to_jsonb(j) || jsonb_build_object('why', ARRAY(SELECT reason"
-                            " FROM jobq.explain_job($1)), 'ties', (SELECT jsonb_agg("
-                            "jsonb_strip_nulls(to_jsonb(t))) FROM jobq.job_ties($1) t)) FROM ("
-                            "SELECT " : "SELECT ");
-    app_put(&sql, columns);
-    app_put(&sql, " FROM jobq.jobs WHERE id = $1::bigint");
-    if (a->json) app_put(&sql, ") AS j");
+    app_format(&sql, a->json ?
+        "SELECT to_jsonb(j) || jsonb_build_object('why', ARRAY(SELECT reason FROM"
+        " jobq.explain_job($1)), 'ties', (SELECT jsonb_agg(jsonb_strip_nulls(to_jsonb(t)))"
+        " FROM jobq.job_ties($1) t)) FROM (SELECT %s FROM jobq.jobs WHERE id = $1::bigint) AS j"
+        : "SELECT %s FROM jobq.jobs WHERE id = $1::bigint", readable_columns(a, "jobs"));
     res = app_query(a, sql.ptr, 1, id);
-    free(sql.ptr);
-    free(columns);
-    if (res == NULL) return app_failed(a);
-    code = PQntuples(res) == 1 ? APP_OK : app_say(APP_NO, "no job has the id %s now", *id);
-    if (code == APP_OK && a->json) puts(PQgetvalue(res, 0, 0));
-    else if (code == APP_OK) print_row(a, res);
-    PQclear(res);
-    if (code != APP_OK || a->json) return code;
-    printf("\n");
-    code = app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
-    if (code != APP_OK) return code;
+    if (PQntuples(res) == 0) return app_say(APP_NO, "no job has the id %s now", *id);
+    if (a->json) return puts(PQgetvalue(res, 0, 0)), APP_OK;
+    print_row(a, res);
+    app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
     res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq.job_ties($1)", 1, id);
-    if (res == NULL) return app_failed(a);
     if (PQntuples(res) > 0) printf("\n"), app_table(a, res);
-    else PQclear(res);
     return APP_OK;
 }
 
@@ -136,7 +121,7 @@ static int repeat(app *a, const app_call *call, bool once)
     bool asks = false;
     PGresult *res;
 
-    while (step > 0 && (res = app_query(a, call->sql.ptr, call->count, call->values)) != NULL) {
+    while (step > 0 && (res = app_try(a, call->sql.ptr, call->count, call->values)) != NULL) {
         long asked;
 
         asks = PQnfields(res) > 1;
@@ -159,12 +144,9 @@ static int repeat(app *a, const app_call *call, bool once)
 static int do_repeat(app *a)
 {
     app_call call = {0};
-    int code;
 
     app_fill(a, &call, a->verb->sql);
-    code = repeat(a, &call, false);
-    free(call.sql.ptr);
-    return code;
+    return repeat(a, &call, false);
 }
 
 enum { OWN_OPTION = 5 }; /* the option of a verb that follows those of the filter */
@@ -175,75 +157,56 @@ static int change_one(app *a, const char *id)
     app_call call = {0};
     const char *answer;
     PGresult *res;
-    int code;
+    bool done;
 
     app_put(&call.sql, a->verb->sql);
     app_parameter(&call, id);
     app_put(&call.sql, "::bigint");
     app_given(a, &call, OWN_OPTION);
     app_put(&call.sql, ")");
-    res = app_query(a, call.sql.ptr, call.count, call.values);
+    res = app_try(a, call.sql.ptr, call.count, call.values);
     free(call.sql.ptr);
     if (res == NULL) return app_failed(a);
     answer = PQgetvalue(res, 0, 0);
     printf(a->json ? "{\"id\": %lld, \"answer\": \"%s\"}\n" : "%lld %s\n", atoll(id), answer);
-    code = strcmp(answer, a->verb->done) == 0 || strcmp(answer, "requested") == 0 ? APP_OK
-                                                                                  : APP_NO;
+    done = strcmp(answer, a->verb->done) == 0 || strcmp(answer, "requested") == 0;
     PQclear(res);
-    return code;
+    return done ? APP_OK : APP_NO;
 }
 
 /* All that match, in steps of 1000; with --at-most, one step. */
 static int change_all(app *a)
 {
     app_call call = {0};
-    int code;
 
     app_put(&call.sql, a->verb->sql);
     app_given(a, &call, 0);
     app_put(&call.sql, ")");
-    code = repeat(a, &call, app_value(a, "at-most") != NULL);
-    free(call.sql.ptr);
-    return code;
-}
-
-/* An instant that stays the same for all steps. The caller frees it. */
-static char *instant(app *a, const char *run_at)
-{
-    PGresult *res = app_query(a, "SELECT coalesce($1::timestamptz, now())", 1, &run_at);
-    app_text text = {0};
-
-    if (res == NULL) return NULL;
-    app_put(&text, PQgetvalue(res, 0, 0));
-    PQclear(res);
-    return text.ptr;
+    return repeat(a, &call, app_value(a, "at-most") != NULL);
 }
 
 static int do_change(app *a)
 {
     const char *own = a->verb->options[OWN_OPTION].name, **value = &a->values[OWN_OPTION];
+    static const char instant[] = "SELECT coalesce($1::timestamptz, now())"; /* for all steps */
     bool queue = a->values[0] != NULL, filter = false, needed;
-    char *at = NULL;
+    bool time = own != NULL && strcmp(own, "run-at") == 0;
+    bool state = own != NULL && strcmp(own, "state") == 0;
     int code = APP_OK, one, i;
 
-    for (i = 1; i < OWN_OPTION; i++) filter = filter || a->values[i] != NULL;
-    if (own != NULL && strcmp(own, "state") == 0) filter = filter || *value != NULL;
+    for (i = 1; i < OWN_OPTION + state; i++) filter = filter || a->values[i] != NULL;
     if ((a->argc > 0) == queue || (a->argc > 0 && filter))
         return app_say(APP_USAGE, "%s takes either ids, or --queue and filters", a->verb->name);
-    needed = own != NULL && strcmp(own, "run-at") != 0 &&
-             (strcmp(own, "state") != 0 || (queue && strcmp(a->verb->name, "delete") == 0));
+    needed = own != NULL && !time &&
+             (!state || (queue && strcmp(a->verb->name, "delete") == 0));
     if (needed && *value == NULL)
         return app_say(APP_USAGE, "%s needs --%s", a->verb->name, own);
-    if (own != NULL && strcmp(own, "run-at") == 0) {
-        *value = at = instant(a, *value);
-        if (at == NULL) return app_failed(a);
-    }
-    if (a->argc == 0) code = change_all(a);
+    if (time) *value = PQgetvalue(app_query(a, instant, 1, value), 0, 0);
+    if (a->argc == 0) return change_all(a);
     for (i = 0; i < a->argc && code != APP_SERVER; i++) {
         one = change_one(a, a->argv[i]);
         if (one != APP_OK) code = one;
     }
-    free(at);
     return code;
 }
 
@@ -254,25 +217,20 @@ static int do_drain(app *a)
 {
     const char *values[] = {a->argv[0], app_value(a, "ended")};
     const struct timespec nap = {0, 500000000};
-    long left = 1, half, seconds = app_count("timeout", app_value(a, "timeout"), 0, 1000000000);
+    long left, half, seconds = app_count("timeout", app_value(a, "timeout"), 0, 1000000000);
     bool warned = false;
-    PGresult *res;
 
     if (seconds < 0) return APP_USAGE;
     for (half = 0;; half++) {
-        res = app_query(a,
+        PGresult *res = app_query(a,
             "SELECT ready + running + suspects + CASE WHEN $2::boolean THEN scheduled + parked"
-            " ELSE 0 END, ready, running, scheduled, workers FROM jobq.queues WHERE queue = $1",
-            2, values);
-        if (res == NULL) return app_failed(a);
-        if (PQntuples(res) == 0) {
-            PQclear(res);
-            return app_say(APP_NO, "no queue is called %s", values[0]);
-        }
+            " ELSE 0 END, format('ready %s, running %s, scheduled %s', ready, running, scheduled),"
+            " workers FROM jobq.queues WHERE queue = $1", 2, values);
+
+        if (PQntuples(res) == 0) return app_say(APP_NO, "no queue is called %s", values[0]);
         left = atol(PQgetvalue(res, 0, 0));
-        app_progress("%s: ready %s, running %s, scheduled %s", values[0], PQgetvalue(res, 0, 1),
-                     PQgetvalue(res, 0, 2), PQgetvalue(res, 0, 3));
-        if (left > 0 && !warned && strcmp(PQgetvalue(res, 0, 4), "0") == 0)
+        app_progress("%s: %s", values[0], PQgetvalue(res, 0, 1));
+        if (left > 0 && !warned && strcmp(PQgetvalue(res, 0, 2), "0") == 0)
             warned = app_say(true, "no living worker serves %s", values[0]);
         PQclear(res);
         if (left == 0 || half >= 2 * seconds) break;
@@ -286,56 +244,27 @@ static int do_drain(app *a)
 /* ---- flow show ------------------------------------------------------------------------------- */
 
 /* Writes a flow as a graph of text: each job below those that it waits for, and further right. */
-static void print_graph(app *a, const PGresult *res)
-{
-    int count = PQntuples(res), encoding = PQclientEncoding(a->conn), i, layer, left = count;
-    look_node *nodes = app_need(calloc((size_t)count + 1, sizeof *nodes));
-    app_text cell = {0};
-
-    for (i = 0; i < count; i++) {
-        nodes[i].id = atoll(PQgetvalue(res, i, 0));
-        nodes[i].after = PQgetvalue(res, i, 4);
-    }
-    look_layers(nodes, count);
-    for (layer = 0; left > 0; layer++) {
-        for (i = 0; i < count; i++) {
-            if (nodes[i].layer != layer) continue;
-            left--;
-            cell.len = 0;
-            app_put(&cell, "");
-            app_cell(&cell, PQgetvalue(res, i, 1), encoding);
-            printf("%*s%lld %s %s %s%s%s\n", 2 * layer, "", nodes[i].id, PQgetvalue(res, i, 3),
-                   PQgetvalue(res, i, 2), cell.ptr, nodes[i].after[0] == '\0' ? "" : "  after ",
-                   nodes[i].after);
-        }
-    }
-    free(cell.ptr);
-    free(nodes);
-}
-
 static int do_flow_show(app *a)
 {
     const char *const *id = (const char *const *)a->argv;
+    app_text cell = {0};
     PGresult *res;
+    int row;
 
     if (a->json)
         return app_rows(a, "SELECT * FROM jobq.flow_graph($1) ORDER BY job_id", 1, id);
     res = app_query(a, "SELECT id AS flow, name, state, format('%s: %s succeeded, %s failed, %s"
                        " cancelled', jobs, succeeded, failed, cancelled) AS jobs, on_failure"
                        " FROM jobq.flows WHERE id = $1::bigint", 1, id);
-    if (res == NULL) return app_failed(a);
-    if (PQntuples(res) == 0) {
-        PQclear(res);
-        return app_say(APP_NO, "no flow has the id %s now", *id);
-    }
+    if (PQntuples(res) == 0) return app_say(APP_NO, "no flow has the id %s now", *id);
     print_row(a, res);
-    printf("\n");
-    PQclear(res);
-    res = app_query(a, "SELECT job_id, coalesce(name, ''), kind, state, array_to_string(after, ' ')"
-                       " FROM jobq.flow_graph($1) ORDER BY job_id", 1, id);
-    if (res == NULL) return app_failed(a);
-    print_graph(a, res);
-    PQclear(res);
+    res = app_query(a, LOOK_LAYERS("1000") "SELECT format('%s%s %s %s %s%s', repeat('  ', layer),"
+                    " job_id, state, kind, name, '  after ' || array_to_string(after, ' '))"
+                    " FROM layered ORDER BY layer, job_id", 1, id);
+    for (row = 0; row < PQntuples(res); row++) {
+        app_cell(a, &cell, res, row, 0);
+        puts(cell.ptr);
+    }
     return APP_OK;
 }
 
@@ -346,9 +275,7 @@ static int copy_out(app *a, FILE *to)
 {
     long lines = 0, len;
     char *line;
-    PGresult *res;
     bool written = true;
-    int code;
 
     while ((len = PQgetCopyData(a->conn, &line, 0)) > 0) {
         written = written && fwrite(line, 1, (size_t)len, to) == (size_t)len;
@@ -356,41 +283,24 @@ static int copy_out(app *a, FILE *to)
         if (++lines % 1000 == 0) app_progress("%ld rows", lines);
     }
     app_progress(NULL);
-    res = PQgetResult(a->conn);
-    code = app_check(a, res) ? APP_OK : app_failed(a);
-    PQclear(res);
-    if (code != APP_OK || (written && fflush(to) == 0)) return code;
+    if (!app_check(a, PQgetResult(a->conn))) return app_failed(a);
+    if (written && fflush(to) == 0) return APP_OK;
     return app_say(APP_NO, "cannot write: %s", strerror(errno));
 }
 
 /* Sends a COPY of the rows of a view, and writes what comes. */
-static int copy_rows(app *a, const app_text *rows, FILE *to)
+static int copy_rows(app *a, const char *view, const char *where, FILE *to)
 {
     app_text sql = {0};
-    char *text;
-    PGresult *res;
-    int code;
 
-    app_put(&sql, a->json ? "COPY (SELECT row_to_json(j) FROM (SELECT " : "COPY (SELECT ");
-    app_put(&sql, rows->ptr);
     /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
-    app_put(&sql, a->json ? ") AS j) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
-                          : ") TO STDOUT (FORMAT csv, HEADER)");
-    text = app_sql(a, sql.ptr);
-    res = PQexec(a->conn, text);
-    code = app_check(a, res) ? copy_out(a, to) : app_failed(a);
-    PQclear(res);
-    free(text);
-    free(sql.ptr);
-    return code;
-}
-
-static int run_plain(app *a, const char *sql)
-{
-    PGresult *res = app_query(a, sql, 0, NULL);
-
-    PQclear(res);
-    return res == NULL ? app_failed(a) : APP_OK;
+    app_format(&sql, a->json ?
+               "COPY (SELECT row_to_json(j) FROM (SELECT %s FROM jobq.%s WHERE %s) AS j)"
+               " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+               : "COPY (SELECT %s FROM jobq.%s WHERE %s) TO STDOUT (FORMAT csv, HEADER)",
+               readable_columns(a, view), view, where);
+    if (!app_check(a, PQexec(a->conn, app_sql(a, sql.ptr)))) return app_failed(a);
+    return copy_out(a, to);
 }
 
 /* What was written is on the disk, and so is its name. */
@@ -404,97 +314,58 @@ static int keep_file(FILE *file, const char *temporary, const char *path, const 
     return good ? APP_OK : app_say(APP_NO, "cannot write %s: %s", path, strerror(errno));
 }
 
-static int export_file(app *a, const char *slot, const char *temporary, const char *path,
-                       const char *folder)
-{
-    char *columns = readable_columns(a, "ended");
-    FILE *file = fopen(temporary, "w");
-    app_text rows = {0};
-    int code;
-
-    if (file == NULL) {
-        free(columns);
-        return app_say(APP_NO, "cannot write %s: %s", temporary, strerror(errno));
-    }
-    app_put(&rows, columns == NULL ? "*" : columns);
-    app_put(&rows, " FROM jobq.ended WHERE slot = ");
-    app_put(&rows, slot);
-    code = copy_rows(a, &rows, file);
-    if (code == APP_OK) code = keep_file(file, temporary, path, folder);
-    else fclose(file);
-    if (code != APP_OK) remove(temporary);
-    free(rows.ptr);
-    free(columns);
-    return code;
-}
-
 /* Writes one finished part of history, in a transaction that also notes that it was written. If
  * the program dies before the commit, the next export writes the same file again. */
 static int export_part(app *a, const char *folder, bool *any)
 {
-    char path[4096], temporary[4100];
+    app_text path = {0}, temporary = {0}, where = {0};
     const char *part[2];
     PGresult *res;
-    int code = run_plain(a, "BEGIN");
+    FILE *file;
+    int code;
 
-    *any = false;
-    if (code != APP_OK) return code;
+    app_query(a, "BEGIN", 0, NULL);
     res = app_query(a, "SELECT retention, part, slot FROM jobq.export_next()", 0, NULL);
-    if (res == NULL) return app_failed(a);
-    if (PQntuples(res) == 0) {
-        PQclear(res);
-        return run_plain(a, "COMMIT");
-    }
+    *any = PQntuples(res) > 0;
+    if (!*any) return app_query(a, "COMMIT", 0, NULL), APP_OK;
     part[0] = PQgetvalue(res, 0, 0);
     part[1] = PQgetvalue(res, 0, 1);
-    snprintf(path, sizeof path, "%s/%s-%s-%s.%s", folder, a->schema, part[0], part[1],
-             a->json ? "jsonl" : "csv");
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    code = export_file(a, PQgetvalue(res, 0, 2), temporary, path, folder);
-    if (code == APP_OK) {
-        PGresult *done = app_query(a, "SELECT jobq.export_done($1, $2)", 2, part);
-        code = done == NULL ? app_failed(a) : run_plain(a, "COMMIT");
-        PQclear(done);
-    }
-    if (code == APP_OK) printf("%s\n", path);
-    *any = code == APP_OK;
-    PQclear(res);
-    return code;
+    app_format(&where, "slot = %s", PQgetvalue(res, 0, 2));
+    app_format(&path, "%s/%s-%s-%s.%s", folder, a->schema, part[0], part[1],
+               a->json ? "jsonl" : "csv");
+    app_format(&temporary, "%s.tmp", path.ptr);
+    file = fopen(temporary.ptr, "w");
+    if (file == NULL)
+        return app_say(APP_NO, "cannot write %s: %s", temporary.ptr, strerror(errno));
+    code = copy_rows(a, "ended", where.ptr, file);
+    if (code == APP_OK) code = keep_file(file, temporary.ptr, path.ptr, folder);
+    if (code != APP_OK) return remove(temporary.ptr), code;
+    app_query(a, "SELECT jobq.export_done($1, $2)", 2, part);
+    app_query(a, "COMMIT", 0, NULL);
+    puts(path.ptr);
+    return APP_OK;
 }
 
 static int do_export(app *a)
 {
-    static const char *const filters[] = {"queue = ", "kind = ", "state = ", "finished_at >= ",
-                                          "finished_at < "}; /* as the options */
+    static const char *const filters[] = {"queue =", "kind =", "state =", "finished_at >=",
+                                          "finished_at <"}; /* as the options */
     const char *folder = a->values[5];
-    app_text sql = {0};
-    char *columns;
+    app_text where = {0};
     bool any = true;
     int code = APP_OK, i;
 
-    for (i = 0; folder != NULL && i < 5; i++) {
-        if (a->values[i] != NULL)
-            return app_say(APP_USAGE, "export --parts writes whole parts: no filters");
-    }
-    while (folder != NULL && code == APP_OK && any) code = export_part(a, folder, &any);
-    if (folder != NULL) return code;
-    columns = readable_columns(a, "jobs");
-    if (columns == NULL) return app_failed(a);
-    app_put(&sql, columns);
-    app_put(&sql, " FROM jobq.jobs WHERE finished_at IS NOT NULL");
+    app_put(&where, "finished_at IS NOT NULL");
     for (i = 0; i < 5; i++) {
         const char *value = a->values[i];
-        char *literal; /* COPY takes no parameters */
 
         if (value == NULL) continue;
-        literal = app_need(PQescapeLiteral(a->conn, value, strlen(value)));
-        app_put(&sql, " AND ");
-        app_put(&sql, filters[i]);
-        app_put(&sql, literal);
-        PQfreemem(literal);
+        if (folder != NULL)
+            return app_say(APP_USAGE, "export --parts writes whole parts: no filters");
+        app_format(&where, " AND %s %s", filters[i], /* COPY takes no parameters */
+                   (char *)app_need(PQescapeLiteral(a->conn, value, strlen(value))));
     }
-    code = copy_rows(a, &sql, stdout);
-    free(sql.ptr);
-    free(columns);
+    if (folder == NULL) return copy_rows(a, "jobs", where.ptr, stdout);
+    while (code == APP_OK && any) code = export_part(a, folder, &any);
     return code;
 }

@@ -8,7 +8,6 @@
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -22,7 +21,8 @@ enum {
     WEB_FORM_MAX = 65536,     /* bytes of a form */
     WEB_FIELDS = 1100,
     WEB_FORM_S = 12 * 3600,   /* a form is stale after this time */
-    WEB_ROWS = 50             /* of a page of jobs */
+    WEB_ROWS = 50,            /* of a page of jobs */
+    WEB_VALUES = 7            /* that a verb can have */
 };
 
 /* What the last look found, as sections of pages. Viewers hold it while it is sent to them. */
@@ -35,9 +35,8 @@ typedef struct web_viewer {
     struct web_state *web;
     struct MHD_Connection *connection;
     struct web_viewer *next;
-    web_frame *frame; /* being sent */
-    size_t sent;
-    long seen;        /* the number of the frame sent last */
+    web_frame *frame; /* being sent, or sent last */
+    size_t left;      /* of it, to send */
     long long flow;   /* whose graph it watches; 0: none */
     bool suspended;
 } web_viewer;
@@ -54,8 +53,7 @@ typedef struct web_state {
     pthread_mutex_t mutex;    /* guards what is below */
     web_viewer *viewers;
     int watching, samples;
-    web_frame *frame;
-    long number;
+    web_frame *frame;         /* the newest */
     float plots[WEB_PLOTS][WEB_SAMPLES];
 } web_state;
 
@@ -127,43 +125,25 @@ static bool web_equal(const web_state *web, const char *a, const char *b)
 /* Opens a connection, or opens it again. A page can only read; a verb asks for more. */
 static bool web_connect(app *a)
 {
-    const char *names[] = {"dbname", "fallback_application_name", "client_encoding",
-                           "connect_timeout", NULL};
-    const char *values[] = {a->conninfo, "jobq web", "UTF8", "5", NULL};
-
-    if (a->conn == NULL) a->conn = PQconnectdbParams(names, values, 1);
-    else PQreset(a->conn);
-    if (PQstatus(a->conn) != CONNECTION_OK) return false;
-    PQclear(PQexec(a->conn, "SET statement_timeout = '5s'; SET TimeZone = 'UTC'; "
-                   "SET default_transaction_read_only = on; SET jit = off; "
-                   "SET max_parallel_workers_per_gather = 0"));
+    if (!app_connect(a, "jobq web", "5")) return false;
+    PQclear(PQexec(a->conn, LOOK_SETTINGS "; SET TimeZone = 'UTC'; "
+                   "SET default_transaction_read_only = on"));
     return true;
 }
 
 /* Asks once for a connection what its role may do. */
 static bool web_rights(web_state *web)
 {
-    static const char sql[] =
-        "SELECT coalesce(bool_and(coalesce(has_function_privilege("
-        "to_regprocedure(s.text), 'execute'), false)), false) "
-        "FROM unnest(string_to_array($1, '|')) WITH ORDINALITY AS n (needs, no) "
-        "CROSS JOIN LATERAL unnest(string_to_array(n.needs, ';')) AS s (text) "
-        "GROUP BY n.no UNION ALL "
-        "SELECT has_column_privilege('jobq.jobs', 'payload', 'select')";
-    app_text needs = {0};
-    const char *values[1];
-    char *text, *list;
+    app_text sql = {0};
     PGresult *res;
     int i;
 
-    for (i = 0; i < LOOK_VERBS; i++) {
-        app_put(&needs, i == 0 ? "" : "|");
-        app_put(&needs, look_verbs[i].needs);
-    }
-    text = app_sql(&web->pages, sql);
-    list = app_sql(&web->pages, needs.ptr);
-    values[0] = list;
-    res = PQexecParams(web->pages.conn, text, 1, NULL, values, NULL, NULL, 0);
+    for (i = 0; i < LOOK_VERBS; i++)
+        app_format(&sql, "SELECT bool_and(coalesce(has_function_privilege(to_regprocedure(name), "
+                   "'execute'), false)) FROM unnest(string_to_array('%s', ';')) AS u (name) "
+                   "UNION ALL ", look_verbs[i].needs);
+    app_put(&sql, "SELECT has_column_privilege('jobq.jobs', 'payload', 'select')");
+    res = app_exec(&web->pages, sql.ptr, 0, false, NULL);
     web->ready = PQntuples(res) == LOOK_VERBS + 1;
     for (i = 0, web->acts = false; web->ready && i < LOOK_VERBS; i++) {
         web->may[i] = PQgetvalue(res, i, 0)[0] == 't';
@@ -172,57 +152,53 @@ static bool web_rights(web_state *web)
     web->payloads = web->ready && PQgetvalue(res, LOOK_VERBS, 0)[0] == 't';
     if (!web->ready) app_check(&web->pages, res);
     PQclear(res);
-    free(text);
-    free(list);
-    free(needs.ptr);
+    free(sql.ptr);
     return web->ready;
 }
 
-static void web_fail(web_visit *visit, int status, const char *text)
+/* False, and the visit says why. */
+static bool web_fail(web_visit *visit, int status, const char *text)
 {
     visit->status = status;
     snprintf(visit->error, sizeof visit->error, "%s", text);
+    return false;
 }
 
 /* Runs a statement for a page; its values are texts. NULL: it failed, and the visit says why. */
 static PGresult *web_ask(web_visit *visit, const char *sql, int count, const char *const *values)
 {
-    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25};
-    app *a = &visit->web->pages;
-    char *text = app_sql(a, sql);
-    PGresult *res = PQexecParams(a->conn, text, count, types, values, NULL, NULL, 0);
-    const char *state, *message, *hint;
-    char said[1024];
+    const app *a = &visit->web->pages;
+    PGresult *res = app_exec(a, sql, count, true, values);
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    const char *hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
+    int status = state == NULL || strncmp(state, "57P", 3) == 0 ? 503
+               : strcmp(state, "42501") == 0 ? 403
+               : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500;
 
-    free(text);
     if (PQresultStatus(res) == PGRES_TUPLES_OK || PQresultStatus(res) == PGRES_COMMAND_OK)
         return res;
-    state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
-    snprintf(said, sizeof said, "%s%s%s", message != NULL ? message : PQerrorMessage(a->conn),
-             hint != NULL ? " " : "", hint != NULL ? hint : "");
-    web_fail(visit, state == NULL || strncmp(state, "57P", 3) == 0 ? 503
-                  : strcmp(state, "42501") == 0 ? 403
-                  : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500,
-             said);
+    visit->status = status;
+    snprintf(visit->error, sizeof visit->error, "%s%s%s",
+             message != NULL ? message : PQerrorMessage(a->conn), hint != NULL ? " " : "",
+             hint != NULL ? hint : "");
     PQclear(res);
     return NULL;
 }
 
-static const char *web_cell(const PGresult *res, int row, int column)
-{
-    return PQgetvalue(res, row, column);
-}
-
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* A field of the query, "" if there is none. */
-static const char *web_arg(web_visit *visit, const char *name)
+/* A field of the query, a header or a cookie; "" if there is none. */
+static const char *web_value(const web_visit *visit, enum MHD_ValueKind kind, const char *name)
 {
-    const char *value = MHD_lookup_connection_value(visit->connection, MHD_GET_ARGUMENT_KIND, name);
+    const char *value = MHD_lookup_connection_value(visit->connection, kind, name);
 
     return value == NULL ? "" : value;
+}
+
+static const char *web_arg(const web_visit *visit, const char *name)
+{
+    return web_value(visit, MHD_GET_ARGUMENT_KIND, name);
 }
 
 /* A field of the form that was sent. */
@@ -238,33 +214,23 @@ static const char *web_field(const web_visit *visit, const char *name)
 
 static char *web_decode(char *text)
 {
-    char *from = text, *to = text;
+    char *plus;
 
-    for (; *from != '\0'; from++) {
-        unsigned byte;
-
-        if (*from == '%' && from[1] != '\0' && sscanf(from + 1, "%2x", &byte) == 1) {
-            *to++ = (char)(byte == 0 ? '?' : byte);
-            from += from[2] == '\0' ? 1 : 2;
-        } else {
-            *to++ = *from == '+' ? ' ' : *from;
-        }
-    }
-    *to = '\0';
+    for (plus = text; (plus = strchr(plus, '+')) != NULL;) *plus = ' ';
+    MHD_http_unescape(text);
     return text;
 }
 
 static void web_form_read(web_visit *visit)
 {
-    char *rest = visit->form.ptr, *next, *equal;
+    char *rest = NULL, *field = visit->form.ptr, *equal;
 
-    for (; rest != NULL && visit->field_count < WEB_FIELDS; rest = next) {
-        next = strchr(rest, '&');
-        if (next != NULL) *next++ = '\0';
-        equal = strchr(rest, '=');
+    if (field != NULL) field = strtok_r(field, "&", &rest);
+    for (; field != NULL && visit->field_count < WEB_FIELDS; field = strtok_r(NULL, "&", &rest)) {
+        equal = strchr(field, '=');
         if (equal == NULL) continue;
         *equal = '\0';
-        visit->fields[visit->field_count][0] = web_decode(rest);
+        visit->fields[visit->field_count][0] = web_decode(field);
         visit->fields[visit->field_count++][1] = web_decode(equal + 1);
     }
 }
@@ -292,9 +258,9 @@ static bool web_token_good(const web_visit *visit)
     return web_equal(visit->web, token, given);
 }
 
-/* Begins a form whose buttons, which may be anywhere on the page, do something. False, and nothing
-   begins: the role may do none of it. */
-static bool web_form(web_visit *visit, const char *form)
+/* Begins a form whose buttons, which may be anywhere on the page, do something to the object with
+   the id. False, and nothing begins: the role may do none of it. */
+static bool web_form(web_visit *visit, const char *form, const char *id)
 {
     char token[64];
     int i;
@@ -306,23 +272,13 @@ static bool web_form(web_visit *visit, const char *form)
     html(&visit->out, "<form method=post action=\"/do\" id=act>"
          "<input type=hidden name=token value=\"%s\"><input type=hidden name=form value=\"%s\">",
          token, form);
+    if (id[0] != '\0') html(&visit->out, "<input type=hidden name=id value=\"%s\">", id);
     return true;
 }
 
 #include "pages.h"
 
 /* ---- doing ----------------------------------------------------------------------------------- */
-
-/* How many parameters a statement has. */
-static int web_params(const char *sql)
-{
-    int most = 0;
-
-    for (; (sql = strchr(sql, '$')) != NULL; sql++) {
-        if (sql[1] - '0' > most) most = sql[1] - '0';
-    }
-    return most;
-}
 
 /* The ids of a form, as an array of SQL. */
 static void web_ids(const web_visit *visit, app_text *ids)
@@ -343,37 +299,25 @@ static void web_ids(const web_visit *visit, app_text *ids)
 /* Runs a verb in a transaction that may write, under the name of the user. */
 static PGresult *web_run(web_visit *visit, const look_verb *verb, const char *const *values)
 {
-    PGconn *conn = visit->web->pages.conn;
+    app *a = &visit->web->pages;
     char name[160];
     const char *names[1] = {name};
     app_text sql = {0};
     PGresult *res, *end;
 
     snprintf(name, sizeof name, "jobq web%s%s", visit->user[0] ? " " : "", visit->user);
-    PQclear(PQexec(conn, "BEGIN READ WRITE"));
-    PQclear(PQexecParams(conn, "SELECT set_config('application_name', $1, true)", 1, NULL, names,
-                         NULL, NULL, 0));
-    if (look_takes_ids(verb)) {
-        app_put(&sql, "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', "
-                "'revived', 'deleted')), count(*) FROM (");
-        app_put(&sql, verb->sql);
-        app_put(&sql, " ORDER BY id) AS done (answer)");
-    } else {
-        app_put(&sql, verb->sql);
-    }
-    res = web_ask(visit, sql.ptr, web_params(verb->sql), values);
+    PQclear(PQexec(a->conn, "BEGIN READ WRITE"));
+    PQclear(app_exec(a, "SELECT set_config('application_name', $1, true)", 1, true, names));
+    app_format(&sql, !look_takes_ids(verb) ? "%s" :
+               "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', 'revived', "
+               "'deleted')), count(*) FROM (%s ORDER BY id) AS done (answer)", verb->sql);
+    res = web_ask(visit, sql.ptr, WEB_VALUES, values);
+    end = web_ask(visit, res == NULL ? "ROLLBACK" : "COMMIT", 0, NULL);
     free(sql.ptr);
-    if (res == NULL) {
-        PQclear(PQexec(conn, "ROLLBACK"));
-        return NULL;
-    }
-    end = web_ask(visit, "COMMIT", 0, NULL);
-    if (end == NULL) {
-        PQclear(res);
-        return NULL;
-    }
     PQclear(end);
-    return res;
+    if (end != NULL) return res;
+    PQclear(res);
+    return NULL;
 }
 
 /* Does what the pressed button says, then sends the browser back to the page. */
@@ -381,18 +325,18 @@ static void web_do(web_visit *visit)
 {
     static const char *const fields[] = {"", "queue", "kind", "state", "older", "tags", "payload"};
     const char *pressed = web_field(visit, "do"), *back = web_field(visit, "back");
-    const char *values[7];
+    const char *values[WEB_VALUES];
     size_t len = strcspn(pressed, " ");
-    int i, no = look_verb_find(pressed, len);
-    const look_verb *verb = &look_verbs[no < LOOK_VERBS ? no : 0];
+    const look_verb *verb = look_verb_find(pressed, len);
+    int i;
     app_text ids = {0};
     PGresult *res;
 
-    if (no == LOOK_VERBS || strcmp(verb->form, web_field(visit, "form")) != 0) {
+    if (verb == NULL || strcmp(verb->form, web_field(visit, "form")) != 0) {
         web_fail(visit, 400, "This form has no such button.");
         return;
     }
-    for (i = 1; i < 7; i++) {
+    for (i = 1; i < WEB_VALUES; i++) {
         values[i] = web_field(visit, fields[i]);
         if (values[i][0] == '\0') values[i] = NULL;
     }
@@ -403,8 +347,8 @@ static void web_do(web_visit *visit)
         bool path = back[0] == '/' && back[1] != '/' && back[strcspn(back, "\\\r\n\t ")] == '\0';
         snprintf(visit->location, sizeof visit->location, "%.1900s%sdone=%s&n=%.20s&of=%.20s",
                  path ? back : "/", path && strchr(back, '?') ? "&" : "?", verb->name,
-                 PQnfields(res) > 0 ? web_cell(res, 0, 0) : "",
-                 PQnfields(res) > 1 ? web_cell(res, 0, 1) : "");
+                 PQnfields(res) > 0 ? PQgetvalue(res, 0, 0) : "",
+                 PQnfields(res) > 1 ? PQgetvalue(res, 0, 1) : "");
         visit->status = 303;
         PQclear(res);
     }
@@ -415,9 +359,7 @@ static void web_do(web_visit *visit)
 
 static const char *web_header(const web_visit *visit, const char *name)
 {
-    const char *value = MHD_lookup_connection_value(visit->connection, MHD_HEADER_KIND, name);
-
-    return value == NULL ? "" : value;
+    return web_value(visit, MHD_HEADER_KIND, name);
 }
 
 /* Without authentication only names of this machine are answered: a foreign name that leads here
@@ -473,19 +415,13 @@ static bool web_user_good(web_visit *visit)
 
 static void web_session(web_visit *visit)
 {
-    const char *cookie =
-        MHD_lookup_connection_value(visit->connection, MHD_COOKIE_KIND, "jobq_session");
-    uint64_t random[2];
+    const char *cookie = web_value(visit, MHD_COOKIE_KIND, "jobq_session");
+    unsigned long long random[2];
 
-    visit->known = cookie != NULL && strlen(cookie) == 32 &&
-                   cookie[strspn(cookie, "0123456789abcdef")] == '\0';
-    if (visit->known) {
-        memcpy(visit->session, cookie, 33);
-        return;
-    }
+    visit->known = strlen(cookie) == 32 && cookie[strspn(cookie, "0123456789abcdef")] == '\0';
     if (getrandom(random, sizeof random, 0) != sizeof random) abort();
-    snprintf(visit->session, sizeof visit->session, "%016llx%016llx",
-             (unsigned long long)random[0], (unsigned long long)random[1]);
+    if (visit->known) memcpy(visit->session, cookie, 33);
+    else snprintf(visit->session, sizeof visit->session, "%016llx%016llx", random[0], random[1]);
 }
 
 /* Whether a write comes from a page of ours. */
@@ -502,26 +438,22 @@ static bool web_origin_good(const web_visit *visit)
 /* Refuses what must not be answered. True: go on. */
 static bool web_admit(web_visit *visit)
 {
-    bool post = strcmp(visit->method, "POST") == 0;
+    bool post = strcmp(visit->method, "POST") == 0, act = strcmp(visit->path, "/do") == 0;
+    bool get = strcmp(visit->method, "GET") == 0 || strcmp(visit->method, "HEAD") == 0;
 
-    if (!web_host_good(visit)) {
-        web_fail(visit, 421, "This server answers to localhost and 127.0.0.1 only, unless "
-                 "--basic or --user-header says who may.");
-    } else if (!web_user_good(visit)) {
-        web_fail(visit, 401, "Please log in.");
-    } else if (strcmp(visit->path, "/do") == 0 ? !post
-               : strcmp(visit->method, "GET") != 0 && strcmp(visit->method, "HEAD") != 0) {
-        web_fail(visit, 405, "This page cannot be used in this way.");
-    } else if (post && !web_origin_good(visit)) {
-        web_fail(visit, 403, "This form comes from another site.");
-    } else if (post && visit->status == 413) {
-        web_fail(visit, 413, "This form is too large.");
-    } else if (post && (web_form_read(visit), !web_token_good(visit))) {
-        web_fail(visit, 403, "This form is stale. Go back, reload the page, and try again.");
-    } else {
-        return true;
-    }
-    return false;
+    if (!web_host_good(visit))
+        return web_fail(visit, 421, "This server answers to localhost and 127.0.0.1 only, unless "
+                        "--basic or --user-header says who may.");
+    if (!web_user_good(visit)) return web_fail(visit, 401, "Please log in.");
+    if (act ? !post : !get)
+        return web_fail(visit, 405, "This page cannot be used in this way.");
+    if (get) return true;
+    if (!web_origin_good(visit))
+        return web_fail(visit, 403, "This form comes from another site.");
+    if (visit->status == 413) return web_fail(visit, 413, "This form is too large.");
+    web_form_read(visit);
+    if (web_token_good(visit)) return true;
+    return web_fail(visit, 403, "This form is stale. Go back, reload the page, and try again.");
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
@@ -558,10 +490,9 @@ static enum MHD_Result web_send(web_visit *visit, struct MHD_Response *response,
     return result;
 }
 
-static enum MHD_Result web_send_text(web_visit *visit, const char *type, const char *text,
-                                     size_t len)
+static enum MHD_Result web_send_text(web_visit *visit, const char *type, const char *text)
 {
-    return web_send(visit, MHD_create_response_from_buffer(len, (void *)(size_t)text,
+    return web_send(visit, MHD_create_response_from_buffer(strlen(text), (void *)(size_t)text,
                                                            MHD_RESPMEM_MUST_COPY), type);
 }
 
@@ -579,35 +510,28 @@ static ssize_t web_events_read(void *context, uint64_t at, char *to, size_t room
 {
     web_viewer *viewer = context;
     web_state *web = viewer->web;
-    size_t len = 0;
+    ssize_t len = 0;
 
     (void)at;
     pthread_mutex_lock(&web->mutex);
-    if (web->ending) {
-        pthread_mutex_unlock(&web->mutex);
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    }
-    if (viewer->frame == NULL && web->frame != NULL && viewer->seen != web->number) {
+    if (viewer->left == 0 && viewer->frame != web->frame) {
+        web_frame_drop(viewer->frame);
         viewer->frame = web->frame;
         viewer->frame->refs++;
-        viewer->seen = web->number;
-        viewer->sent = 0;
+        viewer->left = viewer->frame->text.len;
     }
-    if (viewer->frame == NULL) {
+    if (web->ending) {
+        len = MHD_CONTENT_READER_END_OF_STREAM;
+    } else if (viewer->left == 0) {
         viewer->suspended = true;
         MHD_suspend_connection(viewer->connection);
     } else {
-        len = viewer->frame->text.len - viewer->sent;
-        if (len > room) len = room;
-        memcpy(to, viewer->frame->text.ptr + viewer->sent, len);
-        viewer->sent += len;
-        if (viewer->sent == viewer->frame->text.len) {
-            web_frame_drop(viewer->frame);
-            viewer->frame = NULL;
-        }
+        len = (ssize_t)(viewer->left < room ? viewer->left : room);
+        memcpy(to, viewer->frame->text.ptr + viewer->frame->text.len - viewer->left, (size_t)len);
+        viewer->left -= (size_t)len;
     }
     pthread_mutex_unlock(&web->mutex);
-    return (ssize_t)len;
+    return len;
 }
 
 static void web_events_end(void *context)
@@ -631,7 +555,7 @@ static enum MHD_Result web_events(web_visit *visit)
 
     if (strcmp(visit->method, "HEAD") == 0 || web->watching >= WEB_VIEWERS) {
         visit->status = web->watching >= WEB_VIEWERS ? 503 : 200;
-        return web_send_text(visit, "text/event-stream", "", 0);
+        return web_send_text(visit, "text/event-stream", "");
     }
     viewer = app_need(calloc(1, sizeof *viewer));
     viewer->web = web;
@@ -678,22 +602,19 @@ static void web_flows(web_state *web, char *text, size_t size)
 /* Looks at all that is live, in one statement, and gives what it found to the viewers. */
 static void web_look(web_state *web, bool sample)
 {
-    static const Oid types[] = {25, 25};
     int live[LOOK_TABLES + 1], count = look_flagged(LOOK_LIVE, live);
     char flows[WEB_FLOWS * 21];
     const char *values[] = {flows, ""};
-    char *all, *sql;
+    char *sql;
     PGresult *res;
     web_frame *frame;
 
     if (PQstatus(web->look.conn) != CONNECTION_OK && !web_connect(&web->look)) return;
     web_flows(web, flows, sizeof flows);
     if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
-    all = look_sql(live, count, 't', false);
-    sql = app_sql(&web->look, all);
-    res = PQexecParams(web->look.conn, sql, 2, types, values, NULL, NULL, 0);
+    sql = look_sql(live, count, 't', false);
+    res = app_exec(&web->look, sql, 2, true, values);
     free(sql);
-    free(all);
     if (PQresultStatus(res) == PGRES_TUPLES_OK) {
         frame = app_need(calloc(1, sizeof *frame));
         frame->refs = 1;
@@ -702,7 +623,6 @@ static void web_look(web_state *web, bool sample)
         page_events(web, &frame->text, res, flows);
         web_frame_drop(web->frame);
         web->frame = frame;
-        web->number++;
         web_resume(web);
         pthread_mutex_unlock(&web->mutex);
     }
@@ -711,47 +631,40 @@ static void web_look(web_state *web, bool sample)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static enum MHD_Result web_file(web_visit *visit)
-{
-    static const char icon[] =
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"none\" "
-        "stroke=\"#0b6e63\" stroke-width=\"2.4\" stroke-linecap=\"round\" "
-        "d=\"M2 4h12M2 8h8M2 12h5\"/></svg>";
+static const char web_icon[] =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"none\" "
+    "stroke=\"#0b6e63\" stroke-width=\"2.4\" stroke-linecap=\"round\" "
+    "d=\"M2 4h12M2 8h8M2 12h5\"/></svg>";
 
-    if (strcmp(visit->path, "/style.css") == 0)
-        return web_send_text(visit, "text/css; charset=utf-8", html_style, sizeof html_style - 1);
-    if (strcmp(visit->path, "/script.js") == 0)
-        return web_send_text(visit, "text/javascript; charset=utf-8", html_script,
-                             sizeof html_script - 1);
-    return web_send_text(visit, "image/svg+xml", icon, sizeof icon - 1);
-}
+/* Pages that are the same for everybody. */
+static const char *const web_files[][3] = {
+    {"/style.css", "text/css; charset=utf-8", html_style},
+    {"/script.js", "text/javascript; charset=utf-8", html_script},
+    {"/icon.svg", "image/svg+xml", web_icon}};
 
 static enum MHD_Result web_answer(web_visit *visit)
 {
     web_state *web = visit->web;
-    enum MHD_Result result;
+    int i;
 
     web_session(visit);
     visit->status = visit->status == 413 ? 413 : 200;
     if (web_admit(visit)) {
         visit->status = 200;
-        if (strcmp(visit->path, "/style.css") == 0 || strcmp(visit->path, "/script.js") == 0 ||
-            strcmp(visit->path, "/icon.svg") == 0) return web_file(visit);
+        for (i = 0; i < 3; i++)
+            if (strcmp(visit->path, web_files[i][0]) == 0)
+                return web_send_text(visit, web_files[i][1], web_files[i][2]);
         if (strcmp(visit->path, "/events") == 0) return web_events(visit);
-        if (PQstatus(web->pages.conn) != CONNECTION_OK) {
-            web->ready = false;
-            web_connect(&web->pages);
-        }
-        if (!web->ready && !(PQstatus(web->pages.conn) == CONNECTION_OK && web_rights(web)))
+        if (PQstatus(web->pages.conn) != CONNECTION_OK) web->ready = false;
+        if (!web->ready && !(web_connect(&web->pages) && web_rights(web)))
             web_fail(visit, 503, "The database does not answer, or has no jobq schema that this "
                      "role may read.");
         else if (strcmp(visit->method, "POST") == 0) web_do(visit);
         else page(visit);
     }
     if (visit->error[0] != '\0') page_error(visit);
-    result = web_send_text(visit, "text/html; charset=utf-8",
-                           visit->out.ptr == NULL ? "" : visit->out.ptr, visit->out.len);
-    return result;
+    return web_send_text(visit, "text/html; charset=utf-8",
+                         visit->out.ptr == NULL ? "" : visit->out.ptr);
 }
 
 static enum MHD_Result web_request(void *context, struct MHD_Connection *connection,
@@ -792,20 +705,6 @@ static void web_done(void *context, struct MHD_Connection *connection, void **st
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-static char *web_users(const char *path)
-{
-    app_text text = {0};
-    char part[4096];
-    size_t len;
-    FILE *file = fopen(path, "r");
-
-    if (file == NULL) return app_say(0, "%s: %s", path, strerror(errno)), NULL;
-    app_put(&text, "");
-    while ((len = fread(part, 1, sizeof part, file)) > 0) app_add(&text, part, len);
-    fclose(file);
-    return text.ptr;
-}
-
 /* "HOST:PORT", "PORT" or "HOST". */
 static bool web_address(web_state *web, char *text, struct sockaddr_in *address)
 {
@@ -822,18 +721,14 @@ static bool web_address(web_state *web, char *text, struct sockaddr_in *address)
            inet_pton(AF_INET, web->host, &address->sin_addr) == 1;
 }
 
-static void web_serve(web_state *web, struct MHD_Daemon *daemon)
+static void web_serve(web_state *web, struct MHD_Daemon *daemon, const sigset_t *signals)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT);
     struct timespec second = {1, 0};
-    sigset_t signals;
     long tick;
 
     printf("http://%s:%d/\n", web->host, info == NULL ? web->port : (int)info->port);
     fflush(stdout);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
     for (tick = 0;; tick++) {
         bool sample = tick % 10 == 0, watched;
 
@@ -841,7 +736,7 @@ static void web_serve(web_state *web, struct MHD_Daemon *daemon)
         watched = web->watching > 0;
         pthread_mutex_unlock(&web->mutex);
         if (sample || watched) web_look(web, sample);
-        if (sigtimedwait(&signals, NULL, &second) > 0) break;
+        if (sigtimedwait(signals, NULL, &second) > 0) break;
     }
     pthread_mutex_lock(&web->mutex);
     web->ending = true;
@@ -872,37 +767,35 @@ static int web_start(web_state *web, struct sockaddr_in *address)
                               MHD_OPTION_CONNECTION_LIMIT, 2u * WEB_VIEWERS, MHD_OPTION_END);
     if (daemon == NULL)
         return app_say(APP_NO, "cannot listen on %s:%d: %s", web->host, web->port, strerror(errno));
-    web_serve(web, daemon);
+    web_serve(web, daemon, &signals);
     MHD_stop_daemon(daemon);
     return APP_OK;
 }
 
 static int web(app *a)
 {
-    static web_state state;
+    static web_state state = {.port = 8080};
     struct sockaddr_in address;
     const char *to = app_value(a, "listen"), *basic = app_value(a, "basic");
-    char *text;
-    int code = APP_USAGE;
+    FILE *file = basic == NULL ? NULL : fopen(basic, "r");
+    int code;
 
     if (to == NULL) to = "127.0.0.1:8080";
     state.user_header = app_value(a, "user-header");
     state.pages = state.look = *a;
-    state.pages.conn = state.look.conn = NULL;
-    state.port = 8080;
-    text = app_need(strdup(to));
     pthread_mutex_init(&state.mutex, NULL);
-    if (!web_address(&state, text, &address)) {
-        app_say(0, "--listen takes HOST:PORT, with HOST in digits, not '%s'", to);
-    } else if (strncmp(state.host, "127.", 4) != 0 && basic == NULL && state.user_header == NULL) {
-        app_say(0, "--listen beyond this machine needs --basic or --user-header");
-    } else if (basic == NULL || (state.users = web_users(basic)) != NULL) {
-        code = web_start(&state, &address);
+    if (!web_address(&state, app_need(strdup(to)), &address))
+        return app_say(APP_USAGE, "--listen takes HOST:PORT, with HOST in digits, not '%s'", to);
+    if (strncmp(state.host, "127.", 4) != 0 && basic == NULL && state.user_header == NULL)
+        return app_say(APP_USAGE, "--listen beyond this machine needs --basic or --user-header");
+    if (basic != NULL && file == NULL)
+        return app_say(APP_USAGE, "%s: %s", basic, strerror(errno));
+    if (file != NULL) {
+        state.users = app_file(file);
+        fclose(file);
     }
-    web_frame_drop(state.frame);
+    code = web_start(&state, &address);
     PQfinish(state.pages.conn);
     PQfinish(state.look.conn);
-    free(state.users);
-    free(text);
     return code;
 }

@@ -46,37 +46,35 @@ static void shut(int *fd)
 
 extern char **environ;
 
-/* environ with what the command is told. names holds the strings. The caller frees the array. */
-static char **command_environ(const jobq_call *call, char names[4][JOBQ_NAME_MAX + 16])
+/* A command gets no other variables JOBQ_... than its own. */
+static void forget_variables(void)
 {
-    size_t count = 0, kept = 0, i;
-    char **env;
+    size_t i = 0;
 
-    while (environ[count] != NULL) count++;
-    env = app_need(malloc((count + 5) * sizeof *env));
-    for (i = 0; i < count; i++) {
-        if (strncmp(environ[i], "JOBQ_", 5) != 0) env[kept++] = environ[i];
+    while (environ[i] != NULL) {
+        app_text name = {0};
+
+        app_add(&name, environ[i], strcspn(environ[i], "="));
+        if (strncmp(name.ptr, "JOBQ_", 5) != 0 || unsetenv(name.ptr) != 0) i++;
+        free(name.ptr);
     }
-    snprintf(names[0], sizeof names[0], "JOBQ_ID=%lld", (long long)call->job.id);
-    snprintf(names[1], sizeof names[1], "JOBQ_QUEUE=%s", work.queue);
-    snprintf(names[2], sizeof names[2], "JOBQ_KIND=%.*s", (int)call->kind.len, call->kind.ptr);
-    snprintf(names[3], sizeof names[3], "JOBQ_ATTEMPT=%d", (int)call->job.attempt);
-    for (i = 0; i < 4; i++) env[kept++] = names[i];
-    env[kept] = NULL;
-    return env;
 }
 
-/* Starts sh -c LINE as the leader of a process group. Returns 0, or an error number. */
+/* Starts env JOBQ_ID=... sh -c LINE as the leader of a process group. Returns 0, or an error
+ * number. */
 static int spawn(command *c, const jobq_call *call, int in[2], int out[2], int err[2])
 {
-    char *argv[] = {"sh", "-c", (char *)work.line, NULL};
-    char names[4][JOBQ_NAME_MAX + 16];
-    char **env = command_environ(call, names);
+    char id[32], queue[JOBQ_NAME_MAX + 16], kind[JOBQ_NAME_MAX + 16], attempt[32];
+    char *argv[] = {"env", id, queue, kind, attempt, "/bin/sh", "-c", (char *)work.line, NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, ignored;
     int code;
 
+    snprintf(id, sizeof id, "JOBQ_ID=%lld", (long long)call->job.id);
+    snprintf(queue, sizeof queue, "JOBQ_QUEUE=%s", work.queue);
+    snprintf(kind, sizeof kind, "JOBQ_KIND=%.*s", (int)call->kind.len, call->kind.ptr);
+    snprintf(attempt, sizeof attempt, "JOBQ_ATTEMPT=%d", (int)call->job.attempt);
     sigemptyset(&none);
     sigemptyset(&ignored);
     sigaddset(&ignored, SIGPIPE);
@@ -89,10 +87,9 @@ static int spawn(command *c, const jobq_call *call, int in[2], int out[2], int e
                                         POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &ignored);
-    code = posix_spawn(&c->pid, "/bin/sh", &files, &attr, argv, env);
+    code = posix_spawnp(&c->pid, "env", &files, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);
-    free(env);
     return code;
 }
 
@@ -195,14 +192,6 @@ static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t n
     return stop;
 }
 
-static int64_t clock_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* Waits for the command. Returns the status of waitpid; *stop: why it was stopped, if it was. */
 static int await_command(command *c, const jobq_call *call, jobq_stop *stop)
 {
@@ -213,7 +202,7 @@ static int await_command(command *c, const jobq_call *call, jobq_stop *stop)
     do {
         bool open = c->out >= 0 || c->err >= 0;
 
-        *stop = stop_command(c, call, clock_us(), &asked_us);
+        *stop = stop_command(c, call, app_now_us(), &asked_us);
         move_bytes(c, call->payload, open ? COMMAND_MS : 1);
         memset(&info, 0, sizeof info);
         waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT);
@@ -294,27 +283,23 @@ static PGresult *kinds_of(app *a, const char *queue, const char *kind)
     PGresult *res;
 
     if (kind != NULL) return app_query(a, "SELECT $2::text, $1::text", 2, values);
-    res = app_query(a, "SELECT k.name FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id"
+    res = app_try(a, "SELECT k.name FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id"
                        " WHERE q.name = $1 ORDER BY k.name", 1, values);
     if (res == NULL) app_say(0, "name the kind of its jobs with --kind");
     if (res == NULL || PQntuples(res) > 0) return res;
     app_say(0, "the queue %s has no kind yet: name one with --kind", queue);
-    PQclear(res);
     return NULL;
 }
 
 static int run_worker(app *a, jobq_pg_worker_desc *worker)
 {
-    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a};
+    jobq_pg *pg = open_jobq(a, a->schema, tell_log);
     jobq_pg_stats stats;
     jobq_pg_error error;
     jobq_error code;
-    jobq_pg *pg;
     int i;
 
     worker->stats = &stats;
-    code = jobq_pg_open(&pg, &desc, &error);
-    if (code != JOBQ_OK) return exit_code(code, &error);
     code = jobq_pg_work(pg, worker, &error);
     pthread_mutex_lock(&work.lock);
     for (i = 0; i < JOBQ_LOOP_THREADS; i++) {
@@ -337,7 +322,7 @@ static int do_work(app *a)
     jobq_pg_worker_desc worker = {.name = "jobq work", .stop_signals = {SIGTERM, SIGINT}};
     jobq_pg_handler handlers[JOBQ_LOOP_KINDS] = {{0}};
     PGresult *kinds;
-    int code, i;
+    int i;
 
     work.line = app_value(a, "exec");
     work.queue = app_value(a, "queue");
@@ -357,11 +342,10 @@ static int do_work(app *a)
     worker.handlers = handlers;
     worker.handler_count = (size_t)i;
     worker.loop.until = app_value(a, "until-empty") ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
+    forget_variables();
     signal(SIGPIPE, SIG_IGN); /* a command need not read its payload */
     pthread_mutex_init(&work.lock, NULL);
-    code = run_worker(a, &worker);
-    PQclear(kinds);
-    return code;
+    return run_worker(a, &worker);
 }
 
 /* ---- bench ----------------------------------------------------------------------------------- */
@@ -402,12 +386,12 @@ static int bench_run(app *a, jobq_pg *pg, long count, int32_t threads)
     jobq_pg_error error;
     jobq_error code = jobq_pg_migrate(pg, &error);
 
-    begin_us = clock_us();
+    begin_us = app_now_us();
     if (code == JOBQ_OK) code = bench_enqueue(pg, count, &error);
-    middle_us = clock_us();
+    middle_us = app_now_us();
     app_progress("working");
     if (code == JOBQ_OK) code = jobq_pg_work(pg, &worker, &error);
-    end_us = clock_us();
+    end_us = app_now_us();
     app_progress(NULL);
     if (code != JOBQ_OK) return exit_code(code, &error);
     printf(a->json ? "{\"jobs\": %ld, \"enqueued_per_s\": %.0f, \"done_per_s\": %.0f}\n"
@@ -420,21 +404,17 @@ static int bench_run(app *a, jobq_pg *pg, long count, int32_t threads)
 /* In a schema of its own, so that nothing of it is left. */
 static int do_bench(app *a)
 {
-    char schema[40], drop[80];
-    jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema};
-    jobq_pg_error error;
-    jobq_error opened;
+    app_text schema = {0}, drop = {0};
     jobq_pg *pg;
     int code;
 
-    snprintf(schema, sizeof schema, "jobq_bench_%ld", (long)getpid());
-    opened = jobq_pg_open(&pg, &desc, &error);
-    if (opened != JOBQ_OK) return exit_code(opened, &error);
+    app_format(&schema, "jobq_bench_%ld", (long)getpid());
+    app_format(&drop, "SET client_min_messages = warning; DROP SCHEMA IF EXISTS %s CASCADE",
+               schema.ptr);
+    pg = open_jobq(a, schema.ptr, NULL);
     code = bench_run(a, pg, app_number_of(a, "jobs", 10000),
                      (int32_t)app_number_of(a, "threads", 4));
     jobq_pg_close(pg);
-    PQclear(PQexec(a->conn, "SET client_min_messages = warning"));
-    snprintf(drop, sizeof drop, "DROP SCHEMA IF EXISTS %s CASCADE", schema);
-    PQclear(PQexec(a->conn, drop));
+    PQexec(a->conn, drop.ptr);
     return code;
 }

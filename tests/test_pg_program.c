@@ -308,6 +308,10 @@ static void queues_are_paused_and_drained(void **unused)
     JOBQ(0, "drain q --json");
     assert_string_equal(out, "{\"left\": 0}\n");
     JOBQ(1, "drain q --ended --timeout 0");
+    RUN("SELECT jobq.enqueue('other', 'k', after => '{%lld}')", (long long)id);
+    JOBQ(0, "drain other");
+    JOBQ(1, "drain other --ended --timeout 0");
+    expect(err, "other is not empty; jobs left: 1");
     JOBQ(0, "reschedule %lld", (long long)id);
     shell("( sleep 1; $jobq cancel %lld ) & $jobq drain q --timeout 30; code=$?; wait;"
           " test $code = 0 || echo broken", (long long)id);

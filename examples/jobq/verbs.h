@@ -224,8 +224,10 @@ static int do_drain(app *a)
     for (half = 0;; half++) {
         PGresult *res = app_query(a,
             "SELECT ready + running + suspects + CASE WHEN $2::boolean THEN scheduled + parked"
-            " ELSE 0 END, format('ready %s, running %s, scheduled %s', ready, running, scheduled),"
-            " workers FROM jobq.queues WHERE queue = $1", 2, values);
+            " + (SELECT count(*) FROM jobq.live_jobs j WHERE j.queue = q.queue"
+            " AND j.state = 'waiting') ELSE 0 END,"
+            " format('ready %s, running %s, scheduled %s', ready, running, scheduled),"
+            " workers FROM jobq.queues q WHERE queue = $1", 2, values);
 
         if (PQntuples(res) == 0) return app_say(APP_NO, "no queue is called %s", values[0]);
         left = atol(PQgetvalue(res, 0, 0));
@@ -238,7 +240,7 @@ static int do_drain(app *a)
     }
     app_progress(NULL);
     if (a->json) printf("{\"left\": %ld}\n", left);
-    return left == 0 ? APP_OK : app_say(APP_NO, "%s is not empty: %ld jobs", values[0], left);
+    return left == 0 ? APP_OK : app_say(APP_NO, "%s is not empty; jobs left: %ld", values[0], left);
 }
 
 /* ---- flow show ------------------------------------------------------------------------------- */

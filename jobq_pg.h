@@ -24446,9 +24446,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        SELECT j.* INTO v_last FROM jobq.job j WHERE j.id = p.last_id FOR NO KEY UPDATE;\n"
 "        IF NOT FOUND THEN -- it may have been cancelled while it waited for this one:\n"
 "            SELECT j.* INTO v_last FROM jobq.edge e JOIN jobq.job j ON j.id = e.parent\n"
-"            WHERE e.child = p.last_id FOR NO KEY UPDATE OF j;\n"
+"            WHERE e.child = p.last_id AND j.headers ->> 'schedule' = p.name\n"
+"            FOR NO KEY UPDATE OF j;\n"
 "        END IF;\n"
-"        IF v_last.state = 'w' THEN\n"
+"        IF v_last.state = 'w' AND v_last.claimed_at IS NULL THEN\n"
 "            UPDATE jobq.job j SET (queue_id, kind_id, priority, max_attempts, timeout_us,\n"
 "                                   payload, bytes, headers) = ROW(\n"
 "                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p.payload,\n"
@@ -24461,8 +24462,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            v_waits := p.overlap = 'wait' OR jobq.cancel_one(v_last.id) = 'requested';\n"
 "        END IF;\n"
 "    END IF;\n"
-"    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n"
-"                          key, payload, bytes, headers)\n",
+"    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n",
+"                          key, payload, bytes, headers)\n"
 "    VALUES (p.queue_id, p.kind_id, CASE WHEN v_waits THEN 'w' ELSE 'r' END::\"char\",\n"
 "            CASE WHEN v_waits THEN 'infinity' ELSE statement_timestamp() END, p.priority,\n"
 "            p.max_attempts, p.timeout_us,\n"
@@ -24552,9 +24553,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        END;\n"
 "    END LOOP;\n"
 "    PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);\n"
-"    due_us := jobq.next_tick(p_queues);\n"
+"    due_us := jobq.next_tick(p_queues);\n",
 "    IF due_us = 1 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.next_tick(p_queues integer[]) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -24634,9 +24635,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN\n"
 "        PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');\n"
 "    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
-"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n"
+"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n",
 "          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
-"    THEN\n",
+"    THEN\n"
 "        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),\n"
 "                            'pg_timezone_names has those that it knows.');\n"
 "    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
@@ -24697,8 +24698,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedules_set(\n"
 "    p_owner text, p_revision bigint, p_names text[], p_queues text[], p_kinds text[],\n"
 "    p_crons text[], p_every_us bigint[], p_zones text[], p_missed text[],\n"
-"    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n"
-"    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n",
+"    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n",
+"    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n"
 "    p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],\n"
 "    p_timeouts_us bigint[], p_partitions integer[], p_types text[])\n"
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -24784,10 +24785,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "DECLARE v jobq.schedule;\n"
 "BEGIN\n"
 "    PERFORM jobq.check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,\n"
-"                                NULL, NULL);\n"
+"                                NULL, NULL);\n",
 "    v.cron := cron;\n"
 "    v.parsed := jobq.cron_parse(cron);\n"
-"    v.every_us := jobq.us(every);\n",
+"    v.every_us := jobq.us(every);\n"
 "    v.zone := zone;\n"
 "    at := after;\n"
 "    FOR i IN 1 .. count LOOP\n"

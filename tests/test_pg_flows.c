@@ -448,6 +448,50 @@ static void a_batch_has_one_callback(void **unused)
 
 /* The end of a batch writes a message, once, although the flow is revived and ends again. While the
  * outbox does not take it, the flow has not ended. */
+/* What waits for a flow's end comes, too, if no job's end looks at the flow. */
+static void a_flow_without_jobs_ends(void **unused)
+{
+    static const char *const none[] = {"NULL", "'{}'"};
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "events", 1, NULL, &error), JOBQ_OK);
+    for (i = 0; i < 2; i++) {
+        RUN("SELECT jobq.batch('q', 'k', %s, 'done', done_outbox => 'events')", none[i]);
+        expect_text("ready done", "SELECT string_agg(state || ' ' || kind, ',') FROM jobq.jobs");
+        expect_text("0", "SELECT string_agg(headers ->> 'succeeded', ',') FROM jobq.message");
+        RUN("DELETE FROM jobq.job; DELETE FROM jobq.message");
+    }
+    RUN("SELECT jobq.enqueue('q', 'k', after_flow => jobq.flow(open => true))");
+    RUN("SELECT jobq.flow_close(max(id)) FROM jobq.flow");
+    expect_text("ready", "SELECT state FROM jobq.jobs");
+    RUN("SELECT jobq.flow()");
+    RUN("SELECT jobq.renew()");
+    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => max(id)) FROM jobq.flow");
+}
+
+/* It takes no more jobs, so nothing else would end it. */
+static void an_open_flow_that_is_cancelled_ends(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 3; i++) { /* no job; one that has not ended; one that has */
+        long flow = number("SELECT jobq.flow(open => true)");
+        if (i > 0) {
+            long id = number("SELECT jobq.enqueue('q', 'k', flow => %ld)", flow);
+            if (i == 2) RUN("SELECT jobq.cancel(%ld)", id);
+        }
+        RUN("SELECT jobq.enqueue('q', 'k', after_flow => %ld, on_end => 'any')", flow);
+        RUN("SELECT jobq.flow_cancel(%ld)", flow);
+        expect_text("ready", "SELECT state FROM jobq.live_jobs");
+        expect_text("ended", "SELECT state FROM jobq.flows ORDER BY id DESC LIMIT 1");
+        RUN("DELETE FROM jobq.job");
+    }
+}
+
 static void a_batch_ends_with_a_message(void **unused)
 {
     static const char *const messages = "SELECT string_agg(payload::text || headers::text, ';') "
@@ -756,6 +800,8 @@ int main(void)
         TEST(a_deep_flow_is_revived_and_cancelled_in_steps),
         TEST(ends_share_no_row_of_the_flow),
         TEST(a_batch_has_one_callback),
+        TEST(a_flow_without_jobs_ends),
+        TEST(an_open_flow_that_is_cancelled_ends),
         TEST(a_batch_ends_with_a_message),
         TEST(a_whole_flow_is_cancelled),
         TEST(the_rows_of_a_flow_are_locked),

@@ -448,16 +448,29 @@ BEGIN
 END $$;
 
 -- A part of link: refuses that a running job waits for one that, over however many others,
--- waits for it. Only edges that hold are followed.
+-- waits for it. Only edges that hold a job that lives are followed; a flow's end waits for all
+-- that its jobs wait for. The caller has locked the job and its parents, so other transactions
+-- write edges to these, or from the job, before or afterwards. Edges farther away may be
+-- written at the same time and are not seen. So a look that goes farther is made alone, and
+-- the next one waits for the end of this transaction.
 CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
+    IF 0 > ANY (p_parents) OR EXISTS (
+            SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
+        PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
+    END IF;
     PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))
     FROM (WITH RECURSIVE above AS (
               SELECT u.id FROM unnest(p_parents) AS u (id)
               UNION
-              SELECT e.parent FROM above a JOIN jobq.edge e ON e.child = a.id AND e.holds
+              SELECT e.parent FROM above a CROSS JOIN LATERAL (
+                  SELECT o.* FROM jobq.edge o WHERE o.child = a.id AND o.holds
+                  UNION ALL
+                  SELECT o.* FROM jobq.edge o
+                  WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds) AS e
+              WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
           ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;
 END $$;
 
@@ -469,8 +482,11 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
     p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-DECLARE v_flow bigint := (SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id);
+DECLARE v_flow bigint;
 BEGIN
+    -- Before its parents are locked: see check_cycle.
+    SELECT nullif(j.flow_id, 0) INTO v_flow FROM jobq.job j
+    WHERE j.id = p_id FOR NO KEY UPDATE;
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN

@@ -10904,7 +10904,8 @@ JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *m,
     return s;
 }
 
-/* Writes the job of one tick. Like jobq.fire_job: while one waits, it takes over the newer tick.
+/* Writes the job of one tick. Like jobq.fire_job: while one waits for the job before it, it takes
+ * over the newer tick. One that waits for other jobs has begun.
  * *written: whether it wrote one; not if overlap leaves this tick out. False: there is no room. */
 static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us,
                                   bool *written)
@@ -10914,7 +10915,7 @@ static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64
     int64_t old = mj == NULL || jobq_state_final(mj->job.state) ? 0 : mj->job.id;
 
     *written = false;
-    if (old != 0 && mj->job.state == JOBQ_STATE_WAITING) {
+    if (old != 0 && mj->follows != 0) {
         mj->tick_us = s->tick_us;
         return *written = true;
     }

@@ -78,8 +78,9 @@ CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURN
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_headers jsonb := (
-        SELECT jsonb_build_object('flow', p_flow, 'succeeded', sum(p.succeeded),
-                                  'failed', sum(p.failed), 'cancelled', sum(p.cancelled))
+        SELECT jsonb_build_object('flow', p_flow, 'succeeded', coalesce(sum(p.succeeded), 0),
+                                  'failed', coalesce(sum(p.failed), 0),
+                                  'cancelled', coalesce(sum(p.cancelled), 0))
         FROM jobq.flow_part p WHERE p.flow_id = p_flow);
     v_refused text;
 BEGIN
@@ -92,7 +93,8 @@ BEGIN
     RETURN v_refused IS NULL;
 END $$;
 
--- Ends those of these flows whose jobs have all ended. skipped, undecided, decided: as of
+-- Ends those of these flows whose jobs have all ended and that take no more: not open, or
+-- cancelled. One that never had a job ends well. skipped, undecided, decided: as of
 -- look_jobs, with negative ids.
 CREATE OR REPLACE FUNCTION jobq.look_flows(
     p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)
@@ -110,13 +112,14 @@ BEGIN
     LOOP
         v_held := v_held || v_flow.id;
         CONTINUE WHEN v_flow.ended_at IS NOT NULL;
-        SELECT sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled),
-               sum(p.succeeded) = sum(p.jobs)
+        SELECT coalesce(sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled), true),
+               coalesce(sum(p.succeeded) = sum(p.jobs), true)
         INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;
-        IF v_ended AND NOT v_flow.open AND v_flow.message IS NOT NULL
+        v_ended := v_ended AND (NOT v_flow.open OR v_flow.cancelled_at IS NOT NULL);
+        IF v_ended AND v_flow.message IS NOT NULL
            AND NOT jobq.flow_tell(v_flow.id, v_flow.message) THEN
             v_refused := v_refused || -v_flow.id;
-        ELSIF v_ended AND NOT v_flow.open THEN
+        ELSIF v_ended THEN
             UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL
             WHERE f.id = v_flow.id;
             PERFORM jobq.edges_end(ARRAY[-v_flow.id],
@@ -298,7 +301,7 @@ BEGIN
         PERFORM jobq.refuse('flow', 'no flow has this id');
     ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN
         RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE
-            WHEN v_flow.ended_at IS NULL THEN 'was cancelled' ELSE 'has ended' END
+            WHEN v_flow.cancelled_at IS NULL THEN 'has ended' ELSE 'was cancelled' END
             USING ERRCODE = '55000', HINT = 'Enqueue all of its jobs in one transaction, or '
                 'make it with open => true.';
     END IF;
@@ -445,16 +448,29 @@ BEGIN
 END $$;
 
 -- A part of link: refuses that a running job waits for one that, over however many others,
--- waits for it. Only edges that hold are followed.
+-- waits for it. Only edges that hold a job that lives are followed; a flow's end waits for all
+-- that its jobs wait for. The caller has locked the job and its parents, so other transactions
+-- write edges to these, or from the job, before or afterwards. Edges farther away may be
+-- written at the same time and are not seen. So a look that goes farther is made alone, and
+-- the next one waits for the end of this transaction.
 CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
+    IF 0 > ANY (p_parents) OR EXISTS (
+            SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
+        PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
+    END IF;
     PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))
     FROM (WITH RECURSIVE above AS (
               SELECT u.id FROM unnest(p_parents) AS u (id)
               UNION
-              SELECT e.parent FROM above a JOIN jobq.edge e ON e.child = a.id AND e.holds
+              SELECT e.parent FROM above a CROSS JOIN LATERAL (
+                  SELECT o.* FROM jobq.edge o WHERE o.child = a.id AND o.holds
+                  UNION ALL
+                  SELECT o.* FROM jobq.edge o
+                  WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds) AS e
+              WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
           ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;
 END $$;
 
@@ -466,8 +482,11 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
     p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-DECLARE v_flow bigint := (SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id);
+DECLARE v_flow bigint;
 BEGIN
+    -- Before its parents are locked: see check_cycle.
+    SELECT nullif(j.flow_id, 0) INTO v_flow FROM jobq.job j
+    WHERE j.id = p_id FOR NO KEY UPDATE;
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
@@ -547,7 +566,8 @@ END $$;
 --     select jobq.enqueue('etl', 'merge', flow => 12, after_names => '{load-1,load-2}');
 --   on_failure  what becomes of a job if one that it waits for fails or is cancelled: hold
 --               (it waits on, so that a revive continues the flow), cancel, or run
---   open        it takes more jobs even when all of today's have ended, until flow_close
+--   open        it takes more jobs even when all of today's have ended, until flow_close or
+--               flow_cancel
 CREATE OR REPLACE FUNCTION jobq.flow(
     name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -575,8 +595,9 @@ BEGIN
 END $$;
 
 -- Many jobs of one kind, and what follows when all of them have ended, once: a job, or a
--- message in an outbox, whose headers have the flow and how many jobs ended how. Answers the
--- id of their flow.
+-- message in an outbox, whose headers have the flow and how many jobs ended how. Without
+-- payloads (NULL, or no element) there are no jobs, and it follows at once. Answers the id of
+-- their flow.
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), 'report') from customer c;
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), done_outbox => 'events',
 --                       done_payload => '{"mailing": 7}') from customer c;
@@ -599,10 +620,15 @@ BEGIN
             'queue', done_outbox, 'order_key', done_order_key, 'payload', done_payload)
         WHERE f.id = v_flow;
     END IF;
-    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, payloads, p_flow => v_flow);
+    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, coalesce(payloads, '{}'),
+                              p_flow => v_flow);
     IF done_kind IS NOT NULL THEN
         PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,
                              after_flow => v_flow, on_end => 'any');
+    END IF;
+    IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow
+        INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);
+        PERFORM jobq.promote(1000);
     END IF;
     RETURN v_flow;
 END $$;
@@ -654,6 +680,9 @@ BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
     WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
+    IF FOUND THEN -- all of its jobs may have ended before
+        INSERT INTO jobq.nudge (job_id) VALUES (-flow_cancel.id);
+    END IF;
     v_ids := jobq.lock_flow_jobs(id, at_most, false);
     PERFORM jobq.finish(v_ids, 'c', NULL);
     v_count := cardinality(v_ids);
@@ -838,7 +867,10 @@ BEGIN
         pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),
         (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);
     INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'
-    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL;
+    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL AND (
+        f.message IS NOT NULL OR EXISTS (
+            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (
+            SELECT FROM jobq.edge e WHERE e.parent = -f.id)); -- others may get jobs yet
     INSERT INTO jobq.nudge (job_id, signal)
     SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;
 END $$;

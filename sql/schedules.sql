@@ -80,7 +80,8 @@ END $$;
 
 -- Writes the job of one tick. Answers its id; NULL: overlap leaves this tick out, because the
 -- last job has not ended. `wait` and `cancel` make the new job wait for the end of the last
--- one. While one already waits, it becomes that of the newer tick.
+-- one. While one already waits, it becomes that of the newer tick. A job that has been claimed
+-- and waits for jobs that it spawned has begun, so it is treated as one that runs.
 CREATE OR REPLACE FUNCTION jobq.fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -92,9 +93,10 @@ BEGIN
         SELECT j.* INTO v_last FROM jobq.job j WHERE j.id = p.last_id FOR NO KEY UPDATE;
         IF NOT FOUND THEN -- it may have been cancelled while it waited for this one:
             SELECT j.* INTO v_last FROM jobq.edge e JOIN jobq.job j ON j.id = e.parent
-            WHERE e.child = p.last_id FOR NO KEY UPDATE OF j;
+            WHERE e.child = p.last_id AND j.headers ->> 'schedule' = p.name
+            FOR NO KEY UPDATE OF j;
         END IF;
-        IF v_last.state = 'w' THEN
+        IF v_last.state = 'w' AND v_last.claimed_at IS NULL THEN
             UPDATE jobq.job j SET (queue_id, kind_id, priority, max_attempts, timeout_us,
                                    payload, bytes, headers) = ROW(
                 p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p.payload,

@@ -344,6 +344,31 @@ static void overlap_allows_skips_waits_or_cancels(void **unused)
     }
 }
 
+/* A job that has begun, and waits for one that it spawned. */
+static void a_job_that_waits_for_its_child_has_begun(void **unused)
+{
+    static const char *const live_then[] = {"wp rp rp", "wp rp", "wp rp wp", "rp rp"};
+    int i;
+
+    (void)unused;
+    for (i = 0; i <= JOBQ_OVERLAP_CANCEL; i++) {
+        jobq_memory_schedule s = every(HOUR);
+        jobq_job like = jobq_job_new(0);
+        jobq_memory_job *first;
+        setup(NULL);
+        s.overlap = (jobq_overlap)i;
+        s.payload = jobq_str_from("p");
+        add(s, 0);
+        assert_int_equal(tick(HOUR, NULL), 1);
+        first = claim(1, HOUR);
+        assert_true(jobq_memory_enqueue(memory, &like, s.payload, HOUR) == 2);
+        assert_true(jobq_memory_after(memory, 1, 2, JOBQ_ON_ANY, false, HOUR));
+        end(first, JOBQ_EVENT_WAIT, HOUR);
+        assert_int_equal(tick(2 * HOUR, NULL), i != JOBQ_OVERLAP_SKIP);
+        assert_string_equal(live(), live_then[i]);
+    }
+}
+
 /* -- keys -- */
 
 static jobq_known put(const char *payload, jobq_known on_known, jobq_unique unique, int64_t delay,
@@ -527,6 +552,7 @@ int main(void)
         cmocka_unit_test_setup(missed_ticks_fire_as_the_schedule_says, setup),
         cmocka_unit_test_setup(the_last_tick_is_found, setup),
         cmocka_unit_test_setup(overlap_allows_skips_waits_or_cancels, setup),
+        cmocka_unit_test_setup(a_job_that_waits_for_its_child_has_begun, setup),
         cmocka_unit_test_setup(every_word_meets_every_state, setup),
         cmocka_unit_test_setup(a_key_is_known_as_long_as_is_said, setup),
         cmocka_unit_test_setup(one_runs_and_one_waits, setup),

@@ -364,6 +364,14 @@ static void is_answered(PGconn *conn, const char *wanted)
     while (PQclear(res), (res = PQgetResult(conn)) != NULL) ;
 }
 
+static void refuses(PGconn *conn, const char *words)
+{
+    PGresult *res = PQgetResult(conn);
+
+    assert_non_null(strstr(PQresultErrorMessage(res), words));
+    while (PQclear(res), (res = PQgetResult(conn)) != NULL) ;
+}
+
 /* A chain of 60 that is held, 120 that failed beside it: revived and cancelled, 25 at a call. */
 static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
 {
@@ -448,6 +456,50 @@ static void a_batch_has_one_callback(void **unused)
 
 /* The end of a batch writes a message, once, although the flow is revived and ends again. While the
  * outbox does not take it, the flow has not ended. */
+/* What waits for a flow's end comes, too, if no job's end looks at the flow. */
+static void a_flow_without_jobs_ends(void **unused)
+{
+    static const char *const none[] = {"NULL", "'{}'"};
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "events", 1, NULL, &error), JOBQ_OK);
+    for (i = 0; i < 2; i++) {
+        RUN("SELECT jobq.batch('q', 'k', %s, 'done', done_outbox => 'events')", none[i]);
+        expect_text("ready done", "SELECT string_agg(state || ' ' || kind, ',') FROM jobq.jobs");
+        expect_text("0", "SELECT string_agg(headers ->> 'succeeded', ',') FROM jobq.message");
+        RUN("DELETE FROM jobq.job; DELETE FROM jobq.message");
+    }
+    RUN("SELECT jobq.enqueue('q', 'k', after_flow => jobq.flow(open => true))");
+    RUN("SELECT jobq.flow_close(max(id)) FROM jobq.flow");
+    expect_text("ready", "SELECT state FROM jobq.jobs");
+    RUN("SELECT jobq.flow()");
+    RUN("SELECT jobq.renew()");
+    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => max(id)) FROM jobq.flow");
+}
+
+/* It takes no more jobs, so nothing else would end it. */
+static void an_open_flow_that_is_cancelled_ends(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 3; i++) { /* no job; one that has not ended; one that has */
+        long flow = number("SELECT jobq.flow(open => true)");
+        if (i > 0) {
+            long id = number("SELECT jobq.enqueue('q', 'k', flow => %ld)", flow);
+            if (i == 2) RUN("SELECT jobq.cancel(%ld)", id);
+        }
+        RUN("SELECT jobq.enqueue('q', 'k', after_flow => %ld, on_end => 'any')", flow);
+        RUN("SELECT jobq.flow_cancel(%ld)", flow);
+        expect_text("ready", "SELECT state FROM jobq.live_jobs");
+        expect_text("ended", "SELECT state FROM jobq.flows ORDER BY id DESC LIMIT 1");
+        RUN("DELETE FROM jobq.job");
+    }
+}
+
 static void a_batch_ends_with_a_message(void **unused)
 {
     static const char *const messages = "SELECT string_agg(payload::text || headers::text, ';') "
@@ -685,6 +737,84 @@ static void what_cannot_be_is_refused(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
+#define WAIT "SELECT jobq.wait_here(9, %s, %s, 0::smallint, 0, 0, false, NULL, " \
+             "ARRAY[%s]::bigint[], '{NULL}', ARRAY[%s]::bigint[], '{any}')"
+
+/* A flow's end waits for what its jobs wait for. */
+static void no_job_waits_for_a_flow_that_waits_for_it(void **unused)
+{
+    char text[300];
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow())");
+    register_worker(9, 60 * SECOND);
+    claim_one(9, 1, false);
+    RUN("SELECT jobq.flow(), jobq.flow()");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 2, after => '{1}')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 3, after_flow => 1)");
+    snprintf(text, sizeof text, WAIT, "1", "1", "NULL", "2");
+    is_refused(text, "waits for job 1 itself");
+    snprintf(text, sizeof text, WAIT, "1", "1", "NULL", "3");
+    is_refused(text, "waits for job 1 itself");
+    RUN("SELECT jobq.cancel(3)");
+    run_on(db, text);
+    assert_int_equal(number("SELECT count(*) FROM jobq.live_jobs WHERE id = 1 AND "
+                            "state <> 'running'"), 1);
+}
+
+/* 3 waits for 1 and 4 for 2. Then 1 waits for 4 and 2 for 3, at the same time; or 2 for 1 and 1 for
+ * the flow of 2. The second one is refused. */
+static void two_jobs_begin_to_wait_in_a_circle(void **unused)
+{
+    static const char *const to[][4] = {{"4", "NULL", "3", "NULL"}, {"4", "NULL", "NULL", "1"}};
+    PGconn *a, *b;
+    char text[300], begun[320];
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => %s)", i == 0 ? "NULL" : "1");
+        RUN("SELECT jobq.enqueue('q', 'k')");
+        register_worker(9, 60 * SECOND);
+        claim_one(9, 1, false);
+        claim_one(9, 2, false);
+        RUN("SELECT jobq.enqueue('q', 'k', after => ARRAY[i]) FROM generate_series(1, 2) i");
+        snprintf(text, sizeof text, WAIT, "1", "1", to[i][0], to[i][1]);
+        snprintf(begun, sizeof begun, "BEGIN; %s", text);
+        run_on(a, begun);
+        snprintf(text, sizeof text, WAIT, "2", "2", to[i][2], to[i][3]);
+        asks(b, text);
+        run_on(a, "COMMIT");
+        refuses(b, "waits for job 2 itself");
+        expect_states("wxww");
+    }
+}
+
+/* 1 waits for 2. Then 2 begins to wait for 3 while 3 begins to wait for 1. */
+static void the_last_job_of_a_circle_looks_after_the_one_before(void **unused)
+{
+    PGconn *a = another(), *b = another();
+    char text[300], begun[320];
+    int i;
+
+    (void)unused;
+    register_worker(9, 60 * SECOND);
+    RUN("SELECT jobq.enqueue('q', 'k') FROM generate_series(1, 3)");
+    for (i = 1; i <= 3; i++) claim_one(9, i, false);
+    snprintf(text, sizeof text, WAIT, "1", "1", "2", "NULL");
+    run_on(a, text);
+    snprintf(text, sizeof text, WAIT, "2", "2", "3", "NULL");
+    snprintf(begun, sizeof begun, "BEGIN; %s", text);
+    run_on(a, begun);
+    snprintf(text, sizeof text, WAIT, "3", "3", "1", "NULL");
+    asks(b, text);
+    run_on(a, "COMMIT");
+    refuses(b, "waits for job 3 itself");
+    expect_states("wwx");
+}
+
 /* A parent that is deleted, by the verb or by hand, counts as cancelled. */
 static void a_parent_that_is_deleted(void **unused)
 {
@@ -756,6 +886,8 @@ int main(void)
         TEST(a_deep_flow_is_revived_and_cancelled_in_steps),
         TEST(ends_share_no_row_of_the_flow),
         TEST(a_batch_has_one_callback),
+        TEST(a_flow_without_jobs_ends),
+        TEST(an_open_flow_that_is_cancelled_ends),
         TEST(a_batch_ends_with_a_message),
         TEST(a_whole_flow_is_cancelled),
         TEST(the_rows_of_a_flow_are_locked),
@@ -766,6 +898,9 @@ int main(void)
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),
         TEST(what_cannot_be_is_refused),
+        TEST(no_job_waits_for_a_flow_that_waits_for_it),
+        TEST(two_jobs_begin_to_wait_in_a_circle),
+        TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
         TEST(old_flows_are_forgotten),
         TEST(a_copy_of_a_flow_goes_on),

@@ -267,6 +267,37 @@ static void overlap_is_as_the_schedule_says(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 1);
 }
 
+/* A job of a schedule that has begun, and waits for jobs that it spawned, counts as one that runs.
+ * What it waits for is not the schedule's, also when it was cancelled. */
+static void a_job_that_waits_for_its_children_has_begun(void **unused)
+{
+    static const char *const overlaps[] = {"skip", "wait", "cancel"};
+    static const char *const states[] = {"waiting", "waiting,waiting", "ready"};
+    long first, child;
+    int i;
+
+    (void)unused;
+    register_worker(7, 60 * SECOND);
+    first = number("SELECT jobq.enqueue('q', 'child', '0', delay => '1 hour')");
+    child = number("SELECT jobq.enqueue('q', 'child', '0', after => '{%ld}')", first);
+    for (i = 0; i < 3; i++) {
+        RUN("SELECT jobq.schedule('s', 'q', 'k', '1', every => '1 hour', overlap => '%s')",
+            overlaps[i]);
+        assert_int_equal(again(), 1);
+        claim_one(7, i + 1, 0);
+        RUN("SELECT jobq.wait_here(7, %d, last_id, 0::smallint, 0, 0, false, NULL, '{%ld}', "
+            "'{NULL}', '{NULL}', '{any}') FROM jobq.schedules", i + 1, child);
+        assert_int_equal(again(), i > 0);
+        expect_text(states[i], "SELECT string_agg(state, ',' ORDER BY id) FROM jobq.live_jobs "
+                               "WHERE kind = 'k'");
+        RUN("SELECT jobq.cancel(id) FROM jobq.job WHERE id > %ld ORDER BY id DESC", child);
+        assert_int_equal(again(), 1);
+        expect_text("0,0", "SELECT string_agg(payload::text, ',') FROM jobq.live_jobs "
+                           "WHERE kind = 'child'");
+        RUN("DELETE FROM jobq.job WHERE id > %ld; SELECT jobq.schedule_drop('s')", child);
+    }
+}
+
 /* A waiting job that is cancelled leaves the one before it, which has not ended. */
 static void a_cancelled_successor_lets_none_run_beside_its_predecessor(void **unused)
 {
@@ -648,6 +679,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_clock_that_goes_back_fires_nothing_twice, fresh,
                                         all_stop),
         cmocka_unit_test_setup_teardown(overlap_is_as_the_schedule_says, fresh, all_stop),
+        cmocka_unit_test_setup_teardown(a_job_that_waits_for_its_children_has_begun, fresh,
+                                        all_stop),
         cmocka_unit_test_setup_teardown(
             a_cancelled_successor_lets_none_run_beside_its_predecessor, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_waiting_job_is_that_of_the_newest_definition, fresh,

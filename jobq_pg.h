@@ -3804,12 +3804,16 @@ static bool jobq_pg__in_time(PGconn *conn, int64_t until)
 }
 
 /* Sends a statement, by jobq_pg__ship_whole if whole, and waits for its answer until then. If the
- * statement cannot be sent, the Sync still is, because pipeline mode can only be left after it. */
+ * statement cannot be sent, the Sync still is, because pipeline mode can only be left after it.
+ * PREPARE has an answer of its own: the statement may be there although its first use has failed
+ * (has_table_privilege of a table that does not exist), and may not be there (a lock timeout). */
 static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
                                 bool prepare, bool whole, int64_t until)
 {
     PGresult *res = NULL, *next;
     bool sent, synced = false, blocks = PQisnonblocking(conn) == 0;
+    jobq_pg__known *known = prepare ? jobq_pg__known_of(conn, text) : NULL;
+    int answers = whole ? -1 : 0; /* to BEGIN, which comes before */
 
     if (!PQenterPipelineMode(conn)) return NULL;
     if (until != JOBQ_NEVER) PQsetnonblocking(conn, 1);
@@ -3820,6 +3824,10 @@ static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const j
         if (until != JOBQ_NEVER && !jobq_pg__in_time(conn, until)) break;
         next = PQgetResult(conn);
         synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
+        if (!synced && next != NULL && answers++ == 0 && known != NULL &&
+            known->how == JOBQ_PG__PREPARING)
+            known->how = PQresultStatus(next) == PGRES_COMMAND_OK ? JOBQ_PG__PREPARED
+                                                                  : JOBQ_PG__NOT_PREPARED;
         if (synced) PQclear(next);
         else if (next != NULL) res = jobq_pg__weigh(res, next);
     }

@@ -783,6 +783,41 @@ static void a_connection_that_cannot_take_it_is_named(void **unused)
     assert_int_equal(got.id, 77);
 }
 
+/* PREPARE can succeed although the first use fails, and fail for a reason that passes. Neither makes
+ * a later enqueue fail, which would abort the transaction that it joins. */
+static void what_failed_once_is_prepared_or_not(void **unused)
+{
+    jobq_pg_desc desc = {.conninfo = server(), .schema = "not_yet"};
+    PGconn *conn = PQconnectdb(server()), *other = PQconnectdb(server());
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg *late;
+
+    (void)unused;
+    RUN("DROP SCHEMA IF EXISTS not_yet CASCADE");
+    assert_int_equal(jobq_pg_open(&late, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue(late, conn, &job, NULL, &error), JOBQ_ERROR_VERSION);
+    assert_int_equal(jobq_pg_migrate(late, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_queue_set(late, NULL, job.queue, NULL, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "SET lock_timeout = 100; BEGIN"));
+    job.key = "asks for rights, and then for the key";
+    assert_int_equal(jobq_pg_enqueue(late, conn, &job, NULL, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "COMMIT"));
+
+    job.key = NULL;
+    PQclear(PQexec(other, "BEGIN; LOCK TABLE not_yet.queue, not_yet.job"));
+    assert_int_equal(jobq_pg_enqueue(late, conn, &job, NULL, &error), JOBQ_ERROR_RETRYABLE);
+    PQclear(PQexec(other, "COMMIT"));
+    PQclear(PQexec(conn, "BEGIN"));
+    assert_int_equal(jobq_pg_enqueue(late, conn, &job, NULL, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "COMMIT"));
+    assert_int_equal(number("SELECT count(*) FROM not_yet.job"), 2);
+    PQfinish(other);
+    PQfinish(conn);
+    jobq_pg_close(late);
+    RUN("DROP SCHEMA not_yet CASCADE");
+}
+
 /* X1. */
 static void a_bad_server_gives_an_error_and_no_handle(void **unused)
 {
@@ -1086,6 +1121,7 @@ int main(void)
         cmocka_unit_test_setup(eight_at_once_with_one_key_make_one_job, pg_empty),
         cmocka_unit_test_setup(bad_jobs_are_refused_and_the_transaction_lives, pg_empty),
         cmocka_unit_test_setup(a_connection_that_cannot_take_it_is_named, pg_empty),
+        cmocka_unit_test_setup(what_failed_once_is_prepared_or_not, pg_empty),
         cmocka_unit_test(a_bad_server_gives_an_error_and_no_handle),
         cmocka_unit_test(the_pool_is_bounded_and_waits),
         cmocka_unit_test(the_pools_defaults),

@@ -19,7 +19,7 @@ static int exit_code(jobq_error code, const jobq_pg_error *error)
     return app_say(code == JOBQ_ERROR_CONNECTION ? APP_SERVER : APP_NO, "%s", error->message);
 }
 
-/* The SQL that is missing, as migrate would send it. */
+/* The SQL that is missing, as migrate would send it: in one transaction, as by psql -1. */
 static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     const jobq_pg__migration *file;
@@ -28,6 +28,10 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
     jobq_error code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     size_t i;
 
+    if (code == JOBQ_OK && citus)
+        code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
+    if (code == JOBQ_OK && version < jobq_pg__newest())
+        printf("-- in one transaction\n\n%s;\n\n", JOBQ_PG__MIGRATE_SETS);
     for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {
         char *generic = app_need(jobq_pg__join(file->strings));
         char *sql = app_need(jobq_pg__for_schema(generic, jobq_pg_schema(pg)));

@@ -202,14 +202,15 @@ static void at_the_second_node(const char *arguments)
     if (system(command) != 0) fail_msg("%s", command);
 }
 
-/* Jobs at the coordinator, effects in a distributed table, in one transaction. */
+/* Jobs at the coordinator, or in a distributed schema, and effects in a distributed table, in one
+ * transaction. */
 static void a_dead_node_loses_and_repeats_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", does);
     jobq_pg_worker_desc d = work_of(&h, 1);
 
     (void)unused;
-    RUN("INSERT INTO jobq.queue (name, max_attempts) VALUES ('q', 1000)");
+    RUN("SELECT jobq.queue_set('q', max_attempts => 1000)");
     enqueue_count(KEYS);
     start(&d);
     assert_true(becomes(60, 1, "SELECT (count(*) > 300)::int FROM jobq.history"));
@@ -539,6 +540,7 @@ int main(void)
         TEST(jobs_run_at_their_node),
         TEST(calls_join_the_transaction),
         TEST(effects_at_another_node_come_once),
+        TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),
         TEST(every_view_and_function_answers),
         TEST(what_does_not_work_is_refused),

@@ -461,8 +461,18 @@
  * AT A NODE  Nothing can do that. Keep what handlers write in tables of that node.
  * CHECK   jobq_pg_check, and so the start of a worker, warns of a transaction that may be committed
  *         in half; so does jobq doctor.
- * NOT     A distributed schema (schema-based sharding, citus_schema_distribute): migrate, check
- *         and the start of a worker refuse it.
+ * DISTRIBUTED SCHEMA  Citus may place the schema on one of its nodes, and move it. Programs connect
+ *         to the coordinator; each call runs on that node. Once, and the last two after each move:
+ *             select jobq.citus_distribute();
+ *             select jobq.citus_place();
+ *             select jobq.renew(home => true);
+ *         A job, and all that the same transaction writes to distributed tables of any node, is
+ *         one commit (in two phases). Between a move and citus_place each call is an error.
+ *         NOT there: grant_enqueue and the like (so only the owner uses it), jobq_pg_enqueue_copy
+ *         and jobq_pg_outbox_enqueue_copy, and error.field of what SQL refuses. A new version is
+ *         installed between jobq.citus_undistribute() and citus_distribute; migrate refuses it
+ *         otherwise. A schema that was distributed in another way is refused by migrate, check
+ *         and the start of a worker: a retry there ends the server (Citus 13.2).
  *
  * READ REPLICAS
  *
@@ -2371,7 +2381,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "pg_catalog.has_table_privilege('jobq.kind', 'SELECT') AND "                                   \
     "pg_catalog.has_table_privilege('jobq.queue', 'SELECT') AND "                                  \
     "pg_catalog.has_table_privilege('jobq.sleeper', 'SELECT') AND "                                \
-    "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE')"
+    "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE') AND "                               \
+    "pg_catalog.to_regclass('jobq.original') IS NULL"
 
 #define JOBQ_PG__ENQUEUE_DIRECT_SQL                                                                \
     "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "       \
@@ -6426,24 +6437,29 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     return code;
 }
 
-/* On Citus: refuses a schema that is distributed itself. There Citus refuses most statements of
- * jobq, and one that retries a job ends the whole server (Citus 13.2). */
-static jobq_error jobq_pg__citus_refuses(const jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+/* On Citus: refuses a schema that is distributed, but not by citus_distribute. There Citus refuses
+ * most statements of jobq, and one that retries a job ends the whole server (Citus 13.2). older:
+ * refuses both, because a migration would replace functions of the coordinator only. */
+static jobq_error jobq_pg__citus_refuses(const jobq_pg *pg, PGconn *conn, bool older,
+                                         jobq_pg_error *error)
 {
-    char sql[240];
+    char sql[400];
     PGresult *res;
     bool distributed;
 
     snprintf(sql, sizeof sql, "SELECT FROM pg_catalog.pg_dist_partition WHERE colocationid "
              "OPERATOR(pg_catalog.>) 0 AND logicalrelid OPERATOR(pg_catalog.=) "
-             "pg_catalog.to_regclass('%s.job')", pg->schema);
+             "pg_catalog.to_regclass('%s.job') AND (%s OR "
+             "pg_catalog.to_regclass('%s.original') IS NULL)", pg->schema,
+             older ? "true" : "false", pg->schema);
     res = PQexec(conn, sql);
     distributed = PQntuples(res) > 0;
     PQclear(res);
     if (!distributed) return JOBQ_OK;
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
                          "schema %s is distributed by Citus, which refuses statements of jobq: "
-                         "move it by pg_dump to the server that is to have it", pg->name);
+                         "undistribute it (jobq.citus_undistribute), migrate, and distribute it "
+                         "(jobq.citus_distribute)", pg->name);
 }
 
 /* On Citus. A schema whose functions are older, or not granted, cannot say. */
@@ -6522,6 +6538,10 @@ static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_mi
     return JOBQ_OK;
 }
 
+/* What a migration sets first. Elsewhere than on Citus its setting is a name without a meaning. */
+#define JOBQ_PG__MIGRATE_SETS                                                                      \
+    "SET LOCAL client_min_messages = warning; SET LOCAL citus.enable_ddl_propagation = off"
+
 static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     const jobq_pg__migration *file;
@@ -6535,7 +6555,8 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
              0x6a6f6271LL << 24 | (long long)(jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->schema) >> 40));
     code = jobq_pg__command(conn, sql, error);
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
-    if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, error);
+    if (code == JOBQ_OK && citus)
+        code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
     if (code != JOBQ_OK) return code;
     if (version >= jobq_pg__newest()) return jobq_pg__serves(pg, version, library_min, error);
     for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
@@ -6550,9 +6571,7 @@ static jobq_error jobq_pg__migrate_once(jobq_pg *pg, PGconn *conn, jobq_pg_error
 {
     jobq_error code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
 
-    if (code == JOBQ_OK)
-        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning; SET LOCAL "
-                                      "citus.enable_ddl_propagation = off", error);
+    if (code == JOBQ_OK) code = jobq_pg__command(conn, JOBQ_PG__MIGRATE_SETS, error);
     if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
     if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else PQclear(PQexec(conn, "ROLLBACK"));
@@ -6587,7 +6606,7 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     if (conn == NULL) conn = mine;
     code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     if (code == JOBQ_OK) code = jobq_pg__serves(pg, version, library_min, error);
-    if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, error);
+    if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, false, error);
     if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
         jobq_pg__citus_warns(pg, conn);
     if (mine != NULL) jobq_pg_release(pg, mine);
@@ -20201,6 +20220,15 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.prune_operations(p_limit);\n"
 "    RETURN v_total;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.part(p_slot integer) RETURNS regclass\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN coalesce(\n"
+"        (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid\n"
+"         WHERE i.inhparent = 'jobq.history'::regclass\n"
+"           AND c.relname ~ ('^history_' || p_slot || '(_\\d+)?$')),\n"
+"        to_regclass('jobq.history_' || p_slot));\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
 "DECLARE\n"
@@ -20216,7 +20244,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE r.since < statement_timestamp() - r.keep / 7\n"
 "        FOR UPDATE SKIP LOCKED\n"
 "    LOOP\n"
-"        v_part := to_regclass('jobq.history_' || v_ring.slot);\n"
+"        v_part := jobq.part(v_ring.slot);\n"
 "        CONTINUE WHEN NOT EXISTS (\n"
 "            SELECT FROM pg_inherits i\n"
 "            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending\n"
@@ -20259,14 +20287,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT s.last_value FROM jobq.job_id s),\n"
 "        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),\n"
 "        (SELECT max(f.id) FROM jobq.failed f WHERE f.id <= 1::bigint << 62),\n"
-"        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),\n"
+"        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),\n",
 "        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM jobq.lines_restored();\n"
 "    PERFORM jobq.flows_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.operation', 'id'), max(o.id))\n"
-"    FROM jobq.operation o;\n",
+"    FROM jobq.operation o;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))\n"
@@ -20796,7 +20824,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "           AND has_column_privilege('jobq.message', 'id', 'SELECT')\n"
 "           AND has_table_privilege('jobq.queue', 'SELECT')\n"
 "           AND has_table_privilege('jobq.sleeper', 'SELECT')\n"
-"           AND has_sequence_privilege('jobq.message_id', 'USAGE');\n"
+"           AND has_sequence_privilege('jobq.message_id', 'USAGE')\n"
+"           AND to_regclass('jobq.original') IS NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -21864,18 +21893,18 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_page bigint;\n"
 "BEGIN\n"
 "    FOR v_slot, v_since IN SELECT r.slot, r.since FROM jobq.ring r LOOP\n"
-"        v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)\n"
+"        v_page := greatest(0, pg_relation_size(jobq.part(v_slot))\n"
 "                              / current_setting('block_size')::bigint - 256);\n"
 "        IF v_page > 0 THEN\n"
-"            EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h '\n"
-"                           'WHERE h.ctid >= %L', v_slot, format('(%s,0)', v_page))\n"
+"            EXECUTE format('SELECT min(h.finished_at) FROM %s h '\n"
+"                           'WHERE h.ctid >= %L', jobq.part(v_slot), format('(%s,0)', v_page))\n"
 "            INTO v_since;\n"
 "        END IF;\n"
 "        v_from := greatest(v_now - interval '1 minute',\n"
 "                           least(v_since, v_now - interval '1 second'));\n"
 "        RETURN QUERY EXECUTE format(\n"
-"            'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '\n"
-"            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,\n"
+"            'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM %s h '\n"
+"            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', jobq.part(v_slot),\n"
 "            format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -23055,11 +23084,12 @@ static const char *const jobq_pg__sql_export[] = {
 "                  AND v_ring.since > statement_timestamp() - interval '1 minute';\n"
 "            slot := jobq.ring_slot(v_ring, v_part);\n"
 "            BEGIN\n"
-"                EXECUTE format('LOCK TABLE jobq.history_%s IN SHARE ROW EXCLUSIVE MODE', slot);\n"
+"                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', coalesce(\n"
+"                    jobq.part(slot)::text, format('jobq.history_%s', slot)));\n"
 "            EXCEPTION WHEN lock_not_available OR undefined_table THEN\n"
 "                EXIT;\n"
 "            END;\n"
-"            EXECUTE format('SELECT EXISTS (SELECT FROM jobq.history_%s)', slot) INTO v_any;\n"
+"            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', jobq.part(slot)) INTO v_any;\n"
 "            IF v_any THEN\n"
 "                retention := v_ring.retention;\n"
 "                part := v_part;\n"
@@ -24906,6 +24936,305 @@ static const char *const jobq_pg__sql_citus[] = {
 "    RETURN true;\n"
 "EXCEPTION WHEN insufficient_privilege THEN\n"
 "    RETURN false;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_mute(p_channel text, p_payload text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_wake() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_workers bigint[];\n"
+"BEGIN\n"
+"    SELECT array_agg(s.worker) INTO v_workers FROM jobq.sleeper s;\n"
+"    PERFORM pg_notify('jobq_' || to_hex(u.worker), '') FROM unnest(v_workers) AS u (worker);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_texts text[] := p_texts;\n"
+"    v_schema text := (SELECT regexp_replace(n.nspname, '(\\W)', '\\\\\\1', 'g')\n"
+"                      FROM pg_namespace n WHERE n.oid = 'jobq'::regnamespace);\n"
+"    v_name text := '\"?' || v_schema || '\"?\\.';\n"
+"    v_before text := '((?:\\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\\s+|,\\s*)\\(*)' || v_name;\n"
+"    v record;\n"
+"BEGIN\n"
+"    FOR v IN SELECT c.relname AS name, 'jobq.' || c.relname || '_' || s.shardid AS stored\n"
+"             FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid\n"
+"             WHERE c.relnamespace = 'jobq'::regnamespace LOOP\n"
+"        SELECT array_agg(\n"
+"            regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,\n"
+"                v_before || v.name || '(\\s+(?:AS )?[a-z])', '\\1' || v.stored || '\\2', 'g'),\n"
+"                v_before || v.name || '\\M(?![.(])', '\\1' || v.stored || ' AS ' || v.name, 'g'),\n"
+"                '(\\mTABLE )' || v_name || v.name || '\\M', '\\1' || v.stored, 'g'),\n"
+"                '(?<!sequence\\()''' || v_name || v.name || '''', '''' || v.stored || '''', 'g')\n"
+"            ORDER BY u.n)\n"
+"        INTO v_texts FROM unnest(v_texts) WITH ORDINALITY AS u (text, n);\n"
+"    END LOOP;\n",
+"    RETURN ARRAY(\n"
+"        SELECT replace(regexp_replace(u.text, '\\n SET search_path TO',\n"
+"                           ' SET citus.enable_manual_changes_to_shards TO on\\&'),\n"
+"                       ' pg_notify(', ' jobq.citus_mute(')\n"
+"        FROM unnest(v_texts) WITH ORDINALITY AS u (text, n) ORDER BY u.n);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_sender(p_function oid) RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v pg_proc := (SELECT p FROM pg_proc p WHERE p.oid = p_function);\n"
+"    v_outs text := (SELECT string_agg(format('%I', o.name), ', ' ORDER BY o.n)\n"
+"                    FROM unnest(v.proargnames, v.proargmodes) WITH ORDINALITY\n"
+"                         AS o (name, mode, n)\n"
+"                    WHERE o.mode IN ('o', 'b'));\n"
+"    v_call text := format('jobq.%I(%s)', v.proname, (\n"
+"        SELECT string_agg('$' || i, ', ' ORDER BY i) FROM generate_series(1, v.pronargs) i));\n"
+"    v_with text := CASE v.provolatile WHEN 'v' THEN\n"
+"        'WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one) ' ELSE '' END;\n"
+"    v_from text := ' FROM jobq.meta m CROSS JOIN LATERAL ' || v_call || ' f';\n"
+"    v_type text := format_type(v.prorettype, NULL);\n"
+"    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);\n"
+"    v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN\n"
+"        'PERFORM jobq.citus_wake(); ' ELSE '' END;\n"
+"BEGIN\n"
+"    RETURN format(\n"
+"        'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '\n"
+"        'search_path = pg_catalog, pg_temp AS $send$ #variable_conflict use_column %s '\n"
+"        'BEGIN %s; %s %s END $send$', v.proname, pg_get_function_arguments(v.oid),\n"
+"        pg_get_function_result(v.oid), CASE v.provolatile WHEN 's' THEN 'STABLE' ELSE '' END\n"
+"            || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,\n"
+"        CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'\n"
+"             THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,\n"
+"        CASE WHEN v.proname ~ '^(grant|revoke|secure|bulk)'\n"
+"             THEN format('PERFORM jobq.citus_refuses(%L)', v.proname)\n"
+"             WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from\n"
+"             WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from\n"
+"             WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from\n"
+"             WHEN v_row THEN v_with || 'SELECT f.* INTO r' || v_from\n"
+"             ELSE v_with || 'SELECT f INTO r' || v_from END, v_wake,\n"
+"        CASE WHEN v.proretset OR v_outs IS NOT NULL OR v_type = 'void' THEN ''\n"
+"             ELSE 'RETURN r;' END);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_refuses(p_what text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RAISE EXCEPTION '% does not work in a schema that Citus distributes', p_what\n"
+"        USING ERRCODE = '0A000';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$\n"
+"DECLARE v_view name;\n"
+"BEGIN\n"
+"    FOR v_view IN SELECT c.relname FROM pg_class c\n"
+"                  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' LOOP\n"
+"        EXECUTE format('DROP VIEW IF EXISTS jobq.%I CASCADE', v_view);\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_identities(p_columns jsonb, p_back boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_name text;\n"
+"    v_last bigint;\n"
+"BEGIN\n"
+"    FOR v IN SELECT c.key AS name, c.value AS generated FROM jsonb_each_text(p_columns) c LOOP\n"
+"        v_name := pg_get_serial_sequence('jobq.' || v.name, 'id');\n"
+"        v_last := pg_sequence_last_value(v_name::regclass);\n"
+"        IF p_back THEN\n"
+"            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT', v.name);\n"
+"            EXECUTE format('DROP SEQUENCE %s', v_name);\n"
+"            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',\n",
+"                           v.name, v.generated);\n"
+"        ELSE\n"
+"            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP IDENTITY', v.name);\n"
+"            EXECUTE format('CREATE SEQUENCE %s AS %s OWNED BY jobq.%I.id', v_name, (\n"
+"                SELECT format_type(a.atttypid, NULL) FROM pg_attribute a\n"
+"                WHERE a.attrelid = to_regclass('jobq.' || v.name) AND a.attname = 'id'),\n"
+"                v.name);\n"
+"            EXECUTE format('ALTER TABLE jobq.%I ALTER id SET DEFAULT nextval(%L)', v.name,\n"
+"                           v_name);\n"
+"        END IF;\n"
+"        PERFORM setval(v_name, v_last) WHERE v_last IS NOT NULL;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_text text;\n"
+"    v_views text[];\n"
+"BEGIN\n"
+"    IF to_regclass('jobq.original') IS NOT NULL THEN\n"
+"        RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';\n"
+"    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace\n"
+"                  AND c.relkind IN ('r', 'v') AND c.relacl IS NOT NULL) THEN\n"
+"        PERFORM jobq.citus_refuses('grant_enqueue, grant_work, grant_read and grant_operate');\n"
+"    END IF;\n"
+"    PERFORM set_config('client_min_messages', 'error', true);\n"
+"    PERFORM set_config('check_function_bodies', 'off', true);\n"
+"    CREATE TABLE jobq.original (n integer PRIMARY KEY, what text, name text, text text);\n"
+"    INSERT INTO jobq.original\n"
+"    SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (\n"
+"        SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
+"          AND (p.proname !~ '^citus_' OR p.proname = 'citus_mute')\n"
+"        UNION ALL\n"
+"        SELECT 'view', c.oid, c.relname, format('CREATE OR REPLACE VIEW jobq.%I AS %s',\n"
+"                                                c.relname, pg_get_viewdef(c.oid))\n"
+"        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
+"        UNION ALL\n"
+"        SELECT 'sequence', c.oid, c.relname, pg_sequence_last_value(c.oid)::text\n"
+"        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'S'\n"
+"    ) AS o (what, oid, name, text);\n"
+"    INSERT INTO jobq.original\n"
+"    SELECT 0, 'identities', '', jsonb_object_agg(c.relname, CASE a.attidentity\n"
+"        WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)\n"
+"    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid\n"
+"    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';\n"
+"    v_views := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'view' ORDER BY o.n);\n"
+"    PERFORM jobq.citus_drop_views();\n"
+"    PERFORM jobq.citus_identities(\n"
+"        (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);\n"
+"    FOR v_text IN SELECT t.tgrelid::regclass FROM pg_trigger t JOIN pg_class c\n"
+"                  ON c.oid = t.tgrelid WHERE t.tgname = 'joint'\n"
+"                  AND c.relnamespace = 'jobq'::regnamespace LOOP\n"
+"        EXECUTE format('DROP TRIGGER joint ON %s', v_text);\n"
+"    END LOOP;\n"
+"    PERFORM set_config('citus.enable_ddl_propagation', 'on', true);\n"
+"    EXECUTE 'SELECT citus_schema_distribute(''jobq'')';\n"
+"    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"    FOREACH v_text IN ARRAY v_views LOOP\n"
+"        EXECUTE v_text;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_node_texts(p_last jsonb) RETURNS text[]\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        SELECT format('CREATE TYPE jobq.%I AS (%s)', c.relname, (\n"
+"            SELECT string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)),\n"
+"                              ', ' ORDER BY a.attnum)\n"
+"            FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped))\n"
+"        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'c'\n"
+"        ORDER BY c.oid)\n"
+"    || ARRAY(\n"
+"        SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',\n",
+"                      c.relname || '_' || s.shardid, c.relname)\n"
+"        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid\n"
+"        WHERE c.relnamespace = 'jobq'::regnamespace)\n"
+"    || ARRAY(\n"
+"        SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',\n"
+"                      s.key, q.seqmax, s.value::bigint + 1)\n"
+"        FROM jsonb_each_text(p_last) s\n"
+"            JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))\n"
+"    || ARRAY(\n"
+"        SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',\n"
+"                      c.relname || '_' || s.shardid, a.attname, CASE c.relname\n"
+"                      WHEN 'job' THEN 'jobq.job_id' WHEN 'message' THEN 'jobq.message_id'\n"
+"                      ELSE pg_get_serial_sequence('jobq.' || c.relname, a.attname) END)\n"
+"        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid\n"
+"            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'\n"
+"        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'\n"
+"          AND (c.relname IN ('job', 'message')\n"
+"               OR pg_get_serial_sequence('jobq.' || c.relname, a.attname) IS NOT NULL))\n"
+"    || jobq.citus_texts(ARRAY(\n"
+"        SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')\n"
+"        ORDER BY o.what, o.n));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_at(p_name text, p_port integer, p_statement text)\n"
+"RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_success boolean;\n"
+"    v_result text;\n"
+"BEGIN\n"
+"    EXECUTE 'SELECT r.success, r.result FROM master_run_on_worker($1, $2, $3, false) r'\n"
+"    INTO v_success, v_result USING ARRAY[p_name], ARRAY[p_port], ARRAY[p_statement];\n"
+"    IF NOT v_success THEN RAISE EXCEPTION 'node %: %', p_name, v_result; END IF;\n"
+"    RETURN nullif(v_result, '');\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_home record;\n"
+"    v_last jsonb := (SELECT jsonb_object_agg(o.name, coalesce(o.text, '0'))\n"
+"                     FROM jobq.original o WHERE o.what = 'sequence');\n"
+"    v_given jsonb;\n"
+"    v_run text := $q$DO $node$ DECLARE v_text text; BEGIN\n"
+"        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"        PERFORM set_config('client_min_messages', 'error', true);\n"
+"        PERFORM set_config('check_function_bodies', 'off', true);\n"
+"        FOREACH v_text IN ARRAY %L::text[] LOOP\n"
+"            BEGIN\n"
+"                EXECUTE v_text;\n"
+"            EXCEPTION WHEN duplicate_object THEN NULL;\n"
+"            END;\n"
+"        END LOOP;\n"
+"    END $node$ $q$;\n"
+"BEGIN\n"
+"    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"    PERFORM set_config('check_function_bodies', 'off', true);\n"
+"    SELECT n.nodename AS name, n.nodeport AS port INTO v_home\n"
+"    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid\n"
+"        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'\n"
+"    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;\n"
+"    IF NOT FOUND THEN PERFORM jobq.citus_refuses('the coordinator as its node'); END IF;\n"
+"    FOR v IN SELECT n.nodename AS name, n.nodeport AS port FROM pg_dist_node n\n"
+"             WHERE n.groupid <> 0 AND n.noderole = 'primary' LOOP\n"
+"        v_given := jobq.citus_at(v.name, v.port, $q$\n"
+"            SELECT jsonb_object_agg(c.relname, pg_sequence_last_value(s.seqrelid))\n"
+"            FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid\n"
+"            WHERE c.relnamespace = 'jobq'::regnamespace\n"
+"              AND pg_sequence_last_value(s.seqrelid) IS NOT NULL\n"
+"              AND (SELECT o.seqmin = 1 FROM pg_sequence o\n"
+"                   WHERE o.seqrelid = 'jobq.job_id'::regclass)$q$);\n"
+"        CONTINUE WHEN v_given IS NULL;\n"
+"        SELECT jsonb_object_agg(l.key, greatest(l.value::bigint, (v_given ->> l.key)::bigint))\n"
+"        INTO v_last FROM jsonb_each_text(v_last) l;\n"
+"        IF v <> v_home THEN\n"
+"            PERFORM jobq.citus_at(v.name, v.port, format(v_run, ARRAY(\n",
+"                SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '\n"
+"                              'SELECT setval(''jobq.%1$I'', %2$s)', g.key,\n"
+"                              greatest(g.value::bigint, 2))\n"
+"                FROM jsonb_each_text(v_given) g)));\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    PERFORM jobq.citus_at(v_home.name, v_home.port,\n"
+"                          format(v_run, jobq.citus_node_texts(v_last)));\n"
+"    FOR v IN SELECT jobq.citus_sender(p.oid) AS text FROM pg_proc p\n"
+"             WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
+"               AND p.provolatile <> 'i' AND p.proname !~ '^citus_' LOOP\n"
+"        EXECUTE v.text;\n"
+"    END LOOP;\n"
+"    FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP\n"
+"        PERFORM setval('jobq.' || v.name, q.seqmax)\n"
+"        FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || v.name);\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_text text;\n"
+"    v_texts text[];\n"
+"    v_last jsonb;\n"
+"    v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');\n"
+"BEGIN\n"
+"    v_texts := ARRAY(SELECT o.text FROM jobq.original o\n"
+"                     WHERE o.what IN ('function', 'view') ORDER BY o.what, o.n);\n"
+"    SELECT jobq.citus_at(n.nodename, n.nodeport, $q$\n"
+"        SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))\n"
+"        FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid\n"
+"        WHERE c.relnamespace = 'jobq'::regnamespace $q$) INTO v_last\n"
+"    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid\n"
+"        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'\n"
+"    WHERE s.logicalrelid = 'jobq.job'::regclass;\n"
+"    PERFORM set_config('client_min_messages', 'error', true);\n"
+"    PERFORM set_config('check_function_bodies', 'off', true);\n"
+"    PERFORM jobq.citus_drop_views();\n"
+"    EXECUTE 'SELECT citus_schema_undistribute(''jobq'')';\n"
+"    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"    DROP TABLE jobq.original;\n"
+"    PERFORM jobq.citus_identities(v_identities, true);\n"
+"    FOREACH v_text IN ARRAY v_texts LOOP\n"
+"        EXECUTE v_text;\n"
+"    END LOOP;\n"
+"    PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;\n"
 "END $$;\n"
 "DO $$ BEGIN\n"
 "    PERFORM jobq.citus_join();\n"

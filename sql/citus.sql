@@ -1,4 +1,4 @@
--- jobq, current text: on Citus. Elsewhere these functions do nothing.
+-- jobq, current text: on Citus. Elsewhere these functions do nothing, or fail.
 --
 -- The schema is an ordinary one of the server that it was installed on: the installation
 -- switches off citus.enable_ddl_propagation, which would copy types and functions to all
@@ -64,6 +64,357 @@ BEGIN
     RETURN true;
 EXCEPTION WHEN insufficient_privilege THEN
     RETURN false;
+END $$;
+
+-- ---- a distributed schema ------------------------------------------------------------------
+
+-- Citus keeps all tables of a distributed schema on one node, as shards: ordinary tables whose
+-- names end in a number, jobq.job_102008 say. It refuses many statements on the distributed
+-- tables, and plans each one anew. So the functions run on that node. Only the names of tables
+-- differ there, and Postgres plans them as everywhere. At the coordinator a function of the
+-- same name sends its call there. Views need no change: Citus sends them whole.
+--
+--     select jobq.citus_distribute();  -- once, at the coordinator
+--     select jobq.citus_place();       -- after that, and after each move of the shards
+--     select jobq.renew(home => true); -- the same; until then the node claims nothing
+--
+-- Whoever calls, all transactions, ids and clocks are those of one node. So the outbox numbers
+-- its messages as everywhere. Other nodes have no functions, and refuse the call. Workers at
+-- the coordinator hear of new jobs; of everything else they learn when they poll. For another
+-- version call citus_undistribute, install that, and distribute the schema again.
+
+-- What replaces pg_notify on the node. Nobody listens there, and a transaction that has
+-- notified cannot be prepared.
+CREATE OR REPLACE FUNCTION jobq.citus_mute(p_channel text, p_payload text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+END $$;
+
+-- Wakes sleeping workers at the coordinator. They are read first, because Citus would send
+-- pg_notify to the node with the rest of the statement.
+CREATE OR REPLACE FUNCTION jobq.citus_wake() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_workers bigint[];
+BEGIN
+    SELECT array_agg(s.worker) INTO v_workers FROM jobq.sleeper s;
+    PERFORM pg_notify('jobq_' || to_hex(u.worker), '') FROM unnest(v_workers) AS u (worker);
+END $$;
+
+-- Definitions in which the tables are named as their shards are. The functions use upper case
+-- for key words, so a name in lower case after a table is its alias.
+CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_texts text[] := p_texts;
+    v_schema text := (SELECT regexp_replace(n.nspname, '(\W)', '\\\1', 'g')
+                      FROM pg_namespace n WHERE n.oid = 'jobq'::regnamespace);
+    v_name text := '"?' || v_schema || '"?\.';
+    v_before text := '((?:\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\s+|,\s*)\(*)' || v_name;
+    v record;
+BEGIN
+    FOR v IN SELECT c.relname AS name, 'jobq.' || c.relname || '_' || s.shardid AS stored
+             FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+             WHERE c.relnamespace = 'jobq'::regnamespace LOOP
+        SELECT array_agg(
+            regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
+                v_before || v.name || '(\s+(?:AS )?[a-z])', '\1' || v.stored || '\2', 'g'),
+                v_before || v.name || '\M(?![.(])', '\1' || v.stored || ' AS ' || v.name, 'g'),
+                '(\mTABLE )' || v_name || v.name || '\M', '\1' || v.stored, 'g'),
+                '(?<!sequence\()''' || v_name || v.name || '''', '''' || v.stored || '''', 'g')
+            ORDER BY u.n)
+        INTO v_texts FROM unnest(v_texts) WITH ORDINALITY AS u (text, n);
+    END LOOP;
+    RETURN ARRAY(
+        SELECT replace(regexp_replace(u.text, '\n SET search_path TO',
+                           ' SET citus.enable_manual_changes_to_shards TO on\&'),
+                       ' pg_notify(', ' jobq.citus_mute(')
+        FROM unnest(v_texts) WITH ORDINALITY AS u (text, n) ORDER BY u.n);
+END $$;
+
+-- The definition of the function that sends its call to the node. A call that may write is
+-- part of an UPDATE, which finds no row: so Citus begins a transaction there, or joins the
+-- caller's, commits it with what else the caller writes, and the shards cannot move meanwhile.
+CREATE OR REPLACE FUNCTION jobq.citus_sender(p_function oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v pg_proc := (SELECT p FROM pg_proc p WHERE p.oid = p_function);
+    v_outs text := (SELECT string_agg(format('%I', o.name), ', ' ORDER BY o.n)
+                    FROM unnest(v.proargnames, v.proargmodes) WITH ORDINALITY
+                         AS o (name, mode, n)
+                    WHERE o.mode IN ('o', 'b'));
+    v_call text := format('jobq.%I(%s)', v.proname, (
+        SELECT string_agg('$' || i, ', ' ORDER BY i) FROM generate_series(1, v.pronargs) i));
+    v_with text := CASE v.provolatile WHEN 'v' THEN
+        'WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one) ' ELSE '' END;
+    v_from text := ' FROM jobq.meta m CROSS JOIN LATERAL ' || v_call || ' f';
+    v_type text := format_type(v.prorettype, NULL);
+    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);
+    v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN
+        'PERFORM jobq.citus_wake(); ' ELSE '' END;
+BEGIN
+    RETURN format(
+        'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '
+        'search_path = pg_catalog, pg_temp AS $send$ #variable_conflict use_column %s '
+        'BEGIN %s; %s %s END $send$', v.proname, pg_get_function_arguments(v.oid),
+        pg_get_function_result(v.oid), CASE v.provolatile WHEN 's' THEN 'STABLE' ELSE '' END
+            || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
+        CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'
+             THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,
+        CASE WHEN v.proname ~ '^(grant|revoke|secure|bulk)'
+             THEN format('PERFORM jobq.citus_refuses(%L)', v.proname)
+             WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from
+             WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from
+             WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from
+             WHEN v_row THEN v_with || 'SELECT f.* INTO r' || v_from
+             ELSE v_with || 'SELECT f INTO r' || v_from END, v_wake,
+        CASE WHEN v.proretset OR v_outs IS NOT NULL OR v_type = 'void' THEN ''
+             ELSE 'RETURN r;' END);
+END $$;
+
+-- What a distributed schema does not do.
+CREATE OR REPLACE FUNCTION jobq.citus_refuses(p_what text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION '% does not work in a schema that Citus distributes', p_what
+        USING ERRCODE = '0A000';
+END $$;
+
+-- Citus does not take tables that views depend on.
+CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$
+DECLARE v_view name;
+BEGIN
+    FOR v_view IN SELECT c.relname FROM pg_class c
+                  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' LOOP
+        EXECUTE format('DROP VIEW IF EXISTS jobq.%I CASCADE', v_view);
+    END LOOP;
+END $$;
+
+-- Gives identity columns a default in place of their identity, or the identity back, because
+-- Citus does not undistribute a table with one. p_columns: of each, its table and how it is
+-- generated.
+CREATE OR REPLACE FUNCTION jobq.citus_identities(p_columns jsonb, p_back boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v record;
+    v_name text;
+    v_last bigint;
+BEGIN
+    FOR v IN SELECT c.key AS name, c.value AS generated FROM jsonb_each_text(p_columns) c LOOP
+        v_name := pg_get_serial_sequence('jobq.' || v.name, 'id');
+        v_last := pg_sequence_last_value(v_name::regclass);
+        IF p_back THEN
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT', v.name);
+            EXECUTE format('DROP SEQUENCE %s', v_name);
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',
+                           v.name, v.generated);
+        ELSE
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP IDENTITY', v.name);
+            EXECUTE format('CREATE SEQUENCE %s AS %s OWNED BY jobq.%I.id', v_name, (
+                SELECT format_type(a.atttypid, NULL) FROM pg_attribute a
+                WHERE a.attrelid = to_regclass('jobq.' || v.name) AND a.attname = 'id'),
+                v.name);
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id SET DEFAULT nextval(%L)', v.name,
+                           v_name);
+        END IF;
+        PERFORM setval(v_name, v_last) WHERE v_last IS NOT NULL;
+    END LOOP;
+END $$;
+
+-- Distributes the schema. Its functions, views and sequences are kept as rows of the table
+-- original, for citus_place.
+CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_text text;
+    v_views text[];
+BEGIN
+    IF to_regclass('jobq.original') IS NOT NULL THEN
+        RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';
+    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
+                  AND c.relkind IN ('r', 'v') AND c.relacl IS NOT NULL) THEN
+        PERFORM jobq.citus_refuses('grant_enqueue, grant_work, grant_read and grant_operate');
+    END IF;
+    PERFORM set_config('client_min_messages', 'error', true);
+    PERFORM set_config('check_function_bodies', 'off', true);
+    CREATE TABLE jobq.original (n integer PRIMARY KEY, what text, name text, text text);
+    INSERT INTO jobq.original
+    SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (
+        SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+          AND (p.proname !~ '^citus_' OR p.proname = 'citus_mute')
+        UNION ALL
+        SELECT 'view', c.oid, c.relname, format('CREATE OR REPLACE VIEW jobq.%I AS %s',
+                                                c.relname, pg_get_viewdef(c.oid))
+        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
+        UNION ALL
+        SELECT 'sequence', c.oid, c.relname, pg_sequence_last_value(c.oid)::text
+        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'S'
+    ) AS o (what, oid, name, text);
+    INSERT INTO jobq.original
+    SELECT 0, 'identities', '', jsonb_object_agg(c.relname, CASE a.attidentity
+        WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';
+    v_views := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'view' ORDER BY o.n);
+    PERFORM jobq.citus_drop_views();
+    PERFORM jobq.citus_identities(
+        (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);
+    FOR v_text IN SELECT t.tgrelid::regclass FROM pg_trigger t JOIN pg_class c
+                  ON c.oid = t.tgrelid WHERE t.tgname = 'joint'
+                  AND c.relnamespace = 'jobq'::regnamespace LOOP
+        EXECUTE format('DROP TRIGGER joint ON %s', v_text);
+    END LOOP;
+    PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
+    EXECUTE 'SELECT citus_schema_distribute(''jobq'')';
+    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    FOREACH v_text IN ARRAY v_views LOOP
+        EXECUTE v_text;
+    END LOOP;
+END $$;
+
+-- What the node that holds the shards runs to have all the rest. Ids of jobs are drawn there.
+-- p_last: of each sequence, the last number that was given anywhere.
+CREATE OR REPLACE FUNCTION jobq.citus_node_texts(p_last jsonb) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT format('CREATE TYPE jobq.%I AS (%s)', c.relname, (
+            SELECT string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)),
+                              ', ' ORDER BY a.attnum)
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped))
+        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'c'
+        ORDER BY c.oid)
+    || ARRAY(
+        SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',
+                      c.relname || '_' || s.shardid, c.relname)
+        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+        WHERE c.relnamespace = 'jobq'::regnamespace)
+    || ARRAY(
+        SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',
+                      s.key, q.seqmax, s.value::bigint + 1)
+        FROM jsonb_each_text(p_last) s
+            JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))
+    || ARRAY(
+        SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',
+                      c.relname || '_' || s.shardid, a.attname, CASE c.relname
+                      WHEN 'job' THEN 'jobq.job_id' WHEN 'message' THEN 'jobq.message_id'
+                      ELSE pg_get_serial_sequence('jobq.' || c.relname, a.attname) END)
+        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
+          AND (c.relname IN ('job', 'message')
+               OR pg_get_serial_sequence('jobq.' || c.relname, a.attname) IS NOT NULL))
+    || jobq.citus_texts(ARRAY(
+        SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')
+        ORDER BY o.what, o.n));
+END $$;
+
+-- Runs a statement at a node, in a transaction of its own, and answers its value.
+CREATE OR REPLACE FUNCTION jobq.citus_at(p_name text, p_port integer, p_statement text)
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_success boolean;
+    v_result text;
+BEGIN
+    EXECUTE 'SELECT r.success, r.result FROM master_run_on_worker($1, $2, $3, false) r'
+    INTO v_success, v_result USING ARRAY[p_name], ARRAY[p_port], ARRAY[p_statement];
+    IF NOT v_success THEN RAISE EXCEPTION 'node %: %', p_name, v_result; END IF;
+    RETURN nullif(v_result, '');
+END $$;
+
+-- Installs the functions and views on the node that has the shards, and sends all calls there.
+-- Until then, and again after the shards were moved, every call fails. The sequences of a node
+-- that had the shards before give nothing any more, in case the shards come back.
+CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v record;
+    v_home record;
+    v_last jsonb := (SELECT jsonb_object_agg(o.name, coalesce(o.text, '0'))
+                     FROM jobq.original o WHERE o.what = 'sequence');
+    v_given jsonb;
+    v_run text := $q$DO $node$ DECLARE v_text text; BEGIN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+        PERFORM set_config('client_min_messages', 'error', true);
+        PERFORM set_config('check_function_bodies', 'off', true);
+        FOREACH v_text IN ARRAY %L::text[] LOOP
+            BEGIN
+                EXECUTE v_text;
+            EXCEPTION WHEN duplicate_object THEN NULL;
+            END;
+        END LOOP;
+    END $node$ $q$;
+BEGIN
+    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    PERFORM set_config('check_function_bodies', 'off', true);
+    SELECT n.nodename AS name, n.nodeport AS port INTO v_home
+    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;
+    IF NOT FOUND THEN PERFORM jobq.citus_refuses('the coordinator as its node'); END IF;
+    FOR v IN SELECT n.nodename AS name, n.nodeport AS port FROM pg_dist_node n
+             WHERE n.groupid <> 0 AND n.noderole = 'primary' LOOP
+        v_given := jobq.citus_at(v.name, v.port, $q$
+            SELECT jsonb_object_agg(c.relname, pg_sequence_last_value(s.seqrelid))
+            FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+            WHERE c.relnamespace = 'jobq'::regnamespace
+              AND pg_sequence_last_value(s.seqrelid) IS NOT NULL
+              AND (SELECT o.seqmin = 1 FROM pg_sequence o
+                   WHERE o.seqrelid = 'jobq.job_id'::regclass)$q$);
+        CONTINUE WHEN v_given IS NULL;
+        SELECT jsonb_object_agg(l.key, greatest(l.value::bigint, (v_given ->> l.key)::bigint))
+        INTO v_last FROM jsonb_each_text(v_last) l;
+        IF v <> v_home THEN
+            PERFORM jobq.citus_at(v.name, v.port, format(v_run, ARRAY(
+                SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '
+                              'SELECT setval(''jobq.%1$I'', %2$s)', g.key,
+                              greatest(g.value::bigint, 2))
+                FROM jsonb_each_text(v_given) g)));
+        END IF;
+    END LOOP;
+    PERFORM jobq.citus_at(v_home.name, v_home.port,
+                          format(v_run, jobq.citus_node_texts(v_last)));
+    FOR v IN SELECT jobq.citus_sender(p.oid) AS text FROM pg_proc p
+             WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+               AND p.provolatile <> 'i' AND p.proname !~ '^citus_' LOOP
+        EXECUTE v.text;
+    END LOOP;
+    FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP
+        PERFORM setval('jobq.' || v.name, q.seqmax)
+        FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || v.name);
+    END LOOP;
+END $$;
+
+-- Makes the schema an ordinary one of the coordinator again. Call renew(home => true) then.
+CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_text text;
+    v_texts text[];
+    v_last jsonb;
+    v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');
+BEGIN
+    v_texts := ARRAY(SELECT o.text FROM jobq.original o
+                     WHERE o.what IN ('function', 'view') ORDER BY o.what, o.n);
+    SELECT jobq.citus_at(n.nodename, n.nodeport, $q$
+        SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))
+        FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+        WHERE c.relnamespace = 'jobq'::regnamespace $q$) INTO v_last
+    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+    WHERE s.logicalrelid = 'jobq.job'::regclass;
+    PERFORM set_config('client_min_messages', 'error', true);
+    PERFORM set_config('check_function_bodies', 'off', true);
+    PERFORM jobq.citus_drop_views();
+    EXECUTE 'SELECT citus_schema_undistribute(''jobq'')';
+    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    DROP TABLE jobq.original;
+    PERFORM jobq.citus_identities(v_identities, true);
+    FOREACH v_text IN ARRAY v_texts LOOP
+        EXECUTE v_text;
+    END LOOP;
+    PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;
 END $$;
 
 DO $$ BEGIN

@@ -52,11 +52,12 @@ BEGIN
                   AND v_ring.since > statement_timestamp() - interval '1 minute';
             slot := jobq.ring_slot(v_ring, v_part);
             BEGIN
-                EXECUTE format('LOCK TABLE jobq.history_%s IN SHARE ROW EXCLUSIVE MODE', slot);
+                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', coalesce(
+                    jobq.part(slot)::text, format('jobq.history_%s', slot)));
             EXCEPTION WHEN lock_not_available OR undefined_table THEN
                 EXIT;
             END;
-            EXECUTE format('SELECT EXISTS (SELECT FROM jobq.history_%s)', slot) INTO v_any;
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', jobq.part(slot)) INTO v_any;
             IF v_any THEN
                 retention := v_ring.retention;
                 part := v_part;

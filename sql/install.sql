@@ -38,6 +38,19 @@ SET LOCAL citus.enable_ddl_propagation = off; -- elsewhere a name without a mean
 -- jobq_pg_migrate takes the same lock for a schema of this name.
 SELECT pg_advisory_xact_lock(29958816140483506) AS lock \gset
 
+-- On Citus. In a distributed schema this would replace the functions of the coordinator only,
+-- so it is refused, as by jobq_pg_migrate.
+SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL AS citus \gset
+\if :citus
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_dist_partition p WHERE p.colocationid > 0
+               AND p.logicalrelid = to_regclass('jobq.job')) THEN
+        RAISE EXCEPTION 'schema jobq is distributed by Citus' USING ERRCODE = '55000',
+            HINT = 'Call jobq.citus_undistribute(), install, and distribute it again.';
+    END IF;
+END $$;
+\endif
+
 SELECT to_regclass('jobq.meta') IS NULL AS new \gset
 \if :new
 \ir 001_tables.sql

@@ -257,7 +257,8 @@ BEGIN
            AND has_column_privilege('jobq.message', 'id', 'SELECT')
            AND has_table_privilege('jobq.queue', 'SELECT')
            AND has_table_privilege('jobq.sleeper', 'SELECT')
-           AND has_sequence_privilege('jobq.message_id', 'USAGE');
+           AND has_sequence_privilege('jobq.message_id', 'USAGE')
+           AND to_regclass('jobq.original') IS NULL;
 END $$;
 
 -- ---- numbering -----------------------------------------------------------------------------

@@ -587,6 +587,18 @@ BEGIN
     RETURN v_total;
 END $$;
 
+-- A part of the history. On the node of a distributed schema its number is not the end of its
+-- name.
+CREATE OR REPLACE FUNCTION jobq.part(p_slot integer) RETURNS regclass
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+         WHERE i.inhparent = 'jobq.history'::regclass
+           AND c.relname ~ ('^history_' || p_slot || '(_\d+)?$')),
+        to_regclass('jobq.history_' || p_slot));
+END $$;
+
 -- Turns each ring whose written part is old enough: its oldest part is emptied and becomes the
 -- one that is written. If someone is reading that part, turn leaves this ring after 50 ms and
 -- is called again soon. A part that an operator has detached is not emptied and could take no
@@ -607,7 +619,7 @@ BEGIN
         WHERE r.since < statement_timestamp() - r.keep / 7
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_part := to_regclass('jobq.history_' || v_ring.slot);
+        v_part := jobq.part(v_ring.slot);
         CONTINUE WHEN NOT EXISTS (
             SELECT FROM pg_inherits i
             WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending

@@ -3,6 +3,7 @@
  * many processes at once, and transactions that also write distributed tables while a node dies.
  */
 #include "processes.h"
+#include "relay.h"
 
 static const char *far_end; /* a node's conninfo */
 
@@ -201,14 +202,15 @@ static void at_the_second_node(const char *arguments)
     if (system(command) != 0) fail_msg("%s", command);
 }
 
-/* Jobs at the coordinator, effects in a distributed table, in one transaction. */
+/* Jobs at the coordinator, or in a distributed schema, and effects in a distributed table, in one
+ * transaction. */
 static void a_dead_node_loses_and_repeats_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", does);
     jobq_pg_worker_desc d = work_of(&h, 1);
 
     (void)unused;
-    RUN("INSERT INTO jobq.queue (name, max_attempts) VALUES ('q', 1000)");
+    RUN("SELECT jobq.queue_set('q', max_attempts => 1000)");
     enqueue_count(KEYS);
     start(&d);
     assert_true(becomes(60, 1, "SELECT (count(*) > 300)::int FROM jobq.history"));
@@ -221,6 +223,277 @@ static void a_dead_node_loses_and_repeats_nothing(void **unused)
     assert_true(becomes(30, KEYS, "SELECT count(*) FROM public.effect"));
     assert_int_equal(number("SELECT count(DISTINCT key) FROM public.effect"), KEYS);
     assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* ---- a distributed schema -------------------------------------------------------------------- */
+
+static jobq_outcome fails_once(jobq_call *call)
+{
+    ADD(runs);
+    if (call->job.attempt > 1) return JOBQ_OUTCOME_SUCCESS;
+    jobq_call_error(call, jobq_str_from("no"));
+    call->delay_named = true;
+    return JOBQ_OUTCOME_RETRY;
+}
+
+/* A worker at the coordinator hears of jobs, and each ends once. A retry ended the whole server
+ * where Citus planned it. */
+static void jobs_run_at_their_node(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", fails_once);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t id, other;
+
+    (void)unused;
+    start(&d);
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.sleeper"));
+    job.key = "once";
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &other, &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(id, other);
+    assert_true(reaches(20, &runs, 2));
+    enqueue_count(2000);
+    assert_true(becomes(60, 2001, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(GET(runs), 4002);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE state = 'succeeded'"), 2001);
+}
+
+/* Also where the call is not a statement of its own. */
+static void calls_join_the_transaction(void **unused)
+{
+    static const char job[] = "SELECT jobq.enqueue('q', 'k')",
+                      effect[] = "INSERT INTO public.effect SELECT i, 1 FROM generate_series(1, 50) i";
+
+    (void)unused;
+    RUN("BEGIN");
+    RUN("%s", job);
+    RUN("ROLLBACK");
+    RUN("DO $$ BEGIN PERFORM jobq.enqueue('q', 'k'); RAISE division_by_zero; "
+        "EXCEPTION WHEN division_by_zero THEN NULL; END $$");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    PQsetNoticeProcessor(db, counts_prepared, NULL);
+    RUN("SET client_min_messages = notice");
+    RUN("SET citus.log_remote_commands = on");
+    assert_true(prepares(job, effect) >= 2);
+    assert_true(prepares(effect, job) >= 2);
+    RUN("RESET citus.log_remote_commands");
+    RUN("SET client_min_messages = error");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+}
+
+static void effects_at_another_node_come_once(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", does);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    enqueue_count(300);
+    start(&d);
+    assert_true(becomes(60, 300, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(number("SELECT count(*) FROM public.effect"), 300);
+    assert_int_equal(number("SELECT count(DISTINCT key) FROM public.effect"), 300);
+}
+
+static int64_t last_of[4];
+static int disorder;
+
+static jobq_result in_order(jobq_delivery *delivery, const jobq_message *message)
+{
+    int64_t *last = &last_of[delivery->partition % 4];
+
+    if (message->seq != *last + 1) ADD(disorder);
+    *last = message->seq;
+    ADD(runs);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void messages_come_in_order(void **unused)
+{
+    jobq_pg_receiver r = receiver(in_order, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    memset(last_of, 0, sizeof last_of);
+    RUN("SELECT jobq.outbox_register('o', 4)");
+    RUN("SELECT jobq.outbox_enqueue('o', order_key => (i % 7)::text) FROM generate_series(1, 200) i");
+    worker = begin(pg, &r, 2);
+    assert_true(reaches(30, &runs, 200));
+    end(worker);
+    assert_int_equal(GET(disorder), 0);
+    assert_int_equal(number("SELECT sum(lag) FROM jobq.outbox"), 0);
+}
+
+/* "ok", or the SQLSTATE, of a statement that is rolled back. */
+static const char *state_of(const char *statement, char state[6])
+{
+    PGresult *res;
+    const char *code;
+
+    RUN("BEGIN");
+    res = PQexec(db, statement);
+    code = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    snprintf(state, 6, "%s", code == NULL ? "ok" : code);
+    if (code != NULL) snprintf(seen_by_stage[0], 300, "%s", PQresultErrorMessage(res));
+    PQclear(res);
+    RUN("ROLLBACK");
+    return state;
+}
+
+/* Calls each view and function, with all arguments NULL, here and in a schema of the coordinator.
+ * The answers must be the same; prints those that are not. outbox_hand is called by other functions
+ * only, at the node; request only notifies, which nobody hears from there. */
+static void every_view_and_function_answers(void **unused)
+{
+    static const char each[] =
+        "SELECT replace(q, '%%s', 'jobq.'), replace(q, '%%s', 'near.') FROM (SELECT format('SELECT count(*) "
+        "FROM (SELECT * FROM %%%%s%%I) o', relname) AS q FROM pg_class WHERE relkind = 'v' AND "
+        "relnamespace = 'jobq'::regnamespace UNION ALL SELECT format('SELECT FROM %%%%s%%I(%%s)', "
+        "p.proname, (SELECT string_agg('NULL::' || replace(format_type(t, NULL), 'jobq.', '%%s'), "
+        "', ' ORDER BY n) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS u (t, n))) "
+        "FROM pg_proc p WHERE pronamespace = 'jobq'::regnamespace AND prokind = 'f' "
+        "AND provolatile <> 'i' AND proname !~ '^(citus_|grant|revoke|secure|bulk|renew|outbox_hand$|request$)') o";
+    jobq_pg_desc desc = desc_of(server());
+    char far_state[6], near_state[6];
+    jobq_pg_error error;
+    PGresult *res;
+    jobq_pg *near;
+    int i, failed = 0;
+
+    (void)unused;
+    desc.schema = "near";
+    near = open_on(&desc);
+    assert_int_equal(jobq_pg_migrate(near, &error), JOBQ_OK);
+    jobq_pg_close(near);
+    res = sql(db, each);
+    for (i = 0; i < PQntuples(res); i++) {
+        state_of(PQgetvalue(res, i, 1), near_state);
+        if (strcmp(state_of(PQgetvalue(res, i, 0), far_state), near_state) == 0) continue;
+        printf("%s: %s, not %s: %s\n", PQgetvalue(res, i, 0), far_state, near_state,
+               seen_by_stage[0]);
+        failed++;
+    }
+    assert_in_range(PQntuples(res), 200, 1000);
+    PQclear(res);
+    RUN("DROP SCHEMA near CASCADE");
+    assert_int_equal(failed, 0);
+}
+
+static void refused(const char *statement)
+{
+    char *text = for_schema(statement, schema);
+    PGresult *res = PQexec(db, text);
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+    if (state == NULL || strcmp(state, "0A000") != 0) fail_msg("%s: %s", text, PQerrorMessage(db));
+    PQclear(res);
+    free(text);
+}
+
+static void what_does_not_work_is_refused(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    refused("SELECT jobq.grant_enqueue('postgres')");
+    refused("SELECT jobq.grant_work('postgres')");
+    refused("SELECT jobq.grant_read('postgres')");
+    refused("SELECT jobq.grant_operate('postgres')");
+    assert_int_not_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "0A000");
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
+}
+
+/* psql -f sql/install.sql makes, and refuses, the schema jobq. */
+static void psql_refuses_it_too(void **unused)
+{
+    static const char install[] = "psql -Xqf sql/install.sql \"$JOBQ_SERVER\" 2>&1 | "
+                                  "grep -q 'schema jobq is distributed by Citus'";
+
+    (void)unused;
+    assert_int_not_equal(system(install), 0);
+    PQclear(PQexec(db, "SELECT jobq.citus_distribute()"));
+    assert_int_equal(system(install), 0);
+    PQclear(PQexec(db, "DROP SCHEMA jobq CASCADE"));
+}
+
+/* Moves the shards to the other node. */
+static void moves(void)
+{
+    RUN("SELECT citus_move_shard_placement(s.shardid, p.nodename, p.nodeport::int, n.nodename, "
+        "n.nodeport, 'force_logical') FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING "
+        "(shardid), pg_dist_node n WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0 "
+        "AND (n.nodename, n.nodeport) <> (p.nodename, p.nodeport::int)");
+}
+
+/* Enqueues, one by one, until it is killed. */
+static pid_t enqueuer(int *done)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid != 0) return pid;
+    pg = handle();
+    for (;;)
+        if (jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK) ADD(*done);
+}
+
+/* Two times, so that the shards come back to a node that had them. A job that is enqueued meanwhile
+ * is kept, or refused; one more may be there, whose producer died before the answer. */
+static void a_move_loses_nothing(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int i, jobs = 0, *done = shared(sizeof *done);
+
+    (void)unused;
+    for (i = 0; i < 2; i++) {
+        pid_t pid = enqueuer(done);
+
+        assert_true(reaches(20, done, jobs + 50));
+        moves();
+        nap_us(SECOND / 2);
+        kill(pid, SIGKILL);
+        reap(pid);
+        jobs = (int)number("SELECT count(*) FROM jobq.job");
+        assert_in_range(jobs, GET(*done), GET(*done) + 1);
+        RUN("SELECT jobq.citus_place()");
+        RUN("SELECT jobq.renew(home => true)");
+        enqueue_count(10);
+        SET(*done, jobs += 10);
+    }
+    start(&d);
+    assert_true(becomes(60, jobs, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), jobs);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* The last test: the schema is an ordinary one from then on. */
+static void a_schema_comes_back(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    long last;
+
+    (void)unused;
+    enqueue_count(20);
+    last = number("SELECT max(id) FROM jobq.job");
+    RUN("SELECT jobq.citus_undistribute()");
+    assert_int_equal(number("SELECT count(*) FROM citus_schemas"), 0);
+    RUN("SELECT jobq.renew(home => true)");
+    enqueue_count(1);
+    assert_true(number("SELECT max(id) FROM jobq.job") > last);
+    start(&d);
+    assert_true(becomes(60, 21, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    unsetenv("JOBQ_TEST_CITUS");
 }
 
 /* ---- setup ----------------------------------------------------------------------------------- */
@@ -244,6 +517,13 @@ static int empty(void **state)
     return code;
 }
 
+/* The second group: the schema is distributed. */
+static int far_up(void **state)
+{
+    setenv("JOBQ_TEST_CITUS", "distributed", 1);
+    return pg_up(state);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty, all_stop)
 
 int main(void)
@@ -256,5 +536,19 @@ int main(void)
         TEST(a_dead_node_loses_and_repeats_nothing),
     };
 
-    return cmocka_run_group_tests(tests, up, pg_down);
+    const struct CMUnitTest far[] = {
+        TEST(jobs_run_at_their_node),
+        TEST(calls_join_the_transaction),
+        TEST(effects_at_another_node_come_once),
+        TEST(a_dead_node_loses_and_repeats_nothing),
+        TEST(messages_come_in_order),
+        TEST(every_view_and_function_answers),
+        TEST(what_does_not_work_is_refused),
+        TEST(psql_refuses_it_too),
+        TEST(a_move_loses_nothing),
+        TEST(a_schema_comes_back),
+    };
+    int failed = cmocka_run_group_tests(tests, up, pg_down);
+
+    return failed + cmocka_run_group_tests(far, far_up, pg_down);
 }

@@ -74,6 +74,9 @@ case ${1-} in
     shift
     for server in "$JOBQ_NODE_1" "$JOBQ_NODE_2" "$JOBQ_SERVER"; do
         psql -Xqc "CREATE EXTENSION citus" "$server"
+        host=${server#host=}
+        psql -XqAt -c "ALTER SYSTEM SET citus.local_hostname = '${host%% *}'" \
+            -c "SELECT pg_reload_conf()" "$server" >/dev/null
     done
     psql -XqAt "$JOBQ_SERVER" >/dev/null -c "SELECT citus_set_coordinator_host('$JOBQ_SERVER_DIR', 5432)" \
         -c "SELECT citus_add_node(host, 5432) FROM unnest('{$JOBQ_NODE_1_DIR,$JOBQ_NODE_2_DIR}'::text[]) AS host"

@@ -240,6 +240,40 @@ static inline void end_child(void)
     if (test_process != 0 && getpid() != test_process) _exit(1);
 }
 
+/* With JOBQ_TEST_CITUS=distributed, tests run in a schema that Citus distributes. */
+static inline bool distributed(void)
+{
+    const char *how = getenv("JOBQ_TEST_CITUS");
+
+    return how != NULL && strcmp(how, "distributed") == 0;
+}
+
+static inline void distribute(void)
+{
+    RUN("SELECT jobq.citus_distribute()");
+    RUN("SELECT jobq.citus_place()");
+    RUN("SELECT jobq.renew(home => true)");
+}
+
+/* Empties the tables at their node, because Citus takes seconds for it. */
+static inline void empty_shards(void)
+{
+    PGresult *res = sql(db,
+        "SELECT 'host=' || min(p.nodename) || ' user=postgres dbname=postgres', 'SET citus."
+        "enable_manual_changes_to_shards = on; TRUNCATE ' || string_agg(format('%%s.%%I', "
+        "c.relnamespace::regnamespace, c.relname || '_' || p.shardid), ', ') || ' CASCADE' "
+        "FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING (shardid) JOIN pg_class c "
+        "ON c.oid = s.logicalrelid WHERE c.relnamespace = 'jobq'::regnamespace AND NOT "
+        "c.relispartition AND c.relname NOT IN ('meta', 'ring', 'original')");
+    PGconn *node = PQconnectdb(PQgetvalue(res, 0, 0));
+    PGresult *done = PQexec(node, PQgetvalue(res, 0, 1));
+
+    if (PQresultStatus(done) != PGRES_COMMAND_OK) fail_msg("%s", PQerrorMessage(node));
+    PQclear(done);
+    PQclear(res);
+    PQfinish(node);
+}
+
 /* Group setup and teardown. */
 static inline int pg_up(void **state)
 {
@@ -255,7 +289,9 @@ static inline int pg_up(void **state)
     }
     db = PQconnectdb(server());
     PQclear(PQexec(db, "SET client_min_messages = error"));
-    return PQstatus(db) == CONNECTION_OK ? 0 : 1;
+    if (PQstatus(db) != CONNECTION_OK) return 1;
+    if (distributed()) distribute();
+    return 0;
 }
 
 /* Runs a statement that needs the tables for itself. A backend that outlives its client may still be
@@ -300,6 +336,10 @@ static inline int pg_empty(void **state)
 {
     (void)state;
     end_child();
+    if (distributed()) {
+        empty_shards();
+        return 0;
+    }
     return run_alone(
         "TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line, "

@@ -32,7 +32,7 @@ static jobq_pg *open_jobq(app *a, const char *schema,
     return pg;
 }
 
-/* The SQL that is missing, as migrate would send it. */
+/* The SQL that is missing, as migrate would send it: in one transaction, as by psql -1. */
 static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     const jobq_pg__migration *file;
@@ -41,6 +41,10 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
     jobq_error code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     size_t i;
 
+    if (code == JOBQ_OK && citus)
+        code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
+    if (code == JOBQ_OK && version < jobq_pg__newest())
+        printf("-- in one transaction\n\n%s;\n\n", JOBQ_PG__MIGRATE_SETS);
     for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {
         char *sql = app_need(jobq_pg__join(file->strings));
 

@@ -1149,8 +1149,8 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
 
 /*
  * jobq_call_progress -- how far the job is, for people: Postgres shows it in the view running. The
- * worker's next heartbeat carries it, without a statement of its own, so call it as often as you
- * like. The store keeps it until the attempt ends.
+ * worker's next heartbeat (every 5 s by default: loop.heartbeat_us) carries it, without a statement
+ * of its own, so call it as often as you like. The store keeps it until the attempt ends.
  *
  * Shape   permille: 0 to 1000. note: what it does just now, copied, made valid UTF-8 and cut to
  *         JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is no longer this

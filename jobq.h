@@ -133,6 +133,7 @@
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
  *     JOBQ_LOOP_PARTITIONS partitions that one loop keeps track of         (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
+ *     JOBQ_TALLY_KINDS     kinds that a worker counts each by itself       (default: 64)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_QUOTAS, JOBQ_MEMORY_PERMITS  of a jobq_memory         (default: 4, 32)

@@ -90,6 +90,8 @@
  *
  * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
  *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
+ *            If libpq-fe.h is not found, define JOBQ_PG_LIBPQ_HEADER as what #include takes,
+ *            such as <postgresql/libpq-fe.h>.
  * WITHOUT    Define JOBQ_PG_NO_WORK_TABLES, JOBQ_PG_NO_TABLES (both kinds of tables) or
  *            JOBQ_PG_NO_OUTBOX wherever the header is included, to leave out that code.
  * MEMORY     What you pass is borrowed for the call. A payload stays valid until its handler
@@ -164,8 +166,8 @@
  *             threads. Start at least two processes, so that one can rescue the other's jobs. As
  *             threads take as many as its handlers keep the processor or a connection waiting: the
  *             number of cores if they compute, 10 to 50 if they wait for other servers. Threads
- *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, start
- *             a worker for each.
+ *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, give
+ *             the slow kind a threads_max, or a worker of its own.
  * HOOKS       before, after and failed are called around every handler, on its thread, without
  *             locks. They may read the call or the delivery but not change it, and should be quick.
  *             after gets the outcome and what becomes of the job; if the handler overran its time,

@@ -133,6 +133,7 @@
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
  *     JOBQ_LOOP_PARTITIONS partitions that one loop keeps track of         (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
+ *     JOBQ_TALLY_KINDS     kinds that a worker counts each by itself       (default: 64)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_QUOTAS, JOBQ_MEMORY_PERMITS  of a jobq_memory         (default: 4, 32)
@@ -1149,8 +1150,8 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
 
 /*
  * jobq_call_progress -- how far the job is, for people: Postgres shows it in the view running. The
- * worker's next heartbeat carries it, without a statement of its own, so call it as often as you
- * like. The store keeps it until the attempt ends.
+ * worker's next heartbeat (every 5 s by default: loop.heartbeat_us) carries it, without a statement
+ * of its own, so call it as often as you like. The store keeps it until the attempt ends.
  *
  * Shape   permille: 0 to 1000. note: what it does just now, copied, made valid UTF-8 and cut to
  *         JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is no longer this

@@ -90,6 +90,8 @@
  *
  * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
  *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
+ *            If libpq-fe.h is not found, define JOBQ_PG_LIBPQ_HEADER as what #include takes,
+ *            such as <postgresql/libpq-fe.h>.
  * WITHOUT    Define JOBQ_PG_NO_WORK_TABLES, JOBQ_PG_NO_TABLES (both kinds of tables) or
  *            JOBQ_PG_NO_OUTBOX wherever the header is included, to leave out that code.
  * MEMORY     What you pass is borrowed for the call. A payload stays valid until its handler
@@ -164,8 +166,8 @@
  *             threads. Start at least two processes, so that one can rescue the other's jobs. As
  *             threads take as many as its handlers keep the processor or a connection waiting: the
  *             number of cores if they compute, 10 to 50 if they wait for other servers. Threads
- *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, start
- *             a worker for each.
+ *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, give
+ *             the slow kind a threads_max, or a worker of its own.
  * HOOKS       before, after and failed are called around every handler, on its thread, without
  *             locks. They may read the call or the delivery but not change it, and should be quick.
  *             after gets the outcome and what becomes of the job; if the handler overran its time,
@@ -477,11 +479,11 @@
  * READ REPLICAS
  *
  * On a hot standby whatever only reads works, from the last commits that have reached it: the
- * views, jobq_pg_get, _list, _explain, _peek and the like, jobq.metrics() and jobq.audit(). Open a
- * handle of its own with target_session_attrs=any, or standby, in the conninfo; otherwise open
- * refuses a standby. A worker does not start there; enqueues and operators' verbs are an error
- * (25006). A reader there must not be what lets the primary keep dead rows: leave
- * hot_standby_feedback off, and a long query may be cancelled instead.
+ * views, jobq_pg_get, _explain, _peek, jobq_pg_table_list and the like, jobq.metrics() and
+ * jobq.audit(). Open a handle of its own with target_session_attrs=any, or standby, in the
+ * conninfo; otherwise open refuses a standby. A worker does not start there; enqueues and
+ * operators' verbs are an error (25006). A reader there must not make the primary keep dead rows:
+ * leave hot_standby_feedback off; a long query may then be cancelled.
  *
  * TYPED TABLES
  *
@@ -639,7 +641,6 @@ typedef struct jobq_pg_dial {
  */
 JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value);
 
-/* Zero fields mean default. Strings are copied. */
 /* A payload on its way into the database, or to its handler: see SEALED PAYLOADS. */
 typedef struct jobq_pg_seal {
     const char *name;   /* of the seal: desc.seal_name, or what the payload's headers say */
@@ -651,6 +652,7 @@ typedef struct jobq_pg_seal {
     char why[256];      /* if you return false: what is wrong, and how to mend it */
 } jobq_pg_seal;
 
+/* Zero fields mean default. Strings are copied. */
 typedef struct jobq_pg_desc {
     const char *conninfo;   /* of libpq, several hosts if you like (default: libpq's own) */
     const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
@@ -759,7 +761,6 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body bod
 
 /* ---- enqueue --------------------------------------------------------------------------------- */
 
-/* A job to enqueue. Zero fields mean default; strings are borrowed for the call. */
 /* What a job waits for: one of the first three. */
 typedef struct jobq_pg_after {
     int64_t job;        /* a job, by its id; it was enqueued before */
@@ -768,6 +769,7 @@ typedef struct jobq_pg_after {
     jobq_on_end on_end; /* (default: its success) */
 } jobq_pg_after;
 
+/* A job to enqueue. Zero fields mean default; strings are borrowed for the call. */
 typedef struct jobq_pg_job {
     const char *queue;     /* created on first use */
     const char *kind;
@@ -1086,7 +1088,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
 
 /*
  * jobq_pg_dead_letter_replay -- takes pending ones, and those of a replay past its deadline, to
- * work on them for timeout_us.
+ * work on them for timeout_us. It sends nothing: handle the rows here, or enqueue them again, then
+ * resolve them. In a shell jobq outbox replay does all of this.
  *
  * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from): resolve and reject
  *         touch only what it holds.
@@ -13545,7 +13548,7 @@ static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
                              "standby: name the primary, or leave out target_session_attrs");
     } else if (PQgetvalue(res, 0, 0)[0] != 't') {
         code = jobq_pg__fail(error, jobq_pg_classify("42501"),
-                             "the role %s may not work here: its owner runs "
+                             "the role %s may not work here: the schema's owner runs "
                              "select %s.grant_work('%s')", PQuser(conn), pg->schema, PQuser(conn));
         if (error != NULL) jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, "42501");
     }
@@ -17347,6 +17350,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '')\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    IF p_hint = '' THEN -- psql would print a hint without a text\n"
+"        RAISE EXCEPTION 'invalid %: %', p_field, p_why\n"
+"            USING ERRCODE = '22023', COLUMN = p_field;\n"
+"    END IF;\n"
 "    RAISE EXCEPTION 'invalid %: %', p_field, p_why\n"
 "        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;\n"
 "END $$;\n"
@@ -17426,9 +17433,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_queue jobq.queue;\n"
 "    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));\n"
 "    v_hint text;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
-"    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n",
+"    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
 "    IF v_size > v_queue.payload_max THEN\n"
 "        PERFORM jobq.refuse('payload', format('size %s exceeds maximum %s', v_size,\n"
@@ -17501,11 +17508,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF jobq.tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN\n"
+"    IF jobq.tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN\n",
 "        RAISE EXCEPTION 'role % may not use flows', session_user USING ERRCODE = '42501';\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.check_jobs(\n",
+"CREATE OR REPLACE FUNCTION jobq.check_jobs(\n"
 "    p_queue integer, p_max integer, p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[],\n"
 "    p_run_ats timestamptz[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[]) RETURNS void\n"
@@ -17572,8 +17579,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF p_lines IS NOT NULL THEN\n"
 "        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
-"    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;\n"
-"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,\n",
+"    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;\n",
+"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,\n"
 "                          max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,\n"
 "                          headers)\n"
 "    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n"
@@ -17655,9 +17662,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_tenants boolean;\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
-"    existed := false;\n"
+"    existed := false;\n",
 "    SELECT k.queue_id, k.id, k.payload_max, EXISTS (SELECT FROM jobq.tenant)\n"
-"    INTO v_queue, v_kind, v_max, v_tenants\n",
+"    INTO v_queue, v_kind, v_max, v_tenants\n"
 "    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;\n"
 "    IF v_tenants THEN p_key := jobq.tenant_key(p_queue, p_line, p_key); END IF;\n"
 "    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN\n"
@@ -17725,9 +17732,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
 "            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
-"            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
+"            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n",
 "                     ELSE greatest(v_run_at, statement_timestamp()) END\n"
-"        WHERE j.id = p_job.id;\n",
+"        WHERE j.id = p_job.id;\n"
 "        IF p_job.suspect THEN\n"
 "            PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);\n"
 "        END IF;\n"
@@ -17804,9 +17811,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.key := p_key;\n"
 "        v_new.line_name := p_line;\n"
 "        v_new.payload := p_payload;\n"
-"        v_new.bytes := p_bytes;\n"
+"        v_new.bytes := p_bytes;\n",
 "        v_new.headers := p_headers;\n"
-"        IF v_what IN ('replace', 'merge', 'bump') THEN\n",
+"        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
 "            PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
 "            AND k.key = p_key AND k.job_id = id FOR UPDATE;\n"
 "            CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
@@ -17877,10 +17884,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(\n"
-"        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
+"        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n",
 "        stages::smallint, max_attempts, jobq.us(timeout), key, notify, line) e;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue(\n",
+"CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
@@ -17957,9 +17964,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
 "          AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n",
 "          AND jobq.suspect_goes(j.queue_id, j.line_name)\n"
-"        ORDER BY j.run_at, j.id\n",
+"        ORDER BY j.run_at, j.id\n"
 "        LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
 "    LIMIT 1;\n"
 "    IF v_line IS NOT NULL AND NOT jobq.suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
@@ -18040,8 +18047,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_walks jobq.claimed[];\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    IF v_apart = 0 THEN\n"
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n",
+"    IF v_apart = 0 THEN\n",
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
 "        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
 "            SELECT ready.*\n"
 "            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
@@ -18119,9 +18126,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
 "    IF EXISTS (SELECT FROM jobq.job j\n"
-"               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n"
+"               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n",
 "        RETURN true;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;\n"
 "    RETURN false;\n"
 "END $$;\n"
@@ -19347,7 +19354,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_no bigint;\n"
 "    v_rate record;\n"
 "BEGIN\n"
-"    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 or more'); END IF;\n"
+"    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 (no limit) or more'); END IF;\n"
 "    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;\n"
 "    IF rate_burst < 1 THEN PERFORM jobq.refuse('rate_burst', '1 or more'); END IF;\n"
 "    IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;\n"

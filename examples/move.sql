@@ -26,6 +26,10 @@
 \set ON_ERROR_STOP on
 \set QUIET on
 \o /dev/null
+\if :{?schema} \set named :{?to} \else \set named 0 \endif
+\if :named \else
+DO $$ BEGIN RAISE EXCEPTION 'give -v schema=NAME and -v to=CONNINFO: see the top of move.sql'; END $$;
+\endif
 \if :{?also} \else \set also '' \endif
 \if :{?from} \set by replication \else \set by dump \endif
 SELECT :'schema' || '_moved' AS moved, '"' || :'schema' || '"' AS pattern,
@@ -109,3 +113,4 @@ DO $$ BEGIN RAISE EXCEPTION 'the copy failed, and nothing was moved'; END $$;
 \connect -reuse-previous=off :to
 SELECT :"schema".renew(home => true);
 SELECT :"schema".resume(name) FROM unnest(:'queues'::text[]) AS name;
+\echo schema :schema works on the second server now; on the first one it is :moved

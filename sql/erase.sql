@@ -112,8 +112,9 @@ END $$;
 --   live     what to do with jobs that have not ended, and messages that are not read yet.
 --            leave: they are counted as live. cancel: such jobs are cancelled, and such
 --            messages erased. A running job stays live until its worker ends it.
---   at_most  how many rows a call looks at; no index leads to tags. next: hand it to the
---            following call as after, until it is NULL.
+--   at_most  how many rows a call looks at; no index leads to tags.
+--   after    where to begin: next of the last row of the previous answer, until that is NULL.
+--            Without it a call begins again.
 -- Repeat the whole until nothing is live. Each place is a row; then follow those that it
 -- cannot reach, with what to do about them.
 CREATE OR REPLACE FUNCTION jobq.erase(

@@ -35,6 +35,10 @@
 CREATE OR REPLACE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '')
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF p_hint = '' THEN -- psql would print a hint without a text
+        RAISE EXCEPTION 'invalid %: %', p_field, p_why
+            USING ERRCODE = '22023', COLUMN = p_field;
+    END IF;
     RAISE EXCEPTION 'invalid %: %', p_field, p_why
         USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
 END $$;

@@ -910,7 +910,7 @@ DECLARE
     v_no bigint;
     v_rate record;
 BEGIN
-    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 or more'); END IF;
+    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 (no limit) or more'); END IF;
     IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;
     IF rate_burst < 1 THEN PERFORM jobq.refuse('rate_burst', '1 or more'); END IF;
     IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;

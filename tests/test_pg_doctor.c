@@ -135,7 +135,7 @@ static void faults_of_the_work(void **unused)
 {
     (void)unused;
     planted("workers", "SELECT jobq.enqueue('q', 'k')", "DELETE FROM jobq.job",
-            "queue q has 1 ready jobs, and no living worker", "jobq work --queue q");
+            "no living worker serves queue q, in which jobs are ready: 1", "jobq work --queue q");
     enqueue_count(1);
     planted("paused", "SELECT jobq.pause('q')", "SELECT jobq.resume('q')",
             "queue q is paused, and 1 of its jobs are ready", ".resume('q')");

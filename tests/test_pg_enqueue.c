@@ -783,8 +783,8 @@ static void a_connection_that_cannot_take_it_is_named(void **unused)
     assert_int_equal(got.id, 77);
 }
 
-/* PREPARE can succeed although the first use fails, and fail for a reason that passes. Neither makes
- * a later enqueue fail, which would abort the transaction that it joins. */
+/* PREPARE can succeed although the first use fails, and fail for a reason that passes. Neither may
+ * make a later enqueue fail, which would abort the transaction that it joins. */
 static void what_failed_once_is_prepared_or_not(void **unused)
 {
     jobq_pg_desc desc = {.conninfo = server(), .schema = "not_yet"};

@@ -266,10 +266,10 @@ static void a_name_made_before_makes_nobody_wait(void **unused)
     int made;
 
     (void)unused;
-    RUN("SET lock_timeout = '300ms'");
     for (made = 0; made < 2; made++) {
         jobq_error wanted = made ? JOBQ_OK : JOBQ_ERROR_RETRYABLE;
-        pg_empty(NULL);
+        pg_empty(NULL); /* which resets lock_timeout */
+        RUN("SET lock_timeout = '300ms'");
         if (made) assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
         PQclear(PQexec(slow, "BEGIN"));
         assert_int_equal(jobq_pg_enqueue(pg, slow, &job, NULL, &error), JOBQ_OK);

@@ -204,9 +204,11 @@ static bool app_check(const app *a, const PGresult *res)
     if (hint != NULL && hint[0] != '\0') fprintf(stderr, "  %s\n", hint);
     if (state != NULL && (strcmp(state, "3F000") == 0 || strcmp(state, "42P01") == 0 ||
                           strcmp(state, "42883") == 0)) {
-        fprintf(stderr, "  Is %s jobq's schema, and of this version? jobq migrate --check\n",
-                a->schema);
+        fprintf(stderr, "  The schema %s may be missing, or of another version: run jobq migrate "
+                "--check\n", a->schema);
     }
+    if (state != NULL && strcmp(state, "22P02") == 0 && strstr(message, " json") != NULL)
+        fprintf(stderr, "  A text in JSON has double quotes: '\"text\"'\n");
     return false;
 }
 

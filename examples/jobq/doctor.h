@@ -32,7 +32,8 @@ static const doctor_check doctor_checks[] = {
      "'select jobq.mend(1000000) -- and report it, if jobq.audit() is not 0 then' "
      "FROM jobq.audit() AS a (count) WHERE a.count > 0"},
     {"workers",
-     "SELECT format('queue %s has %s ready jobs, and no living worker serves it', queue, ready), "
+     "SELECT format('no living worker serves queue %s, in which jobs are ready: %s', queue, "
+     "ready), "
      "format('jobq work --queue %s --exec COMMAND -- or start its program', queue) "
      "FROM jobq.queues WHERE ready > 0 AND workers = 0 AND NOT paused"},
     {"kinds",

@@ -16,7 +16,10 @@ static void tell_log(void *user, jobq_pg_level level, const char *message)
 static int exit_code(jobq_error code, const jobq_pg_error *error)
 {
     if (code == JOBQ_OK) return APP_OK;
-    return app_say(code == JOBQ_ERROR_CONNECTION ? APP_SERVER : APP_NO, "%s", error->message);
+    app_say(0, "%s", error->message);
+    if (strstr(error->message, "run jobq_pg_migrate") != NULL)
+        fprintf(stderr, "  In a shell that is: jobq migrate\n");
+    return code == JOBQ_ERROR_CONNECTION ? APP_SERVER : APP_NO;
 }
 
 /* Opens jobq's own connections; a failure ends the program. */

@@ -17763,7 +17763,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        IF NOT existed THEN RETURN; END IF;\n"
 "        SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;\n"
 "        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n"
-"            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x' ELSE v_old.state END);\n"
+"            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'\n"
+"            WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'\n"
+"            ELSE v_old.state END);\n"
 "        IF v_what IN ('leave', 'reject') THEN RETURN; END IF;\n"
 "        v_new.queue_id := jobq.queue_id(p_queue);\n"
 "        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);\n"
@@ -17777,9 +17779,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.key := p_key;\n"
 "        v_new.line_name := p_line;\n"
 "        v_new.payload := p_payload;\n"
-"        v_new.bytes := p_bytes;\n"
+"        v_new.bytes := p_bytes;\n",
 "        v_new.headers := p_headers;\n"
-"        IF v_what IN ('replace', 'merge', 'bump') THEN\n",
+"        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
 "            PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
 "            AND k.key = p_key AND k.job_id = id FOR UPDATE;\n"
 "            CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
@@ -17850,10 +17852,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(\n"
-"        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
+"        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n",
 "        stages::smallint, max_attempts, jobq.us(timeout), key, notify, line) e;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue(\n",
+"CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
@@ -17930,9 +17932,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
 "          AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n",
 "          AND jobq.suspect_goes(j.queue_id, j.line_name)\n"
-"        ORDER BY j.run_at, j.id\n",
+"        ORDER BY j.run_at, j.id\n"
 "        LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
 "    LIMIT 1;\n"
 "    IF v_line IS NOT NULL AND NOT jobq.suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
@@ -18013,8 +18015,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_walks jobq.claimed[];\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    IF v_apart = 0 THEN\n"
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n",
+"    IF v_apart = 0 THEN\n",
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
 "        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
 "            SELECT ready.*\n"
 "            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
@@ -18092,9 +18094,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
 "    IF EXISTS (SELECT FROM jobq.job j\n"
-"               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n"
+"               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n",
 "        RETURN true;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;\n"
 "    RETURN false;\n"
 "END $$;\n"

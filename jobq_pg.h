@@ -17696,7 +17696,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
 "        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
-"            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,\n"
+"            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
 "                     ELSE greatest(v_run_at, statement_timestamp()) END\n"

@@ -479,7 +479,7 @@ BEGIN
     ELSIF p_what = 'replace' THEN
         UPDATE jobq.job j
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
-            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,
+            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,
             line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,
             run_at = CASE WHEN j.state = 'w' THEN j.run_at
                      ELSE greatest(v_run_at, statement_timestamp()) END

@@ -214,6 +214,22 @@ static void a_job_that_waits_for_its_child_has_begun(void **unused)
     expect_text("r[4]", live);
 }
 
+/* What was done for the old payload is not done for the new one. */
+static void a_payload_that_is_replaced_takes_its_steps_along(void **unused)
+{
+    jobq_job job;
+
+    (void)unused;
+    register_worker(7, 60 * SECOND);
+    put("[1]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
+    job = claim_one(7, 1, 0);
+    RUN("SELECT jobq.step_done_here(7, 1, %lld, 'charge', '1')", (long long)job.id);
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "later"), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE steps ? 'charge'"), 1);
+    assert_int_equal(put("[2]", JOBQ_KNOWN_REPLACE, JOBQ_OK), job.id);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE steps IS NULL"), 1);
+}
+
 /* Operators meet a job that waits. */
 static void a_waiting_job_can_be_cancelled_and_deleted(void **unused)
 {
@@ -355,6 +371,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_waiting_job_can_be_cancelled_and_deleted, pg_empty,
                                         all_stop),
         cmocka_unit_test_setup_teardown(a_job_that_waits_for_its_child_has_begun, pg_empty,
+                                        all_stop),
+        cmocka_unit_test_setup_teardown(a_payload_that_is_replaced_takes_its_steps_along, pg_empty,
                                         all_stop),
         cmocka_unit_test_setup_teardown(mistakes_are_refused_by_name, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(producers_and_workers_die_and_no_key_runs_twice_at_once,

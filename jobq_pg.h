@@ -20489,7 +20489,9 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    v_mode \"char\";\n"
 "    v_found boolean := false;\n"
 "BEGIN\n"
-"    IF most NOT BETWEEN 1 AND 1000 THEN PERFORM jobq.refuse('most', '1 to 1000'); END IF;\n"
+"    IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('most', '1 to 1000');\n"
+"    END IF;\n"
 "    SELECT w.* INTO v_worker FROM jobq.worker w\n"
 "    WHERE w.id = work_take.worker AND w.dead_at IS NULL FOR NO KEY UPDATE;\n"
 "    IF NOT FOUND THEN PERFORM jobq.refuse_dead(work_take.worker, true); END IF;\n"
@@ -20525,8 +20527,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    worker bigint, number bigint, id bigint, error text DEFAULT NULL,\n"
 "    outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n",
+"BEGIN\n",
+"    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n"
 "        PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');\n"
 "    END IF;\n"
 "    PERFORM jobq.work_settle(worker, number, id, outcome, delay, error, NULL, NULL);\n"

@@ -22635,6 +22635,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;\n"
 "    RETURN jobq.operated_one(\n"
 "        'prioritize', jsonb_build_object('id', id, 'priority', priority),\n"
 "        jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');\n"
@@ -22644,6 +22645,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;\n"
 "    RETURN jobq.operated('prioritize', jsonb_build_object(\n"
 "        'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),\n"
 "        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),\n"
@@ -22688,10 +22690,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_queue integer := jobq.known_queue(p_queue);\n"
 "    v_kind integer := jobq.known_kind(v_queue, p_kind);\n"
 "BEGIN\n"
-"    IF v_kind IS NULL THEN\n"
+"    IF v_kind IS NULL THEN\n",
 "        UPDATE jobq.queue q SET paused_at = p_at\n"
 "        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);\n"
-"    ELSE\n",
+"    ELSE\n"
 "        UPDATE jobq.kind k SET paused_at = p_at\n"
 "        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n"
 "    END IF;\n"
@@ -22755,9 +22757,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
 "        history = coalesce(history, q.history),\n"
 "        retention = coalesce(retention, q.retention),\n"
-"        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
+"        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n",
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
-"        message_max = coalesce(message_max, q.message_max),\n",
+"        message_max = coalesce(message_max, q.message_max),\n"
 "        payload_max = coalesce(payload_max, q.payload_max)\n"
 "    WHERE q.id = v_queue;\n"
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"

@@ -1128,6 +1128,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated_one(
         'prioritize', jsonb_build_object('id', id, 'priority', priority),
         jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
@@ -1138,6 +1139,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
         jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),

@@ -449,7 +449,8 @@ END $$;
 -- What to do with an enqueue whose key another job has, as jobq_known_decide in jobq.h says:
 -- leave it, reject; new: the new job takes the key; replace, merge, bump: change the job that
 -- has it; follow: the new job takes the key and waits for the other one to end; cancel: the
--- same, and the other one is cancelled. p_state: r or w, not begun; x: begun; e: ended.
+-- same, and the other one is cancelled. p_state: r or w, not begun; x: begun, also if it waits
+-- for jobs that it spawned; e: ended.
 CREATE OR REPLACE FUNCTION jobq.known_decide(p_on_known text, p_unique text, p_state "char")
 RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_unique text := coalesce(p_unique, CASE WHEN p_on_known IN ('leave', 'reject')
@@ -482,7 +483,7 @@ BEGIN
     ELSIF p_what = 'replace' THEN
         UPDATE jobq.job j
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
-            priority = p_new.priority, attempt = 0, line_name = p_new.line_name,
+            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,
             line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,
             run_at = CASE WHEN j.state = 'w' THEN j.run_at
                      ELSE greatest(v_run_at, statement_timestamp()) END
@@ -556,7 +557,9 @@ BEGIN
         IF NOT existed THEN RETURN; END IF;
         SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;
         v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE
-            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x' ELSE v_old.state END);
+            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'
+            WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'
+            ELSE v_old.state END);
         IF v_what IN ('leave', 'reject') THEN RETURN; END IF;
         v_new.queue_id := jobq.queue_id(p_queue);
         v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);

@@ -863,7 +863,8 @@ END $$;
 -- ---- revive --------------------------------------------------------------------------------
 
 -- Runs failed jobs again, from the stage in which they failed, with attempt and crash 0. They
--- keep their errors. Keys are taken in the order in which an enqueue takes them.
+-- keep their errors, and their flow unless prune has forgotten it meanwhile. Keys are taken in
+-- the order in which an enqueue takes them.
 CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -888,7 +889,10 @@ BEGIN
                               max_attempts, priority, stage, stages, flow_id, key, line,
                               line_name, payload, bytes, headers, errors, steps)
         SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
-               b.max_attempts, b.priority, b.stage, b.stages, b.flow_id, b.key,
+               b.max_attempts, b.priority, b.stage, b.stages, CASE
+                   WHEN b.flow_id > 0 AND NOT EXISTS (
+                       SELECT FROM jobq.flow f WHERE f.id = b.flow_id) THEN 0
+                   ELSE b.flow_id END, b.key,
                jobq.line_no(b.line_name), b.line_name, b.payload, b.bytes, b.headers, b.errors,
                b.steps
         FROM back b ORDER BY b.id
@@ -1128,6 +1132,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated_one(
         'prioritize', jsonb_build_object('id', id, 'priority', priority),
         jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
@@ -1138,6 +1143,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
         jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),

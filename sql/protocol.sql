@@ -264,7 +264,9 @@ DECLARE
     v_mode "char";
     v_found boolean := false;
 BEGIN
-    IF most NOT BETWEEN 1 AND 1000 THEN PERFORM jobq.refuse('most', '1 to 1000'); END IF;
+    IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN
+        PERFORM jobq.refuse('most', '1 to 1000');
+    END IF;
     -- Two calls at a time might both take a job that must run alone.
     SELECT w.* INTO v_worker FROM jobq.worker w
     WHERE w.id = work_take.worker AND w.dead_at IS NULL FOR NO KEY UPDATE;

@@ -648,6 +648,15 @@ BEGIN
     RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;
 END $$;
 
+-- A part of renew: moves the sequence of a table's ids up to the highest one, p_id. It never
+-- moves back: jobs and history may still have the id of a queue or kind that was deleted.
+CREATE OR REPLACE FUNCTION jobq.sequence_restored(p_table text, p_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_sequence regclass := pg_get_serial_sequence(p_table, 'id');
+BEGIN
+    PERFORM setval(v_sequence, greatest(pg_sequence_last_value(v_sequence), p_id));
+END $$;
+
 -- A DBA calls this once on a server that continues from a copy of another server's tables (a
 -- restored dump or backup, a logical replica, a standby that may lack the last commits),
 -- before clients connect. An unnecessary call repeats work and harms nothing.
@@ -686,13 +695,11 @@ BEGIN
     PERFORM jobq.outbox_restored();
     PERFORM jobq.lines_restored();
     PERFORM jobq.flows_restored();
-    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
-    PERFORM setval(pg_get_serial_sequence('jobq.operation', 'id'), max(o.id))
-    FROM jobq.operation o;
-    PERFORM setval(pg_get_serial_sequence('jobq.quota', 'id'), max(q.id)) FROM jobq.quota q;
-    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
-    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))
-    FROM jobq.schedule s;
+    PERFORM jobq.sequence_restored('jobq.queue', max(q.id)) FROM jobq.queue q;
+    PERFORM jobq.sequence_restored('jobq.operation', max(o.id)) FROM jobq.operation o;
+    PERFORM jobq.sequence_restored('jobq.quota', max(q.id)) FROM jobq.quota q;
+    PERFORM jobq.sequence_restored('jobq.kind', max(k.id)) FROM jobq.kind k;
+    PERFORM jobq.sequence_restored('jobq.schedule', max(s.id)) FROM jobq.schedule s;
     PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
         (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));

@@ -852,6 +852,21 @@ static void old_flows_are_forgotten(void **unused)
                             "(SELECT count(*) FROM jobq.flow_part)"), 0);
 }
 
+/* Failed jobs are kept longer than flows that have ended. */
+static void a_job_outlives_its_flow(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("SELECT jobq.promote(100)");
+    RUN("UPDATE jobq.flow SET ended_at = now() - interval '8 days'");
+    RUN("SELECT jobq.prune(100)");
+    RUN("SELECT jobq.revive(1)");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    expect_states("s");
+    assert_int_equal(number("SELECT count(*) FROM jobq.flow_part"), 0);
+}
+
 /* In a copy, ids that were given out are not given again, and what waits is looked at. */
 static void a_copy_of_a_flow_goes_on(void **unused)
 {
@@ -903,6 +918,7 @@ int main(void)
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
         TEST(old_flows_are_forgotten),
+        TEST(a_job_outlives_its_flow),
         TEST(a_copy_of_a_flow_goes_on),
     };
 

@@ -311,6 +311,19 @@ static void ids_at_the_end_of_the_range_are_survived(void **unused)
     RUN("SELECT setval('jobq.job_id', 5000000)");
 }
 
+/* A queue that was deleted leaves its failed jobs: no later queue or kind may get its number. */
+static void renew_gives_no_number_of_a_queue_again(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.queue_set('first', kinds => '{k}'), jobq.enqueue('deleted', 'secret')");
+    RUN("SELECT jobq.finish(array_agg(id), 'f', NULL) FROM jobq.job");
+    RUN("DELETE FROM jobq.queue WHERE name = 'deleted'");
+    RUN("SELECT jobq.renew()");
+    RUN("SELECT jobq.queue_set('later', kinds => '{other}')");
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 1);
+}
+
 /* -- two sessions -- */
 
 /* A claim that is long under way stops neither heartbeats nor rescue, and what it takes comes
@@ -808,6 +821,7 @@ int main(void)
         TEST(a_server_crash_loses_nothing, fresh_effects),
         TEST(a_claim_without_answer_is_recovered_or_burned, fresh),
         TEST(ids_at_the_end_of_the_range_are_survived, fresh),
+        TEST(renew_gives_no_number_of_a_queue_again, fresh),
         TEST(a_locked_job_is_answered_as_busy, fresh),
         TEST(a_kill_right_after_the_claim_costs_one_lease, fresh),
         TEST(a_claimer_never_waits_for_an_open_claim, fresh),

@@ -304,6 +304,8 @@ static void misspelt_names_are_refused(void **unused)
                                         "cancel(NULL::text)",
                                         "cancel('q', kind => 'typo')",
                                         "prioritize('q', 10)",
+                                        "prioritize('q', NULL)",
+                                        "prioritize(1, NULL)",
                                         "move('q', 'nowhere')",
                                         "move('q', 'q')",
                                         "reschedule('q', 'infinity')",

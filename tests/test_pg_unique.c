@@ -188,6 +188,48 @@ static void one_runs_and_one_waits(void **unused)
     }
 }
 
+/* A job that waits for one that it spawned has begun: its payload stays, and the newest one runs
+ * after it, or in its place if it is cancelled. */
+static void a_job_that_waits_for_its_child_has_begun(void **unused)
+{
+    static const char *const live = "SELECT string_agg(state::text || payload, ' ' ORDER BY id) "
+                                    "FROM jobq.job WHERE key IS NOT NULL";
+    jobq_job job;
+
+    (void)unused;
+    register_worker(7, 60 * SECOND);
+    put("[1]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
+    job = claim_one(7, 1, 0);
+    RUN("SELECT jobq.wait_here(7, 1, %lld, 0::smallint, 0, 0, false, NULL, "
+        "ARRAY[jobq.enqueue('q', 'k')], '{NULL}', '{NULL}', '{any}')", (long long)job.id);
+    put("[2]", JOBQ_KNOWN_BUMP, JOBQ_ERROR_EXISTS);
+    expect_text("w[1]", live);
+    put("[2]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
+    expect_text("w[1] w[2]", live);
+    put("[3]", JOBQ_KNOWN_MERGE, JOBQ_OK);
+    expect_text("w[1] w[2, 3]", live);
+    RUN("SELECT jobq.cancel(max(id)) FROM jobq.job");
+    expect_text("w[1]", live);
+    put("[4]", JOBQ_KNOWN_CANCEL, JOBQ_OK);
+    expect_text("r[4]", live);
+}
+
+/* What was done for the old payload is not done for the new one. */
+static void a_payload_that_is_replaced_takes_its_steps_along(void **unused)
+{
+    jobq_job job;
+
+    (void)unused;
+    register_worker(7, 60 * SECOND);
+    put("[1]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
+    job = claim_one(7, 1, 0);
+    RUN("SELECT jobq.step_done_here(7, 1, %lld, 'charge', '1')", (long long)job.id);
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "later"), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE steps ? 'charge'"), 1);
+    assert_int_equal(put("[2]", JOBQ_KNOWN_REPLACE, JOBQ_OK), job.id);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE steps IS NULL"), 1);
+}
+
 /* Operators meet a job that waits. */
 static void a_waiting_job_can_be_cancelled_and_deleted(void **unused)
 {
@@ -327,6 +369,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_debounce_ends_at_the_latest, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(one_runs_and_one_waits, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(a_waiting_job_can_be_cancelled_and_deleted, pg_empty,
+                                        all_stop),
+        cmocka_unit_test_setup_teardown(a_job_that_waits_for_its_child_has_begun, pg_empty,
+                                        all_stop),
+        cmocka_unit_test_setup_teardown(a_payload_that_is_replaced_takes_its_steps_along, pg_empty,
                                         all_stop),
         cmocka_unit_test_setup_teardown(mistakes_are_refused_by_name, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(producers_and_workers_die_and_no_key_runs_twice_at_once,

@@ -22044,11 +22044,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)\n"
 "           ELSE format('it does not run, because %s %s', string_agg(\n"
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),\n"
-"               CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed: revive it'\n"
-"               ELSE 'was cancelled' END) END\n"
-"    FROM (SELECT o.* FROM jobq.edge o WHERE o.child = p_id AND o.holds\n"
+"               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'\n"
+"               WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'\n"
+"               ELSE 'failed: revive it' END) END\n"
+"    FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (\n"
+"              SELECT FROM jobq.failed f WHERE f.id = o.parent) AS gone\n"
+"          FROM jobq.edge o WHERE o.child = p_id AND o.holds\n"
 "          ORDER BY o.parent LIMIT 100) AS e\n"
-"    GROUP BY e.came ORDER BY e.came;\n"
+"    GROUP BY e.came, e.gone ORDER BY e.came, e.gone;\n"
 "    IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text\n"
@@ -22077,11 +22080,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),\n"
 "        (v_queue.hold_until > v_now,\n"
 "         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),\n"
-"        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n"
+"        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n",
 "        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),\n"
 "        (p_job.flow_id IS NOT NULL AND p_job.run_at > v_now,\n"
 "         (SELECT format('it waits for the signal %L', w.name) FROM jobq.signal_wait w\n"
-"          WHERE w.job_id = p_job.id),\n",
+"          WHERE w.job_id = p_job.id),\n"
 "         (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),\n"
 "        (p_job.run_at > v_now AND p_job.run_at < 'infinity',\n"
 "         'it is not due before ' || p_job.run_at, p_job.run_at),\n"
@@ -22150,13 +22153,13 @@ static const char *const jobq_pg__sql_operators[] = {
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority\n"
 "              AND j.stage = p_job.stage AND NOT j.suspect AND j.line = p_job.line\n"
-"              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n"
+"              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n",
 "            LIMIT p_most) AS ahead);\n"
 "    END IF;\n"
 "    RETURN (SELECT count(*) FROM (\n"
 "        SELECT FROM jobq.queue q\n"
 "        CROSS JOIN generate_series(q.priority_min::integer, p_job.priority) AS p (priority)\n"
-"        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n",
+"        CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = q.id AND j.priority = p.priority AND j.stage = s.stage\n"
@@ -22232,11 +22235,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_ids := ARRAY(\n"
 "        SELECT picked.id\n"
 "        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
-"                              WHERE q.id = p_queue), 9) AS p (priority)\n"
+"                              WHERE q.id = p_queue), 9) AS p (priority)\n",
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT j.id FROM jobq.job j\n",
+"            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.line IS NULL\n"
 "              AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
@@ -22305,9 +22308,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN ARRAY(\n"
 "        SELECT f.id FROM jobq.failed f\n"
 "        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n"
-"          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n"
+"          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n",
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
-"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n",
+"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
@@ -22389,9 +22392,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n"
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n"
-"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
 "    OUT cancelled integer, OUT requested integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -22478,9 +22481,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "               b.steps\n"
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING id, queue_id, flow_id\n"
-"    )\n"
+"    )\n",
 "    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
-"           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n",
+"           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
 "    INTO v_count, v_queue, v_linked, v_flows FROM live l;\n"
 "    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
@@ -22569,10 +22572,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN\n"
 "        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',\n"
 "            quote_nullable(state) USING ERRCODE = '22023',\n"
-"            HINT = 'A running job can be asked to cancel.';\n"
+"            HINT = 'A running job can be asked to cancel.';\n",
 "    END IF;\n"
 "    RETURN jobq.operated('delete', jsonb_build_object(\n"
-"        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),\n",
+"        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),\n"
 "        jobq.delete_all(CASE state\n"
 "        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)\n"
 "        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)\n"
@@ -22654,9 +22657,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.change_one(\n"
 "    p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)\n"
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;\n"
-"    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;\n",
+"    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;\n"
 "    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n"
 "    RETURN 'exists';\n"
 "END $$;\n"
@@ -22728,10 +22731,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM jobq.set_paused(queue, kind, NULL);\n"
+"    PERFORM jobq.set_paused(queue, kind, NULL);\n",
 "    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)\n",
+"CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq.known_queue(p_queue);\n"
@@ -22798,9 +22801,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
 "        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
-"                                           q.backoff_jitter_permille),\n"
+"                                           q.backoff_jitter_permille),\n",
 "        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n"
-"                     ELSE nullif(jobq.us(timeout), 0) END,\n",
+"                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
 "        history = coalesce(history, q.history),\n"
 "        retention = coalesce(retention, q.retention),\n"

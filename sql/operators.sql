@@ -393,11 +393,14 @@ BEGIN
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent)
            ELSE format('it does not run, because %s %s', string_agg(
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
-               CASE e.came WHEN 's' THEN 'succeeded' WHEN 'f' THEN 'failed: revive it'
-               ELSE 'was cancelled' END) END
-    FROM (SELECT o.* FROM jobq.edge o WHERE o.child = p_id AND o.holds
+               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'
+               WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'
+               ELSE 'failed: revive it' END) END
+    FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (
+              SELECT FROM jobq.failed f WHERE f.id = o.parent) AS gone
+          FROM jobq.edge o WHERE o.child = p_id AND o.holds
           ORDER BY o.parent LIMIT 100) AS e
-    GROUP BY e.came ORDER BY e.came;
+    GROUP BY e.came, e.gone ORDER BY e.came, e.gone;
     IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;
 END $$;
 

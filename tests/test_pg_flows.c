@@ -519,6 +519,7 @@ static void a_batch_ends_with_a_message(void **unused)
     RUN("SET client_min_messages = error");
     ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_DISCARD);
     expect_text("held", "SELECT state FROM jobq.flows");
+    RUN("SELECT jobq.promote(100)"); /* refused again, in a transaction of its own */
     assert_true(number("SELECT count(*) FROM jobq.nudge") > 0);
     RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
     RUN("SELECT jobq.promote(100)");
@@ -832,6 +833,13 @@ static void a_parent_that_is_deleted(void **unused)
     RUN("SELECT jobq.promote(100)");
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{3}')");
+    ends(3, JOBQ_EVENT_DISCARD);
+    expect_text("it does not run, because job 3 failed: revive it",
+                "SELECT reason FROM jobq.explain_job(5)");
+    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(3), NULL, &error), JOBQ_OK);
+    expect_text("it does not run, because job 3 failed and is no longer kept: cancel the job that "
+                "waits", "SELECT reason FROM jobq.explain_job(5)");
 }
 
 static void old_flows_are_forgotten(void **unused)

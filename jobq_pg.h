@@ -23622,6 +23622,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;\n"
 "    PERFORM jobq.refuse('after', CASE\n"
 "        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'\n"
+"        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'\n"
+"        WHEN v_edge.parent IS NULL AND p_flow IS NULL\n"
+"        THEN format('the job names %L, so its flow has to be given', v_edge.name)\n"
 "        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)\n"
 "        WHEN p_running THEN 'a job cannot wait for itself'\n"
 "        ELSE 'a job waits for jobs that were enqueued before it' END);\n"
@@ -23646,10 +23649,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "              WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)\n"
 "          ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.wait_here(\n"
+"CREATE OR REPLACE FUNCTION jobq.wait_here(\n",
 "    p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,\n"
 "    p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],\n"
-"    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void\n",
+"    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_flow bigint;\n"
 "BEGIN\n"
@@ -23716,12 +23719,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "        CASE WHEN p_name IS NOT NULL THEN ARRAY[p_name] END,\n"
 "        array_fill(1, ARRAY[v_count]), v_ids, v_names,\n"
 "        CASE WHEN p_after_flow IS NOT NULL THEN\n"
-"            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,\n"
+"            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,\n",
 "        array_fill(p_on_end, ARRAY[v_count])) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow(\n"
 "    name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)\n"
-"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_id bigint;\n"
 "BEGIN\n"
 "    IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN\n"
@@ -23806,13 +23809,13 @@ static const char *const jobq_pg__sql_flows[] = {
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_ids bigint[];\n"
+"    v_ids bigint[];\n",
 "    v_job bigint;\n"
 "    v_count integer;\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;\n"
 "    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())\n"
-"    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;\n",
+"    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;\n"
 "    IF FOUND THEN -- all of its jobs may have ended before\n"
 "        INSERT INTO jobq.nudge (job_id) VALUES (-flow_cancel.id);\n"
 "    END IF;\n"
@@ -23888,11 +23891,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
-"    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n"
+"    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n",
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),\n"
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.holds)\n"
 "    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id\n"
-"          UNION SELECT o.child FROM jobq.edge o\n",
+"          UNION SELECT o.child FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          UNION SELECT o.parent FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
@@ -23958,12 +23961,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "              AND NOT EXISTS (SELECT FROM jobq.nudge n WHERE n.job_id = j.id))\n"
 "        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL\n"
 "             AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(\n"
-"        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n",
+"        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
 "        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j), 0)));\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"

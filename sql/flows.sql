@@ -442,6 +442,9 @@ BEGIN
     WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;
     PERFORM jobq.refuse('after', CASE
         WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'
+        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'
+        WHEN v_edge.parent IS NULL AND p_flow IS NULL
+        THEN format('the job names %L, so its flow has to be given', v_edge.name)
         WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)
         WHEN p_running THEN 'a job cannot wait for itself'
         ELSE 'a job waits for jobs that were enqueued before it' END);

@@ -138,7 +138,7 @@ static void faults_of_the_work(void **unused)
             "no living worker serves queue q, in which jobs are ready: 1", "jobq work --queue q");
     enqueue_count(1);
     planted("paused", "SELECT jobq.pause('q')", "SELECT jobq.resume('q')",
-            "queue q is paused, and 1 of its jobs are ready", ".resume('q')");
+            "queue q is paused; ready jobs: 1", ".resume('q')");
     planted("kinds", "UPDATE jobq.kind SET parked_at = now()",
             "UPDATE jobq.kind SET parked_at = NULL",
             "no living worker has a handler for kind k of queue q", ".cancel(");

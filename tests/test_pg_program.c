@@ -213,7 +213,7 @@ static void a_job_is_shown(void **unused)
     assert_int_equal(json_lines(), 1);
     expect(out, "\"why\": [\"");
     JOBQ(1, "show 999999");
-    expect(err, "no job has the id 999999");
+    expect(err, "there is no job 999999");
     JOBQ(1, "show x");
     JOBQ(2, "show");
 }
@@ -389,7 +389,7 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     JOBQ(0, "--json flow close %ld", flow);
     assert_int_equal(json_lines(), 1);
     JOBQ(1, "flow show 999");
-    expect(err, "no flow has the id 999");
+    expect(err, "there is no flow 999");
     JOBQ(1, "flow show x");
     JOBQ(2, "flow show");
 }

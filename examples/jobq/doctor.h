@@ -43,7 +43,7 @@ static const doctor_check doctor_checks[] = {
      "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
      "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id)"},
     {"paused",
-     "SELECT format('queue %s is paused, and %s of its jobs are ready', queue, ready), "
+     "SELECT format('queue %s is paused; ready jobs: %s', queue, ready), "
      "format('select jobq.resume(%L)', queue) FROM jobq.queues WHERE paused AND ready > 0"},
     {"schedules",
      "SELECT format('schedule %s is late: it was due at %s', name, next_at), "

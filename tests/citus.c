@@ -494,6 +494,8 @@ static void a_schema_comes_back(void **unused)
     assert_true(becomes(60, 21, "SELECT count(*) FROM jobq.history"));
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     unsetenv("JOBQ_TEST_CITUS");
+    PQfinish(node);
+    node = NULL;
 }
 
 /* ---- setup ----------------------------------------------------------------------------------- */

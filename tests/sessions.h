@@ -28,6 +28,10 @@ static inline void b_asks(const char *format, ...)
     text = for_schema(generic, schema);
     assert_int_equal(PQsendQuery(b, text), 1);
     free(text);
+    if (node != NULL) { /* what waits there is the node's own session */
+        assert_true(waits_at_node(20));
+        return;
+    }
     snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"
                                   " AND wait_event_type = 'Lock'", PQbackendPID(b));
     assert_true(becomes(20, 1, waits));

@@ -1,0 +1,145 @@
+/*
+ * distributed.h -- with JOBQ_TEST_CITUS=distributed, the tests of a program run in a schema that
+ * Citus distributes (tests/citus.sh). Statements of tests that write tables run at the node that
+ * has the shards, because Citus refuses many of them; those of the library run at the coordinator.
+ */
+#ifndef DISTRIBUTED_INCLUDED
+#define DISTRIBUTED_INCLUDED (1)
+
+static inline bool distributed(void)
+{
+    const char *how = getenv("JOBQ_TEST_CITUS");
+
+    return how != NULL && strcmp(how, "distributed") == 0;
+}
+
+/* Whether a statement of db writes tables, outside a transaction. */
+static inline bool goes_to_node(const PGconn *conn, const char *text)
+{
+    return node != NULL && conn == db && PQtransactionStatus(conn) == PQTRANS_IDLE &&
+           (strncmp(text, "INSERT ", 7) == 0 || strncmp(text, "UPDATE ", 7) == 0 ||
+            strncmp(text, "DELETE ", 7) == 0 || strncmp(text, "ALTER TABLE ", 12) == 0);
+}
+
+/* The statement with the names of the shards. */
+static inline char *for_shards(const char *text)
+{
+    char *ask = for_schema("SELECT (jobq.citus_texts(ARRAY[$1]))[1]", schema), *there;
+    PGresult *res = PQexecParams(db, ask, 1, NULL, &text, NULL, NULL, 0);
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(db));
+    there = text_copy(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    free(ask);
+    return there;
+}
+
+/* Connects to the node; the shards may have moved. */
+static inline void find_node(void)
+{
+    char *conninfo = text_of(
+        "SELECT 'host=' || min(p.nodename) || ' user=postgres dbname=postgres options=''-c "
+        "citus.enable_manual_changes_to_shards=on -c lock_timeout=10s''' "
+        "FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING (shardid) "
+        "WHERE s.logicalrelid = 'jobq.job'::regclass");
+
+    PQfinish(node);
+    node = PQconnectdb(conninfo);
+    if (PQstatus(node) != CONNECTION_OK) fail_msg("%s", PQerrorMessage(node));
+    PQclear(PQexec(node, "SET client_min_messages = error; "
+                         "SET citus.enable_ddl_propagation = off"));
+    free(conninfo);
+}
+
+static inline void distribute(void)
+{
+    RUN("SELECT jobq.citus_distribute()");
+    RUN("SELECT jobq.citus_place()");
+    RUN("SELECT jobq.renew(home => true)");
+    find_node();
+}
+
+static inline void empty_shards(void)
+{
+    char *statement;
+
+    if (PQtransactionStatus(db) != PQTRANS_IDLE) RUN("ROLLBACK"); /* of a test that failed */
+    statement = text_of(
+        "SELECT 'TRUNCATE ' || string_agg(format('%%s.%%I', c.relnamespace::regnamespace, "
+        "c.relname || '_' || s.shardid), ', ') || ' CASCADE' "
+        "FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid "
+        "WHERE c.relnamespace = 'jobq'::regnamespace AND NOT c.relispartition "
+        "AND c.relname NOT IN ('meta', 'ring', 'original')");
+    find_node();
+    PQclear(sql(node, "%s", statement));
+    free(statement);
+}
+
+/* Waits until one session waits for a lock at the node. */
+static inline bool waits_at_node(double seconds)
+{
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
+    bool waits;
+
+    do {
+        PGresult *res = sql(node, "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                                  "AND backend_type = 'client backend'");
+
+        waits = PQntuples(res) == 1;
+        PQclear(res);
+        nap_us(5000);
+    } while (!waits && mono_us() < until);
+    return waits;
+}
+
+/* ---- tests that cannot run there ------------------------------------------------------------- */
+
+#define DIRECT "reads or locks tables in a way that Citus refuses"
+#define SERVER "looks at the locks or statements of the server that it is connected to"
+#define ROLES "roles"
+#define COPIES "COPY"
+
+/* Sorted by program. */
+static const struct left_out {
+    const char *test, *why;
+} left_out[] = {
+    {"both_sessions_may_bring_the_same_new_kind", SERVER},
+};
+
+static inline void is_left_out(void **why)
+{
+    printf("left out: %s\n", (const char *)*why);
+    skip();
+}
+
+/* cmocka's, without the tests that cannot run in a distributed schema. */
+static inline int run_group(const char *name, const struct CMUnitTest *tests, size_t count,
+                            CMFixtureFunction up, CMFixtureFunction down)
+{
+    struct CMUnitTest *copy = (struct CMUnitTest *)calloc(count, sizeof *copy);
+    size_t i, j;
+    int failed;
+
+    assert_non_null(copy);
+    memcpy(copy, tests, count * sizeof *copy);
+    for (i = 0; distributed() && i < count * COUNT(left_out); i++) {
+        struct CMUnitTest *test = &copy[i / COUNT(left_out)];
+
+        j = i % COUNT(left_out);
+        if (strcmp(test->name, left_out[j].test) != 0) continue;
+        test->test_func = is_left_out;
+        test->setup_func = test->teardown_func = NULL;
+        test->initial_state = (void *)(uintptr_t)left_out[j].why;
+    }
+    failed = _cmocka_run_group_tests(name, copy, count, up, down);
+    free(copy);
+    return failed;
+}
+
+#undef cmocka_run_group_tests
+#undef cmocka_run_group_tests_name
+#define cmocka_run_group_tests(tests, up, down) run_group(#tests, tests, COUNT(tests), up, down)
+#define cmocka_run_group_tests_name(name, tests, up, down)                                         \
+    run_group(name, tests, COUNT(tests), up, down)
+
+#endif

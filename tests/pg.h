@@ -329,6 +329,13 @@ static inline int pg_empty(void **state)
         "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter, jobq.tenant");
 }
 
+/* The ids of a table begin with 1 again. */
+static inline void restart_ids(const char *table)
+{
+    if (node == NULL) RUN("ALTER TABLE jobq.%s ALTER id RESTART", table);
+    else RUN("ALTER SEQUENCE jobq.%s_id_seq RESTART", table);
+}
+
 static inline int64_t enqueue_with(const jobq_pg_job *job)
 {
     jobq_pg_error error;

@@ -21,15 +21,18 @@ static inline void b_asks(const char *format, ...)
 {
     char generic[1000], waits[200], *text;
     va_list args;
+    int before;
 
     va_start(args, format);
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
     text = for_schema(generic, schema);
+    before = node == NULL ? 0 : waiting_at_node();
     assert_int_equal(PQsendQuery(b, text), 1);
     free(text);
-    if (node != NULL) { /* what waits there is the node's own session */
-        assert_true(waits_at_node(20));
+    if (node != NULL) { /* what waits there is a session of the node */
+        assert_true(answers_or_waits(b, before));
+        assert_true(PQisBusy(b));
         return;
     }
     snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"

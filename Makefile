@@ -185,15 +185,22 @@ test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TE
 	@tests/nodes.sh tests/run.sh .build/cc/nodes
 	@tests/run.sh --total
 
-# The tests of the library's SQL that run at the coordinator, in a schema of it.
+# The tests of the library's SQL that run at the coordinator, in a schema of it; and those that run
+# in a distributed schema. tests/distributed.h says what is left out there, and why.
 CITUS_TESTS = conform enqueue verbs
+FAR_TESTS = conform steps
+FAR_RUN = tests/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
 test-citus: export JOBQ_TEST_VERDICT = total
 test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=FOLDER)
 	@CC="$(CC)" tests/setup.sh nodes
 	@tests/run.sh --reset
-	@$(MAKE) .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) || :
-	@tests/run.sh --skip citus tests/citus.sh tests/run.sh .build/cc/citus \
-		$(CITUS_TESTS:%=.build/cc/test_pg_%)
+	@$(MAKE) .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) $(FAR_TESTS:%=.build/cc/test_pg_%) || :
+	@rm -f .build/counts-far
+	@tests/run.sh --skip citus tests/citus.sh sh -c 'tests/run.sh .build/cc/citus \
+		$(CITUS_TESTS:%=.build/cc/test_pg_%) && echo "in a distributed schema:" && \
+		JOBQ_TEST_CITUS=distributed JOBQ_TEST_COUNTS=.build/counts-far $(FAR_RUN)'
+	@test ! -e .build/counts-far || { JOBQ_TEST_COUNTS=.build/counts-far tests/run.sh --total || :; \
+		cat .build/counts-far >>.build/counts; }
 	@tests/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total

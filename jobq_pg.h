@@ -470,11 +470,14 @@
  *             select jobq.renew(home => true);
  *         A job, and all that the same transaction writes to distributed tables of any node, is
  *         one commit (in two phases). Between a move and citus_place each call is an error.
- *         NOT there: grant_enqueue and the like (so only the owner uses it), jobq_pg_enqueue_copy
- *         and jobq_pg_outbox_enqueue_copy, and error.field of what SQL refuses. A new version is
- *         installed between jobq.citus_undistribute() and citus_distribute; migrate refuses it
- *         otherwise. A schema that was distributed in another way is refused by migrate, check
- *         and the start of a worker: a retry there ends the server (Citus 13.2).
+ *         COPY: jobq_pg_enqueue_copy and jobq_pg_outbox_enqueue_copy do there what
+ *         jobq_pg_enqueue_many and jobq_pg_outbox_enqueue_many do, which is slower.
+ *         NOT there: grant_read, grant_operate and tenants (grant_enqueue with queues), so only the
+ *         owner reads and operates; a notification of anything but an enqueue; the names of columns
+ *         and constraints in an error. A new version is installed between
+ *         jobq.citus_undistribute() and citus_distribute; migrate refuses it otherwise. A schema
+ *         that was distributed in another way is refused by migrate, check and the start of a
+ *         worker: a retry there ends the server (Citus 13.2).
  *
  * READ REPLICAS
  *
@@ -2342,6 +2345,23 @@ static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
     return JOBQ_ERROR_CONNECTION;
 }
 
+/* The argument that SQL refused: the server names it, but Citus does not pass that on from the node
+ * of a distributed schema. Then it is taken from the text, "invalid NAME: ..." (jobq.refuse). */
+static void jobq_pg__field_of(char *field, size_t size, const PGresult *res, const char *state,
+                              const char *text)
+{
+    static const char head[] = "invalid ";
+    const char *name = PQresultErrorField(res, PG_DIAG_COLUMN_NAME);
+    size_t length = 0;
+
+    jobq_pg__copy(field, size, name);
+    if (name != NULL || strcmp(state, "22023") != 0 || strncmp(text, head, sizeof head - 1) != 0)
+        return;
+    text += sizeof head - 1;
+    while ((text[length] >= 'a' && text[length] <= 'z') || text[length] == '_') length++;
+    if (text[length] == ':') jobq_pg__copy_str(field, size, (jobq_str){text, length});
+}
+
 /* The error of a result. The server's other texts are left out, because they may contain payloads,
  * except for the hint of an argument that was refused. */
 static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn,
@@ -2362,8 +2382,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
         jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, state);
         jobq_pg__copy(error->entity, sizeof error->entity,
                       PQresultErrorField(res, PG_DIAG_TABLE_NAME));
-        jobq_pg__copy(error->field, sizeof error->field,
-                      PQresultErrorField(res, PG_DIAG_COLUMN_NAME));
+        jobq_pg__field_of(error->field, sizeof error->field, res, state, text);
         jobq_pg__copy(error->constraint, sizeof error->constraint,
                       PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME));
     }
@@ -7493,7 +7512,8 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
     return JOBQ_OK;
 }
 
-/* Gets what the rows need: ids, the database's clock, the limit of payloads. */
+/* Gets what the rows need: ids, the database's clock, the limit of payloads. In a schema that Citus
+ * distributes, which takes no COPY, the queue is 0. */
 static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                     size_t count, const jobq_pg__kinds *k, jobq_pg__bulk *bulk,
                                     jobq_pg_error *error)
@@ -7515,6 +7535,7 @@ static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
     if (res == NULL) return error->code;
     PQclear(res);
+    if (bulk->queue == 0) return JOBQ_OK;
     if (bulk->kind_count != k->count)
         return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
     for (i = 0; i < count && code == JOBQ_OK; i++)
@@ -7534,6 +7555,7 @@ static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *arra
     jobq_pg__bulk bulk;
     char text[320];
     jobq_error code;
+    bool instead;
     size_t i;
 
     memset(&bulk, 0, sizeof bulk);
@@ -7541,11 +7563,12 @@ static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *arra
         bulk.kind_ids = (int64_t *)malloc((size_t)k.count * sizeof *bulk.kind_ids);
     code = bulk.kind_ids == NULL ? jobq_pg__no_memory(error)
                                  : jobq_pg__bulk_ask(pg, conn, jobs, count, &k, &bulk, error);
+    instead = code == JOBQ_OK && bulk.queue == 0;
     columns = jobq_pg__columns_of(jobs, code == JOBQ_OK ? count : 0);
     snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY].sql,
              columns.text);
-    if (code == JOBQ_OK) code = jobq_pg__copy_begin(&copying, conn, text, error);
-    if (code == JOBQ_OK) {
+    if (code == JOBQ_OK && !instead) code = jobq_pg__copy_begin(&copying, conn, text, error);
+    if (code == JOBQ_OK && !instead) {
         for (i = 0; i < count && copying.good; i++) {
             jobq_pg__copy_row(&copying.p, &columns, &jobs[i], &bulk, k.index[i]);
             jobq_pg__copy_flush(&copying, false);
@@ -7554,6 +7577,7 @@ static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *arra
     }
     free(bulk.kind_ids);
     jobq_pg__kinds_clear(&k);
+    if (instead) return jobq_pg__enqueue_batch(pg, conn, jobs, count, NULL, error);
     if (code != JOBQ_OK || jobs[0].quiet) return code;
     return jobq_pg__copy_wake(pg, conn, &bulk, error);
 }
@@ -8877,12 +8901,27 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq
     return code;
 }
 
+/* Enqueues messages that have been checked and sealed. */
+static jobq_error jobq_pg__post_many(jobq_pg *pg, PGconn *conn, const jobq_pg_message *messages,
+                                     size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg__posting from;
+    jobq_pg__written written;
+
+    memset(&from, 0, sizeof from);
+    memset(&written, 0, sizeof written);
+    from.queue = messages[0].queue;
+    from.messages = messages;
+    from.count = written.count = (int32_t)count;
+    from.quiet = messages[0].quiet;
+    written.ids = ids;
+    return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
+}
+
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error)
 {
-    jobq_pg__posting from;
-    jobq_pg__written written;
     jobq_pg__lent *lent = NULL;
     const void *rows = messages;
     jobq_pg_error local;
@@ -8893,15 +8932,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
     code = jobq_pg__messages_invalid(messages, count, true, error);
     if (code != JOBQ_OK || count == 0) return code;
     code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
-    memset(&from, 0, sizeof from);
-    memset(&written, 0, sizeof written);
-    from.queue = messages[0].queue;
-    from.messages = (const jobq_pg_message *)rows;
-    from.count = written.count = (int32_t)count;
-    from.quiet = messages[0].quiet;
-    written.ids = ids;
     if (code == JOBQ_OK)
-        code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
+        code = jobq_pg__post_many(pg, conn, (const jobq_pg_message *)rows, count, ids, error);
     jobq_pg__lent_drop(&lent);
     return code;
 }
@@ -8930,6 +8962,8 @@ static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *
         from.largest = size > from.largest ? size : from.largest;
     }
     code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &from, &queue, error);
+    if (code == JOBQ_OK && queue.id == 0) /* in a schema that Citus distributes */
+        return jobq_pg__post_many(pg, conn, messages, count, NULL, error);
     if (code == JOBQ_OK)
         code = jobq_pg__copy_begin(&copying, conn, pg->texts[JOBQ_PG__OUTBOX_COPY].sql, error);
     if (code != JOBQ_OK) return code;
@@ -25028,8 +25062,9 @@ static const char *const jobq_pg__sql_citus[] = {
 "            || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,\n"
 "        CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'\n"
 "             THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,\n"
-"        CASE WHEN v.proname ~ '^(grant|revoke|secure|bulk)'\n"
+"        CASE WHEN v.proname ~ '^(grant|secure)'\n"
 "             THEN format('PERFORM jobq.citus_refuses(%L)', v.proname)\n"
+"             WHEN v.proname IN ('bulk', 'outbox_queue') THEN 'NULL'\n"
 "             WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from\n"
 "             WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from\n"
 "             WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from\n"
@@ -25037,6 +25072,11 @@ static const char *const jobq_pg__sql_citus[] = {
 "             ELSE v_with || 'SELECT f INTO r' || v_from END, v_wake,\n"
 "        CASE WHEN v.proretset OR v_outs IS NOT NULL OR v_type = 'void' THEN ''\n"
 "             ELSE 'RETURN r;' END);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_roles() RETURNS text\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN '(grant_enqueue\\(regrole,boolean\\)|grant_(work|functions|less)\\(.*|revoke\\(.*)$';\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_refuses(p_what text) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25062,11 +25102,11 @@ static const char *const jobq_pg__sql_citus[] = {
 "BEGIN\n"
 "    FOR v IN SELECT c.key AS name, c.value AS generated FROM jsonb_each_text(p_columns) c LOOP\n"
 "        v_name := pg_get_serial_sequence('jobq.' || v.name, 'id');\n"
-"        v_last := pg_sequence_last_value(v_name::regclass);\n"
+"        v_last := pg_sequence_last_value(v_name::regclass);\n",
 "        IF p_back THEN\n"
 "            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT', v.name);\n"
 "            EXECUTE format('DROP SEQUENCE %s', v_name);\n"
-"            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',\n",
+"            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',\n"
 "                           v.name, v.generated);\n"
 "        ELSE\n"
 "            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP IDENTITY', v.name);\n"
@@ -25135,12 +25175,12 @@ static const char *const jobq_pg__sql_citus[] = {
 "    RETURN ARRAY(\n"
 "        SELECT format('CREATE TYPE jobq.%I AS (%s)', c.relname, (\n"
 "            SELECT string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)),\n"
-"                              ', ' ORDER BY a.attnum)\n"
+"                              ', ' ORDER BY a.attnum)\n",
 "            FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped))\n"
 "        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'c'\n"
 "        ORDER BY c.oid)\n"
 "    || ARRAY(\n"
-"        SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',\n",
+"        SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',\n"
 "                      c.relname || '_' || s.shardid, c.relname)\n"
 "        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace)\n"
@@ -25210,11 +25250,11 @@ static const char *const jobq_pg__sql_citus[] = {
 "              AND pg_sequence_last_value(s.seqrelid) IS NOT NULL\n"
 "              AND (SELECT o.seqmin = 1 FROM pg_sequence o\n"
 "                   WHERE o.seqrelid = 'jobq.job_id'::regclass)$q$);\n"
-"        CONTINUE WHEN v_given IS NULL;\n"
+"        CONTINUE WHEN v_given IS NULL;\n",
 "        SELECT jsonb_object_agg(l.key, greatest(l.value::bigint, (v_given ->> l.key)::bigint))\n"
 "        INTO v_last FROM jsonb_each_text(v_last) l;\n"
 "        IF v <> v_home THEN\n"
-"            PERFORM jobq.citus_at(v.name, v.port, format(v_run, ARRAY(\n",
+"            PERFORM jobq.citus_at(v.name, v.port, format(v_run, ARRAY(\n"
 "                SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '\n"
 "                              'SELECT setval(''jobq.%1$I'', %2$s)', g.key,\n"
 "                              greatest(g.value::bigint, 2))\n"
@@ -25225,7 +25265,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "                          format(v_run, jobq.citus_node_texts(v_last)));\n"
 "    FOR v IN SELECT jobq.citus_sender(p.oid) AS text FROM pg_proc p\n"
 "             WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
-"               AND p.provolatile <> 'i' AND p.proname !~ '^citus_' LOOP\n"
+"               AND p.provolatile <> 'i' AND p.proname !~ '^citus_'\n"
+"               AND p.oid::regprocedure::text !~ jobq.citus_roles() LOOP\n"
 "        EXECUTE v.text;\n"
 "    END LOOP;\n"
 "    FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP\n"

@@ -134,6 +134,7 @@ END $$;
 -- The definition of the function that sends its call to the node. A call that may write is
 -- part of an UPDATE, which finds no row: so Citus begins a transaction there, or joins the
 -- caller's, commits it with what else the caller writes, and the shards cannot move meanwhile.
+-- bulk and outbox_queue answer NULL: a COPY cannot be sent, so the library sends arrays.
 CREATE OR REPLACE FUNCTION jobq.citus_sender(p_function oid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -160,8 +161,9 @@ BEGIN
             || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
         CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'
              THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,
-        CASE WHEN v.proname ~ '^(grant|revoke|secure|bulk)'
+        CASE WHEN v.proname ~ '^(grant|secure)'
              THEN format('PERFORM jobq.citus_refuses(%L)', v.proname)
+             WHEN v.proname IN ('bulk', 'outbox_queue') THEN 'NULL'
              WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from
              WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from
              WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from
@@ -169,6 +171,17 @@ BEGIN
              ELSE v_with || 'SELECT f INTO r' || v_from END, v_wake,
         CASE WHEN v.proretset OR v_outs IS NOT NULL OR v_type = 'void' THEN ''
              ELSE 'RETURN r;' END);
+END $$;
+
+-- The functions that grant rights at the coordinator as everywhere, as a pattern. Who may call
+-- a function there needs no right at the node, because its owner calls it there. But a view's
+-- tables are read there as the caller, and only the owner may; nor is the caller known there,
+-- to whom the limits of a tenant apply. So grant_read, grant_operate and a tenant's
+-- grant_enqueue are refused.
+CREATE OR REPLACE FUNCTION jobq.citus_roles() RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN '(grant_enqueue\(regrole,boolean\)|grant_(work|functions|less)\(.*|revoke\(.*)$';
 END $$;
 
 -- What a distributed schema does not do.
@@ -377,7 +390,8 @@ BEGIN
                           format(v_run, jobq.citus_node_texts(v_last)));
     FOR v IN SELECT jobq.citus_sender(p.oid) AS text FROM pg_proc p
              WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-               AND p.provolatile <> 'i' AND p.proname !~ '^citus_' LOOP
+               AND p.provolatile <> 'i' AND p.proname !~ '^citus_'
+               AND p.oid::regprocedure::text !~ jobq.citus_roles() LOOP
         EXECUTE v.text;
     END LOOP;
     FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP

@@ -326,6 +326,10 @@ static void messages_come_in_order(void **unused)
     assert_int_equal(number("SELECT sum(lag) FROM jobq.outbox"), 0);
 }
 
+#define TEN "xxxxxxxxxx"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+#define PADDING HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
+
 /* "ok", or the SQLSTATE, of a statement that is rolled back. */
 static const char *state_of(const char *statement, char state[6])
 {
@@ -344,7 +348,8 @@ static const char *state_of(const char *statement, char state[6])
 
 /* Calls each view and function, with all arguments NULL, here and in a schema of the coordinator.
  * The answers must be the same; prints those that are not. outbox_hand is called by other functions
- * only, at the node; request only notifies, which nobody hears from there. */
+ * only, at the node; request only notifies, which nobody hears from there; bulk and outbox_queue
+ * answer nothing. */
 static void every_view_and_function_answers(void **unused)
 {
     static const char each[] =
@@ -354,7 +359,8 @@ static void every_view_and_function_answers(void **unused)
         "p.proname, (SELECT string_agg('NULL::' || replace(format_type(t, NULL), 'jobq.', '%%s'), "
         "', ' ORDER BY n) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS u (t, n))) "
         "FROM pg_proc p WHERE pronamespace = 'jobq'::regnamespace AND prokind = 'f' "
-        "AND provolatile <> 'i' AND proname !~ '^(citus_|grant|revoke|secure|bulk|renew|outbox_hand$|request$)') o";
+        "AND provolatile <> 'i' AND proname !~ '^(citus_|grant|revoke|secure|bulk$|renew|"
+        "outbox_(hand|queue)$|request$)') o";
     jobq_pg_desc desc = desc_of(server());
     char far_state[6], near_state[6];
     jobq_pg_error error;
@@ -394,18 +400,135 @@ static void refused(const char *statement)
 
 static void what_does_not_work_is_refused(void **unused)
 {
+    jobq_pg_error error;
+
+    (void)unused;
+    refused("SELECT jobq.grant_enqueue('postgres', queues => '{q}')");
+    refused("SELECT jobq.grant_read('postgres')");
+    refused("SELECT jobq.grant_operate('postgres')");
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
+}
+
+/* Citus passes on the text of a refusal, but no name of a column. */
+static void a_refusal_names_the_field(void **unused)
+{
     jobq_pg_job job = plain_job();
     jobq_pg_error error;
 
     (void)unused;
-    refused("SELECT jobq.grant_enqueue('postgres')");
-    refused("SELECT jobq.grant_work('postgres')");
-    refused("SELECT jobq.grant_read('postgres')");
-    refused("SELECT jobq.grant_operate('postgres')");
-    assert_int_not_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_OK);
-    assert_string_equal(error.sqlstate, "0A000");
-    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
+    job.flow = 7;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid flow: no flow has this id");
+    assert_string_equal(error.field, "flow");
+    RUN("SELECT jobq.queue_set('q', payload_max => 1000)");
+    job.flow = 0;
+    job.payload = jobq_str_from("\"" PADDING "\"");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "payload");
+}
+
+/* Arrays are sent in its place, in the caller's transaction too. */
+static void what_cannot_be_copied_is_sent_in_arrays(void **unused)
+{
+    jobq_pg_message messages[2];
+    jobq_pg_job jobs[3];
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('o', 4)");
+    memset(messages, 0, sizeof messages);
+    for (i = 0; i < COUNT(jobs); i++) jobs[i] = plain_job();
+    for (i = 0; i < COUNT(messages); i++) {
+        messages[i].queue = "o";
+        messages[i].order_key = "a";
+        messages[i].payload = jobq_str_from("{}");
+    }
+    jobs[1].kind = "other";
+    jobs[2].delay_us = 3600 * SECOND;
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs, 3, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, messages, 2, &error), JOBQ_OK);
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 3, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, messages, 2, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at > now()"), 1);
+}
+
+/* ---- another name ---------------------------------------------------------------------------- */
+
+/* A name that needs quotes everywhere. */
+static void a_name_may_need_quotes(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", fails_once);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(server());
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg *mine;
+    int i;
+
+    (void)unused;
+    desc.schema = "Mx";
+    mine = open_on(&desc);
+    assert_int_equal(jobq_pg_migrate(mine, &error), JOBQ_OK);
+    RUN("SELECT \"Mx\".citus_distribute()");
+    RUN("SELECT \"Mx\".citus_place()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
+    for (i = 0; i < 3; i++)
+        assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_start(mine, &d, &workers[0], &error), JOBQ_OK);
+    assert_true(becomes(30, 3, "SELECT count(*) FROM \"Mx\".history"));
+    all_stop(NULL);
+    assert_int_equal(GET(runs), 6);
+    assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
+    RUN("SELECT \"Mx\".citus_undistribute()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    jobq_pg_close(mine);
+    RUN("DROP SCHEMA \"Mx\" CASCADE");
+}
+
+/* ---- roles ----------------------------------------------------------------------------------- */
+
+/* The SQLSTATE of a statement that a role runs, or "ok". */
+static const char *as_role(const char *role, const char *statement, char state[6])
+{
+    char *text = for_schema(statement, schema);
+
+    RUN("SET ROLE %s", role);
+    state_of(text, state);
+    RUN("RESET ROLE");
+    free(text);
+    return state;
+}
+
+/* A role calls what it was granted, at the coordinator, and reaches no table. */
+static void roles_call_what_they_are_granted(void **unused)
+{
+    char state[6];
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_producer");
+    RUN("CREATE ROLE jobq_worker");
+    RUN("SELECT jobq.grant_enqueue('jobq_producer')");
+    RUN("SELECT jobq.grant_work('jobq_worker')");
+    RUN("SELECT jobq.outbox_register('o', 4)");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "ok");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.outbox_enqueue('o')", state), "ok");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.prune(1)", state), "42501");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state), "42501");
+    assert_string_equal(as_role("jobq_producer", "SELECT FROM jobq.job", state), "42501");
+    assert_string_equal(as_role("jobq_worker", "SELECT jobq.prune(1)", state), "ok");
+    assert_string_equal(as_role("jobq_worker", "SELECT FROM jobq.job", state), "42501");
+    RUN("SELECT jobq.revoke('jobq_producer')");
+    RUN("SELECT jobq.revoke('jobq_worker')");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "42501");
+    RUN("DROP ROLE jobq_producer, jobq_worker");
 }
 
 /* psql -f sql/install.sql makes, and refuses, the schema jobq. */
@@ -494,6 +617,8 @@ static void a_schema_comes_back(void **unused)
     assert_true(becomes(60, 21, "SELECT count(*) FROM jobq.history"));
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     unsetenv("JOBQ_TEST_CITUS");
+    PQfinish(node);
+    node = NULL;
 }
 
 /* ---- setup ----------------------------------------------------------------------------------- */
@@ -544,6 +669,10 @@ int main(void)
         TEST(messages_come_in_order),
         TEST(every_view_and_function_answers),
         TEST(what_does_not_work_is_refused),
+        TEST(a_refusal_names_the_field),
+        TEST(what_cannot_be_copied_is_sent_in_arrays),
+        TEST(a_name_may_need_quotes),
+        TEST(roles_call_what_they_are_granted),
         TEST(psql_refuses_it_too),
         TEST(a_move_loses_nothing),
         TEST(a_schema_comes_back),

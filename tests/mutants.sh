@@ -9,7 +9,7 @@
 #
 # The test that a patch names is tried first, then all others. sql_* break the SQL, program_* the
 # program jobq, python_* the worker in Python or what it calls; they are tested on a private Postgres
-# (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer, even if other
+# (tests/server.sh); sql_citus_* on a private Citus (tests/citus.sh), or skipped without one. explore_WORLD_* must be noticed in that world of the explorer, even if other
 # tests would notice them, too; simulate_graphs_* by the simulator's graphs; sql_pairs_* by
 # test_pg_pairs, in the case that the patch names; python_* by python_conform. Four run at a time,
 # SQL mutants (which mostly wait) and others in turn.
@@ -163,6 +163,7 @@ hunt_sql() {
     sql_outbox_*) tools="test_pg_outbox test_pg_order test_pg_outbox_steps" ;;
     sql_trace_*) tools=test_pg_trace ;;
     sql_log_*) tools=test_pg_log ;;
+    sql_citus_*) tools=citus ;;
     program_*) tools="test_pg_program test_pg_top test_pg_doctor" ;;
     web_*) tools=test_web ;;
     python_*) tools=python_conform ;;
@@ -221,6 +222,13 @@ if [ "${1-}" = --note ]; then
 fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
+    case $2 in sql_citus_*)
+        [ -z "${JOBQ_NODE_1-}" ] || { one "$2"; exit; }
+        tests/citus.sh "$0" --one "$2" 2>/dev/null && exit
+        status=$?
+        [ $status != 77 ] || echo "skipped  $2: no Citus (CITUS_TREE or CITUS_SOURCE)"
+        exit $status ;;
+    esac
     case $2 in sql_* | program_* | web_* | pg_* | python_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit
@@ -232,9 +240,15 @@ every=1
     awk -v turn="$(git log -1 --format=%ct)" -v every="$every" \
         'NF && ++n % every == turn % every')
 passed=0
+skipped=0
 while read -r line; do
     echo "$line"
-    case $line in killed\ *) passed=$((passed + 1)) ;; esac
+    case $line in
+    killed\ *) passed=$((passed + 1)) ;;
+    skipped\ *) skipped=$((skipped + 1)) ;;
+    esac
 done < <(printf '%s\n' "$@" | xargs -P 4 -n 1 tests/mutants.sh --one)
-echo "$passed passed, $(($# - passed)) failed"
-[ "$passed" -eq $# ]
+failed=$(($# - passed - skipped))
+if [ $skipped -gt 0 ]; then more=", $skipped skipped"; else more=; fi
+echo "$passed passed, $failed failed$more"
+[ $failed -eq 0 ]

@@ -113,6 +113,10 @@ static inline const char *server(void)
     return conninfo;
 }
 
+static PGconn *node; /* distributed.h: the node that has the shards, if there are any */
+static inline bool goes_to_node(const PGconn *conn, const char *text);
+static inline char *for_shards(const char *text);
+
 /* Runs SQL in which the word jobq is this program's schema; fails the test on an error. */
 static inline PGresult *sql(PGconn *conn, const char *format, ...)
 {
@@ -125,6 +129,13 @@ static inline PGresult *sql(PGconn *conn, const char *format, ...)
     va_end(args);
     text = for_schema(generic, schema);
     assert_non_null(text);
+    if (goes_to_node(conn, text)) {
+        char *there = for_shards(text);
+
+        free(text);
+        text = there;
+        conn = node;
+    }
     res = PQexec(conn, text);
     if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
         fail_msg("%s: %s", text, PQerrorMessage(conn));
@@ -240,39 +251,7 @@ static inline void end_child(void)
     if (test_process != 0 && getpid() != test_process) _exit(1);
 }
 
-/* With JOBQ_TEST_CITUS=distributed, tests run in a schema that Citus distributes. */
-static inline bool distributed(void)
-{
-    const char *how = getenv("JOBQ_TEST_CITUS");
-
-    return how != NULL && strcmp(how, "distributed") == 0;
-}
-
-static inline void distribute(void)
-{
-    RUN("SELECT jobq.citus_distribute()");
-    RUN("SELECT jobq.citus_place()");
-    RUN("SELECT jobq.renew(home => true)");
-}
-
-/* Empties the tables at their node, because Citus takes seconds for it. */
-static inline void empty_shards(void)
-{
-    PGresult *res = sql(db,
-        "SELECT 'host=' || min(p.nodename) || ' user=postgres dbname=postgres', 'SET citus."
-        "enable_manual_changes_to_shards = on; TRUNCATE ' || string_agg(format('%%s.%%I', "
-        "c.relnamespace::regnamespace, c.relname || '_' || p.shardid), ', ') || ' CASCADE' "
-        "FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING (shardid) JOIN pg_class c "
-        "ON c.oid = s.logicalrelid WHERE c.relnamespace = 'jobq'::regnamespace AND NOT "
-        "c.relispartition AND c.relname NOT IN ('meta', 'ring', 'original')");
-    PGconn *node = PQconnectdb(PQgetvalue(res, 0, 0));
-    PGresult *done = PQexec(node, PQgetvalue(res, 0, 1));
-
-    if (PQresultStatus(done) != PGRES_COMMAND_OK) fail_msg("%s", PQerrorMessage(node));
-    PQclear(done);
-    PQclear(res);
-    PQfinish(node);
-}
+#include "distributed.h"
 
 /* Group setup and teardown. */
 static inline int pg_up(void **state)
@@ -327,6 +306,8 @@ static inline int pg_down(void **state)
     end_child();
     if (run_alone("DROP SCHEMA jobq CASCADE") != 0) return 1;
     PQfinish(db);
+    PQfinish(node);
+    node = NULL;
     jobq_pg_close(pg);
     return 0;
 }
@@ -346,6 +327,13 @@ static inline int pg_empty(void **state)
         "jobq.quota, jobq.permit, jobq.waiter, jobq.tally, jobq.flow, jobq.flow_part, "
         "jobq.flow_job, jobq.nudge, jobq.operation, jobq.signal, jobq.signal_wait, "
         "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter, jobq.tenant");
+}
+
+/* The ids of a table begin with 1 again. */
+static inline void restart_ids(const char *table)
+{
+    if (node == NULL) RUN("ALTER TABLE jobq.%s ALTER id RESTART", table);
+    else RUN("ALTER SEQUENCE jobq.%s_id_seq RESTART", table);
 }
 
 static inline int64_t enqueue_with(const jobq_pg_job *job)

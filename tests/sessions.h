@@ -21,13 +21,20 @@ static inline void b_asks(const char *format, ...)
 {
     char generic[1000], waits[200], *text;
     va_list args;
+    int before;
 
     va_start(args, format);
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
     text = for_schema(generic, schema);
+    before = node == NULL ? 0 : waiting_at_node();
     assert_int_equal(PQsendQuery(b, text), 1);
     free(text);
+    if (node != NULL) { /* what waits there is a session of the node */
+        assert_true(answers_or_waits(b, before));
+        assert_true(PQisBusy(b));
+        return;
+    }
     snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"
                                   " AND wait_event_type = 'Lock'", PQbackendPID(b));
     assert_true(becomes(20, 1, waits));

@@ -15,34 +15,38 @@
 #include "pg.h"
 #include "store.h"
 
+/* The clock is where the functions run. In a distributed schema its instant is in a table, because
+ * settings of a session do not reach the node. */
 static inline int store_pg_up(void **state)
 {
     int failed = pg_up(state);
 
     if (failed != 0) return failed;
-    RUN("CREATE SCHEMA %s_clock", schema);
-    RUN("CREATE FUNCTION %s_clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
-        "'SELECT timestamptz ''epoch'' + current_setting(''jobq_test.now_us'')::bigint"
-        " * interval ''1 microsecond'''",
-        schema);
-    RUN("CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
-        "'SELECT %s_clock.statement_timestamp()'",
-        schema, schema);
-    RUN("DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE prokind = 'f' "
+    PQclear(sql(functions_at(), "CREATE SCHEMA %s_clock", schema));
+    PQclear(sql(functions_at(), "CREATE TABLE %s_clock.instant AS SELECT 0::bigint AS us", schema));
+    PQclear(sql(functions_at(),
+        "CREATE FUNCTION %s_clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE "
+        "SET search_path = %s_clock, pg_catalog AS 'SELECT timestamptz ''epoch'' + %s"
+        " * interval ''1 microsecond'''", schema, schema, node != NULL
+        ? "(SELECT us FROM instant)" : "current_setting(''jobq_test.now_us'')::bigint"));
+    PQclear(sql(functions_at(),
+        "CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
+        "'SELECT %s_clock.statement_timestamp()'", schema, schema));
+    PQclear(sql(functions_at(),
+        "DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE prokind = 'f' "
         "AND pronamespace = '%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET "
-        "search_path = %s_clock, pg_catalog, pg_temp', f); END LOOP; END$$",
-        schema, schema);
+        "search_path = %s_clock, pg_catalog, pg_temp', f); END LOOP; END$$", schema, schema));
     RUN("ALTER TABLE jobq.job ALTER run_at SET DEFAULT %s_clock.statement_timestamp(), "
         "ALTER enqueued_at SET DEFAULT %s_clock.statement_timestamp()",
         schema, schema);
-    RUN("SET search_path = %s_clock, pg_catalog, pg_temp", schema);
+    PQclear(sql(functions_at(), "SET search_path = %s_clock, pg_catalog, pg_temp", schema));
     RUN("SET synchronous_commit = off");
     return 0;
 }
 
 static inline int store_pg_down(void **state)
 {
-    RUN("DROP SCHEMA %s_clock CASCADE", schema);
+    PQclear(sql(functions_at(), "DROP SCHEMA %s_clock CASCADE", schema));
     return pg_down(state);
 }
 
@@ -52,7 +56,8 @@ static void pg_at(int64_t now_us)
 
     if (now_us == set_us) return;
     set_us = now_us;
-    RUN("SET jobq_test.now_us = %lld", (long long)now_us);
+    if (node == NULL) RUN("SET jobq_test.now_us = %lld", (long long)now_us);
+    else PQclear(sql(node, "UPDATE instant SET us = %lld", (long long)now_us));
 }
 
 /* The lines, in the order of their numbers; 0: none. */

@@ -219,7 +219,7 @@ static void claims_wait_to_lock(void)
 {
     RUN("CREATE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END $$");
-    RUN("SELECT pg_advisory_lock(4711)");
+    PQclear(sql(functions_at(), "SELECT pg_advisory_lock(4711)"));
     RUN("ALTER FUNCTION jobq.lines_ready RENAME TO lines_ready_before");
     RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
         "RETURNS bigint[] LANGUAGE plpgsql AS $$ "
@@ -230,9 +230,16 @@ static void claims_wait_to_lock(void)
 /* One claim waits; others do not. */
 static void one_waits(void)
 {
-    while (number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 "
-                  "AND NOT granted") == 0)
+    int waits;
+
+    do {
+        PGresult *res = sql(functions_at(), "SELECT FROM pg_locks WHERE locktype = 'advisory' "
+                                            "AND objid = 4711 AND NOT granted");
+
+        waits = PQntuples(res);
+        PQclear(res);
         nap_us(1000);
+    } while (waits == 0);
     RUN("CREATE OR REPLACE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS "
         "$$ BEGIN END $$");
 }
@@ -243,7 +250,7 @@ static int it_takes(PGconn *conn)
     PGresult *res;
     int count;
 
-    RUN("SELECT pg_advisory_unlock(4711)");
+    PQclear(sql(functions_at(), "SELECT pg_advisory_unlock(4711)"));
     res = PQgetResult(conn);
     assert_int_equal(PQresultStatus(res), PGRES_TUPLES_OK);
     count = PQntuples(res);

@@ -739,7 +739,7 @@ static void a_wait_for_a_revived_name(void **unused)
                                     "NULL, '{NULL}', '{part}', '{NULL}', '{any}')";
 
     (void)unused;
-    RUN("ALTER TABLE jobq.flow ALTER id RESTART");
+    restart_ids("flow");
     RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), "
         "jobq.enqueue('q', 'k', flow => 1, name => 'part')");
     register_worker(9, 60 * SECOND);

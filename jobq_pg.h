@@ -2352,6 +2352,7 @@ static void jobq_pg__field_of(char *field, size_t size, const PGresult *res, con
 {
     static const char head[] = "invalid ";
     const char *name = PQresultErrorField(res, PG_DIAG_COLUMN_NAME);
+    jobq_str argument;
     size_t length = 0;
 
     jobq_pg__copy(field, size, name);
@@ -2359,7 +2360,9 @@ static void jobq_pg__field_of(char *field, size_t size, const PGresult *res, con
         return;
     text += sizeof head - 1;
     while ((text[length] >= 'a' && text[length] <= 'z') || text[length] == '_') length++;
-    if (text[length] == ':') jobq_pg__copy_str(field, size, (jobq_str){text, length});
+    argument.ptr = text;
+    argument.len = length;
+    if (text[length] == ':') jobq_pg__copy_str(field, size, argument);
 }
 
 /* The error of a result. The server's other texts are left out, because they may contain payloads,

@@ -265,7 +265,8 @@ static void jobs_run_at_their_node(void **unused)
 static void calls_join_the_transaction(void **unused)
 {
     static const char job[] = "SELECT jobq.enqueue('q', 'k')",
-                      effect[] = "INSERT INTO public.effect SELECT i, 1 FROM generate_series(1, 50) i";
+                      effect[] = "INSERT INTO public.effect "
+                                 "SELECT i, 1 FROM generate_series(1, 50) i";
 
     (void)unused;
     RUN("BEGIN");
@@ -318,7 +319,8 @@ static void messages_come_in_order(void **unused)
     (void)unused;
     memset(last_of, 0, sizeof last_of);
     RUN("SELECT jobq.outbox_register('o', 4)");
-    RUN("SELECT jobq.outbox_enqueue('o', order_key => (i % 7)::text) FROM generate_series(1, 200) i");
+    RUN("SELECT jobq.outbox_enqueue('o', order_key => (i % 7)::text) "
+        "FROM generate_series(1, 200) i");
     worker = begin(pg, &r, 2);
     assert_true(reaches(30, &runs, 200));
     end(worker);
@@ -353,7 +355,8 @@ static const char *state_of(const char *statement, char state[6])
 static void every_view_and_function_answers(void **unused)
 {
     static const char each[] =
-        "SELECT replace(q, '%%s', 'jobq.'), replace(q, '%%s', 'near.') FROM (SELECT format('SELECT count(*) "
+        "SELECT replace(q, '%%s', 'jobq.'), replace(q, '%%s', 'near.') "
+        "FROM (SELECT format('SELECT count(*) "
         "FROM (SELECT * FROM %%%%s%%I) o', relname) AS q FROM pg_class WHERE relkind = 'v' AND "
         "relnamespace = 'jobq'::regnamespace UNION ALL SELECT format('SELECT FROM %%%%s%%I(%%s)', "
         "p.proname, (SELECT string_agg('NULL::' || replace(format_type(t, NULL), 'jobq.', '%%s'), "
@@ -521,7 +524,8 @@ static void roles_call_what_they_are_granted(void **unused)
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.outbox_enqueue('o')", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.prune(1)", state), "42501");
-    assert_string_equal(as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state), "42501");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state),
+                        "42501");
     assert_string_equal(as_role("jobq_producer", "SELECT FROM jobq.job", state), "42501");
     assert_string_equal(as_role("jobq_worker", "SELECT jobq.prune(1)", state), "ok");
     assert_string_equal(as_role("jobq_worker", "SELECT FROM jobq.job", state), "42501");
@@ -617,8 +621,8 @@ static void a_schema_comes_back(void **unused)
     assert_true(becomes(60, 21, "SELECT count(*) FROM jobq.history"));
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     unsetenv("JOBQ_TEST_CITUS");
-    PQfinish(node);
-    node = NULL;
+    PQfinish(shards_at);
+    shards_at = NULL;
 }
 
 /* ---- setup ----------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ static inline bool goes_to_node(const PGconn *conn, const char *text)
         "CREATE FUNCTION ", "CREATE OR REPLACE FUNCTION ", "DROP FUNCTION "};
     size_t i;
 
-    if (node == NULL || conn != db || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
+    if (shards_at == NULL || conn != db || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     for (i = 0; i < COUNT(verbs); i++)
         if (strncmp(text, verbs[i], strlen(verbs[i])) == 0) return true;
     return false;
@@ -41,7 +41,7 @@ static inline char *for_shards(const char *text)
 }
 
 /* Where the functions run. */
-static inline PGconn *functions_at(void) { return node != NULL ? node : db; }
+static inline PGconn *functions_at(void) { return shards_at != NULL ? shards_at : db; }
 
 /* Connects to the node; the shards may have moved. */
 static inline void find_node(void)
@@ -52,10 +52,10 @@ static inline void find_node(void)
         "FROM pg_dist_shard s JOIN pg_dist_shard_placement p USING (shardid) "
         "WHERE s.logicalrelid = 'jobq.job'::regclass");
 
-    PQfinish(node);
-    node = PQconnectdb(conninfo);
-    if (PQstatus(node) != CONNECTION_OK) fail_msg("%s", PQerrorMessage(node));
-    PQclear(PQexec(node, "SET client_min_messages = error; "
+    PQfinish(shards_at);
+    shards_at = PQconnectdb(conninfo);
+    if (PQstatus(shards_at) != CONNECTION_OK) fail_msg("%s", PQerrorMessage(shards_at));
+    PQclear(PQexec(shards_at, "SET client_min_messages = error; "
                          "SET citus.enable_ddl_propagation = off"));
     free(conninfo);
 }
@@ -82,18 +82,20 @@ static inline void empty_shards(void)
         "WHERE c.relnamespace = 'jobq'::regnamespace AND NOT c.relispartition "
         "AND c.relname NOT IN ('meta', 'ring', 'original')");
     find_node();
-    PQclear(sql(node, "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_class c ON c.oid = "
-                      "l.relation WHERE c.relnamespace = 'jobq'::regnamespace AND l.pid <> "
-                      "pg_backend_pid()"));
-    PQclear(sql(node, "%s", statement));
+    PQclear(sql(shards_at,
+                "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_class c ON c.oid = "
+                "l.relation WHERE c.relnamespace = 'jobq'::regnamespace AND l.pid <> "
+                "pg_backend_pid()"));
+    PQclear(sql(shards_at, "%s", statement));
     free(statement);
 }
 
 /* How many sessions wait for a lock at the node. */
 static inline int waiting_at_node(void)
 {
-    PGresult *res = sql(node, "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-                              "AND query LIKE '%%jobq.%%' AND pid <> pg_backend_pid()");
+    PGresult *res = sql(shards_at,
+                        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                        "AND query LIKE '%%jobq.%%' AND pid <> pg_backend_pid()");
     int count = PQntuples(res);
 
     PQclear(res);
@@ -118,7 +120,7 @@ static inline bool answers_or_waits(PGconn *conn, int before)
 #define SERVER "looks at locks, settings or statistics of the server that it is connected to"
 #define PLAIN "a plain INSERT at the coordinator, which the library does not make there"
 #define NAMES "Citus does not pass on the names of a column or a constraint with an error"
-#define HEARD "the node cannot notify: what is no enqueue is learned by a poll"
+#define POLLED "the node cannot notify: what is no enqueue is learned by a poll"
 
 static const struct left_out {
     const char *test, *why;
@@ -142,7 +144,7 @@ static const struct left_out {
     {"wrong_schedules_are_refused_by_name", NAMES},
     /* wait */
     {"a_result_that_postgres_refuses_fails_the_attempt", NAMES},
-    {"an_end_is_heard_at_once", HEARD},
+    {"an_end_is_heard_at_once", POLLED},
 };
 
 static inline void is_left_out(void **why)

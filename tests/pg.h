@@ -113,7 +113,7 @@ static inline const char *server(void)
     return conninfo;
 }
 
-static PGconn *node; /* distributed.h: the node that has the shards, if there are any */
+static PGconn *shards_at; /* distributed.h: the node that has the shards, if there are any */
 static inline bool goes_to_node(const PGconn *conn, const char *text);
 static inline char *for_shards(const char *text);
 
@@ -134,7 +134,7 @@ static inline PGresult *sql(PGconn *conn, const char *format, ...)
 
         free(text);
         text = there;
-        conn = node;
+        conn = shards_at;
     }
     res = PQexec(conn, text);
     if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
@@ -273,8 +273,8 @@ static inline int pg_up(void **state)
     return 0;
 }
 
-/* Runs a statement that needs the tables for itself. A backend that outlives its client may still be
- * at work in them; a session that a failed test left in a transaction is ended. */
+/* Runs a statement that needs the tables for itself. A backend that outlives its client may still
+ * be at work in them; a session that a failed test left in a transaction is ended. */
 static inline int run_alone(const char *generic)
 {
     char *text = for_schema(generic, schema), state[6] = "40P01";
@@ -306,8 +306,8 @@ static inline int pg_down(void **state)
     end_child();
     if (run_alone("DROP SCHEMA jobq CASCADE") != 0) return 1;
     PQfinish(db);
-    PQfinish(node);
-    node = NULL;
+    PQfinish(shards_at);
+    shards_at = NULL;
     jobq_pg_close(pg);
     return 0;
 }
@@ -332,7 +332,7 @@ static inline int pg_empty(void **state)
 /* The ids of a table begin with 1 again. */
 static inline void restart_ids(const char *table)
 {
-    if (node == NULL) RUN("ALTER TABLE jobq.%s ALTER id RESTART", table);
+    if (shards_at == NULL) RUN("ALTER TABLE jobq.%s ALTER id RESTART", table);
     else RUN("ALTER SEQUENCE jobq.%s_id_seq RESTART", table);
 }
 

@@ -27,10 +27,10 @@ static inline void b_asks(const char *format, ...)
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
     text = for_schema(generic, schema);
-    before = node == NULL ? 0 : waiting_at_node();
+    before = shards_at == NULL ? 0 : waiting_at_node();
     assert_int_equal(PQsendQuery(b, text), 1);
     free(text);
-    if (node != NULL) { /* what waits there is a session of the node */
+    if (shards_at != NULL) { /* what waits there is a session of the node */
         assert_true(answers_or_waits(b, before));
         assert_true(PQisBusy(b));
         return;

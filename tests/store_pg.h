@@ -27,7 +27,7 @@ static inline int store_pg_up(void **state)
     PQclear(sql(functions_at(),
         "CREATE FUNCTION %s_clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE "
         "SET search_path = %s_clock, pg_catalog AS 'SELECT timestamptz ''epoch'' + %s"
-        " * interval ''1 microsecond'''", schema, schema, node != NULL
+        " * interval ''1 microsecond'''", schema, schema, shards_at != NULL
         ? "(SELECT us FROM instant)" : "current_setting(''jobq_test.now_us'')::bigint"));
     PQclear(sql(functions_at(),
         "CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
@@ -56,8 +56,8 @@ static void pg_at(int64_t now_us)
 
     if (now_us == set_us) return;
     set_us = now_us;
-    if (node == NULL) RUN("SET jobq_test.now_us = %lld", (long long)now_us);
-    else PQclear(sql(node, "UPDATE instant SET us = %lld", (long long)now_us));
+    if (shards_at == NULL) RUN("SET jobq_test.now_us = %lld", (long long)now_us);
+    else PQclear(sql(shards_at, "UPDATE instant SET us = %lld", (long long)now_us));
 }
 
 /* The lines, in the order of their numbers; 0: none. */

@@ -346,10 +346,10 @@ static void a_failure_cancels_a_deep_chain(void **unused)
 static void asks(PGconn *conn, const char *text)
 {
     char *full = for_schema(text, schema), waits[400];
-    int before = node == NULL ? 0 : waiting_at_node();
+    int before = shards_at == NULL ? 0 : waiting_at_node();
 
     assert_int_equal(PQsendQuery(conn, full), 1);
-    if (node != NULL) {
+    if (shards_at != NULL) {
         free(full);
         assert_true(answers_or_waits(conn, before));
         return;

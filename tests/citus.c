@@ -524,8 +524,8 @@ static void roles_call_what_they_are_granted(void **unused)
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.outbox_enqueue('o')", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.prune(1)", state), "42501");
-    assert_string_equal(as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state),
-                        "42501");
+    assert_string_equal(
+        as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state), "42501");
     assert_string_equal(as_role("jobq_producer", "SELECT FROM jobq.job", state), "42501");
     assert_string_equal(as_role("jobq_worker", "SELECT jobq.prune(1)", state), "ok");
     assert_string_equal(as_role("jobq_worker", "SELECT FROM jobq.job", state), "42501");

@@ -1047,8 +1047,8 @@ typedef enum jobq_on_end {
 JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended);
 
 /* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
- * begun: it runs, has finished a stage, or waits for jobs that it spawned. Never CANCEL for any other
- * waiting job: it has not begun, so the new payload replaces its own. */
+ * begun: it runs, has finished a stage, or waits for jobs that it spawned. Never CANCEL for any
+ * other waiting job: it has not begun, so the new payload replaces its own. */
 JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
                                       bool begun);
 

@@ -78,10 +78,11 @@ END $$;
 --     select jobq.citus_place();       -- after that, and after each move of the shards
 --     select jobq.renew(home => true); -- the same; until then the node claims nothing
 --
--- Whoever calls, all transactions, ids and clocks are those of one node. So the outbox numbers
--- its messages as everywhere. Other nodes have no functions, and refuse the call. Workers at
--- the coordinator hear of new jobs; of everything else they learn when they poll. For another
--- version call citus_undistribute, install that, and distribute the schema again.
+-- Transactions, ids and the clock are those of that one node, whoever calls. So the outbox
+-- numbers its messages there as it does on any other server. The other nodes do not have the
+-- functions and refuse the call. Workers connected to the coordinator are notified of new
+-- jobs; they learn of everything else when they poll. To upgrade, call citus_undistribute,
+-- install the new version, and distribute the schema again.
 
 -- What replaces pg_notify on the node. Nobody listens there, and a transaction that has
 -- notified cannot be prepared.

@@ -93,9 +93,9 @@ BEGIN
     RETURN v_refused IS NULL;
 END $$;
 
--- Ends those of these flows whose jobs have all ended and that take no more: not open, or
--- cancelled. One that never had a job ends well. skipped, undecided, decided: as of
--- look_jobs, with negative ids.
+-- Ends each of these flows if all of its jobs have ended and it can get no more jobs, because
+-- it is closed or cancelled. A flow that never had a job succeeds. skipped, undecided and
+-- decided: see look_jobs; the ids are negative.
 CREATE OR REPLACE FUNCTION jobq.look_flows(
     p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$

@@ -460,8 +460,6 @@ static void a_batch_has_one_callback(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
 }
 
-/* The end of a batch writes a message, once, although the flow is revived and ends again. While the
- * outbox does not take it, the flow has not ended. */
 /* What waits for a flow's end comes, too, if no job's end looks at the flow. */
 static void a_flow_without_jobs_ends(void **unused)
 {
@@ -486,7 +484,7 @@ static void a_flow_without_jobs_ends(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k', flow => max(id)) FROM jobq.flow");
 }
 
-/* It takes no more jobs, so nothing else would end it. */
+/* No job can be added to it, so no later end of a job would end the flow. */
 static void an_open_flow_that_is_cancelled_ends(void **unused)
 {
     int i;
@@ -506,6 +504,8 @@ static void an_open_flow_that_is_cancelled_ends(void **unused)
     }
 }
 
+/* The end of a batch writes a message, once, although the flow is revived and ends again. While the
+ * outbox does not take it, the flow has not ended. */
 static void a_batch_ends_with_a_message(void **unused)
 {
     static const char *const messages = "SELECT string_agg(payload::text || headers::text, ';') "

@@ -109,7 +109,8 @@ static int do_show(app *a)
         " FROM jobq.job_ties($1) t)) FROM (SELECT %s FROM jobq.jobs WHERE id = $1::bigint) AS j"
         : "SELECT %s FROM jobq.jobs WHERE id = $1::bigint", readable_columns(a, "jobs"));
     res = app_query(a, sql.ptr, 1, id);
-    if (PQntuples(res) == 0) return app_say(APP_NO, "there is no job %s, or it is no longer kept", *id);
+    if (PQntuples(res) == 0)
+        return app_say(APP_NO, "there is no job %s, or it is no longer kept", *id);
     if (a->json) return puts(PQgetvalue(res, 0, 0)), APP_OK;
     print_row(a, res);
     app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
@@ -265,7 +266,8 @@ static int do_flow_show(app *a)
     res = app_query(a, "SELECT id AS flow, name, state, format('%s: %s succeeded, %s failed, %s"
                        " cancelled', jobs, succeeded, failed, cancelled) AS jobs, on_failure"
                        " FROM jobq.flows WHERE id = $1::bigint", 1, id);
-    if (PQntuples(res) == 0) return app_say(APP_NO, "there is no flow %s, or it is no longer kept", *id);
+    if (PQntuples(res) == 0)
+        return app_say(APP_NO, "there is no flow %s, or it is no longer kept", *id);
     print_row(a, res);
     res = app_query(a, LOOK_LAYERS("1000") "SELECT format('%s%s %s %s %s%s', repeat('  ', layer),"
                     " job_id, state, kind, name, '  after ' || array_to_string(after, ' '))"

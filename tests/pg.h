@@ -146,7 +146,7 @@ static inline PGresult *sql(PGconn *conn, const char *format, ...)
 
 #define RUN(...) PQclear(sql(db, __VA_ARGS__))
 
-/* One number. */
+/* One number, in one row. */
 static inline long number(const char *format, ...)
 {
     char generic[2048];
@@ -158,12 +158,13 @@ static inline long number(const char *format, ...)
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
     res = sql(db, "%s", generic);
+    assert_int_equal(PQntuples(res), 1);
     value = atol(PQgetvalue(res, 0, 0));
     PQclear(res);
     return value;
 }
 
-/* One text. The caller frees it. */
+/* One text, in one row. The caller frees it. */
 static inline char *text_of(const char *format, ...)
 {
     char generic[2048], *text;

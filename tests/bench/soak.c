@@ -1,7 +1,8 @@
 /*
  * soak.c -- soak: jobs and an outbox together at half of their peak for BENCH_MINUTES (30), with a
  * snapshot held for the middle third. Memory, table sizes and waiting times must come back to what
- * they were: it compares the last sixth of the time with the second sixth.
+ * they were: it compares the last sixth of the time with the second sixth. A plain writer beside
+ * them, which only inserts and deletes rows, shows how long the server itself stalls.
  */
 #include "bench.h"
 
@@ -10,11 +11,13 @@
 #define SOAK_BUCKETS 256  /* of a histogram: 8 for each doubling of microseconds */
 #define SOAK_SAMPLES 4096
 
-typedef enum soak_what { SOAK_JOBS, SOAK_MESSAGES, SOAK_WHATS } soak_what;
+typedef enum soak_what { SOAK_JOBS, SOAK_MESSAGES, SOAK_PLAIN, SOAK_WHATS } soak_what;
 
 #define SOAK_AHEAD 20000
+#define SOAK_PLAIN_RATE 2000 /* rows a second that the plain writer inserts and deletes */
 
-/* One producer for jobs and one for messages; handlers count and time what it wrote. */
+/* Producers for jobs, for messages and for plain rows. Handlers count and time jobs and messages;
+ * the plain writer counts and times its rows when it has deleted them. */
 typedef struct soak_lane {
     jobq_pg *pg;
     soak_what what;
@@ -22,6 +25,7 @@ typedef struct soak_lane {
     long sent, done;          /* atomic */
     long in_time;             /* done before the producers ended */
     long waits[SOAK_BUCKETS]; /* atomic: waiting times for a handler since the last sample */
+    int64_t longest_us;       /* atomic: the longest of the whole run */
 } soak_lane;
 
 static soak_lane soak[SOAK_WHATS];
@@ -37,11 +41,15 @@ static int soak_count;
 
 /* -- handlers -- */
 
-static void soak_seen(soak_what what, jobq_str payload)
+static void soak_seen(soak_what what, const char *payload)
 {
-    int64_t waited = bench_wall_us() - strtoll(payload.ptr + 7, NULL, 10); /* {"at": N, ... */
+    int64_t waited = bench_wall_us() - strtoll(payload + 7, NULL, 10); /* {"at": N, ... */
+    int64_t longest = __atomic_load_n(&soak[what].longest_us, __ATOMIC_RELAXED);
     int bucket = 0;
 
+    while (waited > longest &&
+           !__atomic_compare_exchange_n(&soak[what].longest_us, &longest, waited, true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
     while (waited > 16 && bucket < SOAK_BUCKETS - 8) waited /= 2, bucket += 8;
     if (waited > 8) bucket += (int)waited - 8;
     __atomic_fetch_add(&soak[what].waits[bucket], 1, __ATOMIC_RELAXED);
@@ -50,14 +58,14 @@ static void soak_seen(soak_what what, jobq_str payload)
 
 static jobq_outcome soak_job(jobq_call *call)
 {
-    soak_seen(SOAK_JOBS, call->payload);
+    soak_seen(SOAK_JOBS, call->payload.ptr);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
 static jobq_result soak_message(jobq_delivery *delivery, const jobq_message *message)
 {
     (void)delivery;
-    soak_seen(SOAK_MESSAGES, message->payload);
+    soak_seen(SOAK_MESSAGES, message->payload.ptr);
     return JOBQ_RESULT_SUCCESS;
 }
 
@@ -117,6 +125,18 @@ static void soak_send(soak_lane *lane, PGconn *db, long step)
     __atomic_fetch_add(&lane->sent, 100, __ATOMIC_RELAXED);
 }
 
+static void soak_write(PGconn *db)
+{
+    char payload[BENCH_PAYLOAD + 1];
+    int i;
+
+    soak_payload(payload);
+    bench_sql(db, "INSERT INTO plain (payload) SELECT '%s' FROM generate_series(1, 100)", payload);
+    bench_sql(db, "DELETE FROM plain WHERE id > currval('plain_id_seq') - 100");
+    for (i = 0; i < 100; i++) soak_seen(SOAK_PLAIN, payload);
+    __atomic_fetch_add(&soak[SOAK_PLAIN].sent, 100, __ATOMIC_RELAXED);
+}
+
 static long soak_ahead(const soak_lane *lane)
 {
     return __atomic_load_n(&lane->sent, __ATOMIC_RELAXED) -
@@ -133,7 +153,8 @@ static long soak_step(PGconn *db, void *state, long step)
         bench_sleep(0.001);
         return 1;
     }
-    soak_send(lane, db, step);
+    if (lane->what == SOAK_PLAIN) soak_write(db);
+    else soak_send(lane, db, step);
     return 100;
 }
 
@@ -204,7 +225,7 @@ static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates
 {
     PGconn *holder = bench_db();
     double started = bench_now(), at = 0, next = step;
-    long done[SOAK_WHATS] = {0, 0};
+    long done[SOAK_WHATS] = {0, 0, 0};
     bench_gang *gangs[SOAK_WHATS];
     int i;
 
@@ -212,11 +233,12 @@ static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates
     for (i = 0; i < SOAK_WHATS; i++) {
         soak[i].pg = pg;
         soak[i].what = (soak_what)i;
-        soak[i].rate = rates == NULL ? 0 : rates[i];
+        soak[i].rate = i == SOAK_PLAIN ? SOAK_PLAIN_RATE : rates == NULL ? 0 : rates[i];
         soak[i].started = started;
     }
     for (i = 0; i < SOAK_WHATS; i++)
-        gangs[i] = bench_gang_start(2, soak_step, &soak[i], 1L << 40, seconds);
+        gangs[i] = bench_gang_start(i == SOAK_PLAIN ? 1 : 2, soak_step, &soak[i], 1L << 40,
+                                    seconds);
     while (at < seconds) {
         bool third = at >= seconds / 3 && at < 2 * seconds / 3;
         if (data != NULL && third != (PQtransactionStatus(holder) == PQTRANS_INTRANS))
@@ -315,6 +337,19 @@ static void soak_verdicts(void)
     soak_size(SOAK_BOX_SIZE, "  the outbox' tables");
 }
 
+/* How much longer than the plain writer a job, and a message, waited at most. */
+static void soak_stalls(void)
+{
+    double plain = (double)soak[SOAK_PLAIN].longest_us / 1e6;
+
+    bench_figure("  the plain writer: longest insert and delete", plain, "s", "", 0, BENCH_SHOWN, 0);
+    bench_figure("  longest wait of a job beyond that",
+                 (double)soak[SOAK_JOBS].longest_us / 1e6 - plain, "s", "", 0, BENCH_AT_MOST, 1);
+    bench_figure("  longest wait of a message beyond that",
+                 (double)soak[SOAK_MESSAGES].longest_us / 1e6 - plain, "s", "", 0, BENCH_AT_MOST,
+                 1);
+}
+
 void row_soak(void)
 {
     const char *minutes = getenv("BENCH_MINUTES");
@@ -327,19 +362,22 @@ void row_soak(void)
     FILE *data = bench_data("soak");
     int i;
 
+    bench_sql(db, "DROP TABLE IF EXISTS plain; CREATE TABLE plain (id bigserial PRIMARY KEY, "
+                  "payload jsonb, created timestamptz DEFAULT now())");
     bench_sql(db, "UPDATE jobq.ring SET keep = interval '1 second' * %g", seconds / 12);
     if (jobq_pg_outbox_register(pg, NULL, SOAK_BOX, SOAK_PARTITIONS, NULL, &error))
         bench_fail("%s", error.message);
     worker = soak_worker(pg, seconds);
     soak_run(pg, db, 12, NULL, 12, NULL);
-    for (i = 0; i < SOAK_WHATS; i++) rates[i] = (double)soak[i].done / 12 / 2;
+    for (i = 0; i < SOAK_PLAIN; i++) rates[i] = (double)soak[i].done / 12 / 2;
     soak_run(pg, db, seconds, rates, step, data);
     fclose(data);
-    for (i = 0; i < SOAK_WHATS; i++)
+    for (i = 0; i < SOAK_PLAIN; i++)
         bench_figure(i == SOAK_JOBS ? "soak: jobs" : "soak: messages",
                      (double)soak[i].in_time / seconds, "a second", "half of the peak", rates[i],
                      BENCH_RATIO_AT_LEAST, 0.98);
     soak_verdicts();
+    soak_stalls();
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, NULL);
     jobq_pg_worker_free(worker);

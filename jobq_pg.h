@@ -111,7 +111,7 @@
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
  *                            migrated notice commit_unsafe
  *              jobs          result_refused decision_refused job_unreadable job_unlawful
- *                            hold_failed
+ *                            hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
  *              workers       worker_gave_up statistics forked
@@ -11835,8 +11835,8 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg__trouble(w, error.message);
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
                      "connection lost: %s", error.message);
-        w->away = true;
     }
+    if (w->conn != NULL) w->away = true; /* the log has said why, and will say "connected again" */
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     PQfinish(w->conn);
     w->conn = NULL;

@@ -22492,7 +22492,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_ids bigint[] := p_ids;\n"
 "    v_job record;\n"
 "    v_count integer;\n"
-"    v_queue integer;\n"
+"    v_queues integer[];\n"
 "    v_linked bigint[];\n"
 "    v_flows bigint[];\n"
 "BEGIN\n"
@@ -22518,12 +22518,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "               b.steps\n"
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING id, queue_id, flow_id\n"
-"    )\n",
-"    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
+"    )\n"
+"    SELECT count(*), array_agg(l.queue_id),\n",
+"           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
 "           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
-"    INTO v_count, v_queue, v_linked, v_flows FROM live l;\n"
+"    INTO v_count, v_queues, v_linked, v_flows FROM live l;\n"
 "    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
-"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
+"    PERFORM jobq.wake(q.id, q.jobs::integer)\n"
+"    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) AS q;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
@@ -22608,8 +22610,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "BEGIN\n"
 "    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN\n"
 "        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',\n"
-"            quote_nullable(state) USING ERRCODE = '22023',\n"
-"            HINT = 'A running job can be asked to cancel.';\n",
+"            quote_nullable(state) USING ERRCODE = '22023',\n",
+"            HINT = 'A running job can be asked to cancel.';\n"
 "    END IF;\n"
 "    RETURN jobq.operated('delete', jsonb_build_object(\n"
 "        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),\n"
@@ -22692,9 +22694,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.change_one(\n"
-"    p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)\n"
+"    p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)\n",
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;\n"
 "    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;\n"
 "    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n"
@@ -22767,8 +22769,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    PERFORM jobq.set_paused(queue, kind, NULL);\n",
+"BEGIN\n",
+"    PERFORM jobq.set_paused(queue, kind, NULL);\n"
 "    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)\n"
@@ -22837,8 +22839,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),\n"
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
-"        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
-"                                           q.backoff_jitter_permille),\n",
+"        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n",
+"                                           q.backoff_jitter_permille),\n"
 "        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n"
 "                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"

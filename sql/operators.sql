@@ -874,7 +874,7 @@ DECLARE
     v_ids bigint[] := p_ids;
     v_job record;
     v_count integer;
-    v_queue integer;
+    v_queues integer[];
     v_linked bigint[];
     v_flows bigint[];
 BEGIN
@@ -901,11 +901,13 @@ BEGIN
         FROM back b ORDER BY b.id
         RETURNING id, queue_id, flow_id
     )
-    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
+    SELECT count(*), array_agg(l.queue_id),
+           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
            array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)
-    INTO v_count, v_queue, v_linked, v_flows FROM live l;
+    INTO v_count, v_queues, v_linked, v_flows FROM live l;
     IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;
-    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    PERFORM jobq.wake(q.id, q.jobs::integer)
+    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) AS q;
     RETURN v_count;
 END $$;
 

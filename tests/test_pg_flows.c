@@ -641,6 +641,32 @@ static void a_failed_parent_is_revived_meanwhile(void **unused)
     }
 }
 
+/* Sleeping workers hear of jobs of their queue, and a flow may have jobs in several. */
+static void a_revival_wakes_the_workers_of_each_queue(void **unused)
+{
+    PGconn *a = another();
+    int64_t until = mono_us() + 20 * SECOND;
+    int heard = 0;
+
+    (void)unused;
+    RUN("SELECT jobq.flow()");
+    RUN("SELECT jobq.enqueue(u, 'k', flow => 1) FROM unnest('{q,r}'::text[]) u");
+    RUN("SELECT jobq.finish('{1,2}', 'f', NULL)");
+    RUN("INSERT INTO jobq.sleeper SELECT id, 16 + row_number() OVER (ORDER BY id) FROM jobq.queue");
+    run_on(a, "LISTEN jobq_11; LISTEN jobq_12");
+    assert_int_equal(number("SELECT jobq.flow_revive(1)"), 2);
+    while (heard != 3 && mono_us() < until) {
+        PGnotify *note;
+        assert_true(PQconsumeInput(a));
+        while ((note = PQnotifies(a)) != NULL) {
+            heard |= strcmp(note->relname, "jobq_11") == 0 ? 1 : 2;
+            PQfreemem(note);
+        }
+        nap_us(10000);
+    }
+    assert_int_equal(heard, 3);
+}
+
 /* A flow that is open does not end while more is to come. */
 static void an_open_flow_ends_when_it_is_closed(void **unused)
 {
@@ -926,6 +952,7 @@ int main(void)
         TEST(a_flow_is_cancelled_under_a_producer),
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
+        TEST(a_revival_wakes_the_workers_of_each_queue),
         TEST(an_open_flow_ends_when_it_is_closed),
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),

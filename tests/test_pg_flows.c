@@ -873,6 +873,9 @@ static void a_parent_that_is_deleted(void **unused)
     assert_int_equal(jobq_pg_delete(pg, NULL, ONE(3), NULL, &error), JOBQ_OK);
     expect_text("it does not run, because job 3 failed and is no longer kept: cancel the job that "
                 "waits", "SELECT reason FROM jobq.explain_job(5)");
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
+    expect_text("it does not run, because job 4 was cancelled: cancel the job that waits",
+                "SELECT reason FROM jobq.explain_job(6)");
 }
 
 static void old_flows_are_forgotten(void **unused)

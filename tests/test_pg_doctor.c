@@ -150,6 +150,9 @@ static void faults_of_the_work(void **unused)
     planted("outbox", "UPDATE jobq.partition SET error = 'no host'",
             "UPDATE jobq.partition SET error = NULL",
             "partition 0 of queue o is in trouble: no host", "where queue = 'o'");
+    planted("outbox", "UPDATE jobq.partition SET effective = 1",
+            "UPDATE jobq.partition SET effective = 0",
+            "partition 0 of queue o is in trouble: degraded", "where queue = 'o'");
 }
 
 static void a_snapshot_that_is_held(void **unused)
@@ -233,6 +236,18 @@ static void settings_of_the_server(void **unused)
     finds("durability", "synchronous_commit is off", "ALTER SYSTEM SET synchronous_commit = on");
     RUN("ALTER DATABASE %s RESET synchronous_commit", name);
     free(name);
+    run_doctor("", "");
+    assert_int_equal(strstr(out, "fsync is off: a crash") != NULL,
+                     number("SELECT (current_setting('fsync') = 'off')::int"));
+    if (getenv("JOBQ_SERVER_DIR") == NULL) return; /* a server that is not ours */
+    is_silent("vacuum");
+    RUN("ALTER SYSTEM SET autovacuum = off");
+    RUN("SELECT pg_reload_conf()");
+    assert_true(becomes(20, 0, "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND "
+                               "setting = 'on'"));
+    finds("vacuum", "autovacuum is off, so dead rows stay", "ALTER SYSTEM SET autovacuum = on");
+    RUN("ALTER SYSTEM RESET autovacuum");
+    RUN("SELECT pg_reload_conf()");
 }
 
 static void connections_that_are_taken(void **unused)

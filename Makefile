@@ -376,6 +376,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
 		END { exit bad }' sql/*.sql >&2
+	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
 	@tests/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \

@@ -95,22 +95,7 @@ test: ## run all tests except the slow targets; install what they need
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) \
 		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
-	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
-		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300 \
-		&& .build/examples/test_handlers && .build/examples/progress'
-	@for seal in $(SEALS); do ! test -e .build/examples/seal/$$seal || tests/run.sh --step \
-		"seal/$$seal" tests/server.sh .build/examples/seal/$$seal; done
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
-	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
-		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/trace.c >.build/trace.txt
-	@tests/run.sh --step "trace.c prints what it says" tests/server.sh sh -c \
-		'.build/examples/trace | diff .build/trace.txt -'
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/etl.c >.build/etl.txt
-	@tests/run.sh --step "etl.c prints what it says" tests/server.sh sh -c \
-		'.build/examples/etl | sed "s/^ *//" | diff .build/etl.txt -'
-	@tests/run.sh --step "log_json.c prints JSON" tests/server.sh sh -c \
-		".build/examples/log_json | grep -q '\"hold_failed\".*\"job\": 1, \"attempt\": 1'"
+	@tests/server.sh tests/examples.sh
 	@tests/run.sh --total
 
 LONG_TESTS = outbox_steps order refusals points pairs calendar

@@ -200,7 +200,7 @@ test-web: export JOBQ_TEST_VERDICT = total
 test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
 	@CC="$(CC)" tests/setup.sh web
 	@tests/run.sh --reset
-	@$(MAKE) .build/jobq >/dev/null
+	@$(MAKE) .build/jobq .build/examples/pipeline >/dev/null
 	@tests/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
 		tests/web/test_web.py .build/jobq $(ARGS)
 	@tests/run.sh --total

@@ -142,6 +142,10 @@ static void faults_of_the_work(void **unused)
     planted("kinds", "UPDATE jobq.kind SET parked_at = now()",
             "UPDATE jobq.kind SET parked_at = NULL",
             "no living worker has a handler for kind k of queue q", ".cancel(");
+    RUN("SELECT jobq.work_join('{\"q\": [\"other\"]}')");
+    planted("kinds", "UPDATE jobq.job SET run_at = now() - interval '2 minutes'",
+            "UPDATE jobq.job SET run_at = now()",
+            "no living worker has a handler for kind k of queue q, whose jobs", ".cancel(");
     RUN("SELECT jobq.schedule('nightly', 'q', 'k', every => '1 hour')");
     planted("schedules", "UPDATE jobq.schedule SET next_at = now() - interval '2 minutes'",
             "UPDATE jobq.schedule SET next_at = now() + interval '1 hour'",

@@ -80,16 +80,25 @@ static const heard_event *must_hear(const char *code)
 }
 
 static jobq_pg *loud; /* a handle that is listened to */
+static int hung_up;   /* while it is 1, loud makes no new connection */
+
+static bool dials(void *user, jobq_pg_dial *dial)
+{
+    (void)user;
+    (void)dial;
+    return !GET(hung_up);
+}
 
 static int listen_in(void **state)
 {
     jobq_pg_desc d = desc_of(server());
 
     fresh(state);
-    heard_count = unequal = lines = 0;
+    heard_count = unequal = lines = hung_up = 0;
     memset(heard, 0, sizeof heard);
     d.log = hears_line;
     d.log_event = hears_event;
+    d.connect = dials;
     loud = open_on(&d);
     return 0;
 }
@@ -240,6 +249,45 @@ static void lines_of_a_cut_and_of_statistics(void **unused)
     if (h == NULL) h = must_hear("statement_failed"); /* if the server could still say why */
     assert_int_equal(h->e.worker, id);
     must_hear("connected");
+}
+
+static void lines_of_a_worker_that_cannot_connect(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    start_on(loud, &work);
+    id = worker_id();
+    SET(hung_up, 1);
+    RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'job_ test'");
+    h = event_of("connect_failed", 30);
+    SET(hung_up, 0);
+    assert_non_null(h);
+    assert_int_equal(h->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(h->e.worker, id);
+    assert_string_equal(must_hear("connected")->text, "connected again");
+}
+
+static void a_line_of_housekeeping_that_fails(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    const heard_event *h;
+
+    (void)unused;
+    work.loop.prune_us = 100000;
+    RUN("ALTER FUNCTION jobq.prune RENAME TO away");
+    start_on(loud, &work);
+    h = event_of("maintenance_failed", 30);
+    RUN("ALTER FUNCTION jobq.away RENAME TO prune");
+    assert_non_null(h);
+    assert_memory_equal(h->text, "prune: ", 7);
+    assert_string_equal(h->sqlstate, "42883");
+    assert_int_equal(h->e.worker, worker_id());
 }
 
 /* The server's processes stand still. */
@@ -413,22 +461,52 @@ static void lines_of_a_step_and_of_progress_that_fail(void **unused)
     assert_string_equal(h->sqlstate, "42883");
 }
 
-/* Its only thread is lost. */
-static void a_line_of_a_worker_that_gives_up(void **unused)
+static void a_line_of_a_payload_that_cannot_be_opened(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    const heard_event *h;
+    int64_t id;
+
+    (void)unused;
+    id = number("SELECT jobq.enqueue('q', 'k', bytes => 'x', headers => '{\"seal\": \"mine\"}')");
+    start_on(loud, &work);
+    h = must_hear("open_failed");
+    lines_of_a_job(h, id);
+    assert_non_null(strstr(h->text, "cannot be opened by 'mine'"));
+    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+}
+
+/* Its only thread is lost. It is not freed before its handler has returned. */
+static void lines_of_a_worker_that_gives_up(void **unused)
 {
     jobq_pg_handler handler = handler_of("q", "k", holds);
     jobq_pg_worker_desc work = work_of(&handler, 1);
     jobq_pg_job job = plain_job();
+    jobq_pg_health health;
+    jobq_pg_worker *worker;
     const heard_event *h;
 
     (void)unused;
     work.loop.threads = 1;
     job.timeout_us = 100000;
     enqueue_with(&job);
-    start_on(loud, &work);
+    worker = start_on(loud, &work);
+    workers[0] = NULL;
     h = must_hear("worker_gave_up");
     assert_non_null(strstr(h->text, "too many handlers are stuck"));
     assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_ERROR_TIMEOUT);
+    jobq_pg_worker_free(worker);
+    h = must_hear("handlers_stuck");
+    assert_non_null(strstr(h->text, " handlers never returned: end the process"));
+    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    SET(gate, 1);
+    do {
+        nap_us(2000);
+        jobq_pg_worker_health(worker, &health);
+    } while (health.abandoned > 0);
+    jobq_pg_worker_free(worker);
 }
 
 static void lines_of_a_refused_result(void **unused)
@@ -567,13 +645,16 @@ int main(void)
         TEST(a_line_of_a_check_on_citus),
         TEST(a_line_of_a_copy_that_wakes_nobody),
         TEST(lines_of_a_cut_and_of_statistics),
+        TEST(lines_of_a_worker_that_cannot_connect),
+        TEST(a_line_of_housekeeping_that_fails),
         TEST(a_line_of_an_answer_that_does_not_come),
         TEST(a_line_of_an_abandoned_handler),
         TEST(a_line_of_an_abandoned_delivery),
         TEST(a_line_of_a_handler_that_ends_its_thread),
         TEST(a_line_of_a_hold_that_fails),
         TEST(lines_of_a_step_and_of_progress_that_fail),
-        TEST(a_line_of_a_worker_that_gives_up),
+        TEST(a_line_of_a_payload_that_cannot_be_opened),
+        TEST(lines_of_a_worker_that_gives_up),
         TEST(lines_of_a_refused_result),
         cmocka_unit_test(stderr_gets_what_nobody_takes),
         cmocka_unit_test(the_manual_lists_the_codes),

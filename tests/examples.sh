@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # examples.sh [NAME...]  runs the examples that end by themselves, and compares what they print with
-#                        what their heads say; needs a server: tests/server.sh tests/examples.sh
+#                        what their heads say; and the QUICK START of each header. It needs a
+#                        server: tests/server.sh tests/examples.sh
 #
 # In a head, the lines after "Prints" are what the example prints, up to an empty line. A line in
 # brackets is a remark; if it says that the order varies, lines are compared in any order. "..."
@@ -86,6 +87,23 @@ metrics() {
     wait "$!"
 }
 
+# Builds and runs the QUICK START of a header's manual. That of jobq_pg.h names a database.
+quick_start() {
+    local program=.build/examples/quick_${1%.h} said
+    {
+        [ "$1" = jobq.h ] || printf '#define JOBQ_STATIC\n#include "%s"\n#include <stdio.h>\n%s\n' \
+            "$1" '#include <stdlib.h>'
+        sed -n '/^ \* QUICK START/,/^ \* \(CONTENTS\|I WANT\)/s/^ \*     //p' "$1" |
+            sed 's/"dbname=app"/getenv("JOBQ_SERVER"), .schema = "jobq_example_quick"/'
+    } >"$program.c"
+    ${CC:-cc} "$program.c" -I. -lpq -o "$program"
+    said=$("$program" 2>&1)
+    case $1 in
+    jobq.h) [[ $said =~ ^ready,\ again\ in\ [0-9.]+\ s$ ]] ;;
+    *) [ "$said" = 'hello "Ann"' ] ;;
+    esac || { echo "$1: $said"; return 1; }
+}
+
 # Shows what a command prints only if it fails.
 quietly() {
     local said
@@ -94,6 +112,7 @@ quietly() {
 
 if [ "${1-}" = --one ]; then
     case $2 in
+    jobq.h | jobq_pg.h) quick_start "$2" ;;
     metrics.c) metrics ;;
     outbox.c) quietly .build/examples/outbox 300 ;;
     log_json.c) .build/examples/log_json | grep -q '"hold_failed".*"job": 1, "attempt": 1' ;;
@@ -105,8 +124,8 @@ if [ "${1-}" = --one ]; then
     exit
 fi
 # shellcheck disable=SC2046  # a word for each seal that was built
-[ $# -gt 0 ] || set -- complete_in_transaction.c debounce.c enqueue_in_transaction.c etl.c event_loop.c \
-    log_json.c logic_without_database.c metrics.c nightly.c outbox.c progress.c tenants.c \
+[ $# -gt 0 ] || set -- jobq.h jobq_pg.h complete_in_transaction.c debounce.c enqueue_in_transaction.c \
+    etl.c event_loop.c log_json.c logic_without_database.c metrics.c nightly.c outbox.c progress.c tenants.c \
     test_handlers.c trace.c videos.c without_database.c worker.c worker.cc attune/attune.c \
     $(cd .build && ls examples/seal/zstd examples/seal/sodium 2>/dev/null | sed 's/examples.//; s/$/.c/')
 for example; do tests/run.sh --step "example $example" tests/examples.sh --one "$example"; done

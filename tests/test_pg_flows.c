@@ -911,6 +911,18 @@ static void a_job_outlives_its_flow(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.flow_part"), 0);
 }
 
+/* A copy that lacks the sequences gives no new flow the id of an old one with a failed job. */
+static void a_forgotten_flows_id_is_not_given_again(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("UPDATE jobq.failed SET flow_id = 5000000");
+    restart_ids("flow");
+    RUN("SELECT jobq.renew()");
+    assert_true(number("SELECT jobq.flow()") > 5000000);
+}
+
 /* In a copy, ids that were given out are not given again, and what waits is looked at. */
 static void a_copy_of_a_flow_goes_on(void **unused)
 {
@@ -966,6 +978,7 @@ int main(void)
         TEST(a_parent_that_is_deleted),
         TEST(old_flows_are_forgotten),
         TEST(a_job_outlives_its_flow),
+        TEST(a_forgotten_flows_id_is_not_given_again),
         TEST(a_copy_of_a_flow_goes_on),
     };
 

@@ -388,7 +388,12 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     assert_string_equal(out, "{\"cancelled\": 3}\n");
     JOBQ(0, "--json flow close %ld", flow);
     assert_int_equal(json_lines(), 1);
+    JOBQ(0, "flow cancel %ld", flow); /* nothing is left to cancel */
     JOBQ(1, "flow show 999");
+    expect(err, "there is no flow 999");
+    JOBQ(1, "flow cancel 999");
+    expect(err, "there is no flow 999");
+    JOBQ(1, "flow revive 999");
     expect(err, "there is no flow 999");
     JOBQ(1, "flow show x");
     JOBQ(2, "flow show");

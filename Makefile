@@ -214,8 +214,8 @@ test-python: ## test the workers in Python, Node and Go, and the Python binding 
 	@$(MAKE) .build/cc/python_conform || :
 	@tests/server.sh tests/run.sh .build/cc/python_conform
 	@sed -n '/ are left out:$$/,/^[^ ]*$$/p;/^\[/q' .build/log/cc-python_conform.log
-	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
-		tests/python/test_languages.py
+	@for test in sizes node go; do tests/run.sh --step "smallest workers: $$test" tests/server.sh \
+		/usr/bin/python3 tests/python/test_languages.py Languages.test_$$test; done
 	@test -e .build/pyarrow/done || { python3 -m venv .build/pyarrow && .build/pyarrow/bin/pip -q \
 		install --disable-pip-version-check pyarrow==26.0.1 'psycopg[binary]==3.3.9' && \
 		touch .build/pyarrow/done; }

@@ -95,22 +95,7 @@ test: ## run all tests except the slow targets; install what they need
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) \
 		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
-	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
-		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300 \
-		&& .build/examples/test_handlers && .build/examples/progress'
-	@for seal in $(SEALS); do ! test -e .build/examples/seal/$$seal || tests/run.sh --step \
-		"seal/$$seal" tests/server.sh .build/examples/seal/$$seal; done
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
-	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
-		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/trace.c >.build/trace.txt
-	@tests/run.sh --step "trace.c prints what it says" tests/server.sh sh -c \
-		'.build/examples/trace | diff .build/trace.txt -'
-	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/etl.c >.build/etl.txt
-	@tests/run.sh --step "etl.c prints what it says" tests/server.sh sh -c \
-		'.build/examples/etl | sed "s/^ *//" | diff .build/etl.txt -'
-	@tests/run.sh --step "log_json.c prints JSON" tests/server.sh sh -c \
-		".build/examples/log_json | grep -q '\"hold_failed\".*\"job\": 1, \"attempt\": 1'"
+	@tests/server.sh tests/examples.sh
 	@tests/run.sh --total
 
 LONG_TESTS = outbox_steps order refusals points pairs calendar
@@ -215,7 +200,7 @@ test-web: export JOBQ_TEST_VERDICT = total
 test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
 	@CC="$(CC)" tests/setup.sh web
 	@tests/run.sh --reset
-	@$(MAKE) .build/jobq >/dev/null
+	@$(MAKE) .build/jobq .build/examples/pipeline >/dev/null
 	@tests/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
 		tests/web/test_web.py .build/jobq $(ARGS)
 	@tests/run.sh --total
@@ -229,8 +214,8 @@ test-python: ## test the workers in Python, Node and Go, and the Python binding 
 	@$(MAKE) .build/cc/python_conform || :
 	@tests/server.sh tests/run.sh .build/cc/python_conform
 	@sed -n '/ are left out:$$/,/^[^ ]*$$/p;/^\[/q' .build/log/cc-python_conform.log
-	@tests/run.sh --step "worker.mjs, worker.go" tests/server.sh /usr/bin/python3 \
-		tests/python/test_languages.py
+	@for test in sizes node go; do tests/run.sh --step "smallest workers: $$test" tests/server.sh \
+		/usr/bin/python3 tests/python/test_languages.py Languages.test_$$test; done
 	@test -e .build/pyarrow/done || { python3 -m venv .build/pyarrow && .build/pyarrow/bin/pip -q \
 		install --disable-pip-version-check pyarrow==26.0.1 'psycopg[binary]==3.3.9' && \
 		touch .build/pyarrow/done; }
@@ -376,6 +361,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
 		END { exit bad }' sql/*.sql >&2
+	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
 	@tests/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \

@@ -10634,8 +10634,8 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
 }
 
 /* Writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that is to be parked is
- * ready instead if a living worker has its kind. */
-/* Sets *promoted, if it is not NULL, if others became ready. */
+ * ready instead if a living worker has its kind. *promoted, unless it is NULL, becomes true if this
+ * made others ready. */
 static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
                                       const jobq_decision *decision, int64_t now_us,
                                       bool *promoted)

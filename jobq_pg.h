@@ -111,7 +111,7 @@
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
  *                            migrated notice commit_unsafe
  *              jobs          result_refused decision_refused job_unreadable job_unlawful
- *                            hold_failed
+ *                            hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
  *              workers       worker_gave_up statistics forked
@@ -11835,8 +11835,8 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg__trouble(w, error.message);
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
                      "connection lost: %s", error.message);
-        w->away = true;
     }
+    if (w->conn != NULL) w->away = true; /* the log has said why, and will say "connected again" */
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     PQfinish(w->conn);
     w->conn = NULL;
@@ -22081,7 +22081,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)\n"
 "           ELSE format('it does not run, because %s %s', string_agg(\n"
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),\n"
-"               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'\n"
+"               CASE WHEN e.came = 's' THEN 'succeeded'\n"
+"               WHEN e.came = 'c' THEN 'was cancelled: cancel the job that waits'\n"
 "               WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'\n"
 "               ELSE 'failed: revive it' END) END\n"
 "    FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (\n"
@@ -22107,17 +22108,21 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_now timestamptz := statement_timestamp();\n"
 "    v_queue jobq.queue;\n"
 "    v_kind jobq.kind;\n"
+"    v_served boolean;\n"
 "BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_job.queue_id;\n"
 "    SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;\n"
+"    v_served := EXISTS (SELECT FROM jobq.worker w\n"
+"                        WHERE p_job.queue_id = ANY (w.queues) AND w.dead_at IS NULL\n"
+"                          AND w.expires_at > v_now);\n"
 "    RETURN QUERY\n"
 "    SELECT r.reason, r.until FROM (VALUES\n"
 "        (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',\n"
 "         NULL),\n"
-"        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),\n"
+"        (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),\n",
 "        (v_queue.hold_until > v_now,\n"
 "         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),\n"
-"        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n",
+"        (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),\n"
 "        (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),\n"
 "        (p_job.flow_id IS NOT NULL AND p_job.run_at > v_now,\n"
 "         (SELECT format('it waits for the signal %L', w.name) FROM jobq.signal_wait w\n"
@@ -22127,13 +22132,20 @@ static const char *const jobq_pg__sql_operators[] = {
 "         'it is not due before ' || p_job.run_at, p_job.run_at),\n"
 "        (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '\n"
 "            'died twice', NULL),\n"
-"        (NOT EXISTS (SELECT FROM jobq.worker w\n"
-"                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL\n"
-"                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)\n"
+"        (NOT v_served, 'no living worker serves its queue', NULL),\n"
+"        (v_served AND p_job.run_at < 'infinity' AND NOT jobq.kind_lives(p_job.kind_id),\n"
+"         'no living worker has its kind', NULL)\n"
 "    ) AS r (given, reason, until) WHERE r.given AND r.reason IS NOT NULL;\n"
 "    IF p_job.line_name IS NOT NULL THEN\n"
 "        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;\n"
 "    END IF;\n"
+"    RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_quotas(p_job) r;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.explain_quotas(p_job jobq.job)\n"
+"RETURNS TABLE (reason text, until timestamptz)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_column\n"
+"BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT format('the limit of its %s is used up, by %s',\n"
 "                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,\n"
@@ -22142,6 +22154,15 @@ static const char *const jobq_pg__sql_operators[] = {
 "    LEFT JOIN jobq.worker w ON w.id = p.worker\n"
 "    WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)\n"
 "    GROUP BY u.id, u.kind_id HAVING sum(p.held) >= u.running_max;\n"
+"    RETURN QUERY\n"
+"    SELECT format('the rate of its %s is used up until %s',\n"
+"                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END, n.next_at),\n"
+"           n.next_at\n"
+"    FROM jobq.quota u CROSS JOIN LATERAL (\n"
+"        SELECT u.free_at + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n\n"
+"    WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)\n"
+"      AND n.next_at > statement_timestamp()\n"
+"      AND NOT EXISTS (SELECT FROM jobq.permit p WHERE p.quota_id = u.id AND p.tokens > 0);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)\n"
 "RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -22172,7 +22193,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN QUERY\n"
 "    SELECT r.reason, r.until FROM (VALUES\n"
 "        (v_line.paused_at IS NOT NULL, 'its line is paused', NULL),\n"
-"        (v_line.hold_until > statement_timestamp(),\n"
+"        (v_line.hold_until > statement_timestamp(),\n",
 "         jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),\n"
 "        (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE\n"
 "             AND (v_line.hold_until > statement_timestamp()) IS NOT TRUE,\n"
@@ -22190,7 +22211,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority\n"
 "              AND j.stage = p_job.stage AND NOT j.suspect AND j.line = p_job.line\n"
-"              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n",
+"              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n"
 "            LIMIT p_most) AS ahead);\n"
 "    END IF;\n"
 "    RETURN (SELECT count(*) FROM (\n"
@@ -22251,7 +22272,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint)\n"
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF jobq.key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;\n"
 "    INSERT INTO jobq.idempotency AS k (queue_id, key, job_id) VALUES (p_queue, p_key, p_id)\n"
 "    ON CONFLICT (queue_id, key) DO UPDATE SET job_id = excluded.job_id, ended_at = NULL\n"
@@ -22272,7 +22293,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_ids := ARRAY(\n"
 "        SELECT picked.id\n"
 "        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
-"                              WHERE q.id = p_queue), 9) AS p (priority)\n",
+"                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -22324,7 +22345,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.line IS NOT NULL\n"
-"              AND j.state = 'r' AND (p_kind IS NULL OR j.kind_id = p_kind)\n"
+"              AND j.state = 'r' AND (p_kind IS NULL OR j.kind_id = p_kind)\n",
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
 "              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR p_run_at > v_now)\n"
@@ -22345,7 +22366,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN ARRAY(\n"
 "        SELECT f.id FROM jobq.failed f\n"
 "        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n"
-"          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n",
+"          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n"
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
 "          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
@@ -22407,7 +22428,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.operated_one('cancel', jsonb_build_object('id', id), jobq.cancel_one(id),\n"
-"                             '{cancelled, requested}');\n"
+"                             '{cancelled, requested}');\n",
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.return_key(p_job jobq.job) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -22429,7 +22450,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n"
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n"
 "    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
@@ -22492,14 +22513,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_ids bigint[] := p_ids;\n"
 "    v_job record;\n"
 "    v_count integer;\n"
-"    v_queue integer;\n"
+"    v_queues integer[];\n"
 "    v_linked bigint[];\n"
 "    v_flows bigint[];\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
 "        SELECT f.id, f.queue_id, f.key FROM jobq.failed f\n"
 "        WHERE f.id = ANY (p_ids) AND f.key IS NOT NULL ORDER BY f.key, f.id FOR UPDATE\n"
-"    LOOP\n"
+"    LOOP\n",
 "        CONTINUE WHEN jobq.take_key(v_job.queue_id, v_job.key, v_job.id);\n"
 "        v_ids := array_remove(v_ids, v_job.id);\n"
 "    END LOOP;\n"
@@ -22518,12 +22539,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "               b.steps\n"
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING id, queue_id, flow_id\n"
-"    )\n",
-"    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
+"    )\n"
+"    SELECT count(*), array_agg(l.queue_id),\n"
+"           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
 "           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
-"    INTO v_count, v_queue, v_linked, v_flows FROM live l;\n"
+"    INTO v_count, v_queues, v_linked, v_flows FROM live l;\n"
 "    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
-"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
+"    PERFORM jobq.wake(q.id, q.jobs::integer)\n"
+"    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) AS q;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
@@ -22586,7 +22609,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq.tell_waiters(p_ids);\n"
 "    RETURN v_count;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.delete(id bigint) RETURNS text\n"
+"CREATE OR REPLACE FUNCTION jobq.delete(id bigint) RETURNS text\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_state text := jobq.standing(id);\n"
 "BEGIN\n"
@@ -22609,7 +22632,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN\n"
 "        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',\n"
 "            quote_nullable(state) USING ERRCODE = '22023',\n"
-"            HINT = 'A running job can be asked to cancel.';\n",
+"            HINT = 'A running job can be asked to cancel.';\n"
 "    END IF;\n"
 "    RETURN jobq.operated('delete', jsonb_build_object(\n"
 "        'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),\n"
@@ -22673,7 +22696,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq.widen(v_queue, v_priority, v_stages);\n"
 "    PERFORM jobq.has_lines(v_queue) FROM jobq.job j\n"
 "    WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;\n"
-"    WITH new AS (\n"
+"    WITH new AS (\n",
 "        SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE\n"
 "                   WHEN isfinite(j.run_at) OR p_target IS NULL\n"
 "                   THEN j.run_at ELSE v_now END)) AS run_at\n"
@@ -22694,7 +22717,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.change_one(\n"
 "    p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)\n"
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;\n"
 "    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;\n"
 "    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n"
@@ -22747,7 +22770,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.move(\n"
 "    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
-"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
+"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF queue = target THEN\n"
@@ -22768,7 +22791,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM jobq.set_paused(queue, kind, NULL);\n",
+"    PERFORM jobq.set_paused(queue, kind, NULL);\n"
 "    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)\n"
@@ -22819,7 +22842,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
 "    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);\n"
-"    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,\n"
+"    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,\n",
 "                                 line_rate_burst, line_waiting_max, ageing);\n"
 "    PERFORM jobq.quota_set(\n"
 "        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,\n"
@@ -22838,7 +22861,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
 "        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
-"                                           q.backoff_jitter_permille),\n",
+"                                           q.backoff_jitter_permille),\n"
 "        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n"
 "                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
@@ -22894,7 +22917,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;\n"
 "    END IF;\n"
 "    PERFORM jobq.tell(p_queue);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
@@ -24004,7 +24027,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
-"        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j), 0)));\n"
+"        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),\n"
+"        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"

@@ -10,7 +10,7 @@
  *           0.20 s  resize "a.png"
  *           0.20 s  resize "b.png": no memory, again in 0.3 s
  *           0.50 s  resize "b.png"
- *         frames 30, jobs 3, worst wait for a frame 1 ms
+ *         frames ..., jobs 3, worst wait for a frame ... ms
  *
  * The loop draws a frame every 20 ms, as a game does, and runs jobs in between. It also enqueues
  * them, without waiting for the server; their NOTIFY wakes the poll. Ctrl-C stops it gracefully.

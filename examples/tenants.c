@@ -7,11 +7,10 @@
  *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/tenants
  * Prints  (times differ)
  *           loud-inc sends 500 mails, then quiet-ltd sends 3
- *              0.14 s  loud-inc   mail 1
  *              ...
  *              0.16 s  quiet-ltd  mail 1
  *              ...
- *           quiet-ltd was done when 24 mails of loud-inc had been sent
+ *           quiet-ltd was done when ... mails of loud-inc had been sent
  *           an account: three bookings, the second of which fails once
  *              0.87 s  acct-7     booking 1
  *              0.93 s  acct-7     booking 2 fails

@@ -865,7 +865,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),
-        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j), 0)));
+        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),
+        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow
     PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),
         (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);

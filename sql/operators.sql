@@ -393,7 +393,8 @@ BEGIN
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent)
            ELSE format('it does not run, because %s %s', string_agg(
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
-               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'
+               CASE WHEN e.came = 's' THEN 'succeeded'
+               WHEN e.came = 'c' THEN 'was cancelled: cancel the job that waits'
                WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'
                ELSE 'failed: revive it' END) END
     FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (
@@ -422,9 +423,13 @@ DECLARE
     v_now timestamptz := statement_timestamp();
     v_queue jobq.queue;
     v_kind jobq.kind;
+    v_served boolean;
 BEGIN
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_job.queue_id;
     SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;
+    v_served := EXISTS (SELECT FROM jobq.worker w
+                        WHERE p_job.queue_id = ANY (w.queues) AND w.dead_at IS NULL
+                          AND w.expires_at > v_now);
     RETURN QUERY
     SELECT r.reason, r.until FROM (VALUES
         (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',
@@ -442,13 +447,23 @@ BEGIN
          'it is not due before ' || p_job.run_at, p_job.run_at),
         (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
             'died twice', NULL),
-        (NOT EXISTS (SELECT FROM jobq.worker w
-                     WHERE v_queue.id = ANY (w.queues) AND w.dead_at IS NULL
-                       AND w.expires_at > v_now), 'no living worker serves its queue', NULL)
+        (NOT v_served, 'no living worker serves its queue', NULL),
+        (v_served AND p_job.run_at < 'infinity' AND NOT jobq.kind_lives(p_job.kind_id),
+         'no living worker has its kind', NULL)
     ) AS r (given, reason, until) WHERE r.given AND r.reason IS NOT NULL;
     IF p_job.line_name IS NOT NULL THEN
         RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;
     END IF;
+    RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_quotas(p_job) r;
+END $$;
+
+-- A part of explain_job: the limits of its queue and of its kind over all workers. A rate is
+-- used up while no start is left in the quota's row, and none that a worker was given.
+CREATE OR REPLACE FUNCTION jobq.explain_quotas(p_job jobq.job)
+RETURNS TABLE (reason text, until timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
     RETURN QUERY
     SELECT format('the limit of its %s is used up, by %s',
                   CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,
@@ -457,6 +472,15 @@ BEGIN
     LEFT JOIN jobq.worker w ON w.id = p.worker
     WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)
     GROUP BY u.id, u.kind_id HAVING sum(p.held) >= u.running_max;
+    RETURN QUERY
+    SELECT format('the rate of its %s is used up until %s',
+                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END, n.next_at),
+           n.next_at
+    FROM jobq.quota u CROSS JOIN LATERAL (
+        SELECT u.free_at + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n
+    WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)
+      AND n.next_at > statement_timestamp()
+      AND NOT EXISTS (SELECT FROM jobq.permit p WHERE p.quota_id = u.id AND p.tokens > 0);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)
@@ -874,7 +898,7 @@ DECLARE
     v_ids bigint[] := p_ids;
     v_job record;
     v_count integer;
-    v_queue integer;
+    v_queues integer[];
     v_linked bigint[];
     v_flows bigint[];
 BEGIN
@@ -901,11 +925,13 @@ BEGIN
         FROM back b ORDER BY b.id
         RETURNING id, queue_id, flow_id
     )
-    SELECT count(*), min(l.queue_id), array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
+    SELECT count(*), array_agg(l.queue_id),
+           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
            array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)
-    INTO v_count, v_queue, v_linked, v_flows FROM live l;
+    INTO v_count, v_queues, v_linked, v_flows FROM live l;
     IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;
-    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    PERFORM jobq.wake(q.id, q.jobs::integer)
+    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) AS q;
     RETURN v_count;
 END $$;
 

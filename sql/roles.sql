@@ -116,11 +116,12 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
 END $$;
 
--- The role is a tenant's: it may write jobs into these queues only, and, with lines, only jobs
--- whose line is like that pattern of LIKE. It cannot use fast, flows or messages, and does not
--- learn of others' keys, because its own are kept apart. The limit holds for every role that
--- is a member of this one and is no superuser, also after SET ROLE. A role that also works or
--- reads sees everything.
+-- The role is a tenant's: it may write jobs into these queues only, and cannot use fast, flows
+-- or messages. With lines, it may write only jobs whose line is like that pattern of LIKE, and
+-- does not learn of others' keys, because its own are kept apart; without lines it shares the
+-- keys of its queues with all others who write there. The limit holds for every role that is a
+-- member of this one and is no superuser, also after SET ROLE. A role that also works or reads
+-- sees everything.
 --     select jobq.grant_enqueue('tenant_7', queues => '{mail}', lines => 'tenant-7-%');
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
     role regrole, queues text[], lines text DEFAULT NULL) RETURNS void

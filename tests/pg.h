@@ -383,6 +383,12 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
     return queue;
 }
 
+/* Workers that were registered by hand have every kind that there is. */
+static inline void have_all_kinds(void)
+{
+    RUN("UPDATE jobq.worker SET kinds = ARRAY(SELECT id FROM jobq.kind)");
+}
+
 #define SHORT_LEASE (300 * 1000) /* 0.3 s */
 
 static inline int64_t beat_of(int64_t worker)

@@ -2,7 +2,7 @@
 # run.sh PROGRAM...            run cmocka programs one after another and count their tests
 # run.sh --queue FILE          the same for the programs named in FILE; several calls may share it
 # run.sh --built FILE...       count each file as a test that passed if it exists, else failed
-# run.sh --step NAME COMMAND   run COMMAND and count it as one test
+# run.sh --step NAME COMMAND   run COMMAND and count it as one test; exit status 77: it was skipped
 # run.sh --skip NAME COMMAND   run COMMAND; exit status 77 counts as one test that was skipped
 # run.sh --reset | --total     begin a new count | print "N passed, N failed"; fail if any failed
 #
@@ -140,7 +140,8 @@ case "${1-}" in
     shift 2
     start=$(now)
     "$@" || status=$?
-    count "$name" $((status == 0)) $((status != 0)) 0 "$(seconds $(($(now) - start)))"
+    count "$name" $((status == 0)) $((status != 0 && status != 77)) $((status == 77)) \
+        "$(seconds $(($(now) - start)))"
     ;;
 --skip)
     name=$2 status=0

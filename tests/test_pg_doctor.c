@@ -142,6 +142,10 @@ static void faults_of_the_work(void **unused)
     planted("kinds", "UPDATE jobq.kind SET parked_at = now()",
             "UPDATE jobq.kind SET parked_at = NULL",
             "no living worker has a handler for kind k of queue q", ".cancel(");
+    RUN("SELECT jobq.work_join('{\"q\": [\"other\"]}')");
+    planted("kinds", "UPDATE jobq.job SET run_at = now() - interval '2 minutes'",
+            "UPDATE jobq.job SET run_at = now()",
+            "no living worker has a handler for kind k of queue q, whose jobs", ".cancel(");
     RUN("SELECT jobq.schedule('nightly', 'q', 'k', every => '1 hour')");
     planted("schedules", "UPDATE jobq.schedule SET next_at = now() - interval '2 minutes'",
             "UPDATE jobq.schedule SET next_at = now() + interval '1 hour'",
@@ -150,11 +154,57 @@ static void faults_of_the_work(void **unused)
     planted("outbox", "UPDATE jobq.partition SET error = 'no host'",
             "UPDATE jobq.partition SET error = NULL",
             "partition 0 of queue o is in trouble: no host", "where queue = 'o'");
+    planted("outbox", "UPDATE jobq.partition SET effective = 1",
+            "UPDATE jobq.partition SET effective = 0",
+            "partition 0 of queue o is in trouble: degraded", "where queue = 'o'");
+}
+
+static void put_32(char *at, uint32_t value)
+{
+    int i;
+
+    for (i = 0; i < 4; i++) at[i] = (char)(value >> (24 - 8 * i));
+}
+
+/* Makes a replication slot, and tells the server what a standby with hot_standby_feedback tells it:
+ * which rows it still needs. False: this server lets nobody replicate. */
+static bool slot_holds(void)
+{
+    char text[600], note[25] = {'h'}, *from = text_of("SELECT pg_current_wal_lsn()");
+    long xid = number("SELECT pg_current_xact_id()::text::bigint");
+    PGconn *standby;
+    PGresult *res;
+    bool may;
+
+    snprintf(text, sizeof text, "%s replication=true", server());
+    standby = PQconnectdb(text);
+    may = PQstatus(standby) == CONNECTION_OK;
+    PQclear(PQexec(standby, "CREATE_REPLICATION_SLOT jobq_doctor PHYSICAL RESERVE_WAL"));
+    snprintf(text, sizeof text, "START_REPLICATION SLOT jobq_doctor PHYSICAL %s", from);
+    res = PQexec(standby, text);
+    if (may && PQresultStatus(res) != PGRES_COPY_BOTH) fail_msg("%s", PQerrorMessage(standby));
+    put_32(note + 9, (uint32_t)xid); /* after the time of the message */
+    put_32(note + 13, (uint32_t)(xid >> 32));
+    if (may) assert_true(PQputCopyData(standby, note, sizeof note) == 1 && PQflush(standby) == 0);
+    if (may) assert_true(becomes(20, 1, "SELECT count(xmin) FROM pg_replication_slots WHERE "
+                                        "slot_name = 'jobq_doctor'"));
+    PQclear(res);
+    PQfinish(standby);
+    free(from);
+    return may;
+}
+
+static void slot_goes(void)
+{
+    assert_true(becomes(20, 0, "SELECT count(*) FROM pg_replication_slots WHERE active AND "
+                               "slot_name = 'jobq_doctor'"));
+    RUN("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+        "WHERE slot_name = 'jobq_doctor'");
 }
 
 static void a_snapshot_that_is_held(void **unused)
 {
-    bool prepares;
+    bool prepares, replicates;
 
     (void)unused;
     holder = PQconnectdb(server());
@@ -163,6 +213,8 @@ static void a_snapshot_that_is_held(void **unused)
     is_silent("snapshot");
     prepares = number("SELECT current_setting('max_prepared_transactions')::int") > 0;
     if (prepares) RUN("BEGIN; CREATE TABLE jobq.held (); PREPARE TRANSACTION 'jobq_doctor'");
+    replicates = slot_holds();
+    assert_true(replicates || getenv("JOBQ_SERVER_DIR") == NULL); /* our own server lets us */
     PQclear(PQexec(db, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM pg_current_xact_id(); "
                        "COMMIT; END LOOP; END $$"));
     finds("snapshot", "has held a snapshot for", "pg_terminate_backend(");
@@ -170,6 +222,9 @@ static void a_snapshot_that_is_held(void **unused)
         finds("snapshot", "prepared transaction jobq_doctor (", "ROLLBACK PREPARED 'jobq_doctor'");
         RUN("ROLLBACK PREPARED 'jobq_doctor'");
     }
+    if (replicates) finds("snapshot", "replication slot jobq_doctor (slot) has held a snapshot for",
+                          "pg_drop_replication_slot('jobq_doctor')");
+    slot_goes();
     PQfinish(holder);
     holder = NULL;
     nap_us(100000);
@@ -233,6 +288,18 @@ static void settings_of_the_server(void **unused)
     finds("durability", "synchronous_commit is off", "ALTER SYSTEM SET synchronous_commit = on");
     RUN("ALTER DATABASE %s RESET synchronous_commit", name);
     free(name);
+    run_doctor("", "");
+    assert_int_equal(strstr(out, "fsync is off: a crash") != NULL,
+                     number("SELECT (current_setting('fsync') = 'off')::int"));
+    if (getenv("JOBQ_SERVER_DIR") == NULL) return; /* a server that is not ours */
+    is_silent("vacuum");
+    RUN("ALTER SYSTEM SET autovacuum = off");
+    RUN("SELECT pg_reload_conf()");
+    assert_true(becomes(20, 0, "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND "
+                               "setting = 'on'"));
+    finds("vacuum", "autovacuum is off, so dead rows stay", "ALTER SYSTEM SET autovacuum = on");
+    RUN("ALTER SYSTEM RESET autovacuum");
+    RUN("SELECT pg_reload_conf()");
 }
 
 static void connections_that_are_taken(void **unused)
@@ -291,6 +358,7 @@ static int doctor_down(void **state)
     PQfinish(holder);
     holder = NULL;
     PQclear(PQexec(db, "ROLLBACK PREPARED 'jobq_doctor'"));
+    slot_goes();
     RUN("SET allow_system_table_mods = on; " CITUS_IS_GONE);
     return all_stop(state);
 }

@@ -641,6 +641,32 @@ static void a_failed_parent_is_revived_meanwhile(void **unused)
     }
 }
 
+/* Sleeping workers hear of jobs of their queue, and a flow may have jobs in several. */
+static void a_revival_wakes_the_workers_of_each_queue(void **unused)
+{
+    PGconn *a = another();
+    int64_t until = mono_us() + 20 * SECOND;
+    int heard = 0;
+
+    (void)unused;
+    RUN("SELECT jobq.flow()");
+    RUN("SELECT jobq.enqueue(u, 'k', flow => 1) FROM unnest('{q,r}'::text[]) u");
+    RUN("SELECT jobq.finish('{1,2}', 'f', NULL)");
+    RUN("INSERT INTO jobq.sleeper SELECT id, 16 + row_number() OVER (ORDER BY id) FROM jobq.queue");
+    run_on(a, "LISTEN jobq_11; LISTEN jobq_12");
+    assert_int_equal(number("SELECT jobq.flow_revive(1)"), 2);
+    while (heard != 3 && mono_us() < until) {
+        PGnotify *note;
+        assert_true(PQconsumeInput(a));
+        while ((note = PQnotifies(a)) != NULL) {
+            heard |= strcmp(note->relname, "jobq_11") == 0 ? 1 : 2;
+            PQfreemem(note);
+        }
+        nap_us(10000);
+    }
+    assert_int_equal(heard, 3);
+}
+
 /* A flow that is open does not end while more is to come. */
 static void an_open_flow_ends_when_it_is_closed(void **unused)
 {
@@ -847,6 +873,9 @@ static void a_parent_that_is_deleted(void **unused)
     assert_int_equal(jobq_pg_delete(pg, NULL, ONE(3), NULL, &error), JOBQ_OK);
     expect_text("it does not run, because job 3 failed and is no longer kept: cancel the job that "
                 "waits", "SELECT reason FROM jobq.explain_job(5)");
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
+    expect_text("it does not run, because job 4 was cancelled: cancel the job that waits",
+                "SELECT reason FROM jobq.explain_job(6)");
 }
 
 static void old_flows_are_forgotten(void **unused)
@@ -880,6 +909,18 @@ static void a_job_outlives_its_flow(void **unused)
     ends(1, JOBQ_EVENT_SUCCESS);
     expect_states("s");
     assert_int_equal(number("SELECT count(*) FROM jobq.flow_part"), 0);
+}
+
+/* A copy that lacks the sequences gives no new flow the id of an old one with a failed job. */
+static void a_forgotten_flows_id_is_not_given_again(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("UPDATE jobq.failed SET flow_id = 5000000");
+    restart_ids("flow");
+    RUN("SELECT jobq.renew()");
+    assert_true(number("SELECT jobq.flow()") > 5000000);
 }
 
 /* In a copy, ids that were given out are not given again, and what waits is looked at. */
@@ -926,6 +967,7 @@ int main(void)
         TEST(a_flow_is_cancelled_under_a_producer),
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
+        TEST(a_revival_wakes_the_workers_of_each_queue),
         TEST(an_open_flow_ends_when_it_is_closed),
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),
@@ -936,6 +978,7 @@ int main(void)
         TEST(a_parent_that_is_deleted),
         TEST(old_flows_are_forgotten),
         TEST(a_job_outlives_its_flow),
+        TEST(a_forgotten_flows_id_is_not_given_again),
         TEST(a_copy_of_a_flow_goes_on),
     };
 

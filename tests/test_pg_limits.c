@@ -518,6 +518,7 @@ static void it_is_told_that_a_queue_is_held(void **unused)
 
     (void)unused;
     register_worker(7, 60 * SECOND);
+    have_all_kinds();
     assert_int_equal(jobq_pg_hold(pg, NULL, "q", NULL, JOBQ_DAYS(366 * 80), "moving", NULL),
                      JOBQ_OK);
     explained(id, "its queue is held until 205");
@@ -534,6 +535,7 @@ static void it_is_told_what_a_line_waits_for(void **unused)
     first = put("a", 1);
     id = put("a", 2);
     register_worker(7, 60 * SECOND);
+    have_all_kinds();
     explained(id, "1 job is ahead of it in its line");
     line_set("a", (jobq_pg_line_desc){.paused = JOBQ_PG_ON});
     explained(id, "its line is paused");
@@ -556,6 +558,7 @@ static void it_is_told_whether_a_queues_limit_is_used_up(void **unused)
 
     (void)unused;
     register_worker(7, 60 * SECOND);
+    have_all_kinds();
     RUN("INSERT INTO jobq.quota (id, queue_id, running_max) "
         "SELECT 1, queue_id, 3 FROM jobq.job");
     RUN("INSERT INTO jobq.permit (quota_id, worker, held) VALUES (1, 7, 3)");

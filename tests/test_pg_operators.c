@@ -858,6 +858,8 @@ static void explain_names_what_is_in_the_way(void **unused)
     (void)unused;
     one_queue();
     first = job_in("ready");
+    assert_string_equal(explained(first), "no living worker has its kind");
+    have_all_kinds();
     assert_string_equal(explained(first), "a worker may take it now");
     second = enqueue_with(&plain);
     assert_string_equal(explained(second), "1 job is ahead of it");
@@ -918,6 +920,7 @@ static void explain_counts_the_jobs_ahead(void **unused)
     RUN("SELECT setseed(0.5)");
     RUN("SELECT jobq.enqueue('q', 'k', priority => (random() * 18)::int - 9, stages => 3)"
         " FROM generate_series(1, 60) n");
+    have_all_kinds();
     RUN("UPDATE jobq.job SET stage = (random() * 2)::int,"
         " run_at = run_at - interval '1 min' * (random() * 5)::int");
     assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 100, &batch, &error), JOBQ_OK);
@@ -931,6 +934,7 @@ static void explain_counts_the_jobs_ahead(void **unused)
     jobq_pg_rows_clear(&batch);
     RUN("SELECT jobq.enqueue_many('p', '{k}', NULL, NULL, p_count => 10001)");
     RUN("UPDATE jobq.worker SET queues = queues || (SELECT id FROM jobq.queue WHERE name = 'p')");
+    have_all_kinds();
     assert_string_equal(explained(number("SELECT max(id) FROM jobq.job")),
                         "at least 10000 jobs are ahead of it");
 }

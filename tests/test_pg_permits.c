@@ -135,6 +135,30 @@ static void a_rate_is_kept_over_all_workers(void **unused)
     }
 }
 
+/* What explain_job says of the last job, and of when it may start: in an hour. */
+#define RATE_OF                                                                                    \
+    "SELECT count(*) FROM jobq.explain_job((SELECT max(id) FROM jobq.job)) WHERE reason = "        \
+    "format('the rate of its %s is used up until %%s', until) AND "                                \
+    "until BETWEEN now() + interval '50 min' AND now() + interval '1 h'"
+
+static void a_rate_that_is_used_up_is_told(void **unused)
+{
+    char query[300];
+
+    (void)unused;
+    kinds_of_jobs("k", 3);
+    RUN("SELECT jobq.queue_set('q', rate => '1/h')");
+    worker(by_first, 1);
+    while (GET(seen->starts) == 0) nap_us(1000);
+    snprintf(query, sizeof query, RATE_OF, "queue");
+    assert_true(becomes(20, 1, query));
+    RUN("UPDATE jobq.quota SET kind_id = (SELECT id FROM jobq.kind WHERE name = 'k')");
+    snprintf(query, sizeof query, RATE_OF, "kind");
+    assert_int_equal(number("%s", query), 1);
+    RUN("UPDATE jobq.permit SET tokens = 1"); /* a start that is left is not used up */
+    assert_int_equal(number("%s", query), 0);
+}
+
 static void a_killed_workers_permits_come_back(void **unused)
 {
     pid_t first;
@@ -469,6 +493,7 @@ int main(void)
         TEST(two_run_at_a_time),
         TEST(five_run_at_a_time_and_both_workers_work),
         TEST(a_rate_is_kept_over_all_workers),
+        TEST(a_rate_that_is_used_up_is_told),
         TEST(a_killed_workers_permits_come_back),
         TEST(a_lowered_limit_is_followed),
         TEST(a_limit_that_is_new_counts_what_runs),

@@ -66,6 +66,35 @@ static void the_readme_can_be_typed(void **unused)
     free(text);
 }
 
+/* The calls of a worker in SQL, by psql, which keeps their answers in variables. */
+static void the_worker_in_sql_can_be_typed(void **unused)
+{
+    char *text = whole_file("README.md"), *end, *mine, path[64], command[400];
+    char *block = strstr(text, "```psql\n-- \\gset");
+    FILE *file;
+
+    (void)unused;
+    if (getenv("JOBQ_SERVER_BIN") == NULL) skip(); /* where psql is */
+    assert_non_null(block);
+    end = strstr(block += strlen("```psql\n"), "```");
+    *end = '\0';
+    pg_empty(NULL);
+    RUN("SELECT jobq.enqueue('mail', 'welcome')");
+    mine = for_schema(block, schema);
+    snprintf(path, sizeof path, "/tmp/jobq_readme_%d.sql", (int)getpid());
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs(mine, file) >= 0);
+    fclose(file);
+    snprintf(command, sizeof command, "\"$JOBQ_SERVER_BIN/psql\" -Xq -v ON_ERROR_STOP=1 -f %s "
+             "\"$JOBQ_SERVER\" >/dev/null", path);
+    if (system(command) != 0) fail_msg("psql does not run: %s", mine);
+    unlink(path);
+    expect_text("{\"sent\": true}", "SELECT result FROM jobq.past_jobs WHERE state = 'succeeded'");
+    free(mine);
+    free(text);
+}
+
 /* Every view, and every function that a person types, is on the page or in its file's head. */
 static void the_readme_names_every_verb(void **unused)
 {
@@ -286,6 +315,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_readme_can_be_typed),
+        cmocka_unit_test(the_worker_in_sql_can_be_typed),
         cmocka_unit_test(the_readme_names_every_verb),
         cmocka_unit_test_teardown(the_readme_s_programs_run, programs_end),
         cmocka_unit_test(schema_names_of_every_sort_serve),

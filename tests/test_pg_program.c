@@ -388,7 +388,12 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     assert_string_equal(out, "{\"cancelled\": 3}\n");
     JOBQ(0, "--json flow close %ld", flow);
     assert_int_equal(json_lines(), 1);
+    JOBQ(0, "flow cancel %ld", flow); /* nothing is left to cancel */
     JOBQ(1, "flow show 999");
+    expect(err, "there is no flow 999");
+    JOBQ(1, "flow cancel 999");
+    expect(err, "there is no flow 999");
+    JOBQ(1, "flow revive 999");
     expect(err, "there is no flow 999");
     JOBQ(1, "flow show x");
     JOBQ(2, "flow show");
@@ -501,6 +506,112 @@ static void wrong_usage_is_told(void **unused)
         assert_true(err[0] != '\0');
     }
 }
+
+/* On a terminal, which script is, long work shows how far it is, and wipes that in the end. */
+static void long_work_shows_how_far_it_is(void **unused)
+{
+    (void)unused;
+    enqueue_count(2500);
+    assert_int_equal(shell("script -qec \"$jobq cancel --queue q\" /dev/null"), 0);
+    expect(out, "\r\033[Kcancelled 1000\r\033[Kcancelled 2000\r\033[Kcancelled 2500");
+    expect(out, "\r\033[Kcancelled 2500, requested 0\r\n");
+    assert_int_equal(shell("script -qec \"$jobq export >/dev/null\" /dev/null"), 0);
+    assert_string_equal(out, "\r\033[K1000 rows\r\033[K2000 rows\r\033[K");
+    enqueue_count(3);
+    RUN("SELECT jobq.queue_set('empty')");
+    assert_int_equal(shell("script -qec \"$jobq drain empty\" /dev/null"), 0);
+    assert_string_equal(out, "\r\033[Kempty: ready 0, running 0, scheduled 0\r\033[K");
+    assert_int_equal(shell("script -qec \"$jobq bench --jobs 2000\" /dev/null"), 0);
+    expect(out, "\r\033[Kenqueued 1000\r\033[Kenqueued 2000\r\033[Kworking\r\033[K2000 jobs: ");
+    assert_int_equal(shell("script -qec \"$jobq --schema ${schema}_other migrate\" /dev/null"), 0);
+    expect(out, "migration 001_tables applied\r\n");
+    RUN("DROP SCHEMA %s_other CASCADE", schema);
+    JOBQ(0, "export --queue q"); /* elsewhere it shows nothing */
+    assert_string_equal(err, "");
+}
+
+/* As psql: a name, a conninfo, a URL, and for what these leave out the environment. */
+static void it_connects_as_psql_does(void **unused)
+{
+    static const char *const ways[] = {
+        "-d $PGDATABASE", "-d dbname=$PGDATABASE", "-d postgresql:///$PGDATABASE", "",
+        "-d service=jobq_here"};
+    size_t i;
+
+    (void)unused;
+    enqueue_of("q", "k", "1");
+    spill("services", "[jobq_here]\ndbname=postgres\n");
+    snprintf(command, sizeof command, "%s/services", folder);
+    setenv("PGSERVICEFILE", command, 1);
+    assert_string_equal(getenv("PGDATABASE"), "postgres");
+    for (i = 0; i < COUNT(ways); i++) {
+        JOBQ(0, "%s --json list", ways[i]);
+        assert_int_equal(json_lines(), 1);
+    }
+    assert_int_equal(shell("PGDATABASE=no_such_database $jobq -d postgres list"), 0);
+    assert_int_equal(shell("PGDATABASE=no_such_database $jobq list"), 3);
+    assert_int_equal(shell("PGHOST=/nonexistent $jobq -d postgres list"), 3);
+    unsetenv("PGSERVICEFILE");
+}
+
+/* ---- README.md ------------------------------------------------------------------------------- */
+
+/* Appends to the script each line that README shows for a shell, and what notes its exit code. How
+ * many there are. */
+static int lines_of_readme(FILE *script)
+{
+    char line[300];
+    bool inside = false;
+    int count = 0;
+    FILE *file = fopen("README.md", "r");
+
+    if (file == NULL) fail_msg("README.md is not here: run from the repository");
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, "```", 3) == 0) inside = strcmp(line, "```sh\n") == 0;
+        if (!inside || strncmp(line, "jobq ", 5) != 0) continue;
+        fprintf(script, "limit=%d\n%secho $? '%.8s' >>codes\n",
+                strncmp(line, "jobq work", 9) == 0 ? 3 : 60, line, line + 5);
+        count++;
+    }
+    fclose(file);
+    return count;
+}
+
+/* With the job, the flow and the worker that its lines speak of. */
+static void the_readme_can_be_typed(void **unused)
+{
+    char path[96], codes[2000], *code;
+    FILE *script;
+    int count;
+
+    (void)unused;
+    RUN("ALTER SEQUENCE jobq.job_id RESTART 4711; ALTER TABLE jobq.flow ALTER id RESTART 12");
+    assert_int_equal(enqueue_of("mail", "welcome", "1"), 4711);
+    RUN("SELECT jobq.enqueue('mail', 'welcome', flow => jobq.flow('import'))");
+    spill("send.py", "#!/bin/sh\ncat\n");
+    snprintf(path, sizeof path, "%s/script", folder);
+    script = fopen(path, "w");
+    assert_non_null(script);
+    fprintf(script, "program=$(realpath %s)\ncd %s\nchmod +x send.py\n"
+            "jobq() { timeout --preserve-status $limit $program --schema %s \"$@\"; }\n"
+            "timeout 120 $program --schema %s work --queue mail --kind welcome --exec cat &\n",
+            program(), folder, schema, schema);
+    count = lines_of_readme(script);
+    fprintf(script, "kill $!\nwait\n");
+    fclose(script);
+    assert_in_range(count, 11, 30);
+    assert_int_equal(shell("sh $dir/script"), 0);
+    slurp("codes", codes, sizeof codes);
+    for (code = strtok(codes, "\n"); code != NULL; code = strtok(NULL, "\n"), count--) {
+        if (strncmp(code, "1 doctor", 8) == 0 || strncmp(code, "1 top ", 6) == 0) continue;
+        if (strncmp(code, "0 ", 2) != 0) fail_msg("exit code %s\n%s%s", code, out, err);
+    }
+    assert_int_equal(count, 0);
+    expect_not(out, "workers: "); /* what the doctor may find is the server's: fsync is off */
+    expect(err, "this program was built without top");
+}
+
+/* ---- exit codes ------------------------------------------------------------------------------ */
 
 static void without_a_server_the_code_is_3(void **unused)
 {
@@ -855,6 +966,9 @@ int main(void)
         TEST(dead_letters_come_back),
         TEST(ended_jobs_are_exported),
         TEST(wrong_usage_is_told),
+        TEST(long_work_shows_how_far_it_is),
+        TEST(it_connects_as_psql_does),
+        TEST(the_readme_can_be_typed),
         TEST(without_a_server_the_code_is_3),
         TEST(a_role_sees_what_it_may),
         TEST(the_shell_completes_verbs_and_options),

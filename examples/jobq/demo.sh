@@ -1,5 +1,6 @@
 #!/bin/sh
-# demo.sh PIPELINE [ARG...]  runs the demo and shows it in a browser until Ctrl-C
+# demo.sh PIPELINE [ARG...]  runs the demo and shows it in a browser until Ctrl-C, on the port
+#                            8080 or where JOBQ_DEMO_LISTEN says
 set -u
 "$@" --keep &
 pipeline=$!
@@ -11,4 +12,4 @@ until .build/jobq -d "$JOBQ_SERVER" --schema jobq_demo_queue migrate --check >/d
     kill -0 "$pipeline" 2>/dev/null || exit 1
     sleep 0.2
 done
-.build/jobq -d "$JOBQ_SERVER" --schema jobq_demo_queue web
+.build/jobq -d "$JOBQ_SERVER" --schema jobq_demo_queue web --listen "${JOBQ_DEMO_LISTEN:-127.0.0.1:8080}"

@@ -41,7 +41,17 @@ static const doctor_check doctor_checks[] = {
      "since %s', k.name, q.name, k.parked_at), "
      "format('select jobq.cancel(queue => %L, kind => %L) -- or start a worker that has it', "
      "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
-     "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id)"},
+     "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id) "
+     /* Workers in SQL park nothing. */
+     "UNION ALL SELECT format('no living worker has a handler for kind %s of queue %s, whose jobs "
+     "have been due for a minute', k.name, q.name), "
+     "format('select jobq.cancel(queue => %L, kind => %L) -- or start a worker that has it', "
+     "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
+     "WHERE k.paused_at IS NULL AND q.paused_at IS NULL AND NOT jobq.kind_lives(k.id) "
+     "AND EXISTS (SELECT FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL "
+     "AND w.expires_at > now()) AND k.id IN (SELECT j.kind_id FROM (SELECT o.kind_id "
+     "FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
+     "AND o.run_at < now() - interval '1 minute' LIMIT 10000) AS j)"},
     {"paused",
      "SELECT format('queue %s is paused; ready jobs: %s', queue, ready), "
      "format('select jobq.resume(%L)', queue) FROM jobq.queues WHERE paused AND ready > 0"},

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""test_languages.py  runs the smallest workers, examples/node/ and examples/go/, where their
-toolchains and packages are present. Needs JOBQ_SERVER: tests/server.sh.
+"""test_languages.py [TEST...]  runs the smallest workers, examples/node/ and examples/go/, where their
+toolchains and packages are present; exit status 77: one was skipped. Needs JOBQ_SERVER:
+tests/server.sh.
 """
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
 import psycopg
@@ -79,4 +81,5 @@ class Languages(unittest.TestCase):
 
 if __name__ == "__main__":
     install()
-    unittest.main(verbosity=2)
+    result = unittest.main(verbosity=2, exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else 77 if result.skipped else 0)

@@ -7,6 +7,7 @@ import base64
 import http.client
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import time
 import unittest
 import urllib.parse
+import urllib.request
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -327,6 +329,61 @@ class Test(unittest.TestCase):
             path = more and more.group(1).replace("&amp;", "&")
         self.assertEqual(seen, sql("SELECT id FROM jobq.jobs WHERE queue = 'pages' ORDER BY id DESC"))
         sql("SELECT jobq.delete('pages', 'ready')")
+
+    def test_plots(self):
+        """The plots of the overview have a sample each 10 s: the newest one, and the largest."""
+        def failed(most, now):
+            found = re.search(r'"Failed in 1 h, last hour: at most ([\d.]+), now ([\d.]+)">.*?'
+                              r'<path class=area d="([^"]+)"', dashboard.ask("/")[2])
+            if found and (float(found.group(1)), float(found.group(2))) == (most, now):
+                lines.append(found.group(3))
+            return bool(lines)
+
+        def wait(most, now):
+            end = time.monotonic() + 40
+            lines.clear()
+            while not failed(most, now):
+                self.assertLess(time.monotonic(), end, (most, now))
+                time.sleep(0.5)
+            return lines[0]
+
+        lines = []
+        sql("SELECT jobq.delete(id) FROM jobq.failures")
+        dashboard = Dashboard("web_reader")
+        try:
+            jobs = sql("SELECT jobq.enqueue('plots', 'p') FROM generate_series(1, 4)")
+            for job in jobs:
+                self.break_job(job)
+            self.assertTrue(wait(4, 4).endswith("L360.0 4.0V66Z"))  # the top of the plot
+            sql("SELECT jobq.delete('plots', 'failed', at_most => 3)")
+            self.assertTrue(wait(4, 1).endswith("L360.0 47.5V66Z"))
+        finally:
+            sql("SELECT jobq.delete('plots', 'failed')")
+            dashboard.stop()
+
+    def test_demo(self):
+        """make demo ARGS=--web says where to look, shows the pipeline as it works, and ends by Ctrl-C."""
+        demo = subprocess.Popen(["sh", "examples/jobq/demo.sh", ".build/examples/pipeline", "/usr/include",
+                                 "--limit", "500"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                                stdin=subprocess.DEVNULL, start_new_session=True,
+                                env={**os.environ, "JOBQ_DEMO_LISTEN": "127.0.0.1:0"})
+        try:
+            lines = iter(demo.stdout.readline, "")
+            port = next(re.search(r":(\d+)", line).group(1) for line in lines if "http://" in line)
+            page = lambda path: urllib.request.urlopen(f"http://127.0.0.1:{port}{path}").read().decode()
+            end = time.monotonic() + 20
+            while "documents" not in page("/queues"):
+                self.assertLess(time.monotonic(), end)
+            self.assertTrue(any(line.startswith("PASS") for line in lines))
+            failed = re.findall(r'<th scope=row><a href="/jobs/(\d+)">', page("/jobs?state=failed"))
+            self.assertEqual(failed, sql("SELECT id FROM jobq_demo_queue.failures ORDER BY id DESC"))
+            self.assertGreater(len(failed), 0)
+        finally:
+            os.killpg(demo.pid, signal.SIGINT)
+            rest = demo.stdout.read()
+            demo.stdout.close()
+            code = demo.wait(30)
+        self.assertEqual((code, "FAIL" in rest), (0, False))
 
     def test_connection_comes_back(self):
         sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'web_reader'")

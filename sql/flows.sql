@@ -15,6 +15,11 @@
 --             transaction has looked that began after the one that wrote it: the last one sees
 --             both. Ends promote, and so do claims that found nothing, and heartbeats.
 --   link      Writes edges. It locks the parents that live, so their ends see the edges.
+--
+-- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
+-- flow holds the flow's row, and may name parents afterwards. An enqueue locks flows FOR KEY
+-- SHARE, so that they do not end; a job that waits for a flow's end locks it FOR SHARE, so
+-- that it is not revived either; a revive locks it FOR NO KEY UPDATE.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
@@ -309,12 +314,22 @@ BEGIN
 END $$;
 
 -- Locks the parents that live or have failed until the end of this transaction, so that their
--- ends and revivals see what it writes: until then they cannot be. A parent may have changed
--- its place between the two locks. Marks those that are in no flow.
+-- ends and revivals see what it writes: until then they cannot be. Before that, the flows that
+-- they are or belong to: see above. A parent may have changed its place between the two locks.
+-- Marks those that are in no flow.
 CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_locked bigint[];
 BEGIN
+    PERFORM FROM jobq.flow f
+    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
+    ORDER BY f.id FOR SHARE;
+    PERFORM FROM jobq.flow f
+    WHERE f.id = ANY (ARRAY(
+        SELECT j.flow_id FROM jobq.job j WHERE j.id = ANY (p_ids) AND j.flow_id > 0
+        UNION ALL
+        SELECT o.flow_id FROM jobq.failed o WHERE o.id = ANY (p_ids) AND o.flow_id > 0))
+    ORDER BY f.id FOR KEY SHARE;
     LOOP
         v_locked := ARRAY(
             SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)
@@ -329,9 +344,6 @@ BEGIN
     END LOOP;
     UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;
     UPDATE jobq.failed f SET flow_id = 0 WHERE f.id = ANY (p_ids) AND f.flow_id IS NULL;
-    PERFORM FROM jobq.flow f
-    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
-    ORDER BY f.id FOR KEY SHARE;
 END $$;
 
 -- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
@@ -487,9 +499,9 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flow bigint;
 BEGIN
-    -- Before its parents are locked: see check_cycle.
-    SELECT nullif(j.flow_id, 0) INTO v_flow FROM jobq.job j
-    WHERE j.id = p_id FOR NO KEY UPDATE;
+    SELECT f.id INTO v_flow FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
+    WHERE j.id = p_id FOR KEY SHARE OF f;
+    PERFORM FROM jobq.job j WHERE j.id = p_id FOR NO KEY UPDATE; -- see check_cycle
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
@@ -708,12 +720,13 @@ CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
     RETURN jobq.operated('revive', jsonb_build_object('flow', id),
                          jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one
--- of them has not ended.
+-- of them has not ended; the caller has locked it.
 CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flows bigint[];
@@ -721,9 +734,7 @@ BEGIN
     PERFORM jobq.flow_count(p_flows, 'f', -1);
     WITH again AS (
         UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL
-        WHERE f.id = ANY (ARRAY(
-            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))
-        RETURNING -f.id AS id
+        WHERE f.id = ANY (p_flows) RETURNING -f.id AS id
     )
     SELECT array_agg(a.id) INTO v_flows FROM again a;
     UPDATE jobq.edge e SET came = NULL, holds = true

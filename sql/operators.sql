@@ -681,7 +681,16 @@ BEGIN
         LIMIT p_at_most);
 END $$;
 
--- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free.
+-- Locks a flow, some of whose jobs are to be revived. False: somebody else has it locked.
+CREATE OR REPLACE FUNCTION jobq.flow_free(p_flow bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM jobq.flow f WHERE f.id = p_flow);
+END $$;
+
+-- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free, and
+-- their flows before them.
 CREATE OR REPLACE FUNCTION jobq.pick_failed(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_free boolean) RETURNS bigint[]
@@ -695,6 +704,7 @@ BEGIN
           AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
           AND (p_tags IS NULL OR f.headers @> p_tags)
           AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))
+          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
 END $$;
 
@@ -866,8 +876,8 @@ END $$;
 -- ---- revive --------------------------------------------------------------------------------
 
 -- Runs failed jobs again, from the stage in which they failed, with attempt and crash 0. They
--- keep their errors, and their flow unless prune has forgotten it meanwhile. Keys are taken in
--- the order in which an enqueue takes them.
+-- keep their errors, and their flow, which is locked, unless prune has forgotten it meanwhile.
+-- Keys are taken in the order in which an enqueue takes them.
 CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -917,6 +927,8 @@ DECLARE
     v_standing text := 'failed';
 BEGIN
     WHILE v_standing = 'failed' LOOP
+        PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = v_id
+        FOR NO KEY UPDATE OF o;
         PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
         IF FOUND THEN
             RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),

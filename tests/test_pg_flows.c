@@ -641,6 +641,70 @@ static void a_failed_parent_is_revived_meanwhile(void **unused)
     }
 }
 
+/* Flows are locked before jobs. a enqueues into a flow, waits for its end, or names a job of it, and
+ * then does another of these; between the two b changes that job, or the flow. Neither meets the
+ * other in a deadlock. Many are revived without waiting: those of a flow that a has locked are
+ * left. */
+static void a_producer_and_an_operator_of_a_flow(void **unused)
+{
+    static const char into[] = "SELECT jobq.enqueue('q', 'k', flow => 1)",
+                      named[] = "SELECT jobq.enqueue('q', 'k', flow => 1, after_names => '{a}')",
+                      end[] = "SELECT jobq.enqueue('q', 'k', after_flow => 1)",
+                      failed[] = "SELECT jobq.enqueue('q', 'k', after => '{1}')",
+                      ready[] = "SELECT jobq.enqueue('q', 'k', after => '{2}')";
+    static const struct {
+        const char *first, *operator, *second, *answer;
+    } rows[] = {
+        {into, "SELECT jobq.revive(1)", named, "revived"},
+        {into, "SELECT jobq.flow_revive(1)", named, "1"},
+        {into, "SELECT jobq.revive('q')", named, "1"},
+        {end, "SELECT jobq.revive(1)", failed, "revived"},
+        {end, "SELECT jobq.flow_revive(1)", failed, "1"},
+        {end, "SELECT jobq.revive('q')", failed, "0"},
+        {ready, "SELECT jobq.flow_cancel(1)", into, "2"},
+    };
+    PGconn *a, *b;
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(open => true), jobq.enqueue('q', 'k', flow => 1, name => 'a')");
+        ends(1, JOBQ_EVENT_DISCARD);
+        RUN("SELECT jobq.enqueue('q', 'k', flow => 1)");
+        run_on(a, "BEGIN");
+        run_on(a, rows[i].first);
+        asks(b, rows[i].operator);
+        run_on(a, rows[i].second);
+        run_on(a, "COMMIT");
+        is_answered(b, rows[i].answer);
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+}
+
+/* A job that waits for a flow's end waits also if the flow was revived at the same time. */
+static void a_flow_is_revived_under_one_that_waits(void **unused)
+{
+    PGconn *a = another(), *b = another();
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    run_on(a, "BEGIN");
+    run_on(a, "SELECT jobq.enqueue('q', 'k', after_flow => 1, after => '{2}', on_end => 'any')");
+    asks(b, "SELECT jobq.revive(1)");
+    run_on(a, "COMMIT");
+    is_answered(b, "revived");
+    ends(2, JOBQ_EVENT_SUCCESS);
+    expect_states("rsw");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("ssr");
+}
+
 /* A flow that is open does not end while more is to come. */
 static void an_open_flow_ends_when_it_is_closed(void **unused)
 {
@@ -926,6 +990,8 @@ int main(void)
         TEST(a_flow_is_cancelled_under_a_producer),
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
+        TEST(a_producer_and_an_operator_of_a_flow),
+        TEST(a_flow_is_revived_under_one_that_waits),
         TEST(an_open_flow_ends_when_it_is_closed),
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),

@@ -389,7 +389,12 @@ BEGIN
     PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
     PERFORM jobq.lock_parents(v_parents);
-    IF p_running THEN PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow); END IF;
+    IF p_running THEN
+        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);
+    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
+          AND jobq.waits_for(v_parents, ARRAY[-p_flow]) THEN
+        PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');
+    END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
     SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,
            e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),
@@ -462,31 +467,59 @@ BEGIN
         ELSE 'a job waits for jobs that were enqueued before it' END);
 END $$;
 
--- A part of link: refuses that a running job waits for one that, over however many others,
--- waits for it. Only edges that hold a job that lives are followed; a flow's end waits for all
--- that its jobs wait for. The caller has locked the job and its parents, so other transactions
--- write edges to these, or from the job, before or afterwards. Edges farther away may be
--- written at the same time and are not seen. So a look that goes farther is made alone, and
--- the next one waits for the end of this transaction.
+-- Whether these wait for one of those, over however many others; negative: the end of a flow.
+-- A job waits for what holds it, and one that stands in a strict line for the job that holds
+-- the line. A flow's end waits for what its jobs wait for.
+CREATE OR REPLACE FUNCTION jobq.waits_for(p_ids bigint[], p_others bigint[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN EXISTS (
+        WITH RECURSIVE above AS (
+            SELECT u.id FROM unnest(p_ids) AS u (id)
+            UNION
+            SELECT e.parent FROM above a CROSS JOIN LATERAL (
+                SELECT o.child, o.parent FROM jobq.edge o WHERE o.child = a.id AND o.holds
+                UNION ALL
+                SELECT o.child, o.parent FROM jobq.edge o
+                WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds
+                UNION ALL
+                SELECT h.child, h.parent
+                FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
+                      WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
+                CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
+            WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+        ) SELECT FROM above a WHERE a.id = ANY (p_others));
+END $$;
+
+-- A part of link: refuses that a running job waits for one that waits for it. The caller has
+-- locked the job and its parents, so other transactions write edges to these, or from the job,
+-- before or afterwards. Edges farther away may be written at the same time and are not seen.
+-- So a look that goes farther is made alone, and the next one waits for the end of this
+-- transaction.
 CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_behind bigint; -- a parent that stands in a strict line that the job holds
+    v_lines boolean;
 BEGIN
-    IF 0 > ANY (p_parents) OR EXISTS (
+    SELECT min(h.child) FILTER (WHERE h.parent = p_id AND h.child = ANY (p_parents)),
+           count(*) > 0
+    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;
+    IF v_behind IS NOT NULL THEN
+        PERFORM jobq.refuse('after', format(
+            'job %s stands behind job %s in a strict line, and begins after its end',
+            v_behind, p_id), 'Give it no line, or another one.');
+    END IF;
+    IF v_lines OR 0 > ANY (p_parents) OR EXISTS (
             SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
     END IF;
-    PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))
-    FROM (WITH RECURSIVE above AS (
-              SELECT u.id FROM unnest(p_parents) AS u (id)
-              UNION
-              SELECT e.parent FROM above a CROSS JOIN LATERAL (
-                  SELECT o.* FROM jobq.edge o WHERE o.child = a.id AND o.holds
-                  UNION ALL
-                  SELECT o.* FROM jobq.edge o
-                  WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds) AS e
-              WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
-          ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;
+    IF jobq.waits_for(p_parents, ARRAY[p_id, -p_flow]) THEN
+        PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself',
+                                            p_id));
+    END IF;
 END $$;
 
 -- What a handler's jobq_pg_call_wait does: its job waits for others, as link has them, and is

@@ -401,7 +401,22 @@ BEGIN
           FROM jobq.edge o WHERE o.child = p_id AND o.holds
           ORDER BY o.parent LIMIT 100) AS e
     GROUP BY e.came, e.gone ORDER BY e.came, e.gone;
-    IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'it is about to become ready';
+    ELSIF jobq.in_circle(p_id) THEN
+        RETURN QUERY SELECT 'that waits for this job itself, so neither ends: cancel one of '
+                            'them';
+    END IF;
+END $$;
+
+-- Whether what a job waits for waits for the job itself, or for the end of its flow.
+CREATE OR REPLACE FUNCTION jobq.in_circle(p_id bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN jobq.waits_for(
+        ARRAY(SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.holds
+              UNION ALL SELECT h.parent FROM jobq.line_waits(ARRAY[p_id]) h),
+        ARRAY[p_id, -(SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id)]);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text
@@ -498,6 +513,12 @@ BEGIN
         (v_most <= cardinality(v_jobs),
          'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)
     ) AS r (given, reason, until) WHERE r.given;
+    RETURN QUERY SELECT format('job %s: %s', u.id, w.reason), NULL::timestamptz
+    FROM unnest(v_jobs) AS u (id) JOIN jobq.job j ON j.id = u.id AND j.state = 'w'
+    CROSS JOIN LATERAL jobq.explain_waiting(u.id) w WHERE v_strict;
+    RETURN QUERY SELECT format('job %s: it waits for the signal %L', w.job_id, w.name), w.until
+    FROM jobq.signal_wait w JOIN jobq.job j ON j.id = w.job_id AND j.state = 'r'
+    WHERE w.job_id = ANY (v_jobs) AND v_strict;
 END $$;
 
 -- How many due jobs are claimed before a ready one, counted up to p_most: those of its queue,

@@ -834,6 +834,22 @@ static void no_job_waits_for_a_flow_that_waits_for_it(void **unused)
                             "state <> 'running'"), 1);
 }
 
+/* Nor a new job of a flow for one that waits for the end of that flow. */
+static void a_flow_waits_for_none_that_waits_for_it(void **unused)
+{
+    static const char wanted[] = "waits for the end of its flow";
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), jobq.flow()");
+    RUN("SELECT jobq.enqueue('q', 'k', after_flow => 1)");
+    is_refused("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}')", wanted);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 2, after_flow => 1)");
+    is_refused("SELECT jobq.enqueue('q', 'k', flow => 1, after_flow => 2)", wanted);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{1}')");
+    RUN("SELECT jobq.cancel(2), jobq.cancel(4)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}', on_end => 'any')");
+}
+
 /* 3 waits for 1 and 4 for 2. Then 1 waits for 4 and 2 for 3, at the same time; or 2 for 1 and 1 for
  * the flow of 2. The second one is refused. */
 static void two_jobs_begin_to_wait_in_a_circle(void **unused)
@@ -997,6 +1013,7 @@ int main(void)
         TEST(a_child_has_its_own_time_and_line),
         TEST(what_cannot_be_is_refused),
         TEST(no_job_waits_for_a_flow_that_waits_for_it),
+        TEST(a_flow_waits_for_none_that_waits_for_it),
         TEST(two_jobs_begin_to_wait_in_a_circle),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),

@@ -227,7 +227,8 @@
  *   (22) When nothing holds a waiting job any longer, or when it can never run, the store has noted
  *       that with the end that decides it. It is ready, or cancelled, after the second heartbeat
  *       of a living worker at the latest.
- *   (23) It never becomes ready before all that it waits for have ended as it wants.
+ *   (23) It never becomes ready before all that it waits for have ended as it wants. One that has
+ *        run, has failed and is revived does not wait for them again.
  *   (24) If one whose success it waits for is cancelled, it does not run. It is cancelled, too, or
  *       waits on.
  *   (25) Jobs that a handler enqueues in the transaction that ends its attempt exist if, and only

@@ -352,7 +352,8 @@
  * FAILURE     By default a job that waits for a success goes on waiting: the flow is held. Revive
  *             the flow (jobq_pg_revive with .flow), and it continues. Or on_failure cancels it and
  *             what waits for it, or lets it run. A job that waits for a failure is cancelled when
- *             that cannot come any more.
+ *             that cannot come any more. A failed job that is deleted, or no longer kept, counts
+ *             as cancelled: nobody can revive it.
  * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended, or a
  *             message in an outbox.
  * PROMISED    No job starts before all that it waits for has ended, and each becomes ready when the
@@ -20255,26 +20256,32 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_count integer;\n"
-"    v_total integer := 0;\n"
+"    v_total integer;\n"
+"    v_linked bigint[];\n"
 "BEGIN\n"
-"    DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(\n"
-"        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
-"            SELECT o.ctid FROM jobq.failed o\n"
-"            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep\n"
-"            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
-"        LIMIT p_limit));\n"
-"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    v_total := v_total + v_count;\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(\n"
+"            SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
+"                SELECT o.ctid FROM jobq.failed o\n"
+"                WHERE o.queue_id = q.id\n"
+"                  AND o.finished_at < statement_timestamp() - q.failed_keep\n"
+"                ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
+"            LIMIT p_limit))\n"
+"        RETURNING f.id, f.flow_id\n"
+"    )\n"
+"    SELECT count(*), array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
+"    INTO v_total, v_linked FROM gone g;\n"
+"    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_forget(v_linked); END IF;\n"
 "    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n"
 "        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
 "            SELECT o.ctid FROM jobq.idempotency o\n"
 "            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep\n"
-"            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
+"            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n",
 "        LIMIT p_limit));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(\n"
-"        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n",
+"        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE o.failed_at < statement_timestamp() - q.failed_keep\n"
 "          AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())\n"
 "        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
@@ -20361,12 +20368,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "    UPDATE jobq.job j\n"
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = statement_timestamp()\n"
-"    WHERE j.state = 'x';\n"
+"    WHERE j.state = 'x';\n",
 "    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
 "    PERFORM jobq.permits_prune();\n"
-"    PERFORM jobq.permits_restored();\n",
+"    PERFORM jobq.permits_restored();\n"
 "    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(\n"
 "        (SELECT s.last_value FROM jobq.job_id s),\n"
 "        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),\n"
@@ -22113,7 +22120,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)\n"
 "           ELSE format('it does not run, because %s %s', string_agg(\n"
 "               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),\n"
-"               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'\n"
+"               CASE WHEN e.came = 's' THEN 'succeeded'\n"
+"               WHEN e.came = 'c' THEN 'was cancelled or deleted: cancel the job that waits'\n"
 "               WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'\n"
 "               ELSE 'failed: revive it' END) END\n"
 "    FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (\n"
@@ -22150,9 +22158,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "#variable_conflict use_column\n"
 "DECLARE\n"
 "    v_now timestamptz := statement_timestamp();\n"
-"    v_queue jobq.queue;\n"
+"    v_queue jobq.queue;\n",
 "    v_kind jobq.kind;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_job.queue_id;\n"
 "    SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;\n"
 "    RETURN QUERY\n"
@@ -22627,7 +22635,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "            RETURNING j.id, j.queue_id, j.key, j.flow_id\n"
 "        ), failed AS (\n"
 "            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)\n"
-"            RETURNING f.id, f.queue_id, f.key, NULL::bigint\n"
+"            RETURNING f.id, f.queue_id, f.key, f.flow_id\n"
 "        ), history AS (\n"
 "            DELETE FROM jobq.history h\n"
 "            WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)\n"
@@ -22638,7 +22646,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        v_count := v_count + 1;\n",
 "        DELETE FROM jobq.idempotency k\n"
 "        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
-"        IF v_job.flow_id IS NOT NULL THEN\n"
+"        IF v_job.flow_id IS NOT NULL AND p_state = 'failed' THEN\n"
+"            PERFORM jobq.edges_forget(ARRAY[v_job.id]);\n"
+"        ELSIF v_job.flow_id IS NOT NULL THEN\n"
 "            PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');\n"
 "        END IF;\n"
 "    END LOOP;\n"
@@ -22721,10 +22731,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    END IF;\n"
 "    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;\n"
 "    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;\n"
-"    SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))\n"
+"    SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))\n",
 "    INTO v_queue, v_stages, v_priority\n"
 "    FROM jobq.job j WHERE j.id = ANY (v_ids);\n"
-"    v_queue := coalesce(p_target, v_queue);\n",
+"    v_queue := coalesce(p_target, v_queue);\n"
 "    IF p_target IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_id(p_target, k.name) FROM (\n"
 "            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j\n"
@@ -22796,9 +22806,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN jobq.operated('prioritize', jsonb_build_object(\n"
 "        'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),\n"
 "        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),\n"
-"                    NULL, priority, NULL));\n"
+"                    NULL, priority, NULL));\n",
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text\n",
+"CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.operated_one(\n"
@@ -22872,8 +22882,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('key_keep', key_keep::text), ('message_max', message_max::text),\n"
 "        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
 "        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
-"    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
-"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n",
+"    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n",
+"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n"
 "        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
 "        ('key_keep', key_keep)) AS u (field, given)\n"
@@ -23362,7 +23372,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "    SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;\n"
 "    DELETE FROM jobq.edge e\n"
 "    WHERE e.parent = ANY (p_parents) AND e.flow_id = 0\n"
-"      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);\n"
+"      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)\n"
+"      AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.edges_forget(p_ids bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    UPDATE jobq.edge e SET came = 'c' WHERE e.parent = ANY (p_ids) AND e.came = 'f';\n"
+"    DELETE FROM jobq.edge e WHERE e.child = ANY (p_ids) AND e.flow_id = 0;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_count(\n"
 "    p_flows bigint[], p_state \"char\", p_sign integer DEFAULT 1) RETURNS void\n"
@@ -23384,7 +23401,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    PERFORM jobq.edges_end(p_ids, p_state);\n"
 "    DELETE FROM jobq.edge e\n"
-"    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL;\n"
+"    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL AND p_state <> 'f';\n"
 "    DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);\n"
 "    IF 0 < ANY (p_flows) THEN\n"
 "        PERFORM jobq.flow_count(p_flows, p_state);\n"
@@ -23424,13 +23441,13 @@ static const char *const jobq_pg__sql_flows[] = {
 "    FOR v_flow IN\n"
 "        SELECT f.* FROM jobq.flow f WHERE f.id = ANY (p_flows) FOR UPDATE SKIP LOCKED\n"
 "    LOOP\n"
-"        v_held := v_held || v_flow.id;\n"
+"        v_held := v_held || v_flow.id;\n",
 "        CONTINUE WHEN v_flow.ended_at IS NOT NULL;\n"
 "        SELECT coalesce(sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled), true),\n"
 "               coalesce(sum(p.succeeded) = sum(p.jobs), true)\n"
 "        INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;\n"
 "        v_ended := v_ended AND (NOT v_flow.open OR v_flow.cancelled_at IS NOT NULL);\n"
-"        IF v_ended AND v_flow.message IS NOT NULL\n",
+"        IF v_ended AND v_flow.message IS NOT NULL\n"
 "           AND NOT jobq.flow_tell(v_flow.id, v_flow.message) THEN\n"
 "            v_refused := v_refused || -v_flow.id;\n"
 "        ELSIF v_ended THEN\n"
@@ -23486,7 +23503,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));\n"
 "        DELETE FROM jobq.edge e -- the ends of parent and child did not see each other\n"
 "        WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL\n"
-"          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);\n"
+"          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)\n"
+"          AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);\n"
 "    END IF;\n"
 "    SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)\n"
 "    INTO v_ready, undecided -- with a new snapshot\n"
@@ -23504,7 +23522,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        undecided := ARRAY(\n"
 "            SELECT u.id FROM unnest(undecided) AS u (id) WHERE u.id <> ALL (v_cancel));\n"
 "    END IF;\n"
-"    IF v_ready IS NOT NULL THEN PERFORM jobq.make_ready(v_ready); END IF;\n"
+"    IF v_ready IS NOT NULL THEN PERFORM jobq.make_ready(v_ready); END IF;\n",
 "    decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer\n"
@@ -23520,7 +23538,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_undecided bigint[];\n"
 "    v_decided integer := 0;\n"
 "    v_ended integer := 0;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),\n"
 "           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),\n"
 "           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),\n"
@@ -23589,7 +23607,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "DECLARE v_flow jobq.flow;\n"
 "BEGIN\n"
 "    SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;\n"
-"    IF NOT FOUND THEN\n"
+"    IF NOT FOUND THEN\n",
 "        PERFORM jobq.refuse('flow', 'no flow has this id');\n"
 "    ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN\n"
 "        RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE\n"
@@ -23598,7 +23616,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "                'make it with open => true.';\n"
 "    END IF;\n"
 "    PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_locked bigint[];\n"
@@ -23666,7 +23684,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.lock_parents(v_parents);\n"
 "    IF p_running THEN\n"
 "        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);\n"
-"    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)\n"
+"    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)\n",
 "          AND jobq.waits_for(v_parents, ARRAY[-p_flow]) THEN\n"
 "        PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');\n"
 "    END IF;\n"
@@ -23674,7 +23692,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,\n"
 "           e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),\n"
 "           coalesce(p_flow, 0)\n"
-"    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,\n",
+"    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,\n"
 "                 CASE WHEN u.on_end = 'any' OR (u.on_end = 'success' AND v_on_failure = 'r')\n"
 "                      THEN 'e' ELSE left(u.on_end, 1) END::\"char\" AS wanted,\n"
 "                 u.on_end = 'failure' OR coalesce(v_on_failure = 'c', false) AS cascade\n"
@@ -23737,7 +23755,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        WHEN p_running THEN 'a job cannot wait for itself'\n"
 "        ELSE 'a job waits for jobs that were enqueued before it' END);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.waits_for(p_ids bigint[], p_others bigint[]) RETURNS boolean\n"
+"CREATE OR REPLACE FUNCTION jobq.waits_for(p_ids bigint[], p_others bigint[]) RETURNS boolean\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "BEGIN\n"
@@ -23749,7 +23767,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "                SELECT o.child, o.parent FROM jobq.edge o WHERE o.child = a.id AND o.holds\n"
 "                UNION ALL\n"
 "                SELECT o.child, o.parent FROM jobq.edge o\n"
-"                WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds\n",
+"                WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds\n"
 "                UNION ALL\n"
 "                SELECT h.child, h.parent\n"
 "                FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o\n"
@@ -23812,7 +23830,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
 "        PERFORM jobq.tenant_refuse(p_queue, p_lines);\n"
 "    END IF;\n"
-"    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(\n"
+"    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(\n",
 "        p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,\n"
 "        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
 "        p_lines, p_flow) e;\n"
@@ -23823,7 +23841,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n"
 "                      p_parent_flows, p_on);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue_after(\n",
+"CREATE OR REPLACE FUNCTION jobq.enqueue_after(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
@@ -23890,7 +23908,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    IF done_outbox IS NOT NULL THEN\n"
 "        SELECT q.refused, q.code INTO v_refused\n"
-"        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;\n"
+"        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;\n",
 "        IF v_refused.refused IS NOT NULL THEN\n"
 "            RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;\n"
 "        END IF;\n"
@@ -23901,7 +23919,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, coalesce(payloads, '{}'),\n"
 "                              p_flow => v_flow);\n"
 "    IF done_kind IS NOT NULL THEN\n"
-"        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n",
+"        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n"
 "                             after_flow => v_flow, on_end => 'any');\n"
 "    END IF;\n"
 "    IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow\n"
@@ -23981,7 +23999,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "DECLARE v_flows bigint[];\n"
 "BEGIN\n"
 "    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
-"    WITH again AS (\n"
+"    WITH again AS (\n",
 "        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
 "        WHERE f.id = ANY (p_flows) RETURNING -f.id AS id\n"
 "    )\n"
@@ -23994,7 +24012,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_flows bigint[];\n"
 "BEGIN\n"
-"    v_flows := ARRAY(\n",
+"    v_flows := ARRAY(\n"
 "        SELECT f.id FROM jobq.flow f\n"
 "        WHERE f.ended_at < statement_timestamp() - interval '7 days'\n"
 "        ORDER BY f.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
@@ -24053,7 +24071,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id\n"
 "    )\n"
 "    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,\n"
-"           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n"
+"           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n",
 "    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0\n"
 "          UNION ALL (SELECT 'after', e.parent, NULL FROM jobq.edge e\n"
 "                     WHERE e.child = job_ties.job_id ORDER BY e.parent LIMIT at_most)\n"
@@ -24062,7 +24080,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "          UNION ALL SELECT 'signal', NULL, w.name FROM jobq.signal_wait w\n"
 "                    WHERE w.job_id = job_ties.job_id\n"
 "          UNION ALL (SELECT 'step', NULL, s.name\n"
-"                     FROM own o CROSS JOIN jsonb_object_keys(o.steps) AS s (name)\n",
+"                     FROM own o CROSS JOIN jsonb_object_keys(o.steps) AS s (name)\n"
 "                     ORDER BY s.name LIMIT at_most)) AS t\n"
 "    LEFT JOIN jobq.flows f ON f.id = -t.id\n"
 "    LEFT JOIN LATERAL (SELECT o.name FROM jobq.flow_job o WHERE o.job_id = t.id LIMIT 1) AS n\n"

@@ -39,7 +39,17 @@ BEGIN
     SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;
     DELETE FROM jobq.edge e
     WHERE e.parent = ANY (p_parents) AND e.flow_id = 0
-      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
+      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+      AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
+END $$;
+
+-- These failed jobs are deleted. Who waits for one of them waits for one that was cancelled,
+-- because nobody can revive it any more.
+CREATE OR REPLACE FUNCTION jobq.edges_forget(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE jobq.edge e SET came = 'c' WHERE e.parent = ANY (p_ids) AND e.came = 'f';
+    DELETE FROM jobq.edge e WHERE e.child = ANY (p_ids) AND e.flow_id = 0;
 END $$;
 
 -- Adds to the counts of flows, an element for each job. p_state: how it ended; NULL: it is
@@ -59,14 +69,15 @@ BEGIN
         failed = p.failed + excluded.failed, cancelled = p.cancelled + excluded.cancelled;
 END $$;
 
--- What is left to do when jobs with a flow_id have ended, an element of p_flows for each.
+-- What is left to do when jobs with a flow_id have ended, an element of p_flows for each. A
+-- failed job keeps the edges to what it has waited for: it may be revived, and ask for them.
 CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state "char")
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 BEGIN
     PERFORM jobq.edges_end(p_ids, p_state);
     DELETE FROM jobq.edge e
-    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL;
+    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL AND p_state <> 'f';
     DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
     IF 0 < ANY (p_flows) THEN
         PERFORM jobq.flow_count(p_flows, p_state);
@@ -183,7 +194,8 @@ BEGIN
             WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
         DELETE FROM jobq.edge e -- the ends of parent and child did not see each other
         WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL
-          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
+          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+          AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot

@@ -393,7 +393,8 @@ BEGIN
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent)
            ELSE format('it does not run, because %s %s', string_agg(
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
-               CASE WHEN e.came = 's' THEN 'succeeded' WHEN e.came = 'c' THEN 'was cancelled'
+               CASE WHEN e.came = 's' THEN 'succeeded'
+               WHEN e.came = 'c' THEN 'was cancelled or deleted: cancel the job that waits'
                WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'
                ELSE 'failed: revive it' END) END
     FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (
@@ -990,7 +991,7 @@ BEGIN
             RETURNING j.id, j.queue_id, j.key, j.flow_id
         ), failed AS (
             DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)
-            RETURNING f.id, f.queue_id, f.key, NULL::bigint
+            RETURNING f.id, f.queue_id, f.key, f.flow_id
         ), history AS (
             DELETE FROM jobq.history h
             WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)
@@ -1001,7 +1002,9 @@ BEGIN
         v_count := v_count + 1;
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
-        IF v_job.flow_id IS NOT NULL THEN
+        IF v_job.flow_id IS NOT NULL AND p_state = 'failed' THEN
+            PERFORM jobq.edges_forget(ARRAY[v_job.id]);
+        ELSIF v_job.flow_id IS NOT NULL THEN
             PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
         END IF;
     END LOOP;

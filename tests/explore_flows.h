@@ -43,6 +43,11 @@ static const jobq_job *seen_job(const txn *t, int i) { return &jobq__memory_jobs
 
 static bool exists(const jobq_job *job) { return job->id != 0 && !jobq_state_final(job->state); }
 
+static bool failed(const jobq_memory *m, int i)
+{
+    return jobq__memory_jobs(m)[i].job.state == JOBQ_STATE_FAILED;
+}
+
 /* -- rows -- */
 
 static jobq_memory_edge *write_edge(txn *t, int i)
@@ -217,7 +222,8 @@ static step step_edges_end_forget(txn *t)
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
         const jobq_memory_edge *e = &t->seen->edges[i];
         if (e->child == 0 || !of_jobs(t->b->flow.ended, e->parent)) continue;
-        if (!exists(seen_job(t, e->child - 1)) && !delete_edge(t, i)) return STEP_WAIT;
+        if (exists(seen_job(t, e->child - 1)) || failed(t->seen, e->child - 1)) continue;
+        if (!delete_edge(t, i)) return STEP_WAIT;
     }
     return STEP_ended_edges;
 }
@@ -231,7 +237,7 @@ static step step_ended_edges(txn *t)
 {
     int i;
 
-    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+    for (i = 0; i < JOBQ_MEMORY_EDGES && t->b->flow.state != JOBQ_STATE_FAILED; i++) {
         if (!is_over(&t->seen->edges[i], t->b->flow.ended)) continue;
         if (!lock(t, EDGE_ROW + i, UPDATE)) return STEP_WAIT;
         if (is_over(&t->last->edges[i], t->b->flow.ended)) delete_edge(t, i);
@@ -332,6 +338,7 @@ static step step_look_jobs_forget(txn *t)
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
         if (!is_over(&t->seen->edges[i], t->b->flow.jobs)) continue;
         if (exists(seen_job(t, t->seen->edges[i].child - 1))) continue;
+        if (failed(t->seen, t->seen->edges[i].child - 1)) continue;
         if (!lock(t, EDGE_ROW + i, UPDATE)) return STEP_WAIT;
         if (is_over(&t->last->edges[i], t->b->flow.jobs)) delete_edge(t, i);
     }
@@ -454,11 +461,6 @@ static step step_claim_decided(txn *t)
 }
 
 /* -- an operator's revive -- */
-
-static bool failed(const jobq_memory *m, int i)
-{
-    return jobq__memory_jobs(m)[i].job.state == JOBQ_STATE_FAILED;
-}
 
 static step step_revive_lock(txn *t)
 {

@@ -920,13 +920,66 @@ static void a_parent_that_is_deleted(void **unused)
     RUN("SELECT jobq.promote(100)");
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
-    RUN("SELECT jobq.enqueue('q', 'k', after => '{3}')");
-    ends(3, JOBQ_EVENT_DISCARD);
-    expect_text("it does not run, because job 3 failed: revive it",
-                "SELECT reason FROM jobq.explain_job(5)");
-    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(3), NULL, &error), JOBQ_OK);
-    expect_text("it does not run, because job 3 failed and is no longer kept: cancel the job that "
-                "waits", "SELECT reason FROM jobq.explain_job(5)");
+}
+
+/* So does one that has failed and is deleted, or no longer kept. */
+static void a_failed_parent_that_is_deleted(void **unused)
+{
+    static const char *const ways[] = {"SELECT jobq.delete(1)", "SELECT jobq.delete('q', 'failed')",
+                                       "SELECT jobq.prune(100)"};
+    size_t i;
+
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        RUN("SELECT jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
+        ends(1, JOBQ_EVENT_DISCARD);
+        expect_text("it does not run, because job 1 failed: revive it",
+                    "SELECT reason FROM jobq.explain_job(2)");
+        RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
+        RUN("%s", ways[i]);
+        expect_text("it does not run, because job 1 was cancelled or deleted: cancel the job that "
+                    "waits", "SELECT reason FROM jobq.explain_job(2)");
+        expect_text("cancelled", "SELECT state FROM jobq.parents(2)");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+        RUN("SELECT jobq.cancel(2)");
+        assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    }
+}
+
+/* A failed job knows what it has waited for, also when it is revived, in no flow. The edges go with
+ * the job. */
+static void a_failed_job_keeps_its_parents(void **unused)
+{
+    static const char *const ways[] = {"SELECT jobq.delete(3)", "SELECT jobq.prune(100)", NULL};
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    size_t i;
+
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1,2}', on_end => 'any')");
+        ends(1, JOBQ_EVENT_SUCCESS);
+        ends(2, JOBQ_EVENT_DISCARD);
+        ends(3, JOBQ_EVENT_DISCARD);
+        RUN("SELECT jobq.revive(2)");
+        ends(2, JOBQ_EVENT_SUCCESS); /* nobody waits for it now */
+        RUN("SELECT jobq.promote(100)");
+        if (ways[i] != NULL) {
+            RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
+            RUN("%s", ways[i]);
+        } else {
+            RUN("SELECT jobq.revive(3)");
+            expect_states("ssr");
+            assert_int_equal(jobq_pg_parents(pg, NULL, 3, &rows, &error), JOBQ_OK);
+            assert_int_equal(rows.count, 2);
+            jobq_pg_rows_clear(&rows);
+            assert_int_equal(number("SELECT jobq.audit()"), 0);
+            ends(3, JOBQ_EVENT_SUCCESS);
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    }
 }
 
 static void old_flows_are_forgotten(void **unused)
@@ -1017,6 +1070,8 @@ int main(void)
         TEST(two_jobs_begin_to_wait_in_a_circle),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
+        TEST(a_failed_parent_that_is_deleted),
+        TEST(a_failed_job_keeps_its_parents),
         TEST(old_flows_are_forgotten),
         TEST(a_job_outlives_its_flow),
         TEST(a_copy_of_a_flow_goes_on),

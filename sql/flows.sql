@@ -726,6 +726,19 @@ BEGIN
         ORDER BY j.id LIMIT p_limit FOR UPDATE);
 END $$;
 
+-- No flow has this id. Refuses one that was never given out: a flow that was forgotten may
+-- have failed jobs.
+CREATE OR REPLACE FUNCTION jobq.flow_unknown(p_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_last bigint := pg_sequence_last_value(
+        pg_get_serial_sequence('jobq.flow', 'id')::regclass);
+BEGIN
+    IF (p_id BETWEEN 1 AND v_last) IS NOT TRUE THEN
+        PERFORM jobq.refuse('flow', 'no flow has this id');
+    END IF;
+END $$;
+
 -- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
 -- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
 -- jobs are asked, as by cancel.
@@ -738,6 +751,7 @@ DECLARE
     v_count integer;
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
+    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
     WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
     IF FOUND THEN -- all of its jobs may have ended before
@@ -766,6 +780,7 @@ RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     RETURN jobq.operated('revive', jsonb_build_object('flow', id),
                          jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));
 END $$;

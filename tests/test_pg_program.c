@@ -390,6 +390,10 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     assert_int_equal(json_lines(), 1);
     JOBQ(1, "flow show 999");
     expect(err, "there is no flow 999");
+    JOBQ(1, "flow revive 999");
+    expect(err, "no flow has this id");
+    JOBQ(1, "flow cancel 999");
+    JOBQ(1, "flow revive 0");
     JOBQ(1, "flow show x");
     JOBQ(2, "flow show");
 }

@@ -10823,7 +10823,7 @@ static bool jobq__memory_mark_on(jobq_memory *m)
     return more;
 }
 
-/* Whether a job waits for another one, over however many others. Like jobq.waits_for. */
+/* Whether a job waits for another one, over however many others. Like jobq.awaited. */
 static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
 {
     jobq_memory_job *jobs = jobq__memory_jobs(m);

@@ -404,7 +404,7 @@ BEGIN
     IF p_running THEN
         PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);
     ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
-          AND jobq.waits_for(v_parents, ARRAY[-p_flow]) THEN
+          AND -p_flow IN (SELECT * FROM jobq.awaited(v_parents)) THEN
         PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');
     END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
@@ -479,42 +479,44 @@ BEGIN
         ELSE 'a job waits for jobs that were enqueued before it' END);
 END $$;
 
--- Whether these wait for one of those, over however many others; negative: the end of a flow.
--- A job waits for what holds it, and one that stands in a strict line for the job that holds
--- the line. A flow's end waits for what its jobs wait for.
-CREATE OR REPLACE FUNCTION jobq.waits_for(p_ids bigint[], p_others bigint[]) RETURNS boolean
+-- These and all that they wait for, over however many others; negative: the end of a flow. A
+-- job waits for what holds it, and one that stands in a strict line for the job that holds the
+-- line. A flow's end waits for what its jobs wait for.
+CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
-    RETURN EXISTS (
-        WITH RECURSIVE above AS (
-            SELECT u.id FROM unnest(p_ids) AS u (id)
-            UNION
-            SELECT e.parent FROM above a CROSS JOIN LATERAL (
-                SELECT o.child, o.parent FROM jobq.edge o WHERE o.child = a.id AND o.holds
-                UNION ALL
-                SELECT o.child, o.parent FROM jobq.edge o
-                WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds
-                UNION ALL
-                SELECT h.child, h.parent
-                FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
-                      WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
-                CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
-            WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
-        ) SELECT FROM above a WHERE a.id = ANY (p_others));
+    RETURN QUERY
+    WITH RECURSIVE above AS (
+        SELECT u.id FROM unnest(p_ids) AS u (id)
+        UNION
+        SELECT e.parent FROM above a CROSS JOIN LATERAL (
+            SELECT o.child, o.parent FROM jobq.edge o WHERE o.child = a.id AND o.holds
+            UNION ALL
+            SELECT o.child, o.parent FROM jobq.edge o
+            WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds
+            UNION ALL
+            SELECT h.child, h.parent
+            FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
+                  WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
+            CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
+        WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+    ) SELECT a.id FROM above a;
 END $$;
 
 -- A part of link: refuses that a running job waits for one that waits for it. The caller has
 -- locked the job and its parents, so other transactions write edges to these, or from the job,
 -- before or afterwards. Edges farther away may be written at the same time and are not seen.
 -- So a look that goes farther is made alone, and the next one waits for the end of this
--- transaction.
+-- transaction. One of REPEATABLE READ does not see what was written meanwhile, but a job that
+-- has begun to wait since its snapshot cannot be locked there: it is to be tried again.
 CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_behind bigint; -- a parent that stands in a strict line that the job holds
     v_lines boolean;
+    v_above bigint[];
 BEGIN
     SELECT min(h.child) FILTER (WHERE h.parent = p_id AND h.child = ANY (p_parents)),
            count(*) > 0
@@ -528,7 +530,11 @@ BEGIN
             SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
     END IF;
-    IF jobq.waits_for(p_parents, ARRAY[p_id, -p_flow]) THEN
+    v_above := ARRAY(SELECT * FROM jobq.awaited(p_parents));
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM FROM jobq.job j WHERE j.id = ANY (v_above) ORDER BY j.id FOR SHARE;
+    END IF;
+    IF p_id = ANY (v_above) OR -p_flow = ANY (v_above) THEN
         PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself',
                                             p_id));
     END IF;

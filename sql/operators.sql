@@ -414,10 +414,12 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.in_circle(p_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
-    RETURN jobq.waits_for(
-        ARRAY(SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.holds
-              UNION ALL SELECT h.parent FROM jobq.line_waits(ARRAY[p_id]) h),
-        ARRAY[p_id, -(SELECT nullif(j.flow_id, 0) FROM jobq.job j WHERE j.id = p_id)]);
+    RETURN EXISTS (
+        SELECT FROM jobq.awaited(ARRAY(
+            SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.holds
+            UNION ALL SELECT h.parent FROM jobq.line_waits(ARRAY[p_id]) h)) AS a (id)
+        WHERE a.id IN (p_id, -(SELECT nullif(j.flow_id, 0) FROM jobq.job j
+                               WHERE j.id = p_id)));
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text

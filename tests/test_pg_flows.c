@@ -880,6 +880,31 @@ static void two_jobs_begin_to_wait_in_a_circle(void **unused)
     }
 }
 
+/* The same, when the second transaction has its snapshot from before: it sees nothing of the first
+ * one, and is to be tried again. If it has begun afterwards, it is refused. */
+static void in_repeatable_read_no_circle_comes_about(void **unused)
+{
+    PGconn *b = another();
+    char text[300];
+
+    (void)unused;
+    register_worker(9, 60 * SECOND);
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+    claim_one(9, 1, false);
+    claim_one(9, 2, false);
+    RUN("SELECT jobq.enqueue('q', 'k', after => ARRAY[i]) FROM generate_series(1, 2) i");
+    run_on(b, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.job");
+    snprintf(text, sizeof text, WAIT, "1", "1", "4", "NULL");
+    run_on(db, text);
+    snprintf(text, sizeof text, WAIT, "2", "2", "3", "NULL");
+    asks(b, text);
+    refuses(b, "could not serialize access");
+    run_on(b, "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ");
+    asks(b, text);
+    refuses(b, "waits for job 2 itself");
+    expect_states("wxww");
+}
+
 /* 1 waits for 2. Then 2 begins to wait for 3 while 3 begins to wait for 1. */
 static void the_last_job_of_a_circle_looks_after_the_one_before(void **unused)
 {
@@ -1068,6 +1093,7 @@ int main(void)
         TEST(no_job_waits_for_a_flow_that_waits_for_it),
         TEST(a_flow_waits_for_none_that_waits_for_it),
         TEST(two_jobs_begin_to_wait_in_a_circle),
+        TEST(in_repeatable_read_no_circle_comes_about),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
         TEST(a_failed_parent_that_is_deleted),

@@ -227,7 +227,8 @@
  *   (22) When nothing holds a waiting job any longer, or when it can never run, the store has noted
  *       that with the end that decides it. It is ready, or cancelled, after the second heartbeat
  *       of a living worker at the latest.
- *   (23) It never becomes ready before all that it waits for have ended as it wants.
+ *   (23) It never becomes ready before all that it waits for have ended as it wants. One that has
+ *        run, has failed and is revived does not wait for them again.
  *   (24) If one whose success it waits for is cancelled, it does not run. It is cancelled, too, or
  *       waits on.
  *   (25) Jobs that a handler enqueues in the transaction that ends its attempt exist if, and only
@@ -2213,6 +2214,7 @@ typedef struct jobq_memory_job {
     int64_t tick_us;        /* the tick of the schedule that wrote it */
     int64_t line;           /* the line that it belongs to (0: none). job.line: it stands there */
     bool holds;             /* it was claimed from its line, which had a limit then */
+    bool marked;            /* while jobq_memory_after looks: it is waited for */
 } jobq_memory_job;
 
 /* The key of an enqueue on a jobq_memory. A number, because the block is flat; not 0. */
@@ -2309,7 +2311,8 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
  * waits at once, for an earlier one; one that runs, when JOBQ_EVENT_WAIT comes.
  *
  * Shape   on_end: which end of the parent lets it run. cascade: another end cancels it; otherwise
- *         it waits on, and a revive of the parent continues. False: no room.
+ *         it waits on, and a revive of the parent continues. False: no room; or the job runs, and
+ *         the parent waits for it, or stands behind it in a strict line.
  */
 JOBQ_API bool jobq_memory_after(jobq_memory *memory, int64_t child, int64_t parent,
                                 jobq_on_end on_end, bool cascade, int64_t now_us);
@@ -10784,17 +10787,71 @@ static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known 
     jobq__memory_lane(m, &mj->job);
 }
 
+/* Whether a job holds a strict line in which a marked one stands, which begins after its end. */
+static bool jobq__memory_in_the_way(const jobq_memory *m, const jobq_memory_job *mj)
+{
+    const jobq_memory_job *jobs = jobq__memory_jobs(m);
+    int32_t queue = mj->job.queue, i;
+
+    if (!mj->holds || jobq_state_final(mj->job.state)) return false;
+    if (!jobq__memory_rules(m, queue, mj->line).strict) return false;
+    for (i = 0; i < m->job_count; i++) {
+        if (!jobs[i].marked || jobs[i].line != mj->line || jobs[i].job.queue != queue) continue;
+        if (jobs[i].holds || jobs[i].job.state == JOBQ_STATE_RUNNING) continue;
+        if (!jobq_state_final(jobs[i].job.state)) return true;
+    }
+    return false;
+}
+
+/* Marks what the marked jobs wait for. Returns whether it was more than what is marked already. */
+static bool jobq__memory_mark_on(jobq_memory *m)
+{
+    jobq_memory_job *jobs = jobq__memory_jobs(m);
+    bool more = false;
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+        const jobq_memory_edge *e = &m->edges[i];
+        if (e->child == 0 || !e->holds || !jobs[e->child - 1].marked) continue;
+        more = more || !jobs[e->parent - 1].marked;
+        jobs[e->parent - 1].marked = true;
+    }
+    for (i = 0; i < m->job_count; i++) {
+        if (jobs[i].marked || !jobq__memory_in_the_way(m, &jobs[i])) continue;
+        jobs[i].marked = more = true;
+    }
+    return more;
+}
+
+/* Whether a job waits for another one, over however many others. Like jobq.awaited. */
+static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
+{
+    jobq_memory_job *jobs = jobq__memory_jobs(m);
+    bool found;
+    int32_t i;
+
+    jobs[id - 1].marked = true;
+    while (jobq__memory_mark_on(m)) continue;
+    found = jobs[other - 1].marked;
+    for (i = 0; i < m->job_count; i++) jobs[i].marked = false;
+    return found;
+}
+
 JOBQ_API bool jobq_memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
                                 bool cascade, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, child), *first = jobq_memory_get(m, parent);
     jobq_memory_edge *e = m->edges;
+    bool runs = mj != NULL && mj->job.state == JOBQ_STATE_RUNNING;
 
     JOBQ_ASSERT(mj != NULL && first != NULL && !jobq_state_final(mj->job.state));
-    JOBQ_ASSERT(mj->job.state == JOBQ_STATE_RUNNING ? parent != child : parent < child);
+    JOBQ_ASSERT(runs ? parent != child : parent < child);
+    if (runs && jobq__memory_waits_for(m, parent, child)) return false;
     while (e < m->edges + JOBQ_MEMORY_EDGES && (e->child != child || e->parent != parent)) e++;
-    if (e < m->edges + JOBQ_MEMORY_EDGES) return true; /* it was written before */
-    for (e = m->edges; e < m->edges + JOBQ_MEMORY_EDGES && e->child != 0;) e++;
+    if (e < m->edges + JOBQ_MEMORY_EDGES && !runs) return true; /* it was written before */
+    if (e == m->edges + JOBQ_MEMORY_EDGES) {
+        for (e = m->edges; e < m->edges + JOBQ_MEMORY_EDGES && e->child != 0;) e++;
+    }
     if (e == m->edges + JOBQ_MEMORY_EDGES) return false;
     e->child = (int32_t)child;
     e->parent = (int32_t)parent;
@@ -10802,7 +10859,7 @@ JOBQ_API bool jobq_memory_after(jobq_memory *m, int64_t child, int64_t parent, j
     e->cascade = cascade;
     e->ended = jobq_state_final(first->job.state);
     e->holds = !e->ended || !jobq_end_serves(on_end, first->job.state);
-    if (e->holds && mj->job.state != JOBQ_STATE_RUNNING) {
+    if (e->holds && !runs) {
         mj->job.state = JOBQ_STATE_WAITING;
         mj->job.line = 0;
         jobq__memory_waits(m, mj, now_us);

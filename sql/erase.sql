@@ -130,6 +130,7 @@ DECLARE
     v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);
     v_left bigint := at_most;
     v_page record;
+    v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps
 BEGIN
     PERFORM jobq.check_erase(tags, dry, live, at_most);
     WHILE v_at <= 6 AND v_left > 0 LOOP
@@ -153,6 +154,7 @@ BEGIN
             END IF;
         END IF;
         looked := v_page.looked;
+        v_found := v_found OR matched > 0;
         IF NOT dry AND place <> 'jobs' THEN erased := matched - still_live; END IF;
         v_left := v_left - looked;
         v_after := v_page.last;
@@ -168,7 +170,29 @@ BEGIN
     IF NOT dry THEN
         PERFORM jobq.operated('erase', jsonb_build_object('tags', jobq.erased_mark()), NULL);
     END IF;
-    IF next IS NULL THEN RETURN QUERY SELECT * FROM jobq.erase_unreached(tags); END IF;
+    IF next IS NOT NULL THEN RETURN; END IF;
+    IF NOT v_found THEN RETURN QUERY SELECT * FROM jobq.erase_otherwise(tags); END IF;
+    RETURN QUERY SELECT * FROM jobq.erase_unreached(tags);
+END $$;
+
+-- Nothing has these tags. A hint, if they have numbers, or strings that look like one.
+CREATE OR REPLACE FUNCTION jobq.erase_otherwise(p_tags jsonb)
+RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
+               note text, next jsonb)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_other jsonb := (
+        SELECT jsonb_object_agg(t.key, CASE
+                   WHEN jsonb_typeof(t.value) = 'number' THEN to_jsonb(t.value #>> '{}')
+                   WHEN jsonb_typeof(t.value) = 'string'
+                        AND t.value #>> '{}' ~ '^-?(0|[1-9]\d{0,30})(\.\d{1,30})?$'
+                   THEN (t.value #>> '{}')::jsonb ELSE t.value END)
+        FROM jsonb_each(p_tags) t);
+BEGIN
+    RETURN QUERY
+    SELECT 'tags', NULL::bigint, 0::bigint, NULL::bigint, NULL::bigint, format(
+               'a number is not a string: try %s, too', v_other), NULL::jsonb
+    WHERE v_other <> p_tags;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.check_erase(

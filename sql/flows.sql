@@ -15,6 +15,11 @@
 --             transaction has looked that began after the one that wrote it: the last one sees
 --             both. Ends promote, and so do claims that found nothing, and heartbeats.
 --   link      Writes edges. It locks the parents that live, so their ends see the edges.
+--
+-- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
+-- flow holds the flow's row, and may name parents afterwards. An enqueue locks flows FOR KEY
+-- SHARE, so that they do not end; a job that waits for a flow's end locks it FOR SHARE, so
+-- that it is not revived either; a revive locks it FOR NO KEY UPDATE.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
@@ -34,7 +39,17 @@ BEGIN
     SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;
     DELETE FROM jobq.edge e
     WHERE e.parent = ANY (p_parents) AND e.flow_id = 0
-      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
+      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+      AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
+END $$;
+
+-- These failed jobs are deleted. Who waits for one of them waits for one that was cancelled,
+-- because nobody can revive it any more.
+CREATE OR REPLACE FUNCTION jobq.edges_forget(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE jobq.edge e SET came = 'c' WHERE e.parent = ANY (p_ids) AND e.came = 'f';
+    DELETE FROM jobq.edge e WHERE e.child = ANY (p_ids) AND e.flow_id = 0;
 END $$;
 
 -- Adds to the counts of flows, an element for each job. p_state: how it ended; NULL: it is
@@ -54,14 +69,15 @@ BEGIN
         failed = p.failed + excluded.failed, cancelled = p.cancelled + excluded.cancelled;
 END $$;
 
--- What is left to do when jobs with a flow_id have ended, an element of p_flows for each.
+-- What is left to do when jobs with a flow_id have ended, an element of p_flows for each. A
+-- failed job keeps the edges to what it has waited for: it may be revived, and ask for them.
 CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state "char")
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 BEGIN
     PERFORM jobq.edges_end(p_ids, p_state);
     DELETE FROM jobq.edge e
-    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL;
+    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL AND p_state <> 'f';
     DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
     IF 0 < ANY (p_flows) THEN
         PERFORM jobq.flow_count(p_flows, p_state);
@@ -178,7 +194,8 @@ BEGIN
             WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
         DELETE FROM jobq.edge e -- the ends of parent and child did not see each other
         WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL
-          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child);
+          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+          AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot
@@ -309,12 +326,22 @@ BEGIN
 END $$;
 
 -- Locks the parents that live or have failed until the end of this transaction, so that their
--- ends and revivals see what it writes: until then they cannot be. A parent may have changed
--- its place between the two locks. Marks those that are in no flow.
+-- ends and revivals see what it writes: until then they cannot be. Before that, the flows that
+-- they are or belong to: see above. A parent may have changed its place between the two locks.
+-- Marks those that are in no flow.
 CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_locked bigint[];
 BEGIN
+    PERFORM FROM jobq.flow f
+    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
+    ORDER BY f.id FOR SHARE;
+    PERFORM FROM jobq.flow f
+    WHERE f.id = ANY (ARRAY(
+        SELECT j.flow_id FROM jobq.job j WHERE j.id = ANY (p_ids) AND j.flow_id > 0
+        UNION ALL
+        SELECT o.flow_id FROM jobq.failed o WHERE o.id = ANY (p_ids) AND o.flow_id > 0))
+    ORDER BY f.id FOR KEY SHARE;
     LOOP
         v_locked := ARRAY(
             SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)
@@ -329,9 +356,6 @@ BEGIN
     END LOOP;
     UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;
     UPDATE jobq.failed f SET flow_id = 0 WHERE f.id = ANY (p_ids) AND f.flow_id IS NULL;
-    PERFORM FROM jobq.flow f
-    WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
-    ORDER BY f.id FOR KEY SHARE;
 END $$;
 
 -- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
@@ -377,7 +401,12 @@ BEGIN
     PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
     PERFORM jobq.lock_parents(v_parents);
-    IF p_running THEN PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow); END IF;
+    IF p_running THEN
+        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);
+    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
+          AND -p_flow IN (SELECT * FROM jobq.awaited(v_parents)) THEN
+        PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');
+    END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
     SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,
            e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),
@@ -450,31 +479,65 @@ BEGIN
         ELSE 'a job waits for jobs that were enqueued before it' END);
 END $$;
 
--- A part of link: refuses that a running job waits for one that, over however many others,
--- waits for it. Only edges that hold a job that lives are followed; a flow's end waits for all
--- that its jobs wait for. The caller has locked the job and its parents, so other transactions
--- write edges to these, or from the job, before or afterwards. Edges farther away may be
--- written at the same time and are not seen. So a look that goes farther is made alone, and
--- the next one waits for the end of this transaction.
+-- These and all that they wait for, over however many others; negative: the end of a flow. A
+-- job waits for what holds it, and one that stands in a strict line for the job that holds the
+-- line. A flow's end waits for what its jobs wait for.
+CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE above AS (
+        SELECT u.id FROM unnest(p_ids) AS u (id)
+        UNION
+        SELECT e.parent FROM above a CROSS JOIN LATERAL (
+            SELECT o.child, o.parent FROM jobq.edge o WHERE o.child = a.id AND o.holds
+            UNION ALL
+            SELECT o.child, o.parent FROM jobq.edge o
+            WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds
+            UNION ALL
+            SELECT h.child, h.parent
+            FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
+                  WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
+            CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
+        WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+    ) SELECT a.id FROM above a;
+END $$;
+
+-- A part of link: refuses that a running job waits for one that waits for it. The caller has
+-- locked the job and its parents, so other transactions write edges to these, or from the job,
+-- before or afterwards. Edges farther away may be written at the same time and are not seen.
+-- So a look that goes farther is made alone, and the next one waits for the end of this
+-- transaction. One of REPEATABLE READ does not see what was written meanwhile, but a job that
+-- has begun to wait since its snapshot cannot be locked there: it is to be tried again.
 CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_behind bigint; -- a parent that stands in a strict line that the job holds
+    v_lines boolean;
+    v_above bigint[];
 BEGIN
-    IF 0 > ANY (p_parents) OR EXISTS (
+    SELECT min(h.child) FILTER (WHERE h.parent = p_id AND h.child = ANY (p_parents)),
+           count(*) > 0
+    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;
+    IF v_behind IS NOT NULL THEN
+        PERFORM jobq.refuse('after', format(
+            'job %s stands behind job %s in a strict line, and begins after its end',
+            v_behind, p_id), 'Give it no line, or another one.');
+    END IF;
+    IF v_lines OR 0 > ANY (p_parents) OR EXISTS (
             SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
     END IF;
-    PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself', p_id))
-    FROM (WITH RECURSIVE above AS (
-              SELECT u.id FROM unnest(p_parents) AS u (id)
-              UNION
-              SELECT e.parent FROM above a CROSS JOIN LATERAL (
-                  SELECT o.* FROM jobq.edge o WHERE o.child = a.id AND o.holds
-                  UNION ALL
-                  SELECT o.* FROM jobq.edge o
-                  WHERE a.id < 0 AND o.flow_id = -a.id AND o.flow_id > 0 AND o.holds) AS e
-              WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
-          ) SELECT FROM above a WHERE a.id IN (p_id, -p_flow) LIMIT 1) AS found;
+    v_above := ARRAY(SELECT * FROM jobq.awaited(p_parents));
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM FROM jobq.job j WHERE j.id = ANY (v_above) ORDER BY j.id FOR SHARE;
+    END IF;
+    IF p_id = ANY (v_above) OR -p_flow = ANY (v_above) THEN
+        PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself',
+                                            p_id));
+    END IF;
 END $$;
 
 -- What a handler's jobq_pg_call_wait does: its job waits for others, as link has them, and is
@@ -487,9 +550,9 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flow bigint;
 BEGIN
-    -- Before its parents are locked: see check_cycle.
-    SELECT nullif(j.flow_id, 0) INTO v_flow FROM jobq.job j
-    WHERE j.id = p_id FOR NO KEY UPDATE;
+    SELECT f.id INTO v_flow FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
+    WHERE j.id = p_id FOR KEY SHARE OF f;
+    PERFORM FROM jobq.job j WHERE j.id = p_id FOR NO KEY UPDATE; -- see check_cycle
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
@@ -669,6 +732,19 @@ BEGIN
         ORDER BY j.id LIMIT p_limit FOR UPDATE);
 END $$;
 
+-- No flow has this id. Refuses one that was never given out: a flow that was forgotten may
+-- have failed jobs.
+CREATE OR REPLACE FUNCTION jobq.flow_unknown(p_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_last bigint := pg_sequence_last_value(
+        pg_get_serial_sequence('jobq.flow', 'id')::regclass);
+BEGIN
+    IF (p_id BETWEEN 1 AND v_last) IS NOT TRUE THEN
+        PERFORM jobq.refuse('flow', 'no flow has this id');
+    END IF;
+END $$;
+
 -- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
 -- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
 -- jobs are asked, as by cancel.
@@ -681,6 +757,7 @@ DECLARE
     v_count integer;
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
+    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
     WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
     IF FOUND THEN -- all of its jobs may have ended before
@@ -708,12 +785,14 @@ CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     RETURN jobq.operated('revive', jsonb_build_object('flow', id),
                          jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one
--- of them has not ended.
+-- of them has not ended; the caller has locked it.
 CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flows bigint[];
@@ -721,9 +800,7 @@ BEGIN
     PERFORM jobq.flow_count(p_flows, 'f', -1);
     WITH again AS (
         UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL
-        WHERE f.id = ANY (ARRAY(
-            SELECT o.id FROM jobq.flow o WHERE o.id = ANY (p_flows) ORDER BY o.id FOR UPDATE))
-        RETURNING -f.id AS id
+        WHERE f.id = ANY (p_flows) RETURNING -f.id AS id
     )
     SELECT array_agg(a.id) INTO v_flows FROM again a;
     UPDATE jobq.edge e SET came = NULL, holds = true

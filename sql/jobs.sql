@@ -178,6 +178,7 @@ DECLARE
     v_tenant jobq.tenant;
     v_owner oid := (SELECT n.nspowner FROM pg_namespace n
                         WHERE n.oid = 'jobq'::regnamespace);
+    v_allowed text;
 BEGIN
     FOR v_tenant IN
         SELECT t.* FROM jobq.tenant t JOIN pg_roles r ON r.rolname = session_user
@@ -191,11 +192,14 @@ BEGIN
                     WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN
             RETURN coalesce(v_tenant.lines || '/', '');
         END IF;
+        v_allowed := concat_ws('; ', v_allowed, format('%s, %s',
+            array_to_string(v_tenant.queues, ' or '), coalesce(
+                'and a line that is LIKE ' || quote_literal(v_tenant.lines), 'any line')));
     END LOOP;
     IF NOT FOUND THEN RETURN NULL; END IF;
     RAISE EXCEPTION 'role % may not enqueue this into queue %', session_user, p_queue
-        USING ERRCODE = '42501', HINT = 'It is a tenant''s: it may use certain queues, and '
-            'must name a line of its own.';
+        USING ERRCODE = '42501', HINT = 'It is a tenant''s, and may use queue ' || v_allowed
+            || '.';
 END $$;
 
 -- The same of one job. Answers its key, which is kept apart from others' keys.

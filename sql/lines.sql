@@ -748,6 +748,43 @@ END $$;
 
 -- ---- looking -------------------------------------------------------------------------------
 
+-- The jobs that hold a strict line: no other one of it runs before they have ended. As
+-- strict_job has it.
+CREATE OR REPLACE FUNCTION jobq.strict_holders(p_queue integer, p_line text) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT j.id FROM jobq.line l JOIN jobq.queue q ON q.id = l.queue_id
+        CROSS JOIN unnest(l.jobs) AS u (id) JOIN jobq.job j ON j.id = u.id
+        WHERE l.queue_id = p_queue AND l.no = jobq.line_no(p_line) AND l.name = p_line
+          AND coalesce(l.strict, q.line_strict) AND j.queue_id = l.queue_id
+          AND j.line_name = l.name AND j.claimed_at IS NOT NULL);
+END $$;
+
+-- What jobs wait for because they stand in strict lines; and jobs of flows, whose ids are
+-- negative: one of each line.
+CREATE OR REPLACE FUNCTION jobq.line_waits(p_ids bigint[])
+RETURNS TABLE (child bigint, parent bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT s.id, h.id
+    FROM (SELECT j.id, j.queue_id, j.line_name FROM jobq.job j
+          WHERE j.id = ANY (p_ids) AND j.state <> 'x' AND j.line_name IS NOT NULL
+          UNION ALL
+          SELECT min(j.id), j.queue_id, j.line_name FROM unnest(p_ids) AS u (id)
+          JOIN jobq.job j ON j.flow_id = -u.id AND j.flow_id > 0
+          WHERE j.state <> 'x' AND j.line_name IS NOT NULL
+            AND EXISTS (SELECT FROM jobq.queue q WHERE q.lines)
+          GROUP BY j.queue_id, j.line_name) AS s
+    CROSS JOIN LATERAL (
+        SELECT jobq.strict_holders(s.queue_id, s.line_name) AS ids OFFSET 0) AS l
+    CROSS JOIN LATERAL unnest(l.ids) AS h (id)
+    WHERE s.id <> ALL (l.ids);
+END $$;
+
 -- A rate as a person writes it.
 CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -892,7 +929,7 @@ END $$;
 --     select jobq.line_set('mail', 'tenant-7', running_max => 3, rate => '100/min');
 --   running_max  jobs of it that may run at once. 0: any number, whatever the queue has
 --   strict       one job after the other, in their order: the next one begins when the last
---                one has ended for good
+--                one has ended for good. So that one may wait for others, but not of its line.
 --   rate         how many may begin in a time: '10/s', '100/min', '5/h', '1000/day', '10/5 s';
 --                '0': any number. rate_burst: so many of them at once after a pause (1).
 --   weight       1 to 100: how many jobs it gives while another line gives one

@@ -394,7 +394,7 @@ BEGIN
            ELSE format('it does not run, because %s %s', string_agg(
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
                CASE WHEN e.came = 's' THEN 'succeeded'
-               WHEN e.came = 'c' THEN 'was cancelled: cancel the job that waits'
+               WHEN e.came = 'c' THEN 'was cancelled or deleted: cancel the job that waits'
                WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'
                ELSE 'failed: revive it' END) END
     FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (
@@ -402,7 +402,24 @@ BEGIN
           FROM jobq.edge o WHERE o.child = p_id AND o.holds
           ORDER BY o.parent LIMIT 100) AS e
     GROUP BY e.came, e.gone ORDER BY e.came, e.gone;
-    IF NOT FOUND THEN RETURN QUERY SELECT 'it is about to become ready'; END IF;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'it is about to become ready';
+    ELSIF jobq.in_circle(p_id) THEN
+        RETURN QUERY SELECT 'that waits for this job itself, so neither ends: cancel one of '
+                            'them';
+    END IF;
+END $$;
+
+-- Whether what a job waits for waits for the job itself, or for the end of its flow.
+CREATE OR REPLACE FUNCTION jobq.in_circle(p_id bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM jobq.awaited(ARRAY(
+            SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.holds
+            UNION ALL SELECT h.parent FROM jobq.line_waits(ARRAY[p_id]) h)) AS a (id)
+        WHERE a.id IN (p_id, -(SELECT nullif(j.flow_id, 0) FROM jobq.job j
+                               WHERE j.id = p_id)));
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text
@@ -522,6 +539,12 @@ BEGIN
         (v_most <= cardinality(v_jobs),
          'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)
     ) AS r (given, reason, until) WHERE r.given;
+    RETURN QUERY SELECT format('job %s: %s', u.id, w.reason), NULL::timestamptz
+    FROM unnest(v_jobs) AS u (id) JOIN jobq.job j ON j.id = u.id AND j.state = 'w'
+    CROSS JOIN LATERAL jobq.explain_waiting(u.id) w WHERE v_strict;
+    RETURN QUERY SELECT format('job %s: it waits for the signal %L', w.job_id, w.name), w.until
+    FROM jobq.signal_wait w JOIN jobq.job j ON j.id = w.job_id AND j.state = 'r'
+    WHERE w.job_id = ANY (v_jobs) AND v_strict;
 END $$;
 
 -- How many due jobs are claimed before a ready one, counted up to p_most: those of its queue,
@@ -705,7 +728,16 @@ BEGIN
         LIMIT p_at_most);
 END $$;
 
--- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free.
+-- Locks a flow, some of whose jobs are to be revived. False: somebody else has it locked.
+CREATE OR REPLACE FUNCTION jobq.flow_free(p_flow bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM jobq.flow f WHERE f.id = p_flow);
+END $$;
+
+-- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free, and
+-- their flows before them.
 CREATE OR REPLACE FUNCTION jobq.pick_failed(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_free boolean) RETURNS bigint[]
@@ -719,6 +751,7 @@ BEGIN
           AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
           AND (p_tags IS NULL OR f.headers @> p_tags)
           AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))
+          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
 END $$;
 
@@ -890,8 +923,8 @@ END $$;
 -- ---- revive --------------------------------------------------------------------------------
 
 -- Runs failed jobs again, from the stage in which they failed, with attempt and crash 0. They
--- keep their errors, and their flow unless prune has forgotten it meanwhile. Keys are taken in
--- the order in which an enqueue takes them.
+-- keep their errors, and their flow, which is locked, unless prune has forgotten it meanwhile.
+-- Keys are taken in the order in which an enqueue takes them.
 CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -943,6 +976,8 @@ DECLARE
     v_standing text := 'failed';
 BEGIN
     WHILE v_standing = 'failed' LOOP
+        PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = v_id
+        FOR NO KEY UPDATE OF o;
         PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
         IF FOUND THEN
             RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),
@@ -983,7 +1018,7 @@ BEGIN
             RETURNING j.id, j.queue_id, j.key, j.flow_id
         ), failed AS (
             DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)
-            RETURNING f.id, f.queue_id, f.key, NULL::bigint
+            RETURNING f.id, f.queue_id, f.key, f.flow_id
         ), history AS (
             DELETE FROM jobq.history h
             WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)
@@ -994,7 +1029,9 @@ BEGIN
         v_count := v_count + 1;
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
-        IF v_job.flow_id IS NOT NULL THEN
+        IF v_job.flow_id IS NOT NULL AND p_state = 'failed' THEN
+            PERFORM jobq.edges_forget(ARRAY[v_job.id]);
+        ELSIF v_job.flow_id IS NOT NULL THEN
             PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
         END IF;
     END LOOP;

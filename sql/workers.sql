@@ -543,16 +543,22 @@ CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_count integer;
-    v_total integer := 0;
+    v_total integer;
+    v_linked bigint[];
 BEGIN
-    DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(
-        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
-            SELECT o.ctid FROM jobq.failed o
-            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep
-            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
-        LIMIT p_limit));
-    GET DIAGNOSTICS v_count = ROW_COUNT;
-    v_total := v_total + v_count;
+    WITH gone AS (
+        DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(
+            SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+                SELECT o.ctid FROM jobq.failed o
+                WHERE o.queue_id = q.id
+                  AND o.finished_at < statement_timestamp() - q.failed_keep
+                ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+            LIMIT p_limit))
+        RETURNING f.id, f.flow_id
+    )
+    SELECT count(*), array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL)
+    INTO v_total, v_linked FROM gone g;
+    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_forget(v_linked); END IF;
     DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(
         SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
             SELECT o.ctid FROM jobq.idempotency o

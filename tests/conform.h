@@ -189,6 +189,19 @@ static const behaviour behaviours[] = {
      "after j=3 i=1 -> ok; see j=3 -> 3 q1 k1 p0 waiting 0/1 attempt 0 at 0; enqueue -> 4;"
      "after j=4 i=1 x=1 -> ok; see j=4 -> 4 q1 k1 p0 cancelled 0/1 attempt 0 at 0;"
      "after j=1 i=2 -> refused; after j=2 i=2 -> refused; register; claim n=1 l=5 -> ok 2"},
+    {"one that runs may begin to wait, and runs again afterwards",
+     "enqueue -> 1; enqueue -> 2; register; claim n=1 -> ok 1; await j=1 n=1 i=2 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 waiting 0/1 attempt 0 at 0; claim n=2 l=5 -> ok 2; success j=2 n=2;"
+     "claim n=3 -> ok 1; await j=1 n=3 i=2 -> ok; claim n=4 -> ok 1;"
+     "await j=1 n=3 i=2 -> invalid; success j=1 n=4 -> ok"},
+    {"but for none that waits for it, over however many others",
+     "enqueue -> 1; enqueue -> 2; enqueue -> 3; after j=2 i=1; after j=3 i=2 o=2; register;"
+     "claim n=1 -> ok 1; await j=1 n=1 i=3 -> invalid; await j=1 n=1 i=2 -> invalid; cancel j=2;"
+     "await j=1 n=1 i=3 -> ok; claim n=2 l=5 -> ok 3"},
+    {"it waits again for one that was revived",
+     "enqueue -> 1; enqueue -> 2; register; claim n=1 -> ok 1; await j=1 n=1 i=2 o=2 -> ok;"
+     "claim n=2 -> ok 2; discard j=2 n=2; claim n=3 -> ok 1; revive j=2;"
+     "await j=1 n=3 i=2 o=2 -> ok; claim n=4 l=5 -> ok 2"},
     {"it keeps its time",
      "enqueue -> 1; enqueue d=20 -> 2; after j=2 i=1; register; claim n=1 l=5 -> ok 1;"
      "success j=1 n=1; see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 0 at 20; claim n=2 -> ok due 20"},
@@ -435,6 +448,13 @@ static const behaviour behaviours[] = {
      "wait d=5; claim n=3 v=9 l=9 -> ok walk q1 due 1e-06;"
      "claim n=4 v=9 l=9 -> ok 1(attempt 2) walk q1 to 1;"
      "discard j=1 n=4 -> ok; claim n=5 v=9 l=9 -> ok 2 walk q1 to 1"},
+    {"the job that holds a strict line waits for none that stands behind it",
+     "line z=1 s=1; enqueue z=1 -> 1; enqueue z=1 -> 2; enqueue -> 3; register;"
+     "claim n=1 v=9 -> ok 1 walk q1 to 1; await j=1 n=1 i=2 -> invalid; claim n=2 -> ok 3;"
+     "await j=3 n=2 i=2 -> ok; await j=1 n=1 i=3 -> invalid; enqueue -> 4;"
+     "await j=1 n=1 i=4 -> ok; claim n=3 v=9 l=9 -> ok 4; success j=4 n=3;"
+     "claim n=4 v=9 l=9 -> ok 1 walk q1 to 1; success j=1 n=4;"
+     "claim n=5 v=9 l=9 -> ok 2 walk q1 to 1"},
     {"a strict line beside one that always has jobs gets its turn",
      "line z=1 s=1; enqueue z=1; enqueue z=2; enqueue z=2; enqueue z=2; enqueue z=2; enqueue z=2;"
      "register; claim n=1 v=2 z=2 l=2 -> ok 1 2;"

@@ -10,12 +10,12 @@
  *   make_ready        2         0     0       0        1
  *   promote           6         1     1       0        2
  *   promote_late      3         0     0       0        0
- *   edges_revive      3         1     0       0        1
+ *   edges_revive      3         0     0       0        1
  *   revive_all        4         1     0       0        1
- *   revive            1         1     0       0        1
- *   link              8         0     0       1        0
- *   lock_parents      6         3     0       0        0
- *   wait_here         4         1     0       0        2
+ *   revive            2         2     0       0        1
+ *   link              9         0     0       1        0
+ *   lock_parents      7         4     0       0        0
+ *   wait_here         5         2     0       0        2
  *   signal            4         0     0       1        2
  *   signal_here       5         0     0       1        2
  *   lock_claimed      2         1     0       0        1
@@ -42,6 +42,11 @@ static uint8_t bit(int i) { return (uint8_t)(1 << i); }
 static const jobq_job *seen_job(const txn *t, int i) { return &jobq__memory_jobs(t->seen)[i].job; }
 
 static bool exists(const jobq_job *job) { return job->id != 0 && !jobq_state_final(job->state); }
+
+static bool failed(const jobq_memory *m, int i)
+{
+    return jobq__memory_jobs(m)[i].job.state == JOBQ_STATE_FAILED;
+}
 
 /* -- rows -- */
 
@@ -217,7 +222,8 @@ static step step_edges_end_forget(txn *t)
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
         const jobq_memory_edge *e = &t->seen->edges[i];
         if (e->child == 0 || !of_jobs(t->b->flow.ended, e->parent)) continue;
-        if (!exists(seen_job(t, e->child - 1)) && !delete_edge(t, i)) return STEP_WAIT;
+        if (exists(seen_job(t, e->child - 1)) || failed(t->seen, e->child - 1)) continue;
+        if (!delete_edge(t, i)) return STEP_WAIT;
     }
     return STEP_ended_edges;
 }
@@ -231,7 +237,7 @@ static step step_ended_edges(txn *t)
 {
     int i;
 
-    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+    for (i = 0; i < JOBQ_MEMORY_EDGES && t->b->flow.state != JOBQ_STATE_FAILED; i++) {
         if (!is_over(&t->seen->edges[i], t->b->flow.ended)) continue;
         if (!lock(t, EDGE_ROW + i, UPDATE)) return STEP_WAIT;
         if (is_over(&t->last->edges[i], t->b->flow.ended)) delete_edge(t, i);
@@ -332,6 +338,7 @@ static step step_look_jobs_forget(txn *t)
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
         if (!is_over(&t->seen->edges[i], t->b->flow.jobs)) continue;
         if (exists(seen_job(t, t->seen->edges[i].child - 1))) continue;
+        if (failed(t->seen, t->seen->edges[i].child - 1)) continue;
         if (!lock(t, EDGE_ROW + i, UPDATE)) return STEP_WAIT;
         if (is_over(&t->last->edges[i], t->b->flow.jobs)) delete_edge(t, i);
     }
@@ -454,11 +461,6 @@ static step step_claim_decided(txn *t)
 }
 
 /* -- an operator's revive -- */
-
-static bool failed(const jobq_memory *m, int i)
-{
-    return jobq__memory_jobs(m)[i].job.state == JOBQ_STATE_FAILED;
-}
 
 static step step_revive_lock(txn *t)
 {

@@ -129,15 +129,15 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'cancel', '' FROM (SELECT jobq.cancel('q', state => 'ready') OFFSET 0) c$$]),
 ('cancel of running ones', 'held', false, ARRAY[$$
     SELECT 'cancel', '' FROM (SELECT jobq.cancel('q', state => 'running') OFFSET 0) c$$]),
-('revive', 'held idle', false, ARRAY[$$
+('revive', 'held idle flow', false, ARRAY[$$
     SELECT '9', v FROM jobq.revive(9) v WHERE v = 'revived'$$]),
 ('revive of one that fails', 'held', false, ARRAY[$$
     SELECT '6', v FROM jobq.revive(6) v WHERE v IN ('revived', 'exists')$$]),
-('revive of many', 'held', false, ARRAY[$$
+('revive of many', 'held flow', false, ARRAY[$$
     SELECT 'revive', '' FROM (SELECT jobq.revive('q') OFFSET 0) r$$]),
 ('delete', 'held idle', false, ARRAY[$$
     SELECT '3', v FROM jobq.delete(3) v WHERE v = 'deleted'$$]),
-('delete of a failed one', 'held idle', false, ARRAY[$$
+('delete of a failed one', 'held idle flow', false, ARRAY[$$
     SELECT '9', v FROM jobq.delete(9) v WHERE v = 'deleted'$$]),
 ('delete of many', 'held', false, ARRAY[$$
     SELECT 'delete', '' FROM (SELECT jobq.delete('q', 'ready') OFFSET 0) d$$]),
@@ -188,6 +188,39 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT '3', v FROM jobq.delete(3) v WHERE v = 'deleted'$$, $$
     SELECT 'key x', CASE WHEN existed[1] THEN jobq.called(ids[1]) ELSE 'new' END
     FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]);
+
+-- Flow 1, in which job 1 is ready, 2 runs under (1, 1), and 9 has failed.
+INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
+('revive of a flow', 'flow', false, ARRAY[$$
+    SELECT 'flow', '' FROM (SELECT jobq.flow_revive(1) OFFSET 0) f$$]),
+('cancel of a flow', 'flow', false, ARRAY[$$
+    SELECT 'flow', '' FROM (SELECT jobq.flow_cancel(1) OFFSET 0) f$$]),
+('enqueue, then name others', 'flow', false, ARRAY[$$
+    SELECT '@', 'new' FROM (SELECT jobq.enqueue_two('@', 1, NULL, 1, '{1,9}') OFFSET 0) e$$]),
+('name others, then enqueue', 'flow', false, ARRAY[$$
+    SELECT '@', 'new' FROM (SELECT jobq.enqueue_two('@', NULL, '{1,9}', 1, NULL) OFFSET 0) e$$]),
+('enqueue after a flow', 'flow', false, ARRAY[$$
+    SELECT '@', 'new' FROM (SELECT jobq.enqueue('q', 'k', '{"n": "@"}', after_flow => 1,
+                                                on_end => 'any') OFFSET 0) e$$]),
+('wait for others', 'flow', false, ARRAY[$$
+    SELECT '2', 'waits' FROM (SELECT jobq.wait_here(1, 1, 2, 0::smallint, 0, 0, false, NULL,
+        '{1,9}', '{NULL,NULL}', '{NULL,NULL}', '{any,any}') OFFSET 0) w$$]),
+('complete one of a flow', 'flow', false, ARRAY[$$
+    SELECT '2', coalesce(c.answer::text, 'done')
+    FROM (SELECT) u LEFT JOIN jobq.complete('{1}', '{1}', '{1}', '{2}') c ON c.id = 2$$]),
+('promote', 'flow', false, ARRAY[$$
+    SELECT 'promote', '' FROM (SELECT jobq.promote(100) OFFSET 0) p$$]);
+
+-- Two enqueues of one transaction, of which one may be into a flow, and may name jobs.
+CREATE FUNCTION jobq.enqueue_two(
+    p_name text, p_flow bigint, p_after bigint[], p_next_flow bigint, p_next_after bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name), flow => p_flow,
+                         after => p_after, on_end => 'any');
+    PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name || 2), flow => p_next_flow,
+                         after => p_next_after, on_end => 'any');
+END $$;
 
 -- The outbox: partition 32768 is held by worker 1, 32769 by nobody.
 INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
@@ -290,8 +323,8 @@ END $$;
 
 -- The world before. held: worker 1 is late and holds 5, 6, 7, 13 and the suspect 8. idle: it lives
 -- and holds nothing. Worker 2 lives and sleeps, 3 died long ago. 3, 6, 9 have keys; 4 is parked,
--- 9 and 10 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. box: see
--- box_scene.
+-- 9 and 10 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. box and flow: see
+-- box_scene and flow_scene.
 CREATE FUNCTION jobq.scene(p_scene text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
@@ -310,8 +343,15 @@ BEGIN
     DELETE FROM jobq.partition;
     DELETE FROM jobq.dead_letter;
     DELETE FROM jobq.delivered;
+    DELETE FROM jobq.flow;
+    DELETE FROM jobq.flow_part;
+    DELETE FROM jobq.edge;
+    DELETE FROM jobq.nudge;
     IF p_scene = 'box' THEN
         PERFORM jobq.box_scene();
+        RETURN;
+    ELSIF p_scene = 'flow' THEN
+        PERFORM jobq.flow_scene();
         RETURN;
     END IF;
     PERFORM setval('jobq.job_id', 100), setval(pg_get_serial_sequence('jobq.queue', 'id'), 100),
@@ -391,6 +431,26 @@ BEGIN
         (2, 1, 32769, 2, v_now, v_now, 1, 'pending', NULL, NULL, '{"n": "d2"}');
 END $$;
 
+-- Worker 1 lives.
+CREATE FUNCTION jobq.flow_scene() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := statement_timestamp();
+BEGIN
+    PERFORM setval('jobq.job_id', 100);
+    INSERT INTO jobq.queue (id, name) VALUES (1, 'q');
+    INSERT INTO jobq.kind (id, queue_id, queue, payload_max, name) VALUES (1, 1, 'q', 1048576, 'k');
+    INSERT INTO jobq.worker (id, name, beat, lease_us, expires_at, queues, kinds)
+    VALUES (1, 'one', 5, 60000000, v_now + interval '1 hour', '{1}', '{1}');
+    INSERT INTO jobq.claim (worker, number, claimed_at, jobs) VALUES (1, 1, v_now, '{2}');
+    INSERT INTO jobq.flow (id, name, on_failure, open) VALUES (1, 'f', 'h', false);
+    INSERT INTO jobq.flow_part (flow_id, part, jobs, failed) VALUES (1, 0, 3, 1);
+    INSERT INTO jobq.job (id, queue_id, kind_id, run_at, flow_id, state, worker, claim, attempt)
+    VALUES (1, 1, 1, v_now - interval '1 minute', 1, 'r', NULL, NULL, 0),
+           (2, 1, 1, v_now - interval '1 minute', 1, 'x', 1, 1, 1);
+    INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,
+                             crash, priority, stage, stages, flow_id)
+    VALUES (9, v_now, v_now, v_now, 1, 1, 3, 0, 0, 0, 1, 1);
+END $$;
+
 -- A new job's name is in its payload. Volatile: what the statement that asks has written counts.
 CREATE FUNCTION jobq.called(p_id bigint) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -432,7 +492,8 @@ BEGIN
     RETURN QUERY
     SELECT format('job %s: %s%s, queue %s kind %s priority %s stage %s/%s attempt %s crash %s'
                   ' errors %s%s%s', jobq.called(j.id), CASE j.state WHEN 'x' THEN
-                  format('running under (%s, %s)', j.worker, j.claim) ELSE 'ready' END,
+                  format('running under (%s, %s)', j.worker, j.claim)
+                  WHEN 'w' THEN 'waiting' ELSE 'ready' END,
                   CASE WHEN j.suspect THEN ', suspect' END, j.queue_id,
                   (SELECT k.name FROM jobq.kind k WHERE k.id = j.kind_id), j.priority, j.stage,
                   j.stages, j.attempt, j.crash, coalesce(jsonb_array_length(j.errors), 0),
@@ -457,6 +518,13 @@ BEGIN
                             CASE WHEN k.parked_at IS NOT NULL THEN ' parked' END,
                             CASE WHEN k.paused_at IS NOT NULL THEN ' paused' END)
               FROM jobq.kind k
+    UNION ALL SELECT format('edge from %s to %s: %s%s', jobq.called(e.parent), jobq.called(e.child),
+                            e.came, CASE WHEN e.holds THEN ' holds' END)
+              FROM jobq.edge e
+    UNION ALL SELECT format('nudge for %s', jobq.called(n.job_id)) FROM jobq.nudge n
+    UNION ALL SELECT format('flow %s: %s, %s succeeded, %s failed, %s cancelled, %s', f.id, f.jobs,
+                            f.succeeded, f.failed, f.cancelled, f.state)
+              FROM jobq.flows f
     UNION ALL SELECT format('queue %s: %s attempts, %s stages%s', q.name, q.max_attempts,
                             q.stages_max, CASE WHEN q.paused_at IS NOT NULL THEN ' paused' END)
               FROM jobq.queue q
@@ -511,6 +579,9 @@ BEGIN
     WHERE j.key IS NOT NULL AND NOT EXISTS (
         SELECT FROM jobq.idempotency k
         WHERE k.queue_id = j.queue_id AND k.key = j.key AND k.job_id = j.id AND k.ended_at IS NULL)
+    UNION ALL
+    SELECT format('%s jobs wait for nothing, or edges for nobody', a) FROM jobq.audit_flows() a
+    WHERE a > 0
     UNION ALL
     SELECT format('partition %s: %s ids for the numbers %s to %s', p.id, cardinality(p.ids),
                   p.base + 1, p.numbered)
@@ -571,6 +642,7 @@ BEGIN
             CONTINUE WHEN v_ids = '{}';
             PERFORM jobq.complete('{9}', ARRAY[v_number], ARRAY[cardinality(v_ids)], v_ids);
         END LOOP;
+        PERFORM jobq.promote_late(100);
         EXIT WHEN NOT EXISTS (SELECT FROM jobq.job);
     END LOOP;
 END $$;
@@ -613,6 +685,8 @@ BEGIN
     END IF;
     RETURN QUERY SELECT '! when all was done: ' || l FROM jobq.laws() l;
     RETURN QUERY SELECT format('! job %s never ended', j.id) FROM jobq.job j
-        UNION ALL SELECT format('! message %s never came', m.payload ->> 'n') FROM jobq.message m;
+        UNION ALL SELECT format('! message %s never came', m.payload ->> 'n') FROM jobq.message m
+        UNION ALL SELECT format('! flow %s never ended', f.id) FROM jobq.flow f
+                  WHERE f.ended_at IS NULL;
     RETURN QUERY SELECT * FROM jobq.ended();
 END $$;

@@ -134,6 +134,8 @@ typedef struct store {
     jobq_error (*cancel)(int64_t job, int64_t now_us);
     jobq_error (*revive)(int64_t job, int64_t now_us);
     void (*after)(int64_t child, int64_t parent, jobq_on_end on_end, bool cascade, int64_t now_us);
+    bool (*await)(const jobq_job *held, int64_t parent, jobq_on_end on_end,
+                  const jobq_decision *decision, int64_t now_us); /* false: refused */
     int32_t (*unpark)(int32_t kind, int64_t now_us);
     void (*sleep)(int64_t worker, bool asleep, int64_t now_us);
     void (*prune)(int64_t now_us);
@@ -150,7 +152,7 @@ typedef struct store {
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
- * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade.
+ * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade. await: by a job that runs.
  * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
  * that walks, or a weight; r running_max, s strict, t jobs in ten seconds, g burst, a paused, d
  * held for so many seconds, e no rules.
@@ -205,6 +207,7 @@ typedef struct stage {
     int32_t hand_count;
     delivered reads[PARTS][WORKERS]; /* of each worker the latest that it holds */
     jobq_holder seen[PARTS];         /* the holder that a read met last */
+    bool waited[SHOWN + 1];          /* job i has run and begun to wait, so it is not new */
     char answer[TEXT];
     char shown[TEXT];
     size_t at;
@@ -667,13 +670,44 @@ static void do_after(stage *s, int64_t j, int64_t i, jobq_on_end on_end, bool ca
         if (v.job[at].job.id == i) parent = &v.job[at].job;
     }
     if (child == NULL || parent == NULL || i >= j || child->suspect || child->attempt > 0 ||
-        child->stage > 0 ||
+        child->stage > 0 || s->waited[j] ||
         (child->state != JOBQ_STATE_READY && child->state != JOBQ_STATE_WAITING)) {
         say("refused");
         return;
     }
-    s->on->after(j, i, on_end, cascade, s->now_us);
+    /* Who waits for a failure is cancelled when that cannot come any more. */
+    s->on->after(j, i, on_end, cascade || on_end == JOBQ_ON_FAILURE, s->now_us);
     say("ok");
+}
+
+/* Job j waits for job i, and so ends its attempt: j must run under this token, and not be asked to
+ * cancel. */
+static void do_await(stage *s, const operation *d)
+{
+    static view v;
+    const jobq_job *child = NULL;
+    int64_t i = arg(d, 'i', 1), j = arg(d, 'j', 1);
+    jobq_on_end on_end = (jobq_on_end)(arg(d, 'o', 0) % 3);
+    jobq_decision decision;
+    jobq_policy policy;
+    jobq_event event;
+    int at;
+
+    s->on->look(&v);
+    for (at = 0; at < v.jobs; at++) {
+        if (v.job[at].job.id == j) child = &v.job[at].job;
+    }
+    if (child == NULL || i > v.jobs || i == j || child->cancel_requested ||
+        !jobq_job_holds(child, arg(d, 'w', 1), arg(d, 'n', 1))) {
+        say("invalid");
+        return;
+    }
+    s->waited[j] = true;
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_WAIT;
+    policy = policy_of(s, child->kind);
+    assert_int_equal(jobq_job_decide(&policy, child, &event, &decision), JOBQ_OK);
+    say(s->on->await(child, i, on_end, &decision, s->now_us) ? "ok" : "invalid");
 }
 
 static bool do_plain(stage *s, const operation *d)
@@ -691,6 +725,8 @@ static bool do_plain(stage *s, const operation *d)
         say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->revive(j, s->now_us)));
     } else if (strcmp(d->verb, "after") == 0) {
         do_after(s, j, arg(d, 'i', 1), (jobq_on_end)(arg(d, 'o', 0) % 3), arg(d, 'x', 0) != 0);
+    } else if (strcmp(d->verb, "await") == 0) {
+        do_await(s, d);
     } else if (strcmp(d->verb, "unpark") == 0) {
         say("%d", (int)s->on->unpark((int32_t)arg(d, 'k', 1), s->now_us));
     } else if (strcmp(d->verb, "leave") == 0) {

@@ -159,6 +159,16 @@ static void memory_after(int64_t child, int64_t parent, jobq_on_end on_end, bool
     if (!jobq_memory_after(memory, child, parent, on_end, cascade, now_us)) fail_msg("no room");
 }
 
+static bool memory_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
+                         const jobq_decision *decision, int64_t now_us)
+{
+    (void)decision;
+    if (!jobq_memory_after(memory, held->id, parent, on_end, on_end == JOBQ_ON_FAILURE, now_us))
+        return false;
+    assert_int_equal(jobq_memory_event(memory, held->id, JOBQ_EVENT_WAIT, now_us), JOBQ_OK);
+    return true;
+}
+
 static int32_t memory_unpark(int32_t kind, int64_t now_us)
 {
     return jobq__memory_unpark(memory, kind, now_us);
@@ -325,7 +335,7 @@ static void memory_line(int64_t line, const jobq_line *rules, int64_t until_us, 
 static const store store_memory = {
     "memory", memory_reset, memory_policy, memory_kind_policy, memory_pause, memory_enqueue,
     memory_enroll, memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue,
-    memory_deregister, memory_cancel, memory_revive, memory_after, memory_unpark, memory_sleep,
+    memory_deregister, memory_cancel, memory_revive, memory_after, memory_await, memory_unpark, memory_sleep,
     memory_prune, memory_send, memory_read, memory_ack, memory_renew, memory_look, memory_line};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -387,6 +387,28 @@ static void pg_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cas
         jobq_enum_name(JOBQ_ENUM_ON_END, on_end));
 }
 
+static bool pg_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
+                     const jobq_decision *decision, int64_t now_us)
+{
+    char generic[300], *text;
+    const char *state;
+    PGresult *res;
+
+    pg_at(now_us);
+    snprintf(generic, sizeof generic, "SELECT jobq.wait_here(%lld, %lld, %lld, %d::smallint, %d, "
+             "%d, %s, NULL, '{%lld}', '{NULL}', '{NULL}', '{%s}')", (long long)held->worker,
+             (long long)held->claim, (long long)held->id, (int)decision->stage,
+             (int)decision->attempt, (int)decision->crash, decision->suspect ? "true" : "false",
+             (long long)parent, jobq_enum_name(JOBQ_ENUM_ON_END, (int)on_end));
+    text = for_schema(generic, schema);
+    res = PQexec(db, text);
+    free(text);
+    state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    if (state != NULL && strcmp(state, "22023") != 0) fail_msg("%s", PQresultErrorMessage(res));
+    PQclear(res);
+    return state == NULL;
+}
+
 static int32_t pg_unpark(int32_t kind, int64_t now_us)
 {
     pg_at(now_us);
@@ -628,6 +650,6 @@ static void pg_look(view *v)
 static const store store_pg = {
     "Postgres", pg_reset, pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll, pg_claim,
     pg_recover, pg_settle, pg_heartbeat, pg_rescue, pg_deregister, pg_cancel, pg_revive, pg_after,
-    pg_unpark, pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look, pg_line};
+    pg_await, pg_unpark, pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look, pg_line};
 
 #endif /* STORE_PG_INCLUDED */

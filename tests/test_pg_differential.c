@@ -95,6 +95,15 @@ static void random_settle(operation *d)
     if (between(0, 1) == 0) put(d, 'x', 1);
 }
 
+/* A job that some claim took begins to wait, mostly under its token. */
+static void random_await(operation *d)
+{
+    random_settle(d);
+    strcpy(d->verb, "await");
+    put(d, 'i', between(1, known.jobs > 0 ? known.jobs : 1));
+    put(d, 'o', between(0, 2));
+}
+
 static void random_enqueue(operation *d)
 {
     strcpy(d->verb, "enqueue");
@@ -170,7 +179,8 @@ static operation random_operation(void)
     else if (dice < 20 && known.jobs < SHOWN - 2) random_enqueue(&d);
     else if (dice < 42) random_claim(&d, "claim");
     else if (dice < 45) random_claim(&d, "recover");
-    else if (dice < 70) random_settle(&d);
+    else if (dice < 67) random_settle(&d);
+    else if (dice < 70) random_await(&d);
     else if (dice < 76) random_operator(&d);
     else if (dice < 84) {
         strcpy(d.verb, "wait");

@@ -134,6 +134,10 @@ static void faults_of_a_set_up_with_citus(void **unused)
 static void faults_of_the_work(void **unused)
 {
     (void)unused;
+    planted("waits", "SELECT jobq.enqueue('q', 'k'); SELECT jobq.enqueue('q', 'k', after => "
+            "ARRAY[max(id)]) FROM jobq.job; INSERT INTO jobq.edge (parent, child) SELECT "
+            "max(id), min(id) FROM jobq.job", "DELETE FROM jobq.edge; DELETE FROM jobq.job",
+            "waits for one that waits for it", ".explain_job(");
     planted("workers", "SELECT jobq.enqueue('q', 'k')", "DELETE FROM jobq.job",
             "no living worker serves queue q, in which jobs are ready: 1", "jobq work --queue q");
     enqueue_count(1);

@@ -218,6 +218,25 @@ static void nothing_is_erased_by_mistake(void **unused)
     shows("dead_letter failed history idempotency job message operation");
 }
 
+/* Who asks for the number and not for the string, or the other way round, is told. */
+static void a_number_is_not_a_string(void **unused)
+{
+    static const char *const rows[][2] = {
+        {"{\"person\": 4711, \"b\": [1]}", "a number is not a string: try {\"b\": [1], "
+                                           "\"person\": \"4711\"}, too"},
+        {"{\"person\": \"-1.5\"}", "a number is not a string: try {\"person\": -1.5}, too"},
+        {"{\"person\": \"047\"}", ""},
+        {"{\"person\": \"4711\"}", ""}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_string_equal(text_of("SELECT coalesce(string_agg(note, ','), '') FROM "
+                                    "jobq.erase('%s') WHERE place = 'tags'", rows[i][0]),
+                            rows[i][1]);
+    }
+}
+
 static void a_known_key_is_forgotten(void **unused)
 {
     (void)unused;
@@ -238,6 +257,7 @@ int main(void)
         cmocka_unit_test_setup(pages_go_on_where_they_stopped, with_two_persons),
         cmocka_unit_test_setup(a_report_names_what_it_cannot_reach, with_two_persons),
         cmocka_unit_test_setup(nothing_is_erased_by_mistake, with_two_persons),
+        cmocka_unit_test_setup(a_number_is_not_a_string, with_two_persons),
         cmocka_unit_test_setup(a_known_key_is_forgotten, with_two_persons),
     };
 

@@ -667,6 +667,70 @@ static void a_revival_wakes_the_workers_of_each_queue(void **unused)
     assert_int_equal(heard, 3);
 }
 
+/* Flows are locked before jobs. a enqueues into a flow, waits for its end, or names a job of it, and
+ * then does another of these; between the two b changes that job, or the flow. Neither meets the
+ * other in a deadlock. Many are revived without waiting: those of a flow that a has locked are
+ * left. */
+static void a_producer_and_an_operator_of_a_flow(void **unused)
+{
+    static const char into[] = "SELECT jobq.enqueue('q', 'k', flow => 1)",
+                      named[] = "SELECT jobq.enqueue('q', 'k', flow => 1, after_names => '{a}')",
+                      end[] = "SELECT jobq.enqueue('q', 'k', after_flow => 1)",
+                      failed[] = "SELECT jobq.enqueue('q', 'k', after => '{1}')",
+                      ready[] = "SELECT jobq.enqueue('q', 'k', after => '{2}')";
+    static const struct {
+        const char *first, *operator, *second, *answer;
+    } rows[] = {
+        {into, "SELECT jobq.revive(1)", named, "revived"},
+        {into, "SELECT jobq.flow_revive(1)", named, "1"},
+        {into, "SELECT jobq.revive('q')", named, "1"},
+        {end, "SELECT jobq.revive(1)", failed, "revived"},
+        {end, "SELECT jobq.flow_revive(1)", failed, "1"},
+        {end, "SELECT jobq.revive('q')", failed, "0"},
+        {ready, "SELECT jobq.flow_cancel(1)", into, "2"},
+    };
+    PGconn *a, *b;
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(open => true), jobq.enqueue('q', 'k', flow => 1, name => 'a')");
+        ends(1, JOBQ_EVENT_DISCARD);
+        RUN("SELECT jobq.enqueue('q', 'k', flow => 1)");
+        run_on(a, "BEGIN");
+        run_on(a, rows[i].first);
+        asks(b, rows[i].operator);
+        run_on(a, rows[i].second);
+        run_on(a, "COMMIT");
+        is_answered(b, rows[i].answer);
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+}
+
+/* A job that waits for a flow's end waits also if the flow was revived at the same time. */
+static void a_flow_is_revived_under_one_that_waits(void **unused)
+{
+    PGconn *a = another(), *b = another();
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
+    ends(1, JOBQ_EVENT_DISCARD);
+    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    run_on(a, "BEGIN");
+    run_on(a, "SELECT jobq.enqueue('q', 'k', after_flow => 1, after => '{2}', on_end => 'any')");
+    asks(b, "SELECT jobq.revive(1)");
+    run_on(a, "COMMIT");
+    is_answered(b, "revived");
+    ends(2, JOBQ_EVENT_SUCCESS);
+    expect_states("rsw");
+    ends(1, JOBQ_EVENT_SUCCESS);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("ssr");
+}
+
 /* A flow that is open does not end while more is to come. */
 static void an_open_flow_ends_when_it_is_closed(void **unused)
 {
@@ -796,6 +860,22 @@ static void no_job_waits_for_a_flow_that_waits_for_it(void **unused)
                             "state <> 'running'"), 1);
 }
 
+/* Nor a new job of a flow for one that waits for the end of that flow. */
+static void a_flow_waits_for_none_that_waits_for_it(void **unused)
+{
+    static const char wanted[] = "waits for the end of its flow";
+
+    (void)unused;
+    RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1), jobq.flow()");
+    RUN("SELECT jobq.enqueue('q', 'k', after_flow => 1)");
+    is_refused("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}')", wanted);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 2, after_flow => 1)");
+    is_refused("SELECT jobq.enqueue('q', 'k', flow => 1, after_flow => 2)", wanted);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{1}')");
+    RUN("SELECT jobq.cancel(2), jobq.cancel(4)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}', on_end => 'any')");
+}
+
 /* 3 waits for 1 and 4 for 2. Then 1 waits for 4 and 2 for 3, at the same time; or 2 for 1 and 1 for
  * the flow of 2. The second one is refused. */
 static void two_jobs_begin_to_wait_in_a_circle(void **unused)
@@ -824,6 +904,31 @@ static void two_jobs_begin_to_wait_in_a_circle(void **unused)
         refuses(b, "waits for job 2 itself");
         expect_states("wxww");
     }
+}
+
+/* The same, when the second transaction has its snapshot from before: it sees nothing of the first
+ * one, and is to be tried again. If it has begun afterwards, it is refused. */
+static void in_repeatable_read_no_circle_comes_about(void **unused)
+{
+    PGconn *b = another();
+    char text[300];
+
+    (void)unused;
+    register_worker(9, 60 * SECOND);
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+    claim_one(9, 1, false);
+    claim_one(9, 2, false);
+    RUN("SELECT jobq.enqueue('q', 'k', after => ARRAY[i]) FROM generate_series(1, 2) i");
+    run_on(b, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.job");
+    snprintf(text, sizeof text, WAIT, "1", "1", "4", "NULL");
+    run_on(db, text);
+    snprintf(text, sizeof text, WAIT, "2", "2", "3", "NULL");
+    asks(b, text);
+    refuses(b, "could not serialize access");
+    run_on(b, "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ");
+    asks(b, text);
+    refuses(b, "waits for job 2 itself");
+    expect_states("wxww");
 }
 
 /* 1 waits for 2. Then 2 begins to wait for 3 while 3 begins to wait for 1. */
@@ -866,16 +971,69 @@ static void a_parent_that_is_deleted(void **unused)
     RUN("SELECT jobq.promote(100)");
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
-    RUN("SELECT jobq.enqueue('q', 'k', after => '{3}')");
-    ends(3, JOBQ_EVENT_DISCARD);
-    expect_text("it does not run, because job 3 failed: revive it",
-                "SELECT reason FROM jobq.explain_job(5)");
-    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(3), NULL, &error), JOBQ_OK);
-    expect_text("it does not run, because job 3 failed and is no longer kept: cancel the job that "
-                "waits", "SELECT reason FROM jobq.explain_job(5)");
     RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
-    expect_text("it does not run, because job 4 was cancelled: cancel the job that waits",
-                "SELECT reason FROM jobq.explain_job(6)");
+    expect_text("it does not run, because job 4 was cancelled or deleted: cancel the job that waits",
+                "SELECT reason FROM jobq.explain_job(5)");
+}
+
+/* So does one that has failed and is deleted, or no longer kept. */
+static void a_failed_parent_that_is_deleted(void **unused)
+{
+    static const char *const ways[] = {"SELECT jobq.delete(1)", "SELECT jobq.delete('q', 'failed')",
+                                       "SELECT jobq.prune(100)"};
+    size_t i;
+
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        RUN("SELECT jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
+        ends(1, JOBQ_EVENT_DISCARD);
+        expect_text("it does not run, because job 1 failed: revive it",
+                    "SELECT reason FROM jobq.explain_job(2)");
+        RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
+        RUN("%s", ways[i]);
+        expect_text("it does not run, because job 1 was cancelled or deleted: cancel the job that "
+                    "waits", "SELECT reason FROM jobq.explain_job(2)");
+        expect_text("cancelled", "SELECT state FROM jobq.parents(2)");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+        RUN("SELECT jobq.cancel(2)");
+        assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    }
+}
+
+/* A failed job knows what it has waited for, also when it is revived, in no flow. The edges go with
+ * the job. */
+static void a_failed_job_keeps_its_parents(void **unused)
+{
+    static const char *const ways[] = {"SELECT jobq.delete(3)", "SELECT jobq.prune(100)", NULL};
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    size_t i;
+
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1,2}', on_end => 'any')");
+        ends(1, JOBQ_EVENT_SUCCESS);
+        ends(2, JOBQ_EVENT_DISCARD);
+        ends(3, JOBQ_EVENT_DISCARD);
+        RUN("SELECT jobq.revive(2)");
+        ends(2, JOBQ_EVENT_SUCCESS); /* nobody waits for it now */
+        RUN("SELECT jobq.promote(100)");
+        if (ways[i] != NULL) {
+            RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
+            RUN("%s", ways[i]);
+        } else {
+            RUN("SELECT jobq.revive(3)");
+            expect_states("ssr");
+            assert_int_equal(jobq_pg_parents(pg, NULL, 3, &rows, &error), JOBQ_OK);
+            assert_int_equal(rows.count, 2);
+            jobq_pg_rows_clear(&rows);
+            assert_int_equal(number("SELECT jobq.audit()"), 0);
+            ends(3, JOBQ_EVENT_SUCCESS);
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    }
 }
 
 static void old_flows_are_forgotten(void **unused)
@@ -968,14 +1126,20 @@ int main(void)
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
         TEST(a_revival_wakes_the_workers_of_each_queue),
+        TEST(a_producer_and_an_operator_of_a_flow),
+        TEST(a_flow_is_revived_under_one_that_waits),
         TEST(an_open_flow_ends_when_it_is_closed),
         TEST(a_flow_does_not_end_under_a_producer),
         TEST(a_child_has_its_own_time_and_line),
         TEST(what_cannot_be_is_refused),
         TEST(no_job_waits_for_a_flow_that_waits_for_it),
+        TEST(a_flow_waits_for_none_that_waits_for_it),
         TEST(two_jobs_begin_to_wait_in_a_circle),
+        TEST(in_repeatable_read_no_circle_comes_about),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
+        TEST(a_failed_parent_that_is_deleted),
+        TEST(a_failed_job_keeps_its_parents),
         TEST(old_flows_are_forgotten),
         TEST(a_job_outlives_its_flow),
         TEST(a_forgotten_flows_id_is_not_given_again),

@@ -743,6 +743,120 @@ static void a_strict_line_goes_on_without_its_job(void **unused)
     assert_int_equal(claim_lines(a, 7, MANY).count, 1);
 }
 
+/* What the server says to a job that runs in its own attempt 1, and begins to wait: for a job, or
+ * for the end of a flow. "": it waits. */
+static const char *waits_for(const jobq_job *job, int64_t parent, int64_t flow)
+{
+    static char message[300];
+    char generic[400], *text;
+    PGresult *res;
+
+    snprintf(generic, sizeof generic, "SELECT jobq.wait_here(%lld, %lld, %lld, 0::smallint, 0, 0, "
+             "false, NULL, ARRAY[nullif(%lld, 0)], '{NULL}', ARRAY[nullif(%lld, 0)], '{any}')",
+             (long long)job->worker, (long long)job->claim, (long long)job->id,
+             (long long)parent, (long long)flow);
+    text = for_schema(generic, schema);
+    res = PQexec(db, text);
+    free(text);
+    snprintf(message, sizeof message, "%s", PQresultErrorMessage(res));
+    PQclear(res);
+    return message;
+}
+
+static void expect_refusal(const char *message, const char *words)
+{
+    if (strstr(message, words) == NULL) fail_msg("%s, not: %s", words, message);
+}
+
+static void is_explained(int64_t id, const char *wanted)
+{
+    assert_string_equal(text_of("SELECT string_agg(reason, ',') FROM jobq.explain_job(%lld)",
+                                (long long)id), wanted);
+}
+
+/* The first job of a strict line keeps it until its end. So it cannot wait for one behind it: not
+ * for that itself, nor for one that waits for that, nor for the flow of that. */
+static void the_head_of_a_strict_line_waits_for_none_behind_it(void **unused)
+{
+    int64_t first = put("a"), second = put("a"), flow;
+    jobq_job head, other;
+    char words[100];
+
+    (void)unused;
+    line_set("strict => true");
+    head = claim_lines(a, 7, 1).jobs[0];
+    assert_int_equal(head.id, first);
+    snprintf(words, sizeof words, "job %lld stands behind job %lld in a strict line",
+             (long long)second, (long long)first);
+    expect_refusal(waits_for(&head, second, 0), words);
+    expect_refusal(waits_for(&head, second, 0), "Give it no line, or another one.");
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    other = claim_one(8, ++last_claim, false);
+    assert_string_equal(waits_for(&other, second, 0), "");
+    expect_refusal(waits_for(&head, other.id, 0), "waits for job");
+    RUN("SELECT jobq.enqueue('q', 'k', line => 'a', flow => jobq.flow())");
+    flow = number("SELECT max(id) FROM jobq.flow");
+    expect_refusal(waits_for(&head, 0, flow), "waits for job");
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE child = %lld",
+                            (long long)first), 0);
+    assert_string_equal(waits_for(&head, put("b"), 0), "");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* One that comes to stand behind it later is not refused, but both say what is wrong. */
+static void two_jobs_that_wait_for_each_other_say_so(void **unused)
+{
+    int64_t first = put("a"), second;
+    const char *circle = "that waits for this job itself, so neither ends: cancel one of them";
+    jobq_job head;
+    char text[300];
+
+    (void)unused;
+    line_set("strict => true");
+    RUN("SELECT jobq.queue_set('other', kinds => '{k}')");
+    second = number("SELECT jobq.enqueue('other', 'k', line => 'a')");
+    head = claim_lines(a, 7, 1).jobs[0];
+    assert_string_equal(waits_for(&head, second, 0), "");
+    snprintf(text, sizeof text, "it waits for the end of job %lld", (long long)second);
+    is_explained(first, text);
+    RUN("SELECT jobq.move(%lld, 'q')", (long long)second);
+    snprintf(text, sizeof text, "it waits for the end of job %lld,%s", (long long)second, circle);
+    is_explained(first, text);
+    snprintf(text, sizeof text, "its line is full: job %lld,job %lld: it waits for the end of job "
+             "%lld,job %lld: %s", (long long)first, (long long)first, (long long)second,
+             (long long)first, circle);
+    is_explained(second, text);
+    assert_int_equal(claim_lines(a, 7, MANY).count, 0);
+    RUN("SELECT jobq.cancel(%lld)", (long long)first);
+    assert_int_equal(claim_lines(a, 7, MANY).jobs[0].id, second);
+}
+
+/* A strict line waits for a signal with its first job; those behind it say so. */
+static void a_strict_line_waits_for_a_signal(void **unused)
+{
+    int64_t first = put("a"), second = put("a");
+    char text[200];
+    got g;
+
+    (void)unused;
+    line_set("strict => true");
+    g = claim_lines(a, 7, 1);
+    RUN("SELECT jobq.signal_here(7, %lld, %lld, 's', 3600000000)", (long long)g.jobs[0].claim,
+        (long long)first);
+    g.jobs[0].attempt = 1;
+    assert_int_equal(settle_with(&g.jobs[0], JOBQ_EVENT_SNOOZE, NULL), JOBQ_OK);
+    RUN("UPDATE jobq.job SET run_at = now() + interval '1 hour' WHERE id = %lld",
+        (long long)first);
+    assert_int_equal(claim_lines(b, 8, MANY).count, 0);
+    snprintf(text, sizeof text, "its line is full: job %lld,job %lld: it waits for the signal 's'",
+             (long long)first, (long long)first);
+    is_explained(second, text);
+    RUN("SELECT jobq.signal('s')");
+    g = claim_lines(b, 8, MANY);
+    if (g.count == 0) g = claim_lines(b, 8, MANY); /* the first one moved it into its line */
+    assert_int_equal(g.jobs[0].id, first);
+}
+
 /* ---- rates, weights, pauses ------------------------------------------------------------------ */
 
 static void a_rate_gives_its_burst_and_then_one_after_the_other(void **unused)
@@ -1687,6 +1801,9 @@ int main(void)
         TEST(a_strict_line_is_held_from_another_lane),
         TEST(a_strict_line_is_held_through_all_stages),
         TEST(a_strict_line_goes_on_without_its_job),
+        TEST(the_head_of_a_strict_line_waits_for_none_behind_it),
+        TEST(two_jobs_that_wait_for_each_other_say_so),
+        TEST(a_strict_line_waits_for_a_signal),
         TEST(a_rate_gives_its_burst_and_then_one_after_the_other),
         TEST(a_rate_gives_what_its_bucket_holds),
         TEST(a_rate_that_changes_counts_at_once),

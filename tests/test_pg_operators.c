@@ -951,7 +951,7 @@ static void no_verb_is_compiled(void **unused)
     static const char *const verbs[] = {
         "cancel(%lld)", "revive(%lld)", "reschedule(%lld)", "prioritize(%lld, 1)",
         "standing(%lld)", "move(%lld, 'q')", "enqueue('q', 'k', after => '{%lld}')",
-        "flow_cancel(%lld)", "flow_revive(%lld)", "delete(%lld)"};
+        "flow_cancel(jobq.flow())", "flow_revive(jobq.flow())", "delete(%lld)"};
     PGconn *conn = PQconnectdb(server());
     int compiled = 0, had = 0;
     size_t i;

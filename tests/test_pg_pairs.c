@@ -20,7 +20,7 @@
 #define WORLDS 3         /* processes, each with a schema of its own */
 #define STATEMENTS 6     /* of an operation, and of the way out of worker 1 */
 #define LINES 64         /* of a judgement */
-#define OPERATIONS 80
+#define OPERATIONS 100
 #define OUTCOMES 5000
 #define POINTS 200
 #define STORIES 3        /* told in each world; failures beyond are counted */
@@ -715,6 +715,7 @@ static void world(int which)
     play_scene("held", which);
     play_scene("idle", which);
     play_scene("box", which);
+    play_scene("flow", which);
     printf("world %d: %d cases, %d worlds judged, %d failures\n", which, cases, outcome_count,
            failures);
     clean_up();

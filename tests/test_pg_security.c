@@ -509,6 +509,17 @@ static char *tenant_says(const char *generic)
     return out;
 }
 
+/* Its refusal names what it may do. */
+static void tenant_is_told(const char *generic, const char *hint)
+{
+    char *text = for_schema(generic, schema);
+    PGresult *res = PQexec(as_tenant, text);
+
+    free(text);
+    assert_string_equal(PQresultErrorField(res, PG_DIAG_MESSAGE_HINT), hint);
+    PQclear(res);
+}
+
 /* The victim's row, and all tables that a tenant could write to. The caller frees it. */
 static char *of_the_victim(void)
 {
@@ -614,6 +625,8 @@ static void tenants_do_not_reach_each_other(void **state)
         free(after);
         free(said);
     }
+    tenant_is_told("SELECT jobq.enqueue('q', 'k')", "It is a tenant's, and may use queue q, and a "
+                   "line that is LIKE 'tenant-7-%'.");
     said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', '1', key => 'order-1', "
                        "line => 'tenant-7-a')");
     assert_string_equal(said, "f"); /* it does not learn of the victim's key */

@@ -31,6 +31,11 @@ static const doctor_check doctor_checks[] = {
      "SELECT format('%s rows contradict each other, so jobs may wait for ever', a.count), "
      "'select jobq.mend(1000000) -- and report it, if jobq.audit() is not 0 then' "
      "FROM jobq.audit() AS a (count) WHERE a.count > 0"},
+    {"waits",
+     "SELECT format('job %s waits for one that waits for it, so neither ends', w.child), "
+     "format('select jobq.cancel(%s) -- or the other one: select * from jobq.explain_job(%s)', "
+     "w.child, w.child) FROM (SELECT DISTINCT e.child FROM jobq.edge e WHERE e.holds "
+     "AND e.came IS NULL LIMIT 1000) AS w WHERE jobq.in_circle(w.child)"},
     {"workers",
      "SELECT format('no living worker serves queue %s, in which jobs are ready: %s', queue, "
      "ready), "

@@ -121,9 +121,8 @@ static int do_show(app *a)
 
 /* ---- verbs that change jobs: some by id, or all that match ----------------------------------- */
 
-/* Runs a statement until it answers 0, in steps that are committed each; once: one step. *any: it
- * changed something. */
-static int repeat(app *a, const app_call *call, bool once, bool *any)
+/* Runs a statement until it answers 0, in steps that are committed each; once: one step. */
+static int repeat(app *a, const app_call *call, bool once)
 {
     long total = 0, requested = 0, step = 1;
     const char *done = a->verb->done;
@@ -143,27 +142,19 @@ static int repeat(app *a, const app_call *call, bool once, bool *any)
         PQclear(res);
     }
     app_progress(NULL);
-    *any = total + requested > 0;
-    if (step > 0 && !*any) return app_failed(a);
+    if (step > 0 && total + requested == 0) return app_failed(a);
     printf(a->json ? "{\"%s\": %ld" : "%s %ld", done, total);
     if (asks) printf(a->json ? ", \"requested\": %ld" : ", requested %ld", requested);
     printf(a->json ? "}\n" : "\n");
     return step > 0 ? app_failed(a) : APP_OK;
 }
 
-/* A verb on a flow. */
 static int do_repeat(app *a)
 {
-    const char *const *id = (const char *const *)a->argv;
     app_call call = {0};
-    bool any;
-    int code;
 
     app_fill(a, &call, a->verb->sql);
-    code = repeat(a, &call, false, &any);
-    if (any || code != APP_OK || PQntuples(app_query(a,
-        "SELECT FROM jobq.flows WHERE id = $1::bigint", 1, id)) > 0) return code;
-    return app_say(APP_NO, "there is no flow %s, or it is no longer kept", *id);
+    return repeat(a, &call, false);
 }
 
 enum { OWN_OPTION = 5 }; /* the option of a verb that follows those of the filter */
@@ -195,12 +186,11 @@ static int change_one(app *a, const char *id)
 static int change_all(app *a)
 {
     app_call call = {0};
-    bool any;
 
     app_put(&call.sql, a->verb->sql);
     app_given(a, &call, 0);
     app_put(&call.sql, ")");
-    return repeat(a, &call, app_value(a, "at-most") != NULL, &any);
+    return repeat(a, &call, app_value(a, "at-most") != NULL);
 }
 
 static int do_change(app *a)

@@ -770,6 +770,7 @@ static void expect_refusal(const char *message, const char *words)
 
 static void is_explained(int64_t id, const char *wanted)
 {
+    have_all_kinds();
     assert_string_equal(text_of("SELECT string_agg(reason, ',') FROM jobq.explain_job(%lld)",
                                 (long long)id), wanted);
 }

@@ -2904,6 +2904,26 @@ JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* The clock of waits for conditions: a wall clock that is set back would prolong them. Some systems
+ * have no other one for that. */
+#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
+#define JOBQ_PG__WAIT_CLOCK CLOCK_MONOTONIC
+#else
+#define JOBQ_PG__WAIT_CLOCK CLOCK_REALTIME
+#endif
+
+static void jobq_pg__cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
+    pthread_condattr_setclock(&attributes, JOBQ_PG__WAIT_CLOCK);
+#endif
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 static bool jobq_pg__word(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
@@ -3408,7 +3428,7 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
     pg = jobq_pg__new(desc == NULL ? &none : desc, error);
     if (pg == NULL) return error->code;
     pthread_mutex_init(&pg->lock, NULL);
-    pthread_cond_init(&pg->freed, NULL);
+    jobq_pg__cond_init(&pg->freed);
     if (!pg->no_pool && jobq_pg__first(pg, error) != JOBQ_OK) {
         if (!pg->may_be_down || error->code != JOBQ_ERROR_CONNECTION) {
             jobq_pg_close(pg);
@@ -3444,7 +3464,7 @@ static struct timespec jobq_pg__wait_end(int64_t wait_us)
 {
     struct timespec until;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(JOBQ_PG__WAIT_CLOCK, &until);
     until.tv_sec += wait_us / 1000000;
     until.tv_nsec += wait_us % 1000000 * 1000;
     if (until.tv_nsec >= 1000000000) {
@@ -7894,7 +7914,7 @@ static void jobq_pg__wait_join(jobq_pg *pg, jobq_pg__waiting *w)
 {
     uint64_t bits = 0;
 
-    pthread_cond_init(&w->news, NULL);
+    jobq_pg__cond_init(&w->news);
     pthread_mutex_lock(&pg->lock);
     while (pg->ear.channel == 0 && jobq_pg_random(&bits)) pg->ear.channel = (int64_t)bits;
     w->next = pg->ear.waiting;
@@ -13611,7 +13631,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
     if (group == NULL) return jobq_pg__no_memory(error);
     pthread_mutex_init(&group->lock, NULL);
     pthread_cond_init(&group->work, NULL);
-    pthread_cond_init(&group->gone, NULL);
+    jobq_pg__cond_init(&group->gone);
     group->workers =
         (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *group->workers, &good);
     if (!good) code = jobq_pg__no_memory(error);

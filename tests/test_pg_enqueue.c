@@ -4,6 +4,8 @@
 #define TEST_PRIVATE
 #include "pg.h"
 
+#include <sys/syscall.h>
+
 /* ---- enqueue --------------------------------------------------------------------------------- */
 
 static void fields_and_defaults_arrive(void **unused)
@@ -859,6 +861,40 @@ static void the_pool_is_bounded_and_waits(void **unused)
     jobq_pg_close(small);
 }
 
+static time_t wall_ahead; /* seconds that the wall clock is ahead, as this program reads it */
+
+extern long syscall(long number, ...);
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (syscall(SYS_clock_gettime, clock, t) != 0) return -1;
+    if (clock == CLOCK_REALTIME) t->tv_sec += wall_ahead;
+    return 0;
+}
+
+/* The wall clock is set back as soon as the wait has begun: for the kernel it never was ahead. */
+static void the_pools_wait_ends_by_its_own_clock(void **unused)
+{
+    jobq_pg_desc desc = {.pool_max = 1, .acquire_us = 100000};
+    int64_t began;
+    PGconn *a, *b;
+    jobq_pg_error error;
+    jobq_pg *small;
+
+    (void)unused;
+    desc.conninfo = server();
+    desc.schema = schema;
+    assert_int_equal(jobq_pg_open(&small, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_acquire(small, &a, &error), JOBQ_OK);
+    began = mono_us();
+    wall_ahead = 20;
+    assert_int_equal(jobq_pg_acquire(small, &b, &error), JOBQ_ERROR_TIMEOUT);
+    wall_ahead = 0;
+    assert_true(mono_us() - began < 10 * SECOND);
+    jobq_pg_release(small, a);
+    jobq_pg_close(small);
+}
+
 /* Five connections and three seconds, unless the descriptor says otherwise. */
 static void the_pools_defaults(void **unused)
 {
@@ -1124,6 +1160,7 @@ int main(void)
         cmocka_unit_test_setup(what_failed_once_is_prepared_or_not, pg_empty),
         cmocka_unit_test(a_bad_server_gives_an_error_and_no_handle),
         cmocka_unit_test(the_pool_is_bounded_and_waits),
+        cmocka_unit_test(the_pools_wait_ends_by_its_own_clock),
         cmocka_unit_test(the_pools_defaults),
         cmocka_unit_test_setup(an_exact_payload_is_kept_as_it_was_written, pg_empty),
         cmocka_unit_test(an_exact_payload_that_is_not_json_is_refused),

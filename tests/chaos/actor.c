@@ -566,7 +566,12 @@ static void work(bool pooled)
     if (!going()) return;
     while (going()) nap_us(20000);
     jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, &stats);
+    if (jobq_pg_worker_wait(worker, &stats) != JOBQ_OK) { /* handlers still use the handle */
+        snprintf(text, sizeof text, "%d handlers", (int)stats.jobs.abandoned);
+        say("stuck", 0, text);
+        fprintf(stderr, "%s: %s did not return within their grace\n", name, text);
+        _exit(1);
+    }
     jobq_pg_worker_free(worker);
     snprintf(text, sizeof text, "claimed %lld lost %lld rescued %lld reconnects %lld deaths %lld",
              (long long)stats.jobs.claimed, (long long)stats.jobs.lost,

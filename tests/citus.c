@@ -390,25 +390,11 @@ static void every_view_and_function_answers(void **unused)
     assert_int_equal(failed, 0);
 }
 
-static void refused(const char *statement)
-{
-    char *text = for_schema(statement, schema);
-    PGresult *res = PQexec(db, text);
-    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-
-    if (state == NULL || strcmp(state, "0A000") != 0) fail_msg("%s: %s", text, PQerrorMessage(db));
-    PQclear(res);
-    free(text);
-}
-
-static void what_does_not_work_is_refused(void **unused)
+static void a_version_is_kept(void **unused)
 {
     jobq_pg_error error;
 
     (void)unused;
-    refused("SELECT jobq.grant_enqueue('postgres', queues => '{q}')");
-    refused("SELECT jobq.grant_read('postgres')");
-    refused("SELECT jobq.grant_operate('postgres')");
     assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
 }
@@ -461,41 +447,6 @@ static void what_cannot_be_copied_is_sent_in_arrays(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at > now()"), 1);
 }
 
-/* ---- another name ---------------------------------------------------------------------------- */
-
-/* A name that needs quotes everywhere. */
-static void a_name_may_need_quotes(void **unused)
-{
-    jobq_pg_handler h = handler_of("q", "k", fails_once);
-    jobq_pg_worker_desc d = work_of(&h, 1);
-    jobq_pg_desc desc = desc_of(server());
-    jobq_pg_job job = plain_job();
-    jobq_pg_error error;
-    jobq_pg *mine;
-    int i;
-
-    (void)unused;
-    desc.schema = "Mx";
-    mine = open_on(&desc);
-    assert_int_equal(jobq_pg_migrate(mine, &error), JOBQ_OK);
-    RUN("SELECT \"Mx\".citus_distribute()");
-    RUN("SELECT \"Mx\".citus_place()");
-    RUN("SELECT \"Mx\".renew(home => true)");
-    assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
-    for (i = 0; i < 3; i++)
-        assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_start(mine, &d, &workers[0], &error), JOBQ_OK);
-    assert_true(becomes(30, 3, "SELECT count(*) FROM \"Mx\".history"));
-    all_stop(NULL);
-    assert_int_equal(GET(runs), 6);
-    assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
-    RUN("SELECT \"Mx\".citus_undistribute()");
-    RUN("SELECT \"Mx\".renew(home => true)");
-    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
-    jobq_pg_close(mine);
-    RUN("DROP SCHEMA \"Mx\" CASCADE");
-}
-
 /* ---- roles ----------------------------------------------------------------------------------- */
 
 /* The SQLSTATE of a statement that a role runs, or "ok". */
@@ -533,6 +484,123 @@ static void roles_call_what_they_are_granted(void **unused)
     RUN("SELECT jobq.revoke('jobq_worker')");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "42501");
     RUN("DROP ROLE jobq_producer, jobq_worker");
+}
+
+static void may(const char *role, const char *statement, const char *wanted)
+{
+    char state[6];
+
+    if (strcmp(as_role(role, statement, state), wanted) != 0)
+        fail_msg("%s as %s: %s: %s", statement, role, state, seen_by_stage[0]);
+}
+
+/* Views are read at the node as the caller. */
+static void roles_read_and_operate(void **unused)
+{
+    static const char *const roles[] = {"jobq_reader", "jobq_watch", "jobq_boss"};
+    jobq_pg_job job = plain_job();
+    char cancel[60];
+    int64_t id;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s LOGIN", roles[i]);
+    RUN("SELECT jobq.grant_read('jobq_reader')");
+    RUN("SELECT jobq.grant_read('jobq_watch', payloads => false)");
+    RUN("SELECT jobq.grant_operate('jobq_boss')");
+    id = enqueue_with(&job);
+    snprintf(cancel, sizeof cancel, "SELECT jobq.cancel(%lld)", (long long)id);
+    may("jobq_reader", "SELECT payload FROM jobq.jobs", "ok");
+    may("jobq_reader", "SELECT FROM jobq.peek()", "ok");
+    may("jobq_reader", cancel, "42501");
+    may("jobq_reader", "SELECT FROM jobq.job", "42501");
+    may("jobq_watch", "TABLE jobq.queues", "ok");
+    may("jobq_watch", "SELECT payload FROM jobq.jobs", "42501");
+    may("jobq_boss", cancel, "ok");
+    may("jobq_boss", "TABLE jobq.jobs", "ok");
+    for (i = 0; i < COUNT(roles); i++) RUN("SELECT jobq.revoke('%s')", roles[i]);
+    may("jobq_reader", "TABLE jobq.queues", "42501");
+    RUN("DROP ROLE jobq_reader, jobq_watch, jobq_boss");
+}
+
+/* The limits of a tenant are those of the role that logged in at the coordinator. */
+static void a_tenant_keeps_to_its_lines(void **unused)
+{
+    char conninfo[1024];
+    PGconn *own = db;
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_tenant LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_tenant', queues => '{q}', lines => 'a-%%')");
+    snprintf(conninfo, sizeof conninfo, "%s user=jobq_tenant", server());
+    db = PQconnectdb(conninfo);
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k', line => 'a-1')", "ok");
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k', line => 'b-1')", "42501");
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k')", "42501");
+    PQfinish(db);
+    db = own;
+    RUN("SELECT jobq.revoke('jobq_tenant')");
+    RUN("DROP ROLE jobq_tenant");
+    assert_int_equal(number("SELECT count(*) FROM jobq.tenant"), 0);
+}
+
+/* A role that may connect to the coordinator may send statements to the nodes. */
+static void nothing_more_is_open_at_the_node(void **unused)
+{
+    (void)unused;
+    RUN("CREATE ROLE jobq_producer LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_producer')");
+    RUN("SET ROLE jobq_producer");
+    assert_int_equal(number("SELECT count(*) FROM run_command_on_workers($$SELECT "
+                            "jobq.queue_set('q', paused => true)$$) WHERE success"), 0);
+    RUN("RESET ROLE");
+    RUN("SELECT jobq.revoke('jobq_producer')");
+    RUN("DROP ROLE jobq_producer");
+}
+
+/* ---- another name ---------------------------------------------------------------------------- */
+
+/* A name that needs quotes everywhere. Grants of before stay. */
+static void a_name_may_need_quotes(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", fails_once);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(server());
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg *mine;
+    int i;
+
+    (void)unused;
+    desc.schema = "Mx";
+    mine = open_on(&desc);
+    assert_int_equal(jobq_pg_migrate(mine, &error), JOBQ_OK);
+    RUN("CREATE ROLE jobq_reader LOGIN");
+    RUN("SELECT \"Mx\".grant_read('jobq_reader')");
+    RUN("SELECT \"Mx\".grant_enqueue('jobq_reader', queues => '{q}')");
+    RUN("SELECT \"Mx\".citus_distribute()");
+    RUN("SELECT \"Mx\".citus_place()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
+    may("jobq_reader", "TABLE \"Mx\".jobs", "ok");
+    may("jobq_reader", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
+    for (i = 0; i < 3; i++)
+        assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_start(mine, &d, &workers[0], &error), JOBQ_OK);
+    assert_true(becomes(30, 3, "SELECT count(*) FROM \"Mx\".history"));
+    all_stop(NULL);
+    assert_int_equal(GET(runs), 6);
+    assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
+    RUN("SELECT \"Mx\".citus_undistribute()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    may("jobq_reader", "TABLE \"Mx\".jobs", "ok");
+    may("jobq_reader", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
+    assert_int_equal(number("SELECT count(*) FROM \"Mx\".tenant WHERE role::text = "
+                            "'jobq_reader'"), 1);
+    jobq_pg_close(mine);
+    RUN("DROP SCHEMA \"Mx\" CASCADE");
+    RUN("DROP ROLE jobq_reader");
 }
 
 /* psql -f sql/install.sql makes, and refuses, the schema jobq. */
@@ -581,6 +649,8 @@ static void a_move_loses_nothing(void **unused)
     int i, jobs = 0, *done = shared(sizeof *done);
 
     (void)unused;
+    RUN("CREATE ROLE jobq_reader LOGIN");
+    RUN("SELECT jobq.grant_read('jobq_reader')");
     for (i = 0; i < 2; i++) {
         pid_t pid = enqueuer(done);
 
@@ -595,7 +665,10 @@ static void a_move_loses_nothing(void **unused)
         RUN("SELECT jobq.renew(home => true)");
         enqueue_count(10);
         SET(*done, jobs += 10);
+        may("jobq_reader", "TABLE jobq.jobs", "ok");
     }
+    RUN("SELECT jobq.revoke('jobq_reader')");
+    RUN("DROP ROLE jobq_reader");
     start(&d);
     assert_true(becomes(60, jobs, "SELECT count(*) FROM jobq.history"));
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), jobs);
@@ -672,11 +745,14 @@ int main(void)
         TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),
         TEST(every_view_and_function_answers),
-        TEST(what_does_not_work_is_refused),
+        TEST(a_version_is_kept),
         TEST(a_refusal_names_the_field),
         TEST(what_cannot_be_copied_is_sent_in_arrays),
         TEST(a_name_may_need_quotes),
         TEST(roles_call_what_they_are_granted),
+        TEST(roles_read_and_operate),
+        TEST(a_tenant_keeps_to_its_lines),
+        TEST(nothing_more_is_open_at_the_node),
         TEST(psql_refuses_it_too),
         TEST(a_move_loses_nothing),
         TEST(a_schema_comes_back),

@@ -13,7 +13,8 @@ static inline bool distributed(void)
     return how != NULL && strcmp(how, "distributed") == 0;
 }
 
-/* Whether a statement of db writes tables, or replaces functions, outside a transaction. */
+/* Whether a statement of db writes tables of the schema, or replaces functions of it, outside a
+ * transaction. */
 static inline bool goes_to_node(const PGconn *conn, const char *text)
 {
     static const char *const verbs[] = {
@@ -21,7 +22,8 @@ static inline bool goes_to_node(const PGconn *conn, const char *text)
         "CREATE FUNCTION ", "CREATE OR REPLACE FUNCTION ", "DROP FUNCTION "};
     size_t i;
 
-    if (shards_at == NULL || conn != db || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
+    if (shards_at == NULL || conn != db || PQtransactionStatus(conn) != PQTRANS_IDLE ||
+        strstr(text, schema) == NULL) return false;
     for (i = 0; i < COUNT(verbs); i++)
         if (strncmp(text, verbs[i], strlen(verbs[i])) == 0) return true;
     return false;

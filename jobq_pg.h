@@ -2365,6 +2365,22 @@ static void jobq_pg__field_of(char *field, size_t size, const PGresult *res, con
     if (text[length] == ':') jobq_pg__copy_str(field, size, argument);
 }
 
+/* The constraint that was violated, in the same way. */
+static void jobq_pg__constraint_of(char *name, size_t size, const PGresult *res, const char *state,
+                                   const char *text)
+{
+    static const char head[] = " constraint \"";
+    const char *named = PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME);
+    const char *at = strncmp(state, "23", 2) == 0 ? strstr(text, head) : NULL;
+    jobq_str constraint;
+
+    jobq_pg__copy(name, size, named);
+    if (named != NULL || at == NULL) return;
+    constraint.ptr = at + sizeof head - 1;
+    constraint.len = strcspn(constraint.ptr, "\"");
+    jobq_pg__copy_str(name, size, constraint);
+}
+
 /* The error of a result. The server's other texts are left out, because they may contain payloads,
  * except for the hint of an argument that was refused. */
 static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn,
@@ -2386,8 +2402,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
         jobq_pg__copy(error->entity, sizeof error->entity,
                       PQresultErrorField(res, PG_DIAG_TABLE_NAME));
         jobq_pg__field_of(error->field, sizeof error->field, res, state, text);
-        jobq_pg__copy(error->constraint, sizeof error->constraint,
-                      PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME));
+        jobq_pg__constraint_of(error->constraint, sizeof error->constraint, res, state, text);
     }
     return code;
 }

@@ -399,7 +399,7 @@ static void a_version_is_kept(void **unused)
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
 }
 
-/* Citus passes on the text of a refusal, but no name of a column. */
+/* Citus passes on the text of a refusal, but no name of a column or a constraint. */
 static void a_refusal_names_the_field(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -415,6 +415,12 @@ static void a_refusal_names_the_field(void **unused)
     job.payload = jobq_str_from("\"" PADDING "\"");
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "payload");
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT choosy CHECK (priority <> 7)");
+    job = plain_job();
+    job.priority = 7;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    RUN("ALTER TABLE jobq.job DROP CONSTRAINT choosy");
+    assert_string_equal(error.constraint, "choosy");
 }
 
 /* Arrays are sent in its place, in the caller's transaction too. */

@@ -202,8 +202,11 @@ DECLARE
         || ' f';
     v_type text := format_type(v.prorettype, NULL);
     v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);
+    v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),
+                                     array_position(v.proargnames, 'p_notify'));
     v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN
-        'PERFORM jobq.citus_wake(); ' ELSE '' END;
+        format('IF %s THEN PERFORM jobq.citus_wake(); END IF; ', coalesce(v_notify, 'true'))
+        ELSE '' END;
 BEGIN
     RETURN format(
         'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '

@@ -285,6 +285,23 @@ static void calls_join_the_transaction(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
+/* A worker sleeps, whom the enqueue would notify: a transaction that has notified at the node could
+ * not be prepared there. */
+static void a_sleeping_worker_is_in_nobodys_way(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    start(&d);
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.sleeper"));
+    RUN("BEGIN");
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    RUN("INSERT INTO public.effect SELECT i, 1 FROM generate_series(1, 50) i");
+    RUN("COMMIT");
+    assert_true(reaches(20, &runs, 1));
+}
+
 static void effects_at_another_node_come_once(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", does);
@@ -646,13 +663,16 @@ static pid_t enqueuer(int *done)
         if (jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK) ADD(*done);
 }
 
-/* Two times, so that the shards come back to a node that had them. A job that is enqueued meanwhile
- * is kept, or refused; one more may be there, whose producer died before the answer. */
+/* Two times, so that the shards come back to a node that had them. Ids go on also before renew. A
+ * job that is enqueued meanwhile is kept, or refused; one more may be there, whose producer died
+ * before the answer. */
 static void a_move_loses_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed);
     jobq_pg_worker_desc d = work_of(&h, 1);
     int i, jobs = 0, *done = shared(sizeof *done);
+    jobq_pg_job job = plain_job();
+    long last;
 
     (void)unused;
     RUN("CREATE ROLE jobq_reader LOGIN");
@@ -667,10 +687,12 @@ static void a_move_loses_nothing(void **unused)
         reap(pid);
         jobs = (int)number("SELECT count(*) FROM jobq.job");
         assert_in_range(jobs, GET(*done), GET(*done) + 1);
+        last = number("SELECT max(id) FROM jobq.job");
         RUN("SELECT jobq.citus_place()");
+        assert_true(enqueue_with(&job) > last);
         RUN("SELECT jobq.renew(home => true)");
         enqueue_count(10);
-        SET(*done, jobs += 10);
+        SET(*done, jobs += 11);
         may("jobq_reader", "TABLE jobq.jobs", "ok");
     }
     RUN("SELECT jobq.revoke('jobq_reader')");
@@ -747,6 +769,7 @@ int main(void)
     const struct CMUnitTest far[] = {
         TEST(jobs_run_at_their_node),
         TEST(calls_join_the_transaction),
+        TEST(a_sleeping_worker_is_in_nobodys_way),
         TEST(effects_at_another_node_come_once),
         TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),

@@ -140,6 +140,29 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The tables, with the names of their shards at the node.
+CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT c.oid, c.relname::text, c.relname || '_' || s.shardid
+    FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+    WHERE c.relnamespace = 'jobq'::regnamespace;
+END $$;
+
+-- The node that has the shards.
+CREATE OR REPLACE FUNCTION jobq.citus_home(OUT name text, OUT port integer)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT n.nodename, n.nodeport INTO name, port
+    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'a schema that Citus distributes needs a node beside the coordinator'
+            USING ERRCODE = '0A000';
+    END IF;
+END $$;
+
 -- Definitions in which the tables are named as their shards are. The functions use upper case
 -- for key words, so a name in lower case after a table is its alias.
 CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]
@@ -152,9 +175,7 @@ DECLARE
     v_before text := '((?:\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\s+|,\s*)\(*)' || v_name;
     v record;
 BEGIN
-    FOR v IN SELECT c.relname AS name, 'jobq.' || c.relname || '_' || s.shardid AS stored
-             FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-             WHERE c.relnamespace = 'jobq'::regnamespace LOOP
+    FOR v IN SELECT s.name, 'jobq.' || s.stored AS stored FROM jobq.citus_shards() s LOOP
         SELECT array_agg(
             regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
                 v_before || v.name || '(\s+(?:AS )?[a-z])', '\1' || v.stored || '\2', 'g'),
@@ -256,14 +277,13 @@ BEGIN
                 JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
         )
         SELECT format('GRANT SELECT (%s) ON jobq.%I TO %s', string_agg(DISTINCT
-                          quote_ident(a.attname), ', '), c.relname || '_' || s.shardid, p_role)
-        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-            JOIN pg_attribute a ON a.attrelid = c.oid
+                          quote_ident(a.attname), ', '), s.stored, p_role)
+        FROM jobq.citus_shards() s JOIN pg_attribute a ON a.attrelid = s.id
         WHERE EXISTS (SELECT FROM used u WHERE u.refclassid = 'pg_class'::regclass
-                      AND u.refobjid = c.oid AND u.refobjsubid = a.attnum)
-           OR c.oid = 'jobq.meta'::regclass AND a.attnum > 0
-              AND has_table_privilege(p_role, c.oid, 'SELECT')
-        GROUP BY c.relname, s.shardid
+                      AND u.refobjid = s.id AND u.refobjsubid = a.attnum)
+           OR s.name = 'meta' AND a.attnum > 0
+              AND has_table_privilege(p_role, s.id, 'SELECT')
+        GROUP BY s.stored
         UNION ALL
         SELECT DISTINCT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,
                                p_role)
@@ -271,14 +291,6 @@ BEGIN
         WHERE p.pronamespace = 'jobq'::regnamespace);
     WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one)
     SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq.citus_run(v_texts) f;
-END $$;
-
--- What a distributed schema does not do.
-CREATE OR REPLACE FUNCTION jobq.citus_refuses(p_what text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION '% does not work in a schema that Citus distributes', p_what
-        USING ERRCODE = '0A000';
 END $$;
 
 -- Drops the views, because Citus does not take tables that views depend on. Answers the
@@ -318,10 +330,9 @@ BEGIN
         v_name := pg_get_serial_sequence('jobq.' || v.name, 'id');
         v_last := pg_sequence_last_value(v_name::regclass);
         IF p_back THEN
-            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT', v.name);
-            EXECUTE format('DROP SEQUENCE %s', v_name);
-            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',
-                           v.name, v.generated);
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT; DROP SEQUENCE %s; '
+                           'ALTER TABLE jobq.%1$I ALTER id ADD GENERATED %3$s AS IDENTITY',
+                           v.name, v_name, v.generated);
         ELSE
             EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP IDENTITY', v.name);
             EXECUTE format('CREATE SEQUENCE %s AS %s OWNED BY jobq.%I.id', v_name, (
@@ -392,9 +403,7 @@ BEGIN
         ORDER BY c.oid)
     || ARRAY(
         SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',
-                      c.relname || '_' || s.shardid, c.relname)
-        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-        WHERE c.relnamespace = 'jobq'::regnamespace)
+                      s.stored, s.name) FROM jobq.citus_shards() s)
     || ARRAY(
         SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',
                       s.key, q.seqmax, s.value::bigint + 1)
@@ -402,14 +411,12 @@ BEGIN
             JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))
     || ARRAY(
         SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',
-                      c.relname || '_' || s.shardid, a.attname, CASE c.relname
-                      WHEN 'job' THEN 'jobq.job_id' WHEN 'message' THEN 'jobq.message_id'
-                      ELSE pg_get_serial_sequence('jobq.' || c.relname, a.attname) END)
-        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'
-        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
-          AND (c.relname IN ('job', 'message')
-               OR pg_get_serial_sequence('jobq.' || c.relname, a.attname) IS NOT NULL))
+                      s.stored, 'id', i.sequence)
+        FROM jobq.citus_shards() s CROSS JOIN LATERAL (
+            SELECT CASE WHEN s.name IN ('job', 'message') THEN 'jobq.' || s.name || '_id'
+                   ELSE pg_get_serial_sequence('jobq.' || s.name, a.attname) END AS sequence
+            FROM pg_attribute a WHERE a.attrelid = s.id AND a.attname = 'id') i
+        WHERE i.sequence IS NOT NULL)
     || jobq.citus_texts(ARRAY(
         SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')
         ORDER BY o.what, o.n))
@@ -466,11 +473,7 @@ DECLARE
 BEGIN
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM set_config('check_function_bodies', 'off', true);
-    SELECT n.nodename AS name, n.nodeport AS port INTO v_home
-    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
-        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
-    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;
-    IF NOT FOUND THEN PERFORM jobq.citus_refuses('the coordinator as its node'); END IF;
+    SELECT h.* INTO v_home FROM jobq.citus_home() h;
     FOR v IN SELECT n.nodename AS name, n.nodeport AS port FROM pg_dist_node n
              WHERE n.groupid <> 0 AND n.noderole = 'primary' LOOP
         v_given := jobq.citus_at(v.name, v.port, $q$
@@ -519,13 +522,11 @@ DECLARE
     v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');
 BEGIN
     v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');
-    SELECT jobq.citus_at(n.nodename, n.nodeport, $q$
+    SELECT jobq.citus_at(h.name, h.port, $q$
         SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))
         FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
         WHERE c.relnamespace = 'jobq'::regnamespace $q$) INTO v_last
-    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
-        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
-    WHERE s.logicalrelid = 'jobq.job'::regclass;
+    FROM jobq.citus_home() h;
     PERFORM set_config('client_min_messages', 'error', true);
     PERFORM set_config('check_function_bodies', 'off', true);
     v_views := jobq.citus_drop_views();

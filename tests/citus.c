@@ -571,12 +571,15 @@ static void a_tenant_keeps_to_its_lines(void **unused)
 /* A role that may connect to the coordinator may send statements to the nodes. */
 static void nothing_more_is_open_at_the_node(void **unused)
 {
+    static const char prune[] = "SELECT count(*) FROM run_command_on_workers($$SELECT "
+                                "jobq.prune(1)$$) WHERE success";
+
     (void)unused;
     RUN("CREATE ROLE jobq_producer LOGIN");
     RUN("SELECT jobq.grant_enqueue('jobq_producer')");
+    assert_int_equal(number(prune), 1);
     RUN("SET ROLE jobq_producer");
-    assert_int_equal(number("SELECT count(*) FROM run_command_on_workers($$SELECT "
-                            "jobq.queue_set('q', paused => true)$$) WHERE success"), 0);
+    assert_int_equal(number(prune), 0);
     RUN("RESET ROLE");
     RUN("SELECT jobq.revoke('jobq_producer')");
     RUN("DROP ROLE jobq_producer");

@@ -101,6 +101,68 @@ BEGIN
     PERFORM pg_notify('jobq_' || to_hex(u.worker), '') FROM unnest(v_workers) AS u (worker);
 END $$;
 
+-- What a function at the node asks of the session at the coordinator: 1 the role that logged
+-- in, 2 the application, 3 the roles of which it is a member, as an array of their oids here.
+-- The owner's answer to 3 is empty, and that of a superuser: the limits of tenants do not hold
+-- for them.
+CREATE OR REPLACE FUNCTION jobq.citus_calls() RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY[session_user, current_setting('application_name'), ARRAY(
+        SELECT t.oid FROM pg_roles r JOIN pg_roles t ON pg_has_role(r.oid, t.oid, 'MEMBER')
+        WHERE r.rolname = session_user AND NOT r.rolsuper
+          AND r.rolname <> current_user)::text];
+END $$;
+
+-- The node keeps that for the rest of the transaction: with the first argument of a call, and
+-- so before the call.
+CREATE OR REPLACE FUNCTION jobq.citus_called(p_one boolean, p_caller text[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN set_config('jobq_citus.caller', p_caller::text, true) IS NOT NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.citus_caller(p_what integer) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce(
+        (nullif(current_setting('jobq_citus.caller', true), '')::text[])[p_what],
+        CASE WHEN p_what < 3 THEN current_user END);
+END $$;
+
+-- Runs statements.
+CREATE OR REPLACE FUNCTION jobq.citus_run(p_texts text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_text text;
+BEGIN
+    FOREACH v_text IN ARRAY p_texts LOOP
+        EXECUTE v_text;
+    END LOOP;
+END $$;
+
+-- The tables, with the names of their shards at the node.
+CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT c.oid, c.relname::text, c.relname || '_' || s.shardid
+    FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+    WHERE c.relnamespace = 'jobq'::regnamespace;
+END $$;
+
+-- The node that has the shards.
+CREATE OR REPLACE FUNCTION jobq.citus_home(OUT name text, OUT port integer)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT n.nodename, n.nodeport INTO name, port
+    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'a schema that Citus distributes needs a node beside the coordinator'
+            USING ERRCODE = '0A000';
+    END IF;
+END $$;
+
 -- Definitions in which the tables are named as their shards are. The functions use upper case
 -- for key words, so a name in lower case after a table is its alias.
 CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]
@@ -113,9 +175,7 @@ DECLARE
     v_before text := '((?:\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\s+|,\s*)\(*)' || v_name;
     v record;
 BEGIN
-    FOR v IN SELECT c.relname AS name, 'jobq.' || c.relname || '_' || s.shardid AS stored
-             FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-             WHERE c.relnamespace = 'jobq'::regnamespace LOOP
+    FOR v IN SELECT s.name, 'jobq.' || s.stored AS stored FROM jobq.citus_shards() s LOOP
         SELECT array_agg(
             regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
                 v_before || v.name || '(\s+(?:AS )?[a-z])', '\1' || v.stored || '\2', 'g'),
@@ -125,11 +185,17 @@ BEGIN
             ORDER BY u.n)
         INTO v_texts FROM unnest(v_texts) WITH ORDINALITY AS u (text, n);
     END LOOP;
-    RETURN ARRAY(
-        SELECT replace(regexp_replace(u.text, '\n SET search_path TO',
-                           ' SET citus.enable_manual_changes_to_shards TO on\&'),
-                       ' pg_notify(', ' jobq.citus_mute(')
-        FROM unnest(v_texts) WITH ORDINALITY AS u (text, n) ORDER BY u.n);
+    FOR v IN SELECT * FROM (VALUES
+        ('\n SET search_path TO', ' SET citus.enable_manual_changes_to_shards TO on\&'),
+        (' pg_notify\(', ' jobq.citus_mute('),
+        ('pg_roles r ON .*MEMBER''\)', 'unnest(jobq.citus_caller(3)::oid[]) r ON r = t.role'),
+        ('session_user', 'jobq.citus_caller(1)'),
+        ('current_setting\(''application_name''\)', 'jobq.citus_caller(2)')) AS r (old, new)
+    LOOP
+        v_texts := ARRAY(SELECT regexp_replace(u.text, v.old, v.new, 'g')
+                         FROM unnest(v_texts) WITH ORDINALITY AS u (text, n) ORDER BY u.n);
+    END LOOP;
+    RETURN v_texts;
 END $$;
 
 -- The definition of the function that sends its call to the node. A call that may write is
@@ -144,15 +210,24 @@ DECLARE
                     FROM unnest(v.proargnames, v.proargmodes) WITH ORDINALITY
                          AS o (name, mode, n)
                     WHERE o.mode IN ('o', 'b'));
+    v_asks boolean := v.pronargs > 0 AND v.provolatile = 'v'
+        AND v.proname ~ format('^(%s|%s)$', jobq.doors('enqueue'), jobq.doors('operate'));
     v_call text := format('jobq.%I(%s)', v.proname, (
-        SELECT string_agg('$' || i, ', ' ORDER BY i) FROM generate_series(1, v.pronargs) i));
+        SELECT string_agg(CASE WHEN v_asks AND i = 1 THEN 'CASE WHEN s.s THEN $1 END'
+                          ELSE '$' || i END, ', ' ORDER BY i)
+        FROM generate_series(1, v.pronargs) i));
     v_with text := CASE v.provolatile WHEN 'v' THEN
         'WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one) ' ELSE '' END;
-    v_from text := ' FROM jobq.meta m CROSS JOIN LATERAL ' || v_call || ' f';
+    v_from text := ' FROM jobq.meta m CROSS JOIN LATERAL ' || CASE WHEN v_asks THEN
+        'jobq.citus_called(m.one, v_caller) s CROSS JOIN LATERAL ' ELSE '' END || v_call
+        || ' f';
     v_type text := format_type(v.prorettype, NULL);
     v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);
+    v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),
+                                     array_position(v.proargnames, 'p_notify'));
     v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN
-        'PERFORM jobq.citus_wake(); ' ELSE '' END;
+        format('IF %s THEN PERFORM jobq.citus_wake(); END IF; ', coalesce(v_notify, 'true'))
+        ELSE '' END;
 BEGIN
     RETURN format(
         'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '
@@ -160,11 +235,10 @@ BEGIN
         'BEGIN %s; %s %s END $send$', v.proname, pg_get_function_arguments(v.oid),
         pg_get_function_result(v.oid), CASE v.provolatile WHEN 's' THEN 'STABLE' ELSE '' END
             || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
-        CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'
-             THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,
-        CASE WHEN v.proname ~ '^(grant|secure)'
-             THEN format('PERFORM jobq.citus_refuses(%L)', v.proname)
-             WHEN v.proname IN ('bulk', 'outbox_queue') THEN 'NULL'
+        CASE WHEN v_asks THEN 'DECLARE v_caller text[] := jobq.citus_calls(); ' ELSE '' END
+            || CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'
+               THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,
+        CASE WHEN v.proname IN ('bulk', 'outbox_queue') THEN 'NULL'
              WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from
              WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from
              WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from
@@ -174,34 +248,72 @@ BEGIN
              ELSE 'RETURN r;' END);
 END $$;
 
--- The functions that grant rights at the coordinator as everywhere, as a pattern. Who may call
--- a function there needs no right at the node, because its owner calls it there. But a view's
--- tables are read there as the caller, and only the owner may; nor is the caller known there,
--- to whom the limits of a tenant apply. So grant_read, grant_operate and a tenant's
--- grant_enqueue are refused.
-CREATE OR REPLACE FUNCTION jobq.citus_roles() RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN '(grant_enqueue\(regrole,boolean\)|grant_(work|functions|less)\(.*|revoke\(.*)$';
-END $$;
-
--- What a distributed schema does not do.
-CREATE OR REPLACE FUNCTION jobq.citus_refuses(p_what text) RETURNS void
+-- Who may call a function here needs no right at the node, because its owner calls it there.
+-- But there the tables of a view are read as the caller. So who may read all columns of a view
+-- gets those columns of its tables at the node, and what functions it calls. A view with a
+-- column that the role may not read is closed to it.
+CREATE OR REPLACE FUNCTION jobq.citus_readers(p_role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_done integer;
+    v_texts text[] := ARRAY(
+        SELECT format(t.text, p_role) FROM (VALUES
+            ('SET LOCAL citus.enable_ddl_propagation = off'),
+            ('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s'),
+            ('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s')) AS t (text));
 BEGIN
-    RAISE EXCEPTION '% does not work in a schema that Citus distributes', p_what
-        USING ERRCODE = '0A000';
+    v_texts := v_texts || ARRAY(
+        WITH RECURSIVE used AS (
+            SELECT d.refclassid, d.refobjid, d.refobjsubid
+            FROM pg_class c JOIN pg_rewrite r ON r.ev_class = c.oid
+                JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+            WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' AND NOT EXISTS (
+                SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+                AND NOT has_column_privilege(p_role, c.oid, a.attnum, 'SELECT'))
+            UNION
+            SELECT d.refclassid, d.refobjid, d.refobjsubid
+            FROM used u JOIN pg_rewrite r ON u.refclassid = 'pg_class'::regclass
+                     AND r.ev_class = u.refobjid
+                JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        )
+        SELECT format('GRANT SELECT (%s) ON jobq.%I TO %s', string_agg(DISTINCT
+                          quote_ident(a.attname), ', '), s.stored, p_role)
+        FROM jobq.citus_shards() s JOIN pg_attribute a ON a.attrelid = s.id
+        WHERE EXISTS (SELECT FROM used u WHERE u.refclassid = 'pg_class'::regclass
+                      AND u.refobjid = s.id AND u.refobjsubid = a.attnum)
+           OR s.name = 'meta' AND a.attnum > 0
+              AND has_table_privilege(p_role, s.id, 'SELECT')
+        GROUP BY s.stored
+        UNION ALL
+        SELECT DISTINCT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,
+                               p_role)
+        FROM used u JOIN pg_proc p ON u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid
+        WHERE p.pronamespace = 'jobq'::regnamespace);
+    WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one)
+    SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq.citus_run(v_texts) f;
 END $$;
 
--- Citus does not take tables that views depend on.
-CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS void
+-- Drops the views, because Citus does not take tables that views depend on. Answers the
+-- statements that make them again, with the grants on them.
+CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$
-DECLARE v_view name;
+DECLARE v_texts text[] := ARRAY(
+    SELECT t.text FROM pg_class c CROSS JOIN LATERAL (
+        SELECT 0, format('CREATE OR REPLACE VIEW jobq.%I AS %s', c.relname,
+                         pg_get_viewdef(c.oid))
+        UNION ALL
+        SELECT 1, format('GRANT %s%s ON jobq.%I TO %s', g.privilege_type,
+                         ' (' || quote_ident(a.name) || ')', c.relname,
+                         coalesce(nullif(g.grantee, 0)::regrole::text, 'PUBLIC'))
+        FROM (SELECT NULL, c.relacl UNION ALL
+              SELECT a.attname, a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid)
+             AS a (name, acl) CROSS JOIN LATERAL aclexplode(a.acl) g) AS t (n, text)
+    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' ORDER BY c.oid, t.n);
 BEGIN
-    FOR v_view IN SELECT c.relname FROM pg_class c
-                  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' LOOP
-        EXECUTE format('DROP VIEW IF EXISTS jobq.%I CASCADE', v_view);
-    END LOOP;
+    PERFORM jobq.citus_run(ARRAY(
+        SELECT format('DROP VIEW IF EXISTS jobq.%I CASCADE', c.relname) FROM pg_class c
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'));
+    RETURN v_texts;
 END $$;
 
 -- Gives identity columns a default in place of their identity, or the identity back, because
@@ -218,10 +330,9 @@ BEGIN
         v_name := pg_get_serial_sequence('jobq.' || v.name, 'id');
         v_last := pg_sequence_last_value(v_name::regclass);
         IF p_back THEN
-            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT', v.name);
-            EXECUTE format('DROP SEQUENCE %s', v_name);
-            EXECUTE format('ALTER TABLE jobq.%I ALTER id ADD GENERATED %s AS IDENTITY',
-                           v.name, v.generated);
+            EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP DEFAULT; DROP SEQUENCE %s; '
+                           'ALTER TABLE jobq.%1$I ALTER id ADD GENERATED %3$s AS IDENTITY',
+                           v.name, v_name, v.generated);
         ELSE
             EXECUTE format('ALTER TABLE jobq.%I ALTER id DROP IDENTITY', v.name);
             EXECUTE format('CREATE SEQUENCE %s AS %s OWNED BY jobq.%I.id', v_name, (
@@ -239,16 +350,12 @@ END $$;
 -- original, for citus_place.
 CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_text text;
-    v_views text[];
+DECLARE v_views text[];
 BEGIN
     IF to_regclass('jobq.original') IS NOT NULL THEN
         RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';
-    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
-                  AND c.relkind IN ('r', 'v') AND c.relacl IS NOT NULL) THEN
-        PERFORM jobq.citus_refuses('grant_enqueue, grant_work, grant_read and grant_operate');
     END IF;
+    v_views := jobq.citus_drop_views();
     PERFORM set_config('client_min_messages', 'error', true);
     PERFORM set_config('check_function_bodies', 'off', true);
     CREATE TABLE jobq.original (n integer PRIMARY KEY, what text, name text, text text);
@@ -256,11 +363,10 @@ BEGIN
     SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (
         SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-          AND (p.proname !~ '^citus_' OR p.proname = 'citus_mute')
+          AND (p.proname !~ '^citus_' OR p.proname ~ '^citus_(mute|run|calle[dr])$')
         UNION ALL
-        SELECT 'view', c.oid, c.relname, format('CREATE OR REPLACE VIEW jobq.%I AS %s',
-                                                c.relname, pg_get_viewdef(c.oid))
-        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
+        SELECT 'view', v.n::oid, '', v.text FROM unnest(v_views) WITH ORDINALITY AS v (text, n)
+        WHERE v.text ~ '^CREATE'
         UNION ALL
         SELECT 'sequence', c.oid, c.relname, pg_sequence_last_value(c.oid)::text
         FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'S'
@@ -270,21 +376,17 @@ BEGIN
         WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
     WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';
-    v_views := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'view' ORDER BY o.n);
-    PERFORM jobq.citus_drop_views();
     PERFORM jobq.citus_identities(
         (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);
-    FOR v_text IN SELECT t.tgrelid::regclass FROM pg_trigger t JOIN pg_class c
-                  ON c.oid = t.tgrelid WHERE t.tgname = 'joint'
-                  AND c.relnamespace = 'jobq'::regnamespace LOOP
-        EXECUTE format('DROP TRIGGER joint ON %s', v_text);
-    END LOOP;
+    PERFORM jobq.citus_run(ARRAY(
+        SELECT format('DROP TRIGGER joint ON %s', c.oid::regclass)
+        FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+        WHERE t.tgname = 'joint' AND c.relnamespace = 'jobq'::regnamespace));
+    ALTER TABLE jobq.tenant ALTER role TYPE oid; -- a role has another oid at the node
     PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
     EXECUTE 'SELECT citus_schema_distribute(''jobq'')';
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    FOREACH v_text IN ARRAY v_views LOOP
-        EXECUTE v_text;
-    END LOOP;
+    PERFORM jobq.citus_run(v_views);
 END $$;
 
 -- What the node that holds the shards runs to have all the rest. Ids of jobs are drawn there.
@@ -301,9 +403,7 @@ BEGIN
         ORDER BY c.oid)
     || ARRAY(
         SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',
-                      c.relname || '_' || s.shardid, c.relname)
-        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-        WHERE c.relnamespace = 'jobq'::regnamespace)
+                      s.stored, s.name) FROM jobq.citus_shards() s)
     || ARRAY(
         SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',
                       s.key, q.seqmax, s.value::bigint + 1)
@@ -311,17 +411,16 @@ BEGIN
             JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))
     || ARRAY(
         SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',
-                      c.relname || '_' || s.shardid, a.attname, CASE c.relname
-                      WHEN 'job' THEN 'jobq.job_id' WHEN 'message' THEN 'jobq.message_id'
-                      ELSE pg_get_serial_sequence('jobq.' || c.relname, a.attname) END)
-        FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
-            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'
-        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
-          AND (c.relname IN ('job', 'message')
-               OR pg_get_serial_sequence('jobq.' || c.relname, a.attname) IS NOT NULL))
+                      s.stored, 'id', i.sequence)
+        FROM jobq.citus_shards() s CROSS JOIN LATERAL (
+            SELECT CASE WHEN s.name IN ('job', 'message') THEN 'jobq.' || s.name || '_id'
+                   ELSE pg_get_serial_sequence('jobq.' || s.name, a.attname) END AS sequence
+            FROM pg_attribute a WHERE a.attrelid = s.id AND a.attname = 'id') i
+        WHERE i.sequence IS NOT NULL)
     || jobq.citus_texts(ARRAY(
         SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')
-        ORDER BY o.what, o.n));
+        ORDER BY o.what, o.n))
+    || ARRAY['SELECT jobq.secure()'];
 END $$;
 
 -- Runs a statement at a node, in a transaction of its own, and answers its value.
@@ -348,6 +447,18 @@ DECLARE
     v_last jsonb := (SELECT jsonb_object_agg(o.name, coalesce(o.text, '0'))
                      FROM jobq.original o WHERE o.what = 'sequence');
     v_given jsonb;
+    v_grants text[] := ARRAY(
+        SELECT regexp_replace(
+            CASE o.name WHEN 'grant_enqueue' THEN o.text ELSE regexp_replace(o.text,
+                'END\s*(\$\w*\$\s*)$', 'PERFORM jobq.citus_readers(role); END \1') END,
+            'DELETE (.* = )(\w+\.role);', 'EXECUTE ''DELETE \1'' || \2::oid;')
+        FROM jobq.original o
+        WHERE o.what = 'function' AND o.name IN ('grant_enqueue', 'grant_read', 'revoke'));
+    v_readers regrole[] := ARRAY(
+        SELECT DISTINCT g.grantee
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+            CROSS JOIN LATERAL aclexplode(a.attacl) g
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
     v_run text := $q$DO $node$ DECLARE v_text text; BEGIN
         PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
         PERFORM set_config('client_min_messages', 'error', true);
@@ -362,11 +473,7 @@ DECLARE
 BEGIN
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM set_config('check_function_bodies', 'off', true);
-    SELECT n.nodename AS name, n.nodeport AS port INTO v_home
-    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
-        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
-    WHERE s.logicalrelid = 'jobq.job'::regclass AND n.groupid <> 0;
-    IF NOT FOUND THEN PERFORM jobq.citus_refuses('the coordinator as its node'); END IF;
+    SELECT h.* INTO v_home FROM jobq.citus_home() h;
     FOR v IN SELECT n.nodename AS name, n.nodeport AS port FROM pg_dist_node n
              WHERE n.groupid <> 0 AND n.noderole = 'primary' LOOP
         v_given := jobq.citus_at(v.name, v.port, $q$
@@ -384,17 +491,21 @@ BEGIN
                 SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '
                               'SELECT setval(''jobq.%1$I'', %2$s)', g.key,
                               greatest(g.value::bigint, 2))
-                FROM jsonb_each_text(v_given) g)));
+                FROM jsonb_each_text(v_given) g
+                UNION ALL
+                SELECT format('REVOKE ALL ON ALL %s IN SCHEMA jobq FROM %s', w.what, u.role)
+                FROM unnest(v_readers) AS u (role), unnest('{TABLES,ROUTINES}'::text[])
+                     AS w (what))));
         END IF;
     END LOOP;
     PERFORM jobq.citus_at(v_home.name, v_home.port,
                           format(v_run, jobq.citus_node_texts(v_last)));
-    FOR v IN SELECT jobq.citus_sender(p.oid) AS text FROM pg_proc p
-             WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-               AND p.provolatile <> 'i' AND p.proname !~ '^citus_'
-               AND p.oid::regprocedure::text !~ jobq.citus_roles() LOOP
-        EXECUTE v.text;
-    END LOOP;
+    PERFORM jobq.citus_run(ARRAY(
+        SELECT jobq.citus_sender(p.oid) FROM pg_proc p
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+          AND p.provolatile <> 'i' AND p.proname !~ '^(citus_|grant|revoke|secure)'));
+    PERFORM jobq.citus_run(v_grants);
+    PERFORM jobq.citus_readers(u.role) FROM unnest(v_readers) AS u (role);
     FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP
         PERFORM setval('jobq.' || v.name, q.seqmax)
         FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || v.name);
@@ -405,30 +516,26 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_text text;
     v_texts text[];
+    v_views text[];
     v_last jsonb;
     v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');
 BEGIN
-    v_texts := ARRAY(SELECT o.text FROM jobq.original o
-                     WHERE o.what IN ('function', 'view') ORDER BY o.what, o.n);
-    SELECT jobq.citus_at(n.nodename, n.nodeport, $q$
+    v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');
+    SELECT jobq.citus_at(h.name, h.port, $q$
         SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))
         FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
         WHERE c.relnamespace = 'jobq'::regnamespace $q$) INTO v_last
-    FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
-        JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
-    WHERE s.logicalrelid = 'jobq.job'::regclass;
+    FROM jobq.citus_home() h;
     PERFORM set_config('client_min_messages', 'error', true);
     PERFORM set_config('check_function_bodies', 'off', true);
-    PERFORM jobq.citus_drop_views();
+    v_views := jobq.citus_drop_views();
     EXECUTE 'SELECT citus_schema_undistribute(''jobq'')';
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     DROP TABLE jobq.original;
     PERFORM jobq.citus_identities(v_identities, true);
-    FOREACH v_text IN ARRAY v_texts LOOP
-        EXECUTE v_text;
-    END LOOP;
+    ALTER TABLE jobq.tenant ALTER role TYPE regrole;
+    PERFORM jobq.citus_run(v_texts || v_views);
     PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;
 END $$;
 

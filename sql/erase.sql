@@ -61,12 +61,12 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 BEGIN
     EXECUTE format(
         'SELECT count(*), coalesce(array_agg(DISTINCT p.id) FILTER (WHERE p.tags @> $1),'
-        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM jobq.%I t WHERE t.id > $2'
+        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM %s t WHERE t.id > $2'
         ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p',
         CASE p_place WHEN 'operations' THEN 't.arguments -> ''tags''' ELSE 't.headers' END,
-        CASE p_place WHEN 'jobs' THEN 'job' WHEN 'failed jobs' THEN 'failed'
-        WHEN 'history' THEN 'history' WHEN 'dead letters' THEN 'dead_letter'
-        WHEN 'operations' THEN 'operation' END)
+        CASE p_place WHEN 'jobs' THEN 'jobq.job' WHEN 'failed jobs' THEN 'jobq.failed'
+        WHEN 'history' THEN 'jobq.history' WHEN 'dead letters' THEN 'jobq.dead_letter'
+        WHEN 'operations' THEN 'jobq.operation' END)
     INTO looked, matched, last USING p_tags, p_after, p_most;
     IF looked < p_most THEN last := NULL; END IF;
 END $$;

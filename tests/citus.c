@@ -285,6 +285,23 @@ static void calls_join_the_transaction(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
+/* A worker sleeps, whom the enqueue would notify: a transaction that has notified at the node could
+ * not be prepared there. */
+static void a_sleeping_worker_is_in_nobodys_way(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    start(&d);
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.sleeper"));
+    RUN("BEGIN");
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    RUN("INSERT INTO public.effect SELECT i, 1 FROM generate_series(1, 50) i");
+    RUN("COMMIT");
+    assert_true(reaches(20, &runs, 1));
+}
+
 static void effects_at_another_node_come_once(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", does);
@@ -390,30 +407,16 @@ static void every_view_and_function_answers(void **unused)
     assert_int_equal(failed, 0);
 }
 
-static void refused(const char *statement)
-{
-    char *text = for_schema(statement, schema);
-    PGresult *res = PQexec(db, text);
-    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-
-    if (state == NULL || strcmp(state, "0A000") != 0) fail_msg("%s: %s", text, PQerrorMessage(db));
-    PQclear(res);
-    free(text);
-}
-
-static void what_does_not_work_is_refused(void **unused)
+static void a_version_is_kept(void **unused)
 {
     jobq_pg_error error;
 
     (void)unused;
-    refused("SELECT jobq.grant_enqueue('postgres', queues => '{q}')");
-    refused("SELECT jobq.grant_read('postgres')");
-    refused("SELECT jobq.grant_operate('postgres')");
     assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
 }
 
-/* Citus passes on the text of a refusal, but no name of a column. */
+/* Citus passes on the text of a refusal, but no name of a column or a constraint. */
 static void a_refusal_names_the_field(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -429,6 +432,12 @@ static void a_refusal_names_the_field(void **unused)
     job.payload = jobq_str_from("\"" PADDING "\"");
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "payload");
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT choosy CHECK (priority <> 7)");
+    job = plain_job();
+    job.priority = 7;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    RUN("ALTER TABLE jobq.job DROP CONSTRAINT choosy");
+    assert_string_equal(error.constraint, "choosy");
 }
 
 /* Arrays are sent in its place, in the caller's transaction too. */
@@ -459,41 +468,6 @@ static void what_cannot_be_copied_is_sent_in_arrays(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at > now()"), 1);
-}
-
-/* ---- another name ---------------------------------------------------------------------------- */
-
-/* A name that needs quotes everywhere. */
-static void a_name_may_need_quotes(void **unused)
-{
-    jobq_pg_handler h = handler_of("q", "k", fails_once);
-    jobq_pg_worker_desc d = work_of(&h, 1);
-    jobq_pg_desc desc = desc_of(server());
-    jobq_pg_job job = plain_job();
-    jobq_pg_error error;
-    jobq_pg *mine;
-    int i;
-
-    (void)unused;
-    desc.schema = "Mx";
-    mine = open_on(&desc);
-    assert_int_equal(jobq_pg_migrate(mine, &error), JOBQ_OK);
-    RUN("SELECT \"Mx\".citus_distribute()");
-    RUN("SELECT \"Mx\".citus_place()");
-    RUN("SELECT \"Mx\".renew(home => true)");
-    assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
-    for (i = 0; i < 3; i++)
-        assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_start(mine, &d, &workers[0], &error), JOBQ_OK);
-    assert_true(becomes(30, 3, "SELECT count(*) FROM \"Mx\".history"));
-    all_stop(NULL);
-    assert_int_equal(GET(runs), 6);
-    assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
-    RUN("SELECT \"Mx\".citus_undistribute()");
-    RUN("SELECT \"Mx\".renew(home => true)");
-    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
-    jobq_pg_close(mine);
-    RUN("DROP SCHEMA \"Mx\" CASCADE");
 }
 
 /* ---- roles ----------------------------------------------------------------------------------- */
@@ -535,6 +509,127 @@ static void roles_call_what_they_are_granted(void **unused)
     RUN("DROP ROLE jobq_producer, jobq_worker");
 }
 
+static void may(const char *role, const char *statement, const char *wanted)
+{
+    char state[6];
+
+    if (strcmp(as_role(role, statement, state), wanted) != 0)
+        fail_msg("%s as %s: %s: %s", statement, role, state, seen_by_stage[0]);
+}
+
+/* Views are read at the node as the caller. Each test has roles of other names, because Citus keeps
+ * the connections of a role that is gone. */
+static void roles_read_and_operate(void **unused)
+{
+    static const char *const roles[] = {"jobq_reader", "jobq_watch", "jobq_boss"};
+    jobq_pg_job job = plain_job();
+    char cancel[60];
+    int64_t id;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s LOGIN", roles[i]);
+    RUN("SELECT jobq.grant_read('jobq_reader')");
+    RUN("SELECT jobq.grant_read('jobq_watch', payloads => false)");
+    RUN("SELECT jobq.grant_operate('jobq_boss')");
+    id = enqueue_with(&job);
+    snprintf(cancel, sizeof cancel, "SELECT jobq.cancel(%lld)", (long long)id);
+    may("jobq_reader", "SELECT payload FROM jobq.jobs", "ok");
+    may("jobq_reader", "SELECT FROM jobq.peek()", "ok");
+    may("jobq_reader", cancel, "42501");
+    may("jobq_reader", "SELECT FROM jobq.job", "42501");
+    may("jobq_watch", "TABLE jobq.queues", "ok");
+    may("jobq_watch", "SELECT payload FROM jobq.jobs", "42501");
+    may("jobq_boss", cancel, "ok");
+    may("jobq_boss", "TABLE jobq.jobs", "ok");
+    for (i = 0; i < COUNT(roles); i++) RUN("SELECT jobq.revoke('%s')", roles[i]);
+    may("jobq_reader", "TABLE jobq.queues", "42501");
+    RUN("DROP ROLE jobq_reader, jobq_watch, jobq_boss");
+}
+
+/* The limits of a tenant are those of the role that logged in at the coordinator. */
+static void a_tenant_keeps_to_its_lines(void **unused)
+{
+    char conninfo[1024];
+    PGconn *own = db;
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_tenant LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_tenant', queues => '{q}', lines => 'a-%%')");
+    snprintf(conninfo, sizeof conninfo, "%s user=jobq_tenant", server());
+    db = PQconnectdb(conninfo);
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k', line => 'a-1')", "ok");
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k', line => 'b-1')", "42501");
+    may("jobq_tenant", "SELECT jobq.enqueue('q', 'k')", "42501");
+    PQfinish(db);
+    db = own;
+    RUN("SELECT jobq.revoke('jobq_tenant')");
+    RUN("DROP ROLE jobq_tenant");
+    assert_int_equal(number("SELECT count(*) FROM jobq.tenant"), 0);
+}
+
+/* A role that may connect to the coordinator may send statements to the nodes. */
+static void nothing_more_is_open_at_the_node(void **unused)
+{
+    static const char prune[] = "SELECT count(*) FROM run_command_on_workers($$SELECT "
+                                "jobq.prune(1)$$) WHERE success";
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_producer LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_producer')");
+    assert_int_equal(number(prune), 1);
+    RUN("SET ROLE jobq_producer");
+    assert_int_equal(number(prune), 0);
+    RUN("RESET ROLE");
+    RUN("SELECT jobq.revoke('jobq_producer')");
+    RUN("DROP ROLE jobq_producer");
+}
+
+/* ---- another name ---------------------------------------------------------------------------- */
+
+/* A name that needs quotes everywhere. Grants of before stay. */
+static void a_name_may_need_quotes(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", fails_once);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(server());
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg *mine;
+    int i;
+
+    (void)unused;
+    desc.schema = "Mx";
+    mine = open_on(&desc);
+    assert_int_equal(jobq_pg_migrate(mine, &error), JOBQ_OK);
+    RUN("CREATE ROLE jobq_other LOGIN");
+    RUN("SELECT \"Mx\".grant_read('jobq_other')");
+    RUN("SELECT \"Mx\".grant_enqueue('jobq_other', queues => '{q}')");
+    RUN("SELECT \"Mx\".citus_distribute()");
+    RUN("SELECT \"Mx\".citus_place()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
+    may("jobq_other", "TABLE \"Mx\".jobs", "ok");
+    may("jobq_other", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
+    for (i = 0; i < 3; i++)
+        assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_start(mine, &d, &workers[0], &error), JOBQ_OK);
+    assert_true(becomes(30, 3, "SELECT count(*) FROM \"Mx\".history"));
+    all_stop(NULL);
+    assert_int_equal(GET(runs), 6);
+    assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
+    RUN("SELECT \"Mx\".citus_undistribute()");
+    RUN("SELECT \"Mx\".renew(home => true)");
+    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
+    may("jobq_other", "TABLE \"Mx\".jobs", "ok");
+    may("jobq_other", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
+    assert_int_equal(number("SELECT count(*) FROM \"Mx\".tenant WHERE role::text = "
+                            "'jobq_other'"), 1);
+    jobq_pg_close(mine);
+    RUN("DROP SCHEMA \"Mx\" CASCADE");
+    RUN("DROP ROLE jobq_other");
+}
+
 /* psql -f sql/install.sql makes, and refuses, the schema jobq. */
 static void psql_refuses_it_too(void **unused)
 {
@@ -572,15 +667,20 @@ static pid_t enqueuer(int *done)
         if (jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK) ADD(*done);
 }
 
-/* Two times, so that the shards come back to a node that had them. A job that is enqueued meanwhile
- * is kept, or refused; one more may be there, whose producer died before the answer. */
+/* Two times, so that the shards come back to a node that had them. Ids go on also before renew. A
+ * job that is enqueued meanwhile is kept, or refused; one more may be there, whose producer died
+ * before the answer. */
 static void a_move_loses_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed);
     jobq_pg_worker_desc d = work_of(&h, 1);
     int i, jobs = 0, *done = shared(sizeof *done);
+    jobq_pg_job job = plain_job();
+    long last;
 
     (void)unused;
+    RUN("CREATE ROLE jobq_mover LOGIN");
+    RUN("SELECT jobq.grant_read('jobq_mover')");
     for (i = 0; i < 2; i++) {
         pid_t pid = enqueuer(done);
 
@@ -591,11 +691,16 @@ static void a_move_loses_nothing(void **unused)
         reap(pid);
         jobs = (int)number("SELECT count(*) FROM jobq.job");
         assert_in_range(jobs, GET(*done), GET(*done) + 1);
+        last = number("SELECT max(id) FROM jobq.job");
         RUN("SELECT jobq.citus_place()");
+        assert_true(enqueue_with(&job) > last);
         RUN("SELECT jobq.renew(home => true)");
         enqueue_count(10);
-        SET(*done, jobs += 10);
+        SET(*done, jobs += 11);
+        may("jobq_mover", "TABLE jobq.jobs", "ok");
     }
+    RUN("SELECT jobq.revoke('jobq_mover')");
+    RUN("DROP ROLE jobq_mover");
     start(&d);
     assert_true(becomes(60, jobs, "SELECT count(*) FROM jobq.history"));
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), jobs);
@@ -668,15 +773,19 @@ int main(void)
     const struct CMUnitTest far[] = {
         TEST(jobs_run_at_their_node),
         TEST(calls_join_the_transaction),
+        TEST(a_sleeping_worker_is_in_nobodys_way),
         TEST(effects_at_another_node_come_once),
         TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),
         TEST(every_view_and_function_answers),
-        TEST(what_does_not_work_is_refused),
+        TEST(a_version_is_kept),
         TEST(a_refusal_names_the_field),
         TEST(what_cannot_be_copied_is_sent_in_arrays),
         TEST(a_name_may_need_quotes),
         TEST(roles_call_what_they_are_granted),
+        TEST(roles_read_and_operate),
+        TEST(a_tenant_keeps_to_its_lines),
+        TEST(nothing_more_is_open_at_the_node),
         TEST(psql_refuses_it_too),
         TEST(a_move_loses_nothing),
         TEST(a_schema_comes_back),

@@ -25,7 +25,7 @@ static void a_verb_on_one_job_is_logged(void **unused)
     char wanted[160];
 
     (void)unused;
-    RUN("SELECT setval('jobq.job_id', 100)");
+    RUN("ALTER SEQUENCE jobq.job_id RESTART 101");
     RUN("SELECT jobq.queue_set('r', max_attempts => 2)");
     enqueue_count(1);
     id = number("SELECT id FROM jobq.job");
@@ -94,7 +94,7 @@ static void it_tells_who_and_from_where(void **unused)
 
     (void)unused;
     snprintf(role, sizeof role, "jobq_log_%d", (int)getpid());
-    RUN("CREATE ROLE %s", role);
+    RUN("CREATE ROLE %s LOGIN", role);
     RUN("SELECT jobq.grant_operate('%s')", role);
     enqueue_count(1);
     RUN("SET application_name = 'the console'");
@@ -131,7 +131,7 @@ static void readers_may_read_it_and_nobody_may_write_it(void **unused)
 
     (void)unused;
     snprintf(role, sizeof role, "jobq_log_%d", (int)getpid());
-    RUN("CREATE ROLE %s", role);
+    RUN("CREATE ROLE %s LOGIN", role);
     RUN("SELECT jobq.grant_enqueue('%s')", role);
     assert_string_equal(as(role, "SELECT * FROM jobq.operator_log"), "42501");
     RUN("SELECT jobq.grant_read('%s', payloads => false)", role);

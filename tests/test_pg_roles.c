@@ -44,7 +44,7 @@ static int roles_up(void **state)
     size_t i;
 
     if (pg_up(state) != 0) return 1;
-    for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s", quoted(roles[i]));
+    for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s LOGIN", quoted(roles[i]));
     RUN("SELECT jobq.grant_enqueue('%s', fast => true)", quoted("enqueue")); /* taken back */
     RUN("SELECT jobq.grant_enqueue('%s')", quoted("enqueue"));
     RUN("SELECT jobq.grant_enqueue('%s', fast => true)", quoted("fast"));
@@ -238,6 +238,12 @@ static const struct {
     {"SELECT jobq.secure()", "-------"},
 };
 
+/* A view with payloads is closed as a whole in a distributed schema. */
+static bool closed_there(const char *role, const char *statement)
+{
+    return distributed() && strcmp(role, "watch") == 0 && strstr(statement, "jobq.jobs") != NULL;
+}
+
 static void each_role_has_its_doors_and_no_other(void **unused)
 {
     size_t d, r;
@@ -249,8 +255,10 @@ static void each_role_has_its_doors_and_no_other(void **unused)
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, NULL), JOBQ_OK);
     for (d = 0; d < COUNT(doors); d++) {
         for (r = 0; r < COUNT(roles); r++) {
-            const char *wanted = doors[d].may[r] == '-' ? "42501" : "";
+            bool closed = doors[d].may[r] == '-' || closed_there(roles[r], doors[d].statement);
+            const char *wanted = closed ? "42501" : "";
             const char *got = as(roles[r], doors[d].statement);
+            if (distributed() && strcmp(got, "2200H") == 0) got = ""; /* ids are drawn at the node */
             if (strcmp(got, wanted) != 0)
                 fail_msg("%s as %s: '%s'", doors[d].statement, roles[r], got);
         }

@@ -609,7 +609,8 @@ static void tenants_do_not_reach_each_other(void **state)
     (void)state;
     snprintf(role, sizeof role, "%s_seven", schema);
     RUN("CREATE ROLE %s LOGIN", role);
-    RUN("ALTER SEQUENCE jobq.job_id RESTART; SELECT jobq.enqueue('q', 'k', '\"victim''s\"', key => "
+    RUN("ALTER SEQUENCE jobq.job_id RESTART");
+    RUN("SELECT jobq.enqueue('q', 'k', '\"victim''s\"', key => "
         "'order-1', line => 'tenant-8-a'); SELECT jobq.enqueue('other', 'k'); "
         "SELECT jobq.flow('f'); SELECT jobq.outbox_register('q', 1); "
         "SELECT jobq.grant_enqueue('%s', queues => '{q}', lines => 'tenant-7-%%')", role);

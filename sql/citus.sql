@@ -436,6 +436,23 @@ BEGIN
     RETURN nullif(v_result, '');
 END $$;
 
+-- One statement that runs these. What there is already stays.
+CREATE OR REPLACE FUNCTION jobq.citus_script(p_texts text[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN format($q$DO $node$ DECLARE v_text text; BEGIN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+        PERFORM set_config('client_min_messages', 'error', true);
+        PERFORM set_config('check_function_bodies', 'off', true);
+        FOREACH v_text IN ARRAY %L::text[] LOOP
+            BEGIN
+                EXECUTE v_text;
+            EXCEPTION WHEN duplicate_object THEN NULL;
+            END;
+        END LOOP;
+    END $node$ $q$, p_texts);
+END $$;
+
 -- Installs the functions and views on the node that has the shards, and sends all calls there.
 -- Until then, and again after the shards were moved, every call fails. The sequences of a node
 -- that had the shards before give nothing any more, in case the shards come back.
@@ -459,17 +476,6 @@ DECLARE
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
             CROSS JOIN LATERAL aclexplode(a.attacl) g
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
-    v_run text := $q$DO $node$ DECLARE v_text text; BEGIN
-        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-        PERFORM set_config('client_min_messages', 'error', true);
-        PERFORM set_config('check_function_bodies', 'off', true);
-        FOREACH v_text IN ARRAY %L::text[] LOOP
-            BEGIN
-                EXECUTE v_text;
-            EXCEPTION WHEN duplicate_object THEN NULL;
-            END;
-        END LOOP;
-    END $node$ $q$;
 BEGIN
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM set_config('check_function_bodies', 'off', true);
@@ -487,7 +493,7 @@ BEGIN
         SELECT jsonb_object_agg(l.key, greatest(l.value::bigint, (v_given ->> l.key)::bigint))
         INTO v_last FROM jsonb_each_text(v_last) l;
         IF v <> v_home THEN
-            PERFORM jobq.citus_at(v.name, v.port, format(v_run, ARRAY(
+            PERFORM jobq.citus_at(v.name, v.port, jobq.citus_script(ARRAY(
                 SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '
                               'SELECT setval(''jobq.%1$I'', %2$s)', g.key,
                               greatest(g.value::bigint, 2))
@@ -499,7 +505,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM jobq.citus_at(v_home.name, v_home.port,
-                          format(v_run, jobq.citus_node_texts(v_last)));
+                          jobq.citus_script(jobq.citus_node_texts(v_last)));
     PERFORM jobq.citus_run(ARRAY(
         SELECT jobq.citus_sender(p.oid) FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'

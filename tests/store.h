@@ -152,7 +152,7 @@ typedef struct store {
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
- * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade. await: by a job that runs.
+ * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade. await: by a running job.
  * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
  * that walks, or a weight; r running_max, s strict, t jobs in ten seconds, g burst, a paused, d
  * held for so many seconds, e no rules.

@@ -650,6 +650,7 @@ static void pg_look(view *v)
 static const store store_pg = {
     "Postgres", pg_reset, pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll, pg_claim,
     pg_recover, pg_settle, pg_heartbeat, pg_rescue, pg_deregister, pg_cancel, pg_revive, pg_after,
-    pg_await, pg_unpark, pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look, pg_line};
+    pg_await, pg_unpark, pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look,
+    pg_line};
 
 #endif /* STORE_PG_INCLUDED */

@@ -667,8 +667,8 @@ static void a_revival_wakes_the_workers_of_each_queue(void **unused)
     assert_int_equal(heard, 3);
 }
 
-/* Flows are locked before jobs. a enqueues into a flow, waits for its end, or names a job of it, and
- * then does another of these; between the two b changes that job, or the flow. Neither meets the
+/* Flows are locked before jobs. a enqueues into a flow, waits for its end, or names a job of it,
+ * and then does another of these; between the two b changes that job, or the flow. Neither meets the
  * other in a deadlock. Many are revived without waiting: those of a flow that a has locked are
  * left. */
 static void a_producer_and_an_operator_of_a_flow(void **unused)
@@ -972,8 +972,8 @@ static void a_parent_that_is_deleted(void **unused)
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
-    expect_text("it does not run, because job 4 was cancelled or deleted: cancel the job that waits",
-                "SELECT reason FROM jobq.explain_job(5)");
+    expect_text("it does not run, because job 4 was cancelled or deleted: cancel the job that "
+                "waits", "SELECT reason FROM jobq.explain_job(5)");
 }
 
 /* So does one that has failed and is deleted, or no longer kept. */

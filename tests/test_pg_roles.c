@@ -258,7 +258,7 @@ static void each_role_has_its_doors_and_no_other(void **unused)
             bool closed = doors[d].may[r] == '-' || closed_there(roles[r], doors[d].statement);
             const char *wanted = closed ? "42501" : "";
             const char *got = as(roles[r], doors[d].statement);
-            if (distributed() && strcmp(got, "2200H") == 0) got = ""; /* ids are drawn at the node */
+            if (distributed() && strcmp(got, "2200H") == 0) got = ""; /* ids come from there */
             if (strcmp(got, wanted) != 0)
                 fail_msg("%s as %s: '%s'", doors[d].statement, roles[r], got);
         }

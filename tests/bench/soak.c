@@ -26,7 +26,8 @@ typedef struct soak_lane {
     long in_time;             /* done before the producers ended */
     long waits[SOAK_BUCKETS]; /* atomic: waiting times for a handler since the last sample */
     int64_t longest_us;       /* atomic: the longest of the whole run */
-    int64_t last_us, stall_us; /* atomic: when the last one was done; the longest time without any */
+    int64_t last_us;          /* atomic: when the last one was done */
+    int64_t stall_us;         /* atomic: the longest time without any */
 } soak_lane;
 
 static soak_lane soak[SOAK_WHATS];

@@ -133,6 +133,8 @@ static const struct left_out {
     {"both_sessions_may_bring_the_same_new_kind", SERVER},
     /* permits */
     {"an_exchange_waits_for_the_disk", SERVER},
+    /* flows */
+    {"a_revival_wakes_the_workers_of_each_queue", POLLED},
     /* operators: auto_explain */
     {"no_verb_is_compiled", SERVER},
     /* lines */

@@ -336,6 +336,7 @@ static const store store_memory = {
     "memory", memory_reset, memory_policy, memory_kind_policy, memory_pause, memory_enqueue,
     memory_enroll, memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue,
     memory_deregister, memory_cancel, memory_revive, memory_after, memory_await, memory_unpark,
-    memory_sleep, memory_prune, memory_send, memory_read, memory_ack, memory_renew, memory_look, memory_line};
+    memory_sleep, memory_prune, memory_send, memory_read, memory_ack, memory_renew, memory_look,
+    memory_line};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -668,8 +668,8 @@ static void a_revival_wakes_the_workers_of_each_queue(void **unused)
 }
 
 /* Flows are locked before jobs. a enqueues into a flow, waits for its end, or names a job of it,
- * and then does another of these; between the two b changes that job, or the flow. Neither meets the
- * other in a deadlock. Many are revived without waiting: those of a flow that a has locked are
+ * and then does another of these; between the two b changes that job, or the flow. Neither meets
+ * the other in a deadlock. Many are revived without waiting: those of a flow that a has locked are
  * left. */
 static void a_producer_and_an_operator_of_a_flow(void **unused)
 {

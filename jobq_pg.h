@@ -162,12 +162,10 @@
  *
  * A WORKER
  *
- * HOW MANY    One queue may hold both jobs and messages, and one worker may serve both, on the same
- *             threads. Start at least two processes, so that one can rescue the other's jobs. As
- *             threads take as many as its handlers keep the processor or a connection waiting: the
- *             number of cores if they compute, 10 to 50 if they wait for other servers. Threads
- *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, give
- *             the slow kind a threads_max, or a worker of its own.
+ * HOW MANY    At least two processes, so that one can rescue the other's jobs. Threads: the number
+ *             of cores if handlers compute, 10 to 50 if they wait for other servers. All queues of
+ *             a worker share them, for jobs and messages. If slow jobs must not hold up quick ones,
+ *             give the slow kind a threads_max, or a worker of its own.
  * HOOKS       before, after and failed are called around every handler, on its thread, without
  *             locks. They may read the call or the delivery but not change it, and should be quick.
  *             after gets the outcome and what becomes of the job; if the handler overran its time,
@@ -190,10 +188,9 @@
  *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
  *             reason to restart the program.
  * DEPLOYS     New programs call jobq_pg_migrate first; if several do, they wait for each other.
- *             Old programs go on working, because tables only grow and functions keep the
- *             signatures that old programs call. A program that the schema does not serve is
- *             refused at start, with both versions. A schema is never downgraded. Do not migrate
- *             during pg_dump, because a migration waits for transactions that use its tables.
+ *             Old programs go on working. A program that the schema does not serve is refused at
+ *             start, with both versions. A schema is never downgraded. Do not migrate during
+ *             pg_dump, because a migration waits for transactions that use its tables.
  *
  * A worker is its step function: it reads what has arrived, tells the loop of jobq.h, and sends
  * what is due. Either a thread of the worker or the host calls it. Between two steps it waits in
@@ -312,9 +309,8 @@
  * NOT         Turns are fair in jobs, not in time: a tenant with slow jobs has more threads than
  *             one with quick ones, unless line_running_max says otherwise. A limit delays the start
  *             of a job by up to a few milliseconds.
- * THE NAME    of its line is not handed to a handler; call->job.line is a number, 0 for none. Put
- *             what a handler needs into the payload. jobq_pg_job_row.line has it.
- * WHY         jobq_pg_explain, and the view lines in psql.
+ * THE NAME    of its line is not handed to a handler (call->job.line is a number, 0 for none): put
+ *             what it needs into the payload.
  *
  * RESULTS AND WAITING
  *
@@ -384,19 +380,13 @@
  *
  * A job or a message carries a W3C trace context in its headers, as "traceparent" and "tracestate".
  * What is enqueued with .trace gets it; jobq_call_trace and jobq_trace_of(message->headers) read
- * it, in handlers and hooks. jobq makes no spans: give the text to your tracer.
- *
- *     job.trace.parent = jobq_str_from(traceparent);   (of a web request)
- *     child.trace = jobq_call_trace(call);             (in a handler)
- *     message.trace = jobq_call_trace(call);
- *     job.trace = jobq_trace_of(message->headers);     (in a handler of messages)
+ * it, in handlers and hooks (examples/trace.c). jobq makes no spans: give the text to your tracer.
  *
  * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
  * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
  *              not printable ASCII without quotes and backslashes, or longer than 512 bytes.
- * SIZE         A trace counts for the size of the headers, with 74 bytes, and up to 530 more for
- *              its tracestate. It is never cut or left out for that reason: a job or a message
- *              that is too large with it is refused.
+ * SIZE         A trace counts as headers, with 74 bytes and up to 530 more for its tracestate. It
+ *              is never cut: a job or a message that is too large with it is refused.
  *
  * OUTBOX
  *
@@ -452,42 +442,28 @@
  * CITUS
  *
  * A schema is an ordinary one of the server that jobq_pg_migrate connects to, be it a node of
- * Citus or its coordinator: migrate switches citus.enable_ddl_propagation off for itself. (With
- * psql: sql/install.sql does.) So each node may have schemas of its own, also of the same name,
- * and a worker serves them by their conninfos, as SEVERAL SCHEMAS says.
+ * Citus or its coordinator. So each node may have schemas of its own, also of the same name, and a
+ * worker serves them by their conninfos, as SEVERAL SCHEMAS says. README says what else there is.
  *
  * ONE SERVER  A job and the data that its handler changes belong on one server, and so do a message
- *         and the rows that it tells of. Only then is a transaction on both one commit.
- * AT THE COORDINATOR  If the database has distributed tables when the schema is installed, Citus
- *         is made to commit in two phases what writes there and here (jobq.citus_join). If the
- *         first distributed table comes later, call that yourself.
- * AT A NODE  Nothing can do that. Keep what handlers write in tables of that node.
+ *         and the rows that it tells of. Only then is a transaction on both one commit. At the
+ *         coordinator Citus is made to commit in two phases (jobq.citus_join: call it yourself if
+ *         the first distributed table comes after the schema). At a node nothing can do that.
  * CHECK   jobq_pg_check, and so the start of a worker, warns of a transaction that may be committed
  *         in half; so does jobq doctor.
- * DISTRIBUTED SCHEMA  Citus may place the schema on one of its nodes, and move it. Programs connect
- *         to the coordinator; each call runs on that node. Once, and the last two after each move:
- *             select jobq.citus_distribute();
- *             select jobq.citus_place();
- *             select jobq.renew(home => true);
- *         A job, and all that the same transaction writes to distributed tables of any node, is
- *         one commit (in two phases). Between a move and citus_place each call is an error.
- *         COPY: jobq_pg_enqueue_copy and jobq_pg_outbox_enqueue_copy do there what
- *         jobq_pg_enqueue_many and jobq_pg_outbox_enqueue_many do, which is slower.
- *         NOT there: a notification of anything but an enqueue. A role that reads or operates must
- *         have LOGIN, and with grant_read(payloads => false) the views that have such columns are
- *         closed as a whole, because Citus reads views at the node as the caller. A new version is installed between
- *         jobq.citus_undistribute() and citus_distribute; migrate refuses it otherwise. A schema
- *         that was distributed in another way is refused by migrate, check and the start of a
- *         worker: a retry there ends the server (Citus 13.2).
+ * DISTRIBUTED SCHEMA  Citus may place the schema on one of its nodes, and move it: programs connect
+ *         to the coordinator, and each call runs on that node (jobq.citus_distribute). COPY is
+ *         done by arrays there, and only enqueues notify. A new version is installed between
+ *         jobq.citus_undistribute() and citus_distribute; migrate refuses it otherwise, as it
+ *         refuses a schema that was distributed in another way.
  *
  * READ REPLICAS
  *
- * On a hot standby whatever only reads works, from the last commits that have reached it: the
- * views, jobq_pg_get, _explain, _peek, jobq_pg_table_list and the like, jobq.metrics() and
- * jobq.audit(). Open a handle of its own with target_session_attrs=any, or standby, in the
- * conninfo; otherwise open refuses a standby. A worker does not start there; enqueues and
- * operators' verbs are an error (25006). A reader there must not make the primary keep dead rows:
- * leave hot_standby_feedback off; a long query may then be cancelled.
+ * On a hot standby whatever only reads works, from the last commits that have reached it. Open a
+ * handle of its own with target_session_attrs=any, or standby, in the conninfo; otherwise open
+ * refuses a standby. A worker does not start there; enqueues and operators' verbs are an error
+ * (25006). A reader there must not make the primary keep dead rows: leave hot_standby_feedback off;
+ * a long query may then be cancelled.
  *
  * TYPED TABLES
  *
@@ -539,19 +515,17 @@
  * WAKE   Claims poll. To hear of ready rows at once, add a trigger that calls pg_notify, as
  *        examples/videos.sql does, and LISTEN on a connection of yours; PQnotifies tells when to
  *        claim. Go on polling now and then: the time after which a row is retried wakes nobody.
- * RETRY  Retry n waits min(base * 2^n, cap) with jitter. The preset seed: 120 s, 240 s ... 1 h,
- *        +-25 %, between 60 s and 1 h. retry_count starts at 0 in each stage.
+ * RETRY  By BACKOFF of jobq.h with n = retry_count, 1 for the first; it starts anew in each stage.
  *
  * AFTER A RESTORE OR A FAILOVER
  *
- * A synchronous standby needs nothing: name both servers in the connection string, with
- * target_session_attrs=read-write. After anything else (a restored dump or backup, an asynchronous
- * standby, a logical replica, pg_upgrade) run SELECT jobq.renew(home => true) before clients
- * connect. It moves the sequences past every id in the tables and takes back all running jobs,
- * because their workers may have finished some of them on the old server; these jobs run once more.
- * For logical replication publish all tables of the schema, and wait until the new server has
- * everything. Until then a copy claims nothing and fires no schedule, so a test machine that got a
- * dump of production does not send its mail.
+ * A synchronous standby needs nothing: name both servers in the connection string. After anything
+ * else (a restored dump or backup, an asynchronous standby, a logical replica, pg_upgrade) run
+ * SELECT jobq.renew(home => true) before clients connect. It moves the sequences past every id in
+ * the tables and takes back all running jobs, because their workers may have finished some of them
+ * on the old server; these jobs run once more. For logical replication publish all tables of the
+ * schema, and wait until the new server has everything. Until then a copy claims nothing and fires
+ * no schedule, so a test machine that got a dump of production does not send its mail.
  */
 #if defined(JOBQ_STATIC) && !defined(JOBQ_PG_IMPLEMENTATION)
 #define JOBQ_PG_IMPLEMENTATION

@@ -373,6 +373,19 @@ static void relay_start(void)
     close(listener);
 }
 
+/* Ends the relay and its connections. Also after a test that has failed. */
+static int relay_stop(void **unused)
+{
+    if (relay_pid > 0) {
+        kill(-relay_pid, SIGKILL);
+        waitpid(relay_pid, NULL, 0);
+        unlink(relay_path);
+        rmdir(relay_dir);
+        relay_pid = 0;
+    }
+    return all_stop(unused);
+}
+
 /* The answer of a claim never comes; the worker goes on with a new connection. The claim was not
  * lost but late: it arrives when everybody has forgotten it. Its number was burned, so it takes
  * nothing. */
@@ -584,7 +597,8 @@ int main(void)
         TEST(a_cancel_request_wins_over_a_put_back, fresh),
         TEST(after_a_restore_the_stale_worker_is_refused, fresh),
         TEST(a_frozen_worker_writes_nothing_when_it_thaws, fresh_effects),
-        TEST(a_claim_that_arrives_late_takes_nothing, fresh_effects),
+        cmocka_unit_test_setup_teardown(a_claim_that_arrives_late_takes_nothing, fresh_effects,
+                                        relay_stop),
         WITH_TWO(a_claim_later_than_its_workers_end_takes_nothing),
         WITH_TWO(a_claim_later_than_its_workers_row_takes_nothing),
         WITH_TWO(a_claim_later_than_its_workers_death_takes_nothing),

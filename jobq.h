@@ -10831,7 +10831,7 @@ static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
     int32_t i;
 
     jobs[id - 1].marked = true;
-    while (jobq__memory_mark_on(m)) continue;
+    while (jobq__memory_mark_on(m)) {}
     found = jobs[other - 1].marked;
     for (i = 0; i < m->job_count; i++) jobs[i].marked = false;
     return found;

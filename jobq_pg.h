@@ -12500,7 +12500,7 @@ static bool jobq_pg__await_read(jobq_pg_worker *w, jobq_pg__async *n, PGresult *
             *code = jobq_pg__not_found(&n->error, n->reply.id, "none");
         if ((int)row->facts.state == 0 || jobq_state_final(row->facts.state)) return true;
     }
-    if (now >= n->until_us) {
+    if (now >= n->until_us && n->rows.count > 0) { /* the first look only writes who listens */
         jobq_pg__await_late(w, n);
         return false;
     }

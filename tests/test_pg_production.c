@@ -74,7 +74,7 @@ static void the_worker_in_sql_can_be_typed(void **unused)
     FILE *file;
 
     (void)unused;
-    if (getenv("JOBQ_SERVER_BIN") == NULL) skip(); /* where psql is */
+    if (getenv("JOBQ_SERVER_BIN") == NULL) skip(); /* psql may be elsewhere */
     assert_non_null(block);
     end = strstr(block += strlen("```psql\n"), "```");
     *end = '\0';
@@ -86,8 +86,8 @@ static void the_worker_in_sql_can_be_typed(void **unused)
     assert_non_null(file);
     assert_true(fputs(mine, file) >= 0);
     fclose(file);
-    snprintf(command, sizeof command, "\"$JOBQ_SERVER_BIN/psql\" -Xq -v ON_ERROR_STOP=1 -f %s "
-             "\"$JOBQ_SERVER\" >/dev/null", path);
+    snprintf(command, sizeof command, "PATH=\"$JOBQ_SERVER_BIN:$PATH\" psql -Xq "
+             "-v ON_ERROR_STOP=1 -f %s \"$JOBQ_SERVER\" >/dev/null", path);
     if (system(command) != 0) fail_msg("psql does not run: %s", mine);
     unlink(path);
     expect_text("{\"sent\": true}", "SELECT result FROM jobq.past_jobs WHERE state = 'succeeded'");

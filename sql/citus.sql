@@ -509,7 +509,8 @@ BEGIN
     PERFORM jobq.citus_run(ARRAY(
         SELECT jobq.citus_sender(p.oid) FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-          AND p.provolatile <> 'i' AND p.proname !~ '^(citus_|grant|revoke|secure)'));
+          AND p.provolatile <> 'i' AND p.proname <> 'outbox_direct' -- it asks about the caller
+          AND p.proname !~ '^(citus_|grant|revoke|secure)'));
     PERFORM jobq.citus_run(v_grants);
     PERFORM jobq.citus_readers(u.role) FROM unnest(v_readers) AS u (role);
     FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP

@@ -2311,8 +2311,8 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
  * waits at once, for an earlier one; one that runs, when JOBQ_EVENT_WAIT comes.
  *
  * Shape   on_end: which end of the parent lets it run. cascade: another end cancels it; otherwise
- *         it waits on, and a revive of the parent continues. False: no room; or the job runs, and
- *         the parent waits for it, or stands behind it in a strict line.
+ *         it waits on, and a revive of the parent continues. False: there is no room; or the job
+ *         is running, and the parent waits for it or is behind it in a strict line.
  */
 JOBQ_API bool jobq_memory_after(jobq_memory *memory, int64_t child, int64_t parent,
                                 jobq_on_end on_end, bool cascade, int64_t now_us);
@@ -10787,7 +10787,7 @@ static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known 
     jobq__memory_lane(m, &mj->job);
 }
 
-/* Whether a job holds a strict line in which a marked one stands, which begins after its end. */
+/* Whether a job holds the strict line of a marked job, so that the marked one waits for it. */
 static bool jobq__memory_in_the_way(const jobq_memory *m, const jobq_memory_job *mj)
 {
     const jobq_memory_job *jobs = jobq__memory_jobs(m);
@@ -10803,7 +10803,7 @@ static bool jobq__memory_in_the_way(const jobq_memory *m, const jobq_memory_job 
     return false;
 }
 
-/* Marks what the marked jobs wait for. Returns whether it was more than what is marked already. */
+/* Marks what the marked jobs wait for. Returns whether any of it was not marked before. */
 static bool jobq__memory_mark_on(jobq_memory *m)
 {
     jobq_memory_job *jobs = jobq__memory_jobs(m);
@@ -10823,7 +10823,7 @@ static bool jobq__memory_mark_on(jobq_memory *m)
     return more;
 }
 
-/* Whether a job waits for another one, over however many others. Like jobq.awaited. */
+/* Whether a job waits for another one, directly or through others. As jobq.awaited in SQL. */
 static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
 {
     jobq_memory_job *jobs = jobq__memory_jobs(m);

@@ -1672,10 +1672,10 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
  * has enqueued; and what to return from the handler. When they have ended, the job runs again, in
  * the same stage. No attempt is used up. See SPAWNING under FLOWS.
  *
- * Shape   after, count: at least 1. A job may be younger than the one that waits for it, but must
- *         not wait for it, nor stand behind it in a strict line, which keeps its job until that has
- *         ended: the attempt fails, and its error says so. If all have ended already, the job runs
- *         again at once. As jobq_pg_call_commit. In a test's call: see jobq_test_ready.
+ * Shape   after, count: at least 1. A job may wait for a younger one, unless that one waits for it
+ *         or is behind it in a strict line: then the attempt fails, and its error says so. If all
+ *         have ended already, the job runs again at once. As jobq_pg_call_commit. In a test's call:
+ *         see jobq_test_ready.
  * SQL     wait_here
  */
 JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
@@ -23026,7 +23026,8 @@ static const char *const jobq_pg__sql_erase[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT jsonb_agg(CASE WHEN e.item ? 'dropped' THEN e.item\n"
-"                             ELSE (e.item - 'log') || '{\"error\": \"erased\"}' END ORDER BY e.n)\n"
+"                             ELSE (e.item - 'log') || '{\"error\": \"erased\"}' END\n"
+"                             ORDER BY e.n)\n"
 "            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS e (item, n));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.erased_mark() RETURNS jsonb\n"
@@ -23839,7 +23840,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_behind bigint; -- a parent that stands in a strict line that the job holds\n"
+"    v_behind bigint; -- a parent that is in the strict line that the job holds\n"
 "    v_lines boolean;\n"
 "    v_above bigint[];\n"
 "BEGIN\n"
@@ -23848,7 +23849,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;\n"
 "    IF v_behind IS NOT NULL THEN\n"
 "        PERFORM jobq.refuse('after', format(\n"
-"            'job %s stands behind job %s in a strict line, and begins after its end',\n"
+"            'job %s is behind job %s in a strict line, and starts only after it has ended',\n"
 "            v_behind, p_id), 'Give it no line, or another one.');\n"
 "    END IF;\n"
 "    IF v_lines OR 0 > ANY (p_parents) OR EXISTS (\n"
@@ -24546,8 +24547,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        END IF;\n"
 "        IF v.c[7] + v.c[9] > 0 THEN\n"
 "            v_consumed := v_consumed || format(\n"
-"                E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n', v_shared,\n"
-"                v.c[7]);\n"
+"                E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n',\n"
+"                v_shared, v.c[7]);\n"
 "            v_messages := v_messages || (\n"
 "                SELECT string_agg(format(\n"
 "                    E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', v.queue, o.name,\n"
@@ -24586,8 +24587,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c\n"
 "        LEFT JOIN running r ON r.queue_id = q.id\n"
 "    )\n"
-"    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue, s.state,\n"
-"                             s.jobs), '' ORDER BY q.queue, s.state),\n"
+"    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue,\n"
+"                             s.state, s.jobs), '' ORDER BY q.queue, s.state),\n"
 "           string_agg(format(E'jobq_queue_lateness_seconds{queue=\"%s\"} %s\\n', q.queue,\n"
 "                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)\n"
 "           FILTER (WHERE s.state = 'ready'),\n"
@@ -24613,8 +24614,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    v_late text;\n"
 "    v_dead text;\n"
 "BEGIN\n"
-"    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag), ''\n"
-"                      ORDER BY o.queue),\n"
+"    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue=\"%s\"} %s\\n', o.queue, o.lag),\n"
+"                      '' ORDER BY o.queue),\n"
 "           string_agg(format(E'jobq_outbox_lateness_seconds{queue=\"%s\"} %s\\n', o.queue,\n"
 "                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)\n"
 "    INTO v_lag, v_late\n"
@@ -25263,7 +25264,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "        SELECT array_agg(\n"
 "            regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,\n"
 "                v_before || v.name || '(\\s+(?:AS )?[a-z])', '\\1' || v.stored || '\\2', 'g'),\n"
-"                v_before || v.name || '\\M(?![.(])', '\\1' || v.stored || ' AS ' || v.name, 'g'),\n"
+"                v_before || v.name || '\\M(?![.(])',\n"
+"                '\\1' || v.stored || ' AS ' || v.name, 'g'),\n"
 "                '(\\mTABLE )' || v_name || v.name || '\\M', '\\1' || v.stored, 'g'),\n"
 "                '(?<!sequence\\()''' || v_name || v.name || '''', '''' || v.stored || '''', 'g')\n"
 "            ORDER BY u.n)\n"
@@ -25301,8 +25303,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "        'jobq.citus_called(m.one, v_caller) s CROSS JOIN LATERAL ' ELSE '' END || v_call\n"
 "        || ' f';\n"
 "    v_type text := format_type(v.prorettype, NULL);\n"
-"    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);\n"
-"    v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),\n",
+"    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);\n",
+"    v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),\n"
 "                                     array_position(v.proargnames, 'p_notify'));\n"
 "    v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN\n"
 "        format('IF %s THEN PERFORM jobq.citus_wake(); END IF; ', coalesce(v_notify, 'true'))\n"
@@ -25366,9 +25368,9 @@ static const char *const jobq_pg__sql_citus[] = {
 "    WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one)\n"
 "    SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq.citus_run(v_texts) f;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$\n"
-"DECLARE v_texts text[] := ARRAY(\n",
+"DECLARE v_texts text[] := ARRAY(\n"
 "    SELECT t.text FROM pg_class c CROSS JOIN LATERAL (\n"
 "        SELECT 0, format('CREATE OR REPLACE VIEW jobq.%I AS %s', c.relname,\n"
 "                         pg_get_viewdef(c.oid))\n"
@@ -25440,10 +25442,10 @@ static const char *const jobq_pg__sql_citus[] = {
 "        WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)\n"
 "    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid\n"
 "    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';\n"
-"    PERFORM jobq.citus_identities(\n"
+"    PERFORM jobq.citus_identities(\n",
 "        (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);\n"
 "    PERFORM jobq.citus_run(ARRAY(\n"
-"        SELECT format('DROP TRIGGER joint ON %s', c.oid::regclass)\n",
+"        SELECT format('DROP TRIGGER joint ON %s', c.oid::regclass)\n"
 "        FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid\n"
 "        WHERE t.tgname = 'joint' AND c.relnamespace = 'jobq'::regnamespace));\n"
 "    ALTER TABLE jobq.tenant ALTER role TYPE oid; -- a role has another oid at the node\n"
@@ -25520,10 +25522,10 @@ static const char *const jobq_pg__sql_citus[] = {
 "    v_grants text[] := ARRAY(\n"
 "        SELECT regexp_replace(\n"
 "            CASE o.name WHEN 'grant_enqueue' THEN o.text ELSE regexp_replace(o.text,\n"
-"                'END\\s*(\\$\\w*\\$\\s*)$', 'PERFORM jobq.citus_readers(role); END \\1') END,\n"
+"                'END\\s*(\\$\\w*\\$\\s*)$', 'PERFORM jobq.citus_readers(role); END \\1') END,\n",
 "            'DELETE (.* = )(\\w+\\.role);', 'EXECUTE ''DELETE \\1'' || \\2::oid;')\n"
 "        FROM jobq.original o\n"
-"        WHERE o.what = 'function' AND o.name IN ('grant_enqueue', 'grant_read', 'revoke'));\n",
+"        WHERE o.what = 'function' AND o.name IN ('grant_enqueue', 'grant_read', 'revoke'));\n"
 "    v_readers regrole[] := ARRAY(\n"
 "        SELECT DISTINCT g.grantee\n"
 "        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid\n"
@@ -25593,7 +25595,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "    DROP TABLE jobq.original;\n"
 "    PERFORM jobq.citus_identities(v_identities, true);\n"
 "    ALTER TABLE jobq.tenant ALTER role TYPE regrole;\n"
-"    PERFORM jobq.citus_run(v_texts || v_views);\n"
+"    PERFORM jobq.citus_run(v_texts || v_views);\n",
 "    PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;\n"
 "END $$;\n"
 "DO $$ BEGIN\n"

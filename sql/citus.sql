@@ -179,7 +179,8 @@ BEGIN
         SELECT array_agg(
             regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
                 v_before || v.name || '(\s+(?:AS )?[a-z])', '\1' || v.stored || '\2', 'g'),
-                v_before || v.name || '\M(?![.(])', '\1' || v.stored || ' AS ' || v.name, 'g'),
+                v_before || v.name || '\M(?![.(])',
+                '\1' || v.stored || ' AS ' || v.name, 'g'),
                 '(\mTABLE )' || v_name || v.name || '\M', '\1' || v.stored, 'g'),
                 '(?<!sequence\()''' || v_name || v.name || '''', '''' || v.stored || '''', 'g')
             ORDER BY u.n)

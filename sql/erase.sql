@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION jobq.erased_errors(p_errors jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT jsonb_agg(CASE WHEN e.item ? 'dropped' THEN e.item
-                             ELSE (e.item - 'log') || '{"error": "erased"}' END ORDER BY e.n)
+                             ELSE (e.item - 'log') || '{"error": "erased"}' END
+                             ORDER BY e.n)
             FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS e (item, n));
 END $$;
 

@@ -479,9 +479,9 @@ BEGIN
         ELSE 'a job waits for jobs that were enqueued before it' END);
 END $$;
 
--- These and all that they wait for, over however many others; negative: the end of a flow. A
--- job waits for what holds it, and one that stands in a strict line for the job that holds the
--- line. A flow's end waits for what its jobs wait for.
+-- These jobs, and all that they wait for, directly or through others. A negative id is the end
+-- of a flow. A job waits for the parents that hold it; in a strict line it also waits for the
+-- job that holds the line. A flow's end waits for what the jobs of the flow wait for.
 CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -514,7 +514,7 @@ CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_f
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
-    v_behind bigint; -- a parent that stands in a strict line that the job holds
+    v_behind bigint; -- a parent that is in the strict line that the job holds
     v_lines boolean;
     v_above bigint[];
 BEGIN
@@ -523,7 +523,7 @@ BEGIN
     INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;
     IF v_behind IS NOT NULL THEN
         PERFORM jobq.refuse('after', format(
-            'job %s stands behind job %s in a strict line, and begins after its end',
+            'job %s is behind job %s in a strict line, and starts only after it has ended',
             v_behind, p_id), 'Give it no line, or another one.');
     END IF;
     IF v_lines OR 0 > ANY (p_parents) OR EXISTS (
@@ -935,7 +935,7 @@ BEGIN
              AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));
 END $$;
 
--- After a restore: sequences that stand behind their tables, and waiting jobs whose nudges the
+-- After a restore: sequences that are behind their tables, and waiting jobs whose nudges the
 -- copy may lack.
 CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -762,8 +762,8 @@ BEGIN
           AND j.line_name = l.name AND j.claimed_at IS NOT NULL);
 END $$;
 
--- What jobs wait for because they stand in strict lines; and jobs of flows, whose ids are
--- negative: one of each line.
+-- For each of these jobs that is in a strict line, the jobs that hold the line. A negative id
+-- is a flow: then one of its jobs in each line.
 CREATE OR REPLACE FUNCTION jobq.line_waits(p_ids bigint[])
 RETURNS TABLE (child bigint, parent bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

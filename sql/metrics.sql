@@ -213,8 +213,8 @@ BEGIN
         END IF;
         IF v.c[7] + v.c[9] > 0 THEN
             v_consumed := v_consumed || format(
-                E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n', v_shared,
-                v.c[7]);
+                E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n',
+                v_shared, v.c[7]);
             v_messages := v_messages || (
                 SELECT string_agg(format(
                     E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', v.queue, o.name,
@@ -256,8 +256,8 @@ BEGIN
         FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c
         LEFT JOIN running r ON r.queue_id = q.id
     )
-    SELECT string_agg(format(E'jobq_queue_jobs{queue="%s",state="%s"} %s\n', q.queue, s.state,
-                             s.jobs), '' ORDER BY q.queue, s.state),
+    SELECT string_agg(format(E'jobq_queue_jobs{queue="%s",state="%s"} %s\n', q.queue,
+                             s.state, s.jobs), '' ORDER BY q.queue, s.state),
            string_agg(format(E'jobq_queue_lateness_seconds{queue="%s"} %s\n', q.queue,
                              coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)
            FILTER (WHERE s.state = 'ready'),
@@ -286,8 +286,8 @@ DECLARE
     v_late text;
     v_dead text;
 BEGIN
-    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue="%s"} %s\n', o.queue, o.lag), ''
-                      ORDER BY o.queue),
+    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue="%s"} %s\n', o.queue, o.lag),
+                      '' ORDER BY o.queue),
            string_agg(format(E'jobq_outbox_lateness_seconds{queue="%s"} %s\n', o.queue,
                              coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)
     INTO v_lag, v_late

@@ -410,7 +410,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether what a job waits for waits for the job itself, or for the end of its flow.
+-- Whether a job is in a circle: something that it waits for waits for it, or for the end of
+-- its flow.
 CREATE OR REPLACE FUNCTION jobq.in_circle(p_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN

@@ -1,4 +1,5 @@
-# lengths.awk  refuses functions of more than 70 lines, in C and in SQL
+# lengths.awk  refuses functions of more than 70 lines, in C and in SQL, and lines of C of more than
+#              100 columns
 #
 # A function of C begins with the line that has its name, and ends with a brace in the first column.
 
@@ -17,4 +18,5 @@ is_sql && /^END \$\$/ { ends() }
 !is_sql && /^[a-zA-Z].*[a-z0-9_]\(/ { start = FNR }
 !is_sql && /^{$/ { body = 1 }
 !is_sql && /^}$/ && body { ends(); body = 0 }
+!is_sql && length($0) > 100 { print FILENAME ":" FNR ": over 100 columns"; bad = 1 }
 END { exit bad }

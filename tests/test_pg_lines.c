@@ -787,7 +787,7 @@ static void the_head_of_a_strict_line_waits_for_none_behind_it(void **unused)
     line_set("strict => true");
     head = claim_lines(a, 7, 1).jobs[0];
     assert_int_equal(head.id, first);
-    snprintf(words, sizeof words, "job %lld stands behind job %lld in a strict line",
+    snprintf(words, sizeof words, "job %lld is behind job %lld in a strict line",
              (long long)second, (long long)first);
     expect_refusal(waits_for(&head, second, 0), words);
     expect_refusal(waits_for(&head, second, 0), "Give it no line, or another one.");

@@ -135,7 +135,7 @@ chaos-mutants: ## break the SQL in ways that chaos must notice, a minute each (A
 
 check: ## build and run one test program quickly: make check T=leases (ARGS: its own)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@test -n "$(CHECK)" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
+	@test -n "$(strip $(CHECK))" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
 	@for program in $(CHECK); do tests/check.sh $$program $(ARGS) || exit 1; done
 CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c)) \

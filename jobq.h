@@ -99,6 +99,7 @@
  *     token        of a rate: lets one job start. (Another one is that of a claim.)
  *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
  *     sweep        a claim, or a look for messages, that ignores the bounds
+ *     slice        a part of a sweep, while an old snapshot makes sweeps expensive
  *     key          a name that at most one live job of its queue has
  *     seal         turn a payload into other bytes, such as compressed or encrypted ones
  *     open         turn them back; also make a handle
@@ -485,7 +486,13 @@
 #define JOBQ_LOOP_WATCHED 32
 #endif
 #ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
-#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 608)
+#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 912)
+#endif
+#ifndef JOBQ_LOOP_SLICE_US /* the first slice of a sweep; the tests set less */
+#define JOBQ_LOOP_SLICE_US 5000000
+#endif
+#ifndef JOBQ_LOOP_SLICE_MAX_US /* a longer slice has no beginning */
+#define JOBQ_LOOP_SLICE_MAX_US 3600000000
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
 #define JOBQ_LOOP_PARTITIONS 64
@@ -1673,8 +1680,9 @@ typedef struct jobq_loop_config {
     int64_t poll_us;      /* between claims or looks (default heartbeat_us if listen, else 1 s) */
     int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
     int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
-    int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). If sweeps take
-                             seconds it is longer: they get at most a third of the time */
+    int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
+                             snapshot pins dead rows, sweeps are made in slices, in a third of the
+                             time: then it is longer for a job that committed 5 s late or more */
     int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* longest time between two prunes (default 10 min) */
@@ -1754,11 +1762,11 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_COUNT
 } jobq_request_kind;
 
-/* A lane of a claim, with its lower bound: only jobs whose (run_at, id) is after (after_at_us,
- * after_id). lined: the jobs of this lane that stand in lines, instead of the others. The claim
- * walks from line to line, round and round, and starts after the line with the number after_id. It
- * looks only at jobs whose (run_at, id) is (after_at_us, low_id) or later; a strict line that has
- * one gives its first job all the same. */
+/* A lane of a claim, with its bounds: only jobs whose (run_at, id) is after (after_at_us,
+ * after_id), and whose run_at is until_at_us at most. lined: the jobs of this lane that stand in
+ * lines, instead of the others. The claim walks from line to line, round and round, and starts
+ * after the line with the number after_id. It looks only at jobs whose (run_at, id) is
+ * (after_at_us, low_id) or later; a strict line that has one gives its first job all the same. */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
@@ -1766,7 +1774,8 @@ typedef struct jobq_lane {
     bool lined;
     int64_t after_at_us; /* INT64_MIN: no bound */
     int64_t after_id;
-    int64_t low_id; /* lined: 1 or more */
+    int64_t low_id;      /* lined: 1 or more */
+    int64_t until_at_us; /* INT64_MAX, or 0 in all lanes of a claim: no bound */
 } jobq_lane;
 
 /* The lines of a lane that a claim walked: those after the line where the walk started (as its
@@ -1877,6 +1886,8 @@ typedef struct jobq_request {
     bool sweep;          /* CLAIM: without lower bounds. LOOK: also finds messages below the bound
                             up to which a partition is known to be empty. READ, ACK: reads from the
                             beginning, ignoring that bound */
+    int64_t below_from;  /* LOOK, sweep: only messages that are more than so many ids below the */
+    int64_t below_to;    /* bound, and less than so many (0: all that are below it) */
     bool aside;          /* READ: the message after acked cannot be read. If it still is the next
                             one, make it a dead letter unread and give the partition up, in one
                             transaction */
@@ -5249,6 +5260,12 @@ typedef struct jobq_relay {
     jobq_relay_stats stats;
     int64_t look_mono_us;     /* next LOOK */
     int64_t sweep_mono_us;    /* next round of LOOKs that sweeps */
+    int64_t slice;            /* ids of the next slice of a sweep; 0: sweeps are in one piece */
+    int64_t sliced;           /* the sweep under way has looked at so many ids below the bounds */
+    int64_t slice_to;         /* ... and with this round at so many; INT64_MAX: at all */
+    int64_t round_cost_us;    /* of the LOOKs of this round */
+    int64_t sweep_cost_us;    /* of the sweep under way */
+    int32_t slices;           /* ... and how many it has had */
     int64_t look_us;          /* pause after a round that found nothing; doubles */
     int64_t linger_us;        /* pause after a round that found something; doubles */
     int64_t idle_mono_us;     /* since when it has had no messages (JOBQ_NEVER: busy) */
@@ -5284,6 +5301,11 @@ struct jobq_loop {
     int64_t sweep_mono_us;   /* next sweep */
     int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
     int32_t sweeps_overrun;  /* sweeps that timed out in a row */
+    int64_t slice_us;        /* length of the next slice of a sweep; 0: sweeps are in one piece */
+    int64_t sliced_us;       /* the sweep under way has seen what is after it; INT64_MAX: none is */
+    int64_t slice_from_us;   /* the claim on its way sees what is after it */
+    int64_t sweep_cost_us;   /* of all slices of the sweep under way */
+    int32_t slices;          /* how many they are */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* pause after an empty claim; doubles */
     int64_t remain_us;       /* pause before asking again; doubles */
@@ -5304,6 +5326,7 @@ struct jobq_loop {
     int64_t stop_mono_us;    /* end of the grace */
     int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
     int64_t handler_us;      /* time that handlers take, moving average (-1: unknown) */
+    int64_t trip_us;         /* time until a claim is answered, moving average; sweeps apart */
     int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* when the statement on its way was sent */
     int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement */
     uint32_t failures[JOBQ_REQUEST_COUNT];
@@ -5350,6 +5373,11 @@ struct jobq_loop {
     bool deaf;               /* notifications should arrive but do not */
     bool swept_empty;        /* the latest sweep found nothing, and nothing has come since */
     bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
+    bool claim_slice;        /* it is one slice of a sweep */
+    bool claim_cut;          /* it brought all that it may carry: there may be more in its lanes */
+    bool sweep_whole;        /* the next sweep is in one piece */
+    bool sweep_found;        /* the sweep under way, or a claim since it began, brought jobs */
+    bool sweep_passed;       /* ... or passed some by */
     int64_t named;           /* the job at which claims of a single job fail; 0: none */
     int32_t named_lanes;     /* jobq__claim_lanes of those claims */
     bool accused;            /* ... and they failed again after the store named it */
@@ -5380,7 +5408,11 @@ struct jobq_loop {
 #define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for this long: sleep is announced */
 #define JOBQ__CONVOY 4                       /* notifications in one span that end sleep */
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
-#define JOBQ__PREFETCH (50 * JOBQ__MS)       /* claim ahead what handlers use up in this time */
+#define JOBQ__SLICE_COST (50 * JOBQ__MS)     /* of one slice of a sweep, about */
+#define JOBQ__SLICE_IDS 100000               /* the first slice of a sweep of messages */
+#define JOBQ__SLICE_IDS_MAX ((int64_t)1 << 40) /* a longer one has no beginning */
+#define JOBQ__PREFETCH (50 * JOBQ__MS)       /* claim ahead what handlers use up in this time, */
+#define JOBQ__PREFETCH_MAX (500 * JOBQ__MS)  /* or where commits are slow, up to this */
 #define JOBQ__HOARD JOBQ__SECOND             /* jobs that wait this long for a thread go back */
 #define JOBQ__OVERDUE 3                      /* overdue workers that are rescued first: law (18) */
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
@@ -5615,10 +5647,26 @@ static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_
     l->hold_mono_us[kind] = jobq__max(l->hold_mono_us[kind], until_mono_us);
 }
 
+/* The length of the slice after one of this length and cost; first: that of the first one of count.
+ * The least length doubles after each 16 slices, so that a sweep comes to its end even where the
+ * shortest slice costs too much. */
+static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int32_t count)
+{
+    cost = jobq__min(jobq__max(cost, JOBQ__SLICE_COST / 4), 4 * JOBQ__SLICE_COST);
+    return jobq__max(length * JOBQ__SLICE_COST / cost, first << jobq__min(count / 16, 24));
+}
+
 /* Whether a statement has taken all the time that an answer may take. */
 static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     return now >= jobq__add(l->sent_mono_us[kind], l->config.answer_us);
+}
+
+/* Sweeps of what claims have passed by: in one piece, because the oldest of it comes first. */
+static void jobq__sweep_soon(jobq_loop *l, int64_t now)
+{
+    l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
+    l->sweep_whole = true;
 }
 
 /* A sweep that times out must not starve claims with bounds: wait before the next sweep, twice as
@@ -5628,6 +5676,7 @@ static void jobq__sweep_overran(jobq_loop *l, int64_t now)
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
 
     if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
+    l->slice_us = JOBQ_LOOP_SLICE_US;
     l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
     if (l->sweeps_overrun < 4) l->sweeps_overrun++;
 }
@@ -6222,20 +6271,37 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     if (r->amid && !l->amid) r->look_mono_us = now;
 }
 
-/* While an old snapshot pins dead rows a sweep takes seconds, and it rarely finds anything. Spend
- * at most 1/50 of the time on sweeps, including those that timed out. */
+/* A round of LOOKs has swept. While an old snapshot pins dead rows, a sweep in one piece would take
+ * seconds, so it is made in slices: see jobq__slice_begin. It rarely finds anything: spend at most
+ * 1/50 of the time on sweeps, including those that timed out. */
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    jobq_relay *r = &l->relay;
+    int64_t pause = 50 * r->round_cost_us;
 
-    if (l->relay.sweeping) l->relay.sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
+    r->sweep_cost_us += r->round_cost_us;
+    r->sliced = r->slice_to;
+    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, r->round_cost_us, JOBQ__SLICE_IDS,
+                                                  ++r->slices);
+    if (r->slice_to == INT64_MAX) { /* the sweep has ended */
+        pause = jobq__max(JOBQ__MINUTE, pause);
+        r->slice = r->sweep_cost_us > 2 * JOBQ__SLICE_COST ? JOBQ__SLICE_IDS : 0;
+        r->sliced = r->sweep_cost_us = 0;
+        r->slices = 0;
+    }
+    r->sweep_mono_us = now + pause;
 }
 
 static void jobq__relay_overran(jobq_loop *l, int64_t now)
 {
-    if (!jobq__overran(l, JOBQ_REQUEST_LOOK, now)) return;
-    jobq__relay_swept(l, now);
-    l->relay.sweeping = false;
+    jobq_relay *r = &l->relay;
+    int64_t cost;
+
+    if (!jobq__overran(l, JOBQ_REQUEST_LOOK, now) || !r->sweeping) return;
+    cost = now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    r->sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
+    r->slice = JOBQ__SLICE_IDS;
+    r->sweeping = false;
 }
 
 static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -6252,8 +6318,9 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
         return;
     }
     r->stats.looks++;
-    jobq__relay_swept(l, now);
+    r->round_cost_us += now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
     if (!a->more && !r->crowded) r->after = 0;
+    if (r->sweeping && r->after == 0) jobq__relay_swept(l, now);
     if (r->found) jobq__relay_busy(l, now);
     if (r->after != 0 || r->crowded) r->look_mono_us = now; /* the round goes on */
     else if (!r->found) jobq__relay_idle(l, now);
@@ -6942,6 +7009,9 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
 
     if (r->after == 0) { /* a new round */
         r->sweeping = now >= r->sweep_mono_us;
+        r->slice_to = r->slice == 0 || r->slice > JOBQ__SLICE_IDS_MAX ? INT64_MAX
+                                                                      : r->sliced + r->slice;
+        r->round_cost_us = 0;
         r->found = r->amid = false;
         r->missed_mono_us = JOBQ_NEVER;
     }
@@ -6950,6 +7020,8 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
     r->crowded = false;
     a->id = r->after;
     a->sweep = r->sweeping;
+    a->below_from = r->sweeping ? r->sliced : 0;
+    a->below_to = r->sweeping && r->slice > 0 ? r->slice_to : 0;
     for (i = 0; i < l->queue_count; i++) {
         if (jobq__relay_open(l, i)) a->message_queues[a->message_queue_count++] = l->queues[i].id;
     }
@@ -7108,9 +7180,7 @@ static void jobq__limit_freed(jobq_loop *l, int32_t kind, int64_t now)
 
     if (limit == NULL) return;
     if (limit->queue >= 0) l->queues[limit->queue].open = l->queues[limit->queue].kinds;
-    if (limit->passed) {
-        l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
-    }
+    if (limit->passed) jobq__sweep_soon(l, now);
     limit->passed = false;
     jobq__look_again(l, now);
 }
@@ -7388,6 +7458,13 @@ static bool jobq__all_full(const jobq_loop *l)
     return true;
 }
 
+/* Where commits are slow, a claim comes only after the flush before it: four trips are what threads
+ * use up until the jobs of the next claim are here. */
+static int64_t jobq__prefetch(const jobq_loop *l)
+{
+    return jobq__min(jobq__max(4 * l->trip_us, JOBQ__PREFETCH), JOBQ__PREFETCH_MAX);
+}
+
 /* How many jobs to claim: enough for the threads, plus what they use up in a short time. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
@@ -7395,7 +7472,7 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 
     if (l->handler_us == 0) ahead = l->config.batch_max;
     if (l->handler_us > 0) {
-        ahead = jobq__min(l->config.threads * (int64_t)JOBQ__PREFETCH / l->handler_us,
+        ahead = jobq__min(l->config.threads * jobq__prefetch(l) / l->handler_us,
                           l->config.batch_max);
     }
     if (2 * (int64_t)l->queued.count > ahead || jobq__all_full(l)) return 0;
@@ -7437,24 +7514,56 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
+/* Whether the claim that is being made looks below the bound of a lane, or of its lines. Lines are
+ * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
+static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
+{
+    return l->claim_sweep && (!l->claim_slice || (lined && l->sliced_us == INT64_MAX));
+}
+
+/* Adds the part of a lane that is in the slice. */
+static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority, int16_t stage,
+                            const jobq_bound *b, jobq_request *a)
+{
+    int64_t until = jobq__min(b->run_at_us - JOBQ_LOOP_SLICE_US, l->sliced_us);
+    jobq_lane *lane = &a->lanes[a->lane_count];
+
+    if (until <= l->slice_from_us || a->lane_count == JOBQ_LOOP_LANES) return;
+    memset(lane, 0, sizeof *lane);
+    lane->queue = queue;
+    lane->priority = priority;
+    lane->stage = stage;
+    lane->after_at_us = l->slice_from_us;
+    lane->after_id = INT64_MAX;
+    lane->until_at_us = until;
+    a->lane_count++;
+}
+
 /* Adds a lane, or the part of it that is in lines. */
 static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                            int16_t stage, bool lined, jobq_request *a)
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
     const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
-    bool bounded = (lined ? low->holds : b->claim != 0) && !l->claim_sweep;
-    jobq_lane *lane = &a->lanes[a->lane_count];
+    bool bounded = (lined ? low->holds : b->claim != 0) && !jobq__sweeps_lane(l, lined);
+    jobq_lane *lane;
 
-    if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) return;
+    if (!jobq__lane_listed(l, b)) return;
+    if (l->claim_slice && bounded && !lined) jobq__slice_add(l, q->id, priority, stage, b, a);
+    if (a->lane_count == JOBQ_LOOP_LANES) return;
+    lane = &a->lanes[a->lane_count++];
     lane->queue = q->id;
     lane->priority = priority;
     lane->stage = stage;
     lane->lined = lined;
     lane->after_at_us = bounded ? (lined ? low->at_us : b->run_at_us) : INT64_MIN;
     lane->after_id = lined ? q->walk : bounded ? b->id : 0;
+    lane->until_at_us = l->claim_slice ? INT64_MAX : 0;
     lane->low_id = lined ? (bounded ? low->id : 1) : 0;
-    a->lane_count++;
+    if (l->claim_slice && bounded && !lined) {
+        lane->after_at_us = b->run_at_us - JOBQ_LOOP_SLICE_US;
+        lane->after_id = INT64_MAX;
+    }
 }
 
 /* Adds the lanes of one queue and priority. Jobs in lines and the others come first by turns. */
@@ -7587,6 +7696,44 @@ static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
     }
 }
 
+/* The newest bound of all lanes; INT64_MIN: none has one. */
+static int64_t jobq__bounds_newest(const jobq_loop *l)
+{
+    int64_t newest = INT64_MIN;
+    int32_t i, priority, stage;
+
+    for (i = 0; i < l->queue_count; i++) {
+        for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+            for (stage = 0; stage < l->queues[i].stages_max; stage++) {
+                const jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
+                if (b->claim != 0) newest = jobq__max(newest, b->run_at_us);
+            }
+        }
+    }
+    return newest;
+}
+
+/* A sweep in one piece passes all dead rows that an old snapshot pins, in one statement, and the
+ * worker's other statements wait for it. Beyond 2 * JOBQ__SLICE_COST sweeps are made in slices of
+ * run_at, the newest first, with the worker's other statements between them. Each slice also looks
+ * at what is just below the bounds, where nearly all jobs are that committed late. */
+static void jobq__slice_begin(jobq_loop *l, bool sweeps)
+{
+    int64_t newest = l->slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
+
+    l->claim_slice = newest != INT64_MIN && !l->sweep_whole;
+    if (!sweeps) return;
+    if (!l->claim_slice || l->sliced_us == INT64_MAX) { /* a new sweep */
+        l->sliced_us = INT64_MAX;
+        l->sweep_cost_us = 0;
+        l->slices = 0;
+        l->sweep_found = l->sweep_passed = false;
+    }
+    l->slice_from_us = INT64_MIN;
+    if (!l->claim_slice || l->slice_us > JOBQ_LOOP_SLICE_MAX_US) return;
+    l->slice_from_us = jobq__min(l->sliced_us, newest - JOBQ_LOOP_SLICE_US) - l->slice_us;
+}
+
 /* Claims that leave a kind out move the bounds past its jobs, and sweeps that leave a queue out do
  * not look at it. The first claim that takes them in again sweeps. */
 static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
@@ -7595,8 +7742,9 @@ static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
     int32_t i;
 
     for (i = 0; i < l->share_count; i++) owed |= l->shares[i].passed && !l->shares[i].skipped;
-    if (owed) l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
+    if (owed) jobq__sweep_soon(l, now);
     a->sweep = now >= l->sweep_mono_us && !l->claim_rest;
+    jobq__slice_begin(l, a->sweep && !a->suspects);
     for (i = 0; i < l->share_count && !a->suspects; i++) {
         jobq_share *p = &l->shares[i];
         if (p->skipped) p->passed = p->passed || a->sweep || p->kind != 0;
@@ -7661,9 +7809,19 @@ static void jobq__make_claim(jobq_loop *l, int64_t now, jobq_request *a)
     a->relaxed = true;
 }
 
+/* Whether a claim has brought all that it may carry, or may have. */
+static bool jobq__claim_is_cut(const jobq_loop *l, const jobq_claimed *got)
+{
+    int64_t bytes = 0;
+    int32_t i;
+
+    for (i = 0; i < got->count; i++) bytes += got->jobs[i].bytes;
+    return got->count >= l->claim_limit || bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2;
+}
+
 /* Moves a lane's bound to the last job claimed there. A sweep starts at the beginning of the
  * lane, so its last job becomes the bound even if that is lower: jobs after it have not been
- * looked at. */
+ * looked at. A slice that was not cut has looked at all of them. */
 static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 {
     int32_t i = jobq__queue_index(l, job->queue);
@@ -7671,7 +7829,8 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
-    if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
+    bool again = l->claim_sweep && (!l->claim_slice || l->claim_cut) && b->claim != number;
+    if (b->claim == 0 || again || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
         b->id = job->id;
@@ -7740,19 +7899,33 @@ static void jobq__claimed_late(jobq_loop *l, int64_t now)
     jobq__limits_count(l, &l->queued);
 }
 
+/* Whether the sweep on its way, or the last slice of one. */
+static bool jobq__sweep_ends(const jobq_loop *l)
+{
+    return l->claim_sweep && l->slice_from_us == INT64_MIN;
+}
+
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
-    int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM], pause = 0;
 
+    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
+    if (!l->claim_sweep) return;
+    l->sweeps_overrun = 0;
+    l->sweep_cost_us += cost;
+    if (!l->claim_slice) l->sweep_whole = false;
+    if (jobq__sweep_ends(l)) {
+        pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * l->sweep_cost_us), l->config.sweep_us);
+        l->sliced_us = INT64_MAX;
+        l->slice_us = l->sweep_cost_us > 2 * JOBQ__SLICE_COST ? JOBQ_LOOP_SLICE_US : 0;
+    } else {
+        l->sliced_us = l->slice_from_us;
+        l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US, ++l->slices);
+    }
     /* While an old snapshot pins dead rows a sweep takes seconds: spend at most 1/3 of the time on
      * them. */
-    if (l->claim_sweep) {
-        l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
-        l->swept_mono_us = now + 2 * cost;
-        l->sweeps_overrun = 0;
-    }
-    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
+    l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
+    l->swept_mono_us = now + 2 * cost;
 }
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
@@ -7763,9 +7936,9 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now, int64_t walk_us)
     l->idle_mono_us = JOBQ_NEVER;
     l->look_us = l->remain_us = 0;
     l->swept_empty = false;
+    l->sweep_found = true;
     l->rest_next = l->claim_tight && l->claim_count >= l->claim_limit;
-    if (l->claim_count >= l->claim_limit || l->claim_rest || walk_us == 1 ||
-        l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
+    if (l->claim_cut || l->claim_rest || walk_us == 1) l->linger_us = 0;
     else l->linger_us = jobq__twice(l->linger_us, JOBQ__MS, l->config.linger_us);
     l->claim_mono_us = now + l->linger_us;
 }
@@ -7774,7 +7947,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now, int64_t walk_us)
  * again. */
 static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us, int64_t walk_us)
 {
-    bool passed;
+    bool passed, ends = jobq__sweep_ends(l);
     int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
 
     l->stats.empty_claims++;
@@ -7785,10 +7958,11 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us, int64_
         return;
     }
     passed = l->claim_passed || walk_us > 0;
-    if (passed || l->claim_sweep) l->passed_by = passed;
+    l->sweep_passed |= passed;
+    if (passed || ends) l->passed_by = l->sweep_passed;
     if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
     l->busy_mono_us = JOBQ_NEVER;
-    if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
+    if (ends && !l->claim_amid && !l->sweep_found) l->swept_empty = true;
     if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
     if (walk_us > 0) l->due_mono_us = jobq__min(l->due_mono_us, jobq__add(now, walk_us));
     if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
@@ -7888,7 +8062,7 @@ static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stret
     jobq_low *low = &q->lows[s->priority - JOBQ_PRIORITY_MIN][s->stage];
     jobq_round whole, *r = &q->round;
     bool same = q->round.begun && q->round.priority == s->priority && q->round.stage == s->stage;
-    bool drops = l->claim_sweep && low->holds && !s->whole &&
+    bool drops = jobq__sweeps_lane(l, true) && low->holds && !s->whole &&
                  (l->claim_count == 0 || now >= q->low_mono_us);
     uint64_t at = (uint64_t)start - (uint64_t)q->round.from, end;
 
@@ -7995,6 +8169,7 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     int64_t walk_us;
 
     l->stats.claims++;
+    if (!l->claim_sweep) l->trip_us += (now - l->sent_mono_us[JOBQ_REQUEST_CLAIM] - l->trip_us) / 8;
     if (l->claim_alone) {
         l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* there may be more */
         return;
@@ -8004,9 +8179,9 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
         return;
     }
     if (got->suspects) l->suspects_ready = true;
+    jobq__stretched(l, got, now);
     jobq__swept(l, now);
     l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
-    jobq__stretched(l, got, now);
     walk_us = jobq__walked(l, got);
     if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, got->due_us, walk_us);
@@ -8036,6 +8211,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq_claimed *got = &a->claimed;
     int32_t i;
 
+    l->claim_cut = a->error == JOBQ_OK && jobq__claim_is_cut(l, got);
     for (i = 0; a->error == JOBQ_OK && i < got->count; i++) {
         bool good = jobq_job_check(&got->jobs[i]) == JOBQ_OK;
         got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
@@ -10109,6 +10285,7 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
     if (job->queue != lane->queue || job->priority != lane->priority || job->stage != lane->stage) {
         return false;
     }
+    if (lane->until_at_us != 0 && job->run_at_us > lane->until_at_us) return false;
     if ((kinds >> job->kind & 1) == 0) return false;
     if (!suspects && (job->line != 0) != lane->lined) return false;
     if (suspects || job->run_at_us > lane->after_at_us) return true;

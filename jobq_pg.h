@@ -5379,6 +5379,7 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, lined, BOOL, BOOL, JOBQ_PG__ZEROS),
     JOBQ_PG__COL(NULL, jobq_request, quantum, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, low_id, INT8, INT64, JOBQ_PG__ZEROS),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, until_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG__ZEROS),
     JOBQ_PG__COLS_END};
 
 /* A row of a claim. If id is 0 and the line is NULL, the claim was empty; suspect, alone and due_us
@@ -5894,7 +5895,8 @@ static int64_t jobq_pg__limit_plus_one(const void *row)
 static const jobq_pg__col jobq_pg__look_in[] = {
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(id, INT8, INT64),
     JOBQ_PG__COL_OF(NULL, limit_plus_one, INT4), JOBQ_PG__ASKS(sweep, BOOL, BOOL),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__ASKS(below_from, INT8, INT64),
+    JOBQ_PG__COL(NULL, jobq_request, below_to, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 #define JOBQ_PG__BACKLOG(name, field, wire, type) \
     JOBQ_PG__COL(name, jobq_backlog, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__backlog_out[] = {
@@ -17374,9 +17376,34 @@ static const char *const jobq_pg__sql_010_doors[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_011_slices[] = {
+"DO $$ BEGIN\n"
+"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
+"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
+"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
+"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
+"        true);\n"
+"END $$;\n"
+"DROP FUNCTION IF EXISTS jobq.outbox_look(integer[], bigint, integer, boolean);\n"
+"DROP FUNCTION IF EXISTS jobq.claim(\n"
+"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
+"    integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_apart(\n"
+"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean,\n"
+"    boolean, boolean[], integer, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_lines(\n"
+"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean[],\n"
+"    integer, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.line_fronts(jobq.walk, bigint, bigint, integer);\n"
+"DROP FUNCTION IF EXISTS jobq.claim_lanes(\n"
+"    jobq.walk, integer[], smallint[], smallint[], timestamptz[], bigint[]);\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 10, library_min = 5 WHERE m.version <= 10;\n"
+"    UPDATE jobq.meta m SET version = 11, library_min = 5 WHERE m.version <= 11;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -18064,7 +18091,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
 "    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n"
-"    OUT rows tid[], OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])\n"
+"    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
+"    OUT walks jobq.claimed[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_suspects THEN\n"
@@ -18073,7 +18101,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ELSE\n"
 "        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks\n"
 "        FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,\n"
-"                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids) l;\n"
+"                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,\n"
+"                              p_until_ats) l;\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
@@ -18088,8 +18117,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
 "    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n"
-"    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL)\n"
-"RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n",
+"    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,\n",
+"    p_until_ats timestamptz[] DEFAULT NULL) RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -18104,17 +18133,17 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_apart = 0 THEN\n"
 "        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
 "        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
-"            SELECT ready.*\n"
-"            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
-"                 AS lane (queue_id, priority, stage, after_at, after_id)\n"
+"            SELECT ready.* FROM unnest(\n"
+"                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)\n"
+"                AS lane (queue_id, priority, stage, after_at, after_id, until_at)\n"
 "            CROSS JOIN LATERAL (\n"
-"                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                     AS bytes, j.line_name\n"
+"                SELECT j.ctid, j.id, j.line_name,\n"
+"                       coalesce(pg_column_size(j.payload), octet_length(j.bytes)) AS bytes\n"
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
-"                  AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
-"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
+"                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect\n"
+"                  AND j.run_at <= least(statement_timestamp(), lane.until_at)\n"
+"                  AND j.line IS NULL AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT p_limit) AS r;\n"
@@ -18122,7 +18151,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_apart > 0 THEN\n"
 "        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(\n"
 "            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
-"            p_suspects, p_alone, p_lined, p_quantum, p_low_ids) a;\n"
+"            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;\n"
 "        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
@@ -18168,10 +18197,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_jobs := (SELECT c.jobs FROM jobq.claim c\n"
 "               WHERE c.worker = p_worker AND c.number = p_number);\n"
 "    v_held := ARRAY(\n"
-"        SELECT j.id FROM jobq.job j\n"
+"        SELECT j.id FROM jobq.job j\n",
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
 "        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
-"    UPDATE jobq.job j\n",
+"    UPDATE jobq.job j\n"
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
 "                 ELSE j.run_at END\n"
@@ -18255,13 +18284,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb)\n"
-"RETURNS void LANGUAGE plpgsql\n"
+"RETURNS void LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_ids bigint[];\n"
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
-"    v_linked bigint[];\n",
+"    v_linked bigint[];\n"
 "    v_flows bigint[];\n"
 "BEGIN\n"
 "    WITH gone AS (\n"
@@ -18332,10 +18361,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "DECLARE v_varies boolean;\n"
 "BEGIN\n"
 "    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
-"           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
+"           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n",
 "    INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;\n"
 "    IF NOT v_varies THEN RETURN; END IF;\n"
-"    SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),\n",
+"    SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),\n"
 "           array_agg(k.id) FILTER (WHERE r.retention <> 'medium'),\n"
 "           array_agg(r.slot) FILTER (WHERE r.retention <> 'medium')\n"
 "    INTO odd, kinds, slots\n"
@@ -18412,11 +18441,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                   statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,\n"
 "                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,\n"
 "                   g.headers, g.errors, g.flow_id\n"
-"            FROM gone g\n"
+"            FROM gone g\n",
 "            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
 "        )\n"
 "        SELECT v_done || array_agg(g.id) AS done,\n"
-"               array_agg(g.id) FILTER (WHERE g.key IS NOT NULL) AS keyed,\n",
+"               array_agg(g.id) FILTER (WHERE g.key IS NOT NULL) AS keyed,\n"
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL) AS queues,\n"
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL) AS keys,\n"
 "               array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL) AS linked,\n"
@@ -18487,10 +18516,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
+"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n",
 "           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
-"    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n",
+"    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
 "    IF v_linked IS NOT NULL THEN\n"
 "        RETURN QUERY SELECT a.* FROM jobq.succeeded(v_linked, v_flows) a;\n"
 "    END IF;\n"
@@ -18567,10 +18596,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            jsonb_strip_nulls(jsonb_build_object(\n"
 "                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n"
 "                'error', p_errors[i], 'log', p_logs[i])) END;\n"
-"        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n"
+"        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n",
 "            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);\n"
 "        ELSIF p_states[i] NOT IN ('r', 'w') THEN\n"
-"            PERFORM jobq.settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],\n",
+"            PERFORM jobq.settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],\n"
 "                                    p_attempts[i], p_crashes[i], v_entry, p_payloads[i],\n"
 "                                    p_bytes[i], p_logs[i]);\n"
 "        ELSE\n"
@@ -18746,8 +18775,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_lanes(\n"
 "    p_walk jobq.walk, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
-"    p_after_ats timestamptz[], p_after_ids bigint[]) RETURNS jobq.walk\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"    p_after_ats timestamptz[], p_after_ids bigint[], p_until_ats timestamptz[])\n"
+"RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk := p_walk;\n"
 "    v_rows tid[];\n"
@@ -18759,18 +18788,17 @@ static const char *const jobq_pg__sql_lines[] = {
 "    FOR i IN 1 .. 4 LOOP\n"
 "        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
 "        INTO v_rows, v_ids, v_bytes, v_lined FROM (\n"
-"            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name\n"
-"            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
-"                 AS lane (queue_id, priority, stage, after_at, after_id)\n"
+"            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name FROM unnest(\n"
+"                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)\n"
+"                AS lane (queue_id, priority, stage, after_at, after_id, until_at)\n"
 "            CROSS JOIN LATERAL (\n"
 "                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
 "                                     AS bytes, j.line_name\n"
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
-"                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL\n"
-"                  AND j.state = 'r'\n"
-"                  AND j.run_at <= statement_timestamp()\n"
-"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
+"                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect\n"
+"                  AND j.run_at <= least(statement_timestamp(), lane.until_at)\n"
+"                  AND j.line IS NULL AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
 "                  AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
 "                ORDER BY j.run_at, j.id\n"
 "                LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready\n"
@@ -18803,8 +18831,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT u.no,\n"
-"           CASE WHEN l.paused_at IS NOT NULL OR h.wait_us > 0 THEN 0\n"
-"           ELSE greatest(least(\n",
+"           CASE WHEN l.paused_at IS NOT NULL OR h.wait_us > 0 THEN 0\n",
+"           ELSE greatest(least(\n"
 "               p_quantum * coalesce(l.weight, 1), r.most - cardinality(h.jobs), t.tokens),\n"
 "               0) END::integer,\n"
 "           r.most, r.most IS NOT NULL OR r.token_us IS NOT NULL, r.strict, r.token_us,\n"
@@ -18880,8 +18908,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    r := jobq.suspect_room(p_queue, p_line);\n"
 "    IF r.room = 0 THEN RETURN false; END IF;\n"
-"    UPDATE jobq.line l\n"
-"    SET used_at = statement_timestamp(), jobs = array_remove(l.jobs, p_id) || p_id,\n",
+"    UPDATE jobq.line l\n",
+"    SET used_at = statement_timestamp(), jobs = array_remove(l.jobs, p_id) || p_id,\n"
 "        free_at = CASE WHEN r.token_us IS NULL THEN l.free_at\n"
 "                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)\n"
 "                       + r.token_us * interval '1 microsecond' END\n"
@@ -18909,7 +18937,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        SELECT s.no FROM step s WHERE s.n > 0);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_fronts(\n"
-"    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer,\n"
+"    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer, p_first boolean,\n"
 "    OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -18925,13 +18953,13 @@ static const char *const jobq_pg__sql_lines[] = {
 "              AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)\n"
 "              AND j.run_at <= statement_timestamp()\n"
 "            ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS next\n"
-"        CROSS JOIN LATERAL (\n"
+"        LEFT JOIN LATERAL (\n"
 "            SELECT j.run_at AS at, j.id FROM jobq.job j\n"
-"            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
+"            WHERE p_first AND j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
 "              AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = next.no\n"
 "              AND j.state = 'r' AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)\n"
 "              AND j.run_at <= statement_timestamp()\n"
-"            ORDER BY j.run_at, j.id LIMIT 1) AS front\n"
+"            ORDER BY j.run_at, j.id LIMIT 1) AS front ON true\n"
 "        WHERE s.n < p_most\n"
 "    )\n"
 "    SELECT coalesce(array_agg(s.no), '{}'), array_agg(s.at), array_agg(s.id)\n"
@@ -18962,8 +18990,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "        ORDER BY u.no ON CONFLICT DO NOTHING;\n"
 "    END IF;\n"
 "    nos := ARRAY(\n"
-"        SELECT locked.no FROM unnest(p_nos) AS u (no) CROSS JOIN LATERAL (\n"
-"            SELECT l.no FROM jobq.line l\n",
+"        SELECT locked.no FROM unnest(p_nos) AS u (no) CROSS JOIN LATERAL (\n",
+"            SELECT l.no FROM jobq.line l\n"
 "            WHERE l.queue_id = p_walk.queue_id AND l.no >= u.no AND l.no <= u.no\n"
 "            ORDER BY l.no DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked);\n"
 "END $$;\n"
@@ -18999,11 +19027,14 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_rows tid[];\n"
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
+"    v_at timestamptz;\n"
+"    v_id bigint;\n"
 "BEGIN\n"
-"    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)\n"
-"    INTO v_rows, v_ids, v_bytes, w.froms FROM (\n"
+"    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k), min(t.run_at),\n"
+"           min(t.id)\n"
+"    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id FROM (\n"
 "        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
-"               coalesce(one.bytes, ready.bytes) AS bytes, u.k\n"
+"               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
 "                                                   burst_us, jobs, due_us, k)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -19011,11 +19042,12 @@ static const char *const jobq_pg__sql_lines[] = {
 "            OFFSET 0) AS first\n"
 "        LEFT JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                 AS bytes\n"
+"                                 AS bytes, j.run_at\n"
 "            FROM jobq.job j\n"
 "            WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority\n"
 "              AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no\n"
-"              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])\n"
+"              AND (j.run_at, j.id) >= (coalesce(p_ats[u.k], w.after_at),\n"
+"                                       coalesce(p_ids[u.k], w.after_id))\n"
 "              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "              AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
 "            ORDER BY j.run_at, j.id\n"
@@ -19035,16 +19067,18 @@ static const char *const jobq_pg__sql_lines[] = {
 "    w.ids := w.ids || v_ids;\n"
 "    w.bytes := w.bytes + coalesce(v_bytes, 0);\n"
 "    w.most := w.most - coalesce(cardinality(v_ids), 0);\n"
+"    w.low_at := least(w.low_at, v_at);\n"
+"    w.low_id := least(w.low_id, v_id);\n"
 "    RETURN w;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lines_ready(\n"
-"    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])\n"
+"    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])\n",
 "RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN ARRAY(\n"
 "        SELECT u.no\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
-"                                                   burst_us, jobs, due_us, k)\n",
+"                                                   burst_us, jobs, due_us, k)\n"
 "        WHERE u.limited AND u.room > 0 AND (p_walk.kinds IS NULL OR EXISTS (\n"
 "            SELECT FROM jobq.job j\n"
 "            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority\n"
@@ -19115,13 +19149,13 @@ static const char *const jobq_pg__sql_lines[] = {
 "                SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),\n"
 "                w.quantum, w.ids) AS r\n"
 "            WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);\n"
-"        SELECT array_agg(p_ats[f.k]), array_agg(p_ids[f.k]) INTO v_ats, v_ids FROM (\n"
+"        SELECT array_agg(p_ats[f.k]), array_agg(p_ids[f.k]) INTO v_ats, v_ids FROM (\n",
 "            SELECT array_position(p_nos, r.no) AS k FROM unnest(v_rooms) r) AS f;\n"
 "        w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));\n"
 "    END IF;\n"
 "    IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;\n"
 "    w := jobq.take_lines(w, v_rooms, v_ats, v_ids);\n"
-"    IF w.froms IS NULL THEN RETURN w; END IF;\n",
+"    IF w.froms IS NULL THEN RETURN w; END IF;\n"
 "    w.gave := jobq.walk_stop(w, v_rooms);\n"
 "    w.more := w.more IS TRUE OR EXISTS (\n"
 "        SELECT FROM (SELECT u.k, count(*) AS jobs FROM unnest(w.froms) AS u (k)\n"
@@ -19139,7 +19173,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    IF v_lines < p_page THEN\n"
 "        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq.line_fronts(\n"
-"            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines) f);\n"
+"            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines, false) f);\n"
 "    END IF;\n"
 "    IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;\n"
 "    RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);\n"
@@ -19158,15 +19192,17 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_page integer := least(200, (w.most + w.quantum - 1) / w.quantum);\n"
 "    v_visited integer := 0;\n"
 "    v_got integer;\n"
+"    v_firsts boolean;\n"
 "BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = w.queue_id;\n"
 "    IF NOT FOUND THEN RETURN w; END IF;\n"
 "    v_ruled := v_queue.line_strict\n"
 "        OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0\n"
 "        OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);\n"
+"    v_firsts := v_ruled OR w.kinds IS NOT NULL;\n"
 "    LOOP\n"
 "        SELECT f.nos, f.ats, f.ids INTO v_nos, v_ats, v_ids\n"
-"        FROM jobq.line_fronts(w, v_at, v_end, v_page) f;\n"
+"        FROM jobq.line_fronts(w, v_at, v_end, v_page, v_firsts) f;\n"
 "        IF v_visited = 0 AND v_end <> w.last THEN\n"
 "            w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));\n"
 "        END IF;\n"
@@ -19205,7 +19241,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "DECLARE c jobq.claimed;\n"
 "BEGIN\n"
 "    c.queue_id := p_walk.queue_id;\n"
-"    c.priority := p_walk.priority;\n"
+"    c.priority := p_walk.priority;\n",
 "    c.stage := p_walk.stage;\n"
 "    c.line := p_walk.last;\n"
 "    c.alone := p_walk.whole;\n"
@@ -19216,8 +19252,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "CREATE OR REPLACE FUNCTION jobq.claim_lines(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],\n"
-"    p_quantum integer, p_low_ids bigint[], OUT rows tid[], OUT ids bigint[],\n",
-"    OUT bytes bigint, OUT walks jobq.claimed[])\n"
+"    p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],\n"
+"    OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk;\n"
@@ -19263,7 +19299,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "            END LOOP;\n"
 "            w := jobq.claim_lanes(\n"
 "                w, p_queues[v_at : v_to], p_priorities[v_at : v_to], p_stages[v_at : v_to],\n"
-"                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to]);\n"
+"                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to],\n"
+"                p_until_ats[v_at : v_to]);\n"
 "        END IF;\n"
 "        v_at := v_to + 1;\n"
 "    END LOOP;\n"
@@ -19303,7 +19340,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "          UNION ALL\n"
 "          SELECT min(j.id), j.queue_id, j.line_name FROM unnest(p_ids) AS u (id)\n"
 "          JOIN jobq.job j ON j.flow_id = -u.id AND j.flow_id > 0\n"
-"          WHERE j.state <> 'x' AND j.line_name IS NOT NULL\n"
+"          WHERE j.state <> 'x' AND j.line_name IS NOT NULL\n",
 "            AND EXISTS (SELECT FROM jobq.queue q WHERE q.lines)\n"
 "          GROUP BY j.queue_id, j.line_name) AS s\n"
 "    CROSS JOIN LATERAL (\n"
@@ -19314,7 +19351,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN CASE WHEN p_count > 0 THEN p_count || '/' || CASE p_us\n",
+"    RETURN CASE WHEN p_count > 0 THEN p_count || '/' || CASE p_us\n"
 "        WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min' WHEN 3600000000 THEN 'h'\n"
 "        WHEN 86400000000 THEN 'day' ELSE (p_us * interval '1 microsecond')::text END END;\n"
 "END $$;\n"
@@ -19379,7 +19416,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    RETURN (\n"
 "        SELECT count(*) FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
-"        WHERE j.line IS NOT NULL AND (\n"
+"        WHERE j.line IS NOT NULL AND (\n",
 "            j.line IS DISTINCT FROM jobq.line_no(j.line_name) OR j.state = 'w' OR NOT q.lines\n"
 "            OR j.run_at > clock_timestamp() + interval '1 minute'))\n"
 "        + (SELECT count(*) FROM jobq.line l WHERE l.no <> jobq.line_no(l.name));\n"
@@ -19390,7 +19427,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
 "BEGIN\n"
-"    RETURN QUERY\n",
+"    RETURN QUERY\n"
 "    SELECT j.id, j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n"
 "    WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL\n"
 "    UNION\n"
@@ -19456,7 +19493,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        weight = coalesce(weight, l.weight), strict = coalesce(strict, l.strict),\n"
 "        rate_us = coalesce(v_rate.us, l.rate_us),\n"
 "        rate_count = coalesce(v_rate.count, l.rate_count),\n"
-"        rate_burst = coalesce(rate_burst, l.rate_burst),\n"
+"        rate_burst = coalesce(rate_burst, l.rate_burst),\n",
 "        paused_at = CASE WHEN paused IS NULL THEN l.paused_at\n"
 "                         WHEN paused THEN coalesce(l.paused_at, statement_timestamp()) END,\n"
 "        hold_until = CASE WHEN hold IS NULL THEN l.hold_until\n"
@@ -19465,7 +19502,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    WHERE l.queue_id = v_queue AND l.no = v_no;\n"
 "    PERFORM jobq.wake(v_queue, 1000);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.hold(\n",
+"CREATE OR REPLACE FUNCTION jobq.hold(\n"
 "    queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
@@ -19532,7 +19569,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "                   * interval '1 microsecond'\n"
 "               AND NOT EXISTS (SELECT FROM jobq.job j\n"
 "                               WHERE j.id = ANY (o.jobs) AND (\n"
-"                                   q.line_strict OR j.state = 'x' OR j.suspect)))\n"
+"                                   q.line_strict OR j.state = 'x' OR j.suspect)))\n",
 "        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lines_restored() RETURNS void\n"
@@ -19543,7 +19580,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    DELETE FROM jobq.line l\n"
 "    WHERE l.no <> jobq.line_no(l.name) AND EXISTS (\n"
 "        SELECT FROM jobq.line o\n"
-"        WHERE o.queue_id = l.queue_id AND o.no = jobq.line_no(l.name) AND o.name = l.name);\n",
+"        WHERE o.queue_id = l.queue_id AND o.no = jobq.line_no(l.name) AND o.name = l.name);\n"
 "    UPDATE jobq.line l SET no = jobq.line_no(l.name) WHERE l.no <> jobq.line_no(l.name);\n"
 "    UPDATE jobq.line l SET free_at = statement_timestamp() WHERE isfinite(l.free_at);\n"
 "END $$;\n",
@@ -20996,7 +21033,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition_id = p.id AND m.id > v_bound);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_look(\n"
-"    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean)\n"
+"    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean,\n"
+"    p_below_from bigint DEFAULT NULL, p_below_to bigint DEFAULT NULL)\n"
 "RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,\n"
 "               beat bigint, lease_us bigint, below boolean, acked bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -21028,8 +21066,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            ORDER BY p.id DESC LIMIT 1) AS p\n"
 "        WHERE p.numbered > p.acked OR p.behind OR EXISTS (\n"
 "            SELECT FROM jobq.message m\n"
-"            WHERE m.partition_id = part.id\n"
-"              AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)\n"
+"            WHERE m.partition_id = part.id AND m.id > CASE\n"
+"                  WHEN p_sweep AND p_below_to IS NULL THEN 0 ELSE p.bound END)\n"
+"           OR p_sweep AND EXISTS (\n"
+"            SELECT FROM jobq.message m\n"
+"            WHERE m.partition_id = part.id AND m.id > p.bound - p_below_to\n"
+"              AND m.id <= p.bound - p_below_from)\n"
 "        LIMIT p_limit\n"
 "    LOOP\n"
 "        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;\n"
@@ -21049,12 +21091,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
 "        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
 "                                 THEN pg_column_size(m.payload)\n"
-"                                 ELSE octet_length(m.payload::text) END,\n"
+"                                 ELSE octet_length(m.payload::text) END,\n",
 "                            octet_length(m.bytes), 0)\n"
 "                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL\n"
 "                                   THEN pg_column_size(m.headers)\n"
 "                                   ELSE octet_length(m.headers::text) END, 0))\n"
-"               OVER (ORDER BY m.id) AS upto\n",
+"               OVER (ORDER BY m.id) AS upto\n"
 "        FROM jobq.message m JOIN unnest(p_ids) AS u (id) ON u.id = m.id + 0\n"
 "        WHERE m.partition_id = p_partition_id\n"
 "          AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]) AS m);\n"
@@ -21120,13 +21162,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        SELECT count(*) FROM jobq.dead_letter d\n"
 "        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
 "        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
-"            USING ERRCODE = 'XX001',\n"
+"            USING ERRCODE = 'XX001',\n",
 "                HINT = 'After a restore: select jobq.renew(home => true).';\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)\n"
 "RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF p_tried = '{}' THEN RETURN ARRAY[p_last]; END IF;\n"
 "    RETURN (ARRAY(SELECT t FROM unnest(p_tried || p_last) t WHERE t > p_acked\n"
 "                  ORDER BY t DESC))[1:100];\n"
@@ -21211,11 +21253,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "DECLARE v_held boolean := p.reading > 0;\n"
 "BEGIN\n"
 "    UPDATE jobq.partition r\n"
-"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n"
+"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n",
 "        worker = CASE WHEN v_held THEN p.worker END, claim = CASE WHEN v_held THEN p.claim END,\n"
 "        lease_us = CASE WHEN v_held THEN p.lease_us END,\n"
 "        lease_until = CASE WHEN v_held THEN statement_timestamp()\n"
-"                           + p.lease_us * interval '1 microsecond' END,\n",
+"                           + p.lease_us * interval '1 microsecond' END,\n"
 "        run_at = p.run_at, failures = p.failures, effective = p.effective,\n"
 "        successes = p.successes, tried = p.tried, error = p.error, base = p.base,\n"
 "        numbered = p.numbered, reached = p.reached, settled = p.settled, swept = p.swept,\n"
@@ -21305,11 +21347,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        RETURN v;\n"
 "    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN\n"
 "        v.answer := 'i';\n"
-"    END IF;\n"
+"    END IF;\n",
 "    IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
 "    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
 "    PERFORM jobq.commit_waits(true);\n"
-"    SELECT p.* INTO v_row FROM jobq.partition p\n",
+"    SELECT p.* INTO v_row FROM jobq.partition p\n"
 "    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1\n"
 "    FOR NO KEY UPDATE SKIP LOCKED;\n"
 "    IF NOT FOUND OR v_row.beat <> v_beat THEN\n"
@@ -21402,14 +21444,14 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN v;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_renew(\n"
-"    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n"
+"    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n",
 "RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_lost bigint[] := '{}';\n"
 "    v record;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    FOR v IN SELECT * FROM unnest(p_partition_ids, p_claims) AS u (partition_id, claim)\n"
 "             ORDER BY u.partition_id LOOP\n"
 "        PERFORM FROM jobq.partition r\n"
@@ -21486,12 +21528,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
 "          AND (queue IS NULL\n"
-"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n"
+"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n",
 "          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
 "          AND (type IS NULL OR o.type = type)\n"
 "        ORDER BY o.deadline NULLS FIRST, o.id LIMIT at_most FOR UPDATE SKIP LOCKED))\n"
 "    RETURNING d.*;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
@@ -21575,11 +21617,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    OR EXISTS (\n"
 "        SELECT FROM unnest(p_message_queues) AS q (id)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT FROM jobq.message m\n"
+"            SELECT FROM jobq.message m\n",
 "            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
 "            LIMIT 1) AS one);\n"
 "END $$;\n"
-"CREATE OR REPLACE VIEW jobq.outbox AS\n",
+"CREATE OR REPLACE VIEW jobq.outbox AS\n"
 "SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,\n"
 "       CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,\n"
 "       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
@@ -26020,26 +26062,27 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {8, "008_results", jobq_pg__sql_008_results},
     {9, "009_flows", jobq_pg__sql_009_flows},
     {10, "010_doors", jobq_pg__sql_010_doors},
-    {10, "version", jobq_pg__sql_version},
-    {10, "jobs", jobq_pg__sql_jobs},
-    {10, "lines", jobq_pg__sql_lines},
-    {10, "permits", jobq_pg__sql_permits},
-    {10, "workers", jobq_pg__sql_workers},
-    {10, "protocol", jobq_pg__sql_protocol},
-    {10, "outbox", jobq_pg__sql_outbox},
-    {10, "calendar", jobq_pg__sql_calendar},
-    {10, "operators", jobq_pg__sql_operators},
-    {10, "erase", jobq_pg__sql_erase},
-    {10, "export", jobq_pg__sql_export},
-    {10, "results", jobq_pg__sql_results},
-    {10, "flows", jobq_pg__sql_flows},
-    {10, "steps", jobq_pg__sql_steps},
-    {10, "progress", jobq_pg__sql_progress},
-    {10, "metrics", jobq_pg__sql_metrics},
-    {10, "schedules", jobq_pg__sql_schedules},
-    {10, "citus", jobq_pg__sql_citus},
-    {10, "roles", jobq_pg__sql_roles},
-    {10, "comments", jobq_pg__sql_comments},
+    {11, "011_slices", jobq_pg__sql_011_slices},
+    {11, "version", jobq_pg__sql_version},
+    {11, "jobs", jobq_pg__sql_jobs},
+    {11, "lines", jobq_pg__sql_lines},
+    {11, "permits", jobq_pg__sql_permits},
+    {11, "workers", jobq_pg__sql_workers},
+    {11, "protocol", jobq_pg__sql_protocol},
+    {11, "outbox", jobq_pg__sql_outbox},
+    {11, "calendar", jobq_pg__sql_calendar},
+    {11, "operators", jobq_pg__sql_operators},
+    {11, "erase", jobq_pg__sql_erase},
+    {11, "export", jobq_pg__sql_export},
+    {11, "results", jobq_pg__sql_results},
+    {11, "flows", jobq_pg__sql_flows},
+    {11, "steps", jobq_pg__sql_steps},
+    {11, "progress", jobq_pg__sql_progress},
+    {11, "metrics", jobq_pg__sql_metrics},
+    {11, "schedules", jobq_pg__sql_schedules},
+    {11, "citus", jobq_pg__sql_citus},
+    {11, "roles", jobq_pg__sql_roles},
+    {11, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

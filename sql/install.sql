@@ -12,8 +12,8 @@
 -- of what it replaces, and no session has to stop.
 --
 -- To change a table, an index, a sequence or a row type (CREATE TYPE):
---   1. Raise the version in version.sql, say to 11, if the one there has been released.
---   2. Write 011_what.sql and enter it below. It only adds, because older programs work on.
+--   1. Raise the version in version.sql, say to 12, if the one there has been released.
+--   2. Write 012_what.sql and enter it below. It only adds, because older programs work on.
 --   3. A new column has a DEFAULT or may be NULL, because older programs do not name it.
 --   4. Call no function of jobq there: the text installed then may be older or newer.
 --   5. Remove what older programs still use only when library_min has passed them.
@@ -79,6 +79,11 @@ SELECT version < 9 AS lacks_9 FROM jobq.meta \gset
 SELECT version < 10 AS lacks_10 FROM jobq.meta \gset
 \if :lacks_10
 \ir 010_doors.sql
+\endif
+
+SELECT version < 11 AS lacks_11 FROM jobq.meta \gset
+\if :lacks_11
+\ir 011_slices.sql
 \endif
 
 \ir version.sql

@@ -825,7 +825,8 @@ CREATE OR REPLACE FUNCTION jobq.claim_apart(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
     p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
-    OUT rows tid[], OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])
+    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,
+    OUT walks jobq.claimed[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
@@ -834,7 +835,8 @@ BEGIN
     ELSE
         SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks
         FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
-                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids) l;
+                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,
+                              p_until_ats) l;
     END IF;
 END $$;
 
@@ -849,7 +851,8 @@ END $$;
 
 -- Takes up to p_limit jobs for one worker. The arrays list the lanes, one element each. Each
 -- lane is read from its lower bound (after_at, after_id) on, so a claim skips the dead rows
--- that earlier claims left in the index.
+-- that earlier claims left in the index; until_at is an upper bound (NULL: none), by which a
+-- worker looks for jobs that committed late in slices, while an old snapshot pins dead rows.
 --   lock   reads the lane index in order and skips rows that others hold. Each lane is read
 --          lazily, and no more than p_limit rows are locked. (A row that was claimed after our
 --          snapshot is locked in its newer version, then seen to be running, and left. For a
@@ -887,8 +890,8 @@ CREATE OR REPLACE FUNCTION jobq.claim(
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
     p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,
     p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]
-    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL)
-RETURNS SETOF jobq.claimed LANGUAGE plpgsql
+    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,
+    p_until_ats timestamptz[] DEFAULT NULL) RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -903,17 +906,17 @@ BEGIN
     IF v_apart = 0 THEN
         SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
         INTO v_rows, v_ids, v_bytes, v_apart FROM (
-            SELECT ready.*
-            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
-                 AS lane (queue_id, priority, stage, after_at, after_id)
+            SELECT ready.* FROM unnest(
+                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)
+                AS lane (queue_id, priority, stage, after_at, after_id, until_at)
             CROSS JOIN LATERAL (
-                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                     AS bytes, j.line_name
+                SELECT j.ctid, j.id, j.line_name,
+                       coalesce(pg_column_size(j.payload), octet_length(j.bytes)) AS bytes
                 FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL
-                  AND j.state = 'r' AND j.run_at <= statement_timestamp()
-                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
+                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect
+                  AND j.run_at <= least(statement_timestamp(), lane.until_at)
+                  AND j.line IS NULL AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
                   AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
                 ORDER BY j.run_at, j.id LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
             LIMIT p_limit) AS r;
@@ -921,7 +924,7 @@ BEGIN
     IF v_apart > 0 THEN
         SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
-            p_suspects, p_alone, p_lined, p_quantum, p_low_ids) a;
+            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;
         RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN

@@ -144,8 +144,8 @@ END $$;
 -- Locks jobs of a run of lanes without lines.
 CREATE OR REPLACE FUNCTION jobq.claim_lanes(
     p_walk jobq.walk, p_queues integer[], p_priorities smallint[], p_stages smallint[],
-    p_after_ats timestamptz[], p_after_ids bigint[]) RETURNS jobq.walk
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    p_after_ats timestamptz[], p_after_ids bigint[], p_until_ats timestamptz[])
+RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk := p_walk;
     v_rows tid[];
@@ -157,18 +157,17 @@ BEGIN
     FOR i IN 1 .. 4 LOOP
         SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
         INTO v_rows, v_ids, v_bytes, v_lined FROM (
-            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name
-            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
-                 AS lane (queue_id, priority, stage, after_at, after_id)
+            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name FROM unnest(
+                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)
+                AS lane (queue_id, priority, stage, after_at, after_id, until_at)
             CROSS JOIN LATERAL (
                 SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
                                      AS bytes, j.line_name
                 FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                  AND j.stage = lane.stage AND NOT j.suspect AND j.line IS NULL
-                  AND j.state = 'r'
-                  AND j.run_at <= statement_timestamp()
-                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
+                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect
+                  AND j.run_at <= least(statement_timestamp(), lane.until_at)
+                  AND j.line IS NULL AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
                   AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))
                 ORDER BY j.run_at, j.id
                 LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready
@@ -325,12 +324,13 @@ BEGIN
         SELECT s.no FROM step s WHERE s.n > 0);
 END $$;
 
--- The same of the lines in which a job is ready, and of each of them its first ready job at or
--- after (after_at, after_id) of the walk: visits begin there. While anybody has an old
--- snapshot, the entries of jobs that have ended stay in the index. They are the oldest ones of
--- a line. So the jump meets its newest job first, and the bound skips most of the rest.
+-- The same of the lines in which a job is ready, and with p_first of each of them its first
+-- ready job at or after (after_at, after_id) of the walk: visits begin there. While anybody
+-- has an old snapshot, the entries of jobs that have ended stay in the index. They are the
+-- oldest ones of a line. So the jump meets its newest job first, and the bound skips most of
+-- the rest.
 CREATE OR REPLACE FUNCTION jobq.line_fronts(
-    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer,
+    p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer, p_first boolean,
     OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -346,13 +346,13 @@ BEGIN
               AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)
               AND j.run_at <= statement_timestamp()
             ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS next
-        CROSS JOIN LATERAL (
+        LEFT JOIN LATERAL (
             SELECT j.run_at AS at, j.id FROM jobq.job j
-            WHERE j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority
+            WHERE p_first AND j.queue_id = p_walk.queue_id AND j.priority = p_walk.priority
               AND j.stage = p_walk.stage AND NOT j.suspect AND j.line = next.no
               AND j.state = 'r' AND (j.run_at, j.id) >= (p_walk.after_at, p_walk.after_id)
               AND j.run_at <= statement_timestamp()
-            ORDER BY j.run_at, j.id LIMIT 1) AS front
+            ORDER BY j.run_at, j.id LIMIT 1) AS front ON true
         WHERE s.n < p_most
     )
     SELECT coalesce(array_agg(s.no), '{}'), array_agg(s.at), array_agg(s.id)
@@ -425,8 +425,8 @@ END $$;
 
 -- Locks jobs of lines, as many as each of them may give and the walk still wants. Line by
 -- line: were strict lines asked last, the others would leave nothing for them. p_ats, p_ids:
--- their first ready jobs. A strict line is searched from its start, because an earlier job may
--- have been committed since.
+-- their first ready jobs, or NULL. A strict line is searched from its start, because an
+-- earlier job may have been committed since.
 CREATE OR REPLACE FUNCTION jobq.take_lines(
     p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -435,11 +435,14 @@ DECLARE
     v_rows tid[];
     v_ids bigint[];
     v_bytes bigint;
+    v_at timestamptz;
+    v_id bigint;
 BEGIN
-    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k)
-    INTO v_rows, v_ids, v_bytes, w.froms FROM (
+    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k), min(t.run_at),
+           min(t.id)
+    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id FROM (
         SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,
-               coalesce(one.bytes, ready.bytes) AS bytes, u.k
+               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at
         FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,
                                                    burst_us, jobs, due_us, k)
         CROSS JOIN LATERAL (
@@ -447,11 +450,12 @@ BEGIN
             OFFSET 0) AS first
         LEFT JOIN LATERAL (
             SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                 AS bytes
+                                 AS bytes, j.run_at
             FROM jobq.job j
             WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority
               AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no
-              AND (j.run_at, j.id) >= (p_ats[u.k], p_ids[u.k])
+              AND (j.run_at, j.id) >= (coalesce(p_ats[u.k], w.after_at),
+                                       coalesce(p_ids[u.k], w.after_id))
               AND j.state = 'r' AND j.run_at <= statement_timestamp()
               AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))
             ORDER BY j.run_at, j.id
@@ -471,6 +475,8 @@ BEGIN
     w.ids := w.ids || v_ids;
     w.bytes := w.bytes + coalesce(v_bytes, 0);
     w.most := w.most - coalesce(cardinality(v_ids), 0);
+    w.low_at := least(w.low_at, v_at);
+    w.low_id := least(w.low_id, v_id);
     RETURN w;
 END $$;
 
@@ -593,7 +599,7 @@ DECLARE
 BEGIN
     IF v_lines < p_page THEN
         v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq.line_fronts(
-            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines) f);
+            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines, false) f);
     END IF;
     IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;
     RETURN greatest(p_walk.quantum, (p_walk.most - 1) / v_lines + 1);
@@ -603,7 +609,8 @@ END $$;
 -- it wants, or has visited 500 lines more than it has got jobs. `last` becomes where it
 -- stopped. After a whole round that is the last line that gave a job; it stays if none did.
 -- The lines are read in pages: as many as would fill the claim if they gave on average what
--- the lines before them gave.
+-- the lines before them gave. Where every line gives what it has, its first ready job is the
+-- first that it gives, and is not looked for before.
 CREATE OR REPLACE FUNCTION jobq.claim_walk(p_walk jobq.walk) RETURNS jobq.walk
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -618,15 +625,17 @@ DECLARE
     v_page integer := least(200, (w.most + w.quantum - 1) / w.quantum);
     v_visited integer := 0;
     v_got integer;
+    v_firsts boolean;
 BEGIN
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = w.queue_id;
     IF NOT FOUND THEN RETURN w; END IF;
     v_ruled := v_queue.line_strict
         OR num_nonnulls(v_queue.line_running_max, v_queue.line_rate_count) > 0
         OR EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = w.queue_id);
+    v_firsts := v_ruled OR w.kinds IS NOT NULL;
     LOOP
         SELECT f.nos, f.ats, f.ids INTO v_nos, v_ats, v_ids
-        FROM jobq.line_fronts(w, v_at, v_end, v_page) f;
+        FROM jobq.line_fronts(w, v_at, v_end, v_page, v_firsts) f;
         IF v_visited = 0 AND v_end <> w.last THEN
             w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));
         END IF;
@@ -681,8 +690,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],
-    p_quantum integer, p_low_ids bigint[], OUT rows tid[], OUT ids bigint[],
-    OUT bytes bigint, OUT walks jobq.claimed[])
+    p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],
+    OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk;
@@ -728,7 +737,8 @@ BEGIN
             END LOOP;
             w := jobq.claim_lanes(
                 w, p_queues[v_at : v_to], p_priorities[v_at : v_to], p_stages[v_at : v_to],
-                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to]);
+                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to],
+                p_until_ats[v_at : v_to]);
         END IF;
         v_at := v_to + 1;
     END LOOP;

@@ -360,10 +360,12 @@ END $$;
 -- messages wait at least, when they are due (0: now), and the token, beat and lease of a
 -- holder. Writes nothing. Where several partitions have work and no holder, other workers that
 -- sleep are woken. p_sweep: also finds messages below the bounds, and says in below that only
--- a sweep reads them. Workers sweep after a restart, and once a minute, or less often where it
--- takes seconds. Paused queues are left out.
+-- a sweep reads them. Workers sweep after a restart, and once a minute. While an old snapshot
+-- pins dead rows they do so in slices, each from p_below_to ids below a bound to p_below_from
+-- below it (p_below_to NULL: all ids). Paused queues are left out.
 CREATE OR REPLACE FUNCTION jobq.outbox_look(
-    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean)
+    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean,
+    p_below_from bigint DEFAULT NULL, p_below_to bigint DEFAULT NULL)
 RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
                beat bigint, lease_us bigint, below boolean, acked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -395,8 +397,12 @@ BEGIN
             ORDER BY p.id DESC LIMIT 1) AS p
         WHERE p.numbered > p.acked OR p.behind OR EXISTS (
             SELECT FROM jobq.message m
-            WHERE m.partition_id = part.id
-              AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)
+            WHERE m.partition_id = part.id AND m.id > CASE
+                  WHEN p_sweep AND p_below_to IS NULL THEN 0 ELSE p.bound END)
+           OR p_sweep AND EXISTS (
+            SELECT FROM jobq.message m
+            WHERE m.partition_id = part.id AND m.id > p.bound - p_below_to
+              AND m.id <= p.bound - p_below_from)
         LIMIT p_limit
     LOOP
         IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;

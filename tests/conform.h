@@ -49,6 +49,9 @@ static const behaviour behaviours[] = {
      "enqueue k=2 -> 1; enqueue k=2 d=5 -> 2; enqueue k=1 -> 3; register;"
      "claim n=1 l=9 f=2 -> ok 3; claim n=2 l=9 f=2 -> ok; claim n=3 l=9 -> ok 1;"
      "claim n=4 -> ok due 5"},
+    {"an upper bound hides what is due after it",
+     "enqueue -> 1; wait d=5; enqueue -> 2; wait d=5; enqueue -> 3; register;"
+     "claim n=1 l=9 b=5 -> ok 1 2; claim n=2 l=9 a=5 b=9 -> ok; claim n=3 l=9 a=5 b=10 -> ok 3"},
     {"queues of one priority are claimed from in the order of the lanes",
      "enqueue q=2 -> 1; enqueue q=1 -> 2; register; claim n=1 -> ok 2; claim n=2 -> ok 1"},
 

@@ -31,7 +31,9 @@
 #define JOBQ_LOOP_WATCHED 4
 #define JOBQ_LOOP_PARTITIONS 2
 #define JOBQ_LOOP_BATCH 2
-#define JOBQ_LOOP_LANES 2
+#define JOBQ_LOOP_LANES 4
+#define JOBQ_LOOP_SLICE_US 1000000
+#define JOBQ_LOOP_SLICE_MAX_US 2000000
 #define JOBQ_PRIORITY_MIN (-1)
 #define JOBQ_PRIORITY_MAX 0
 #define JOBQ_STRAYS_MAX 1
@@ -1832,6 +1834,17 @@ static const jobq_bound *lane_bound(const jobq_loop *l, int i)
 static void put_flows(digest *g, const jobq_memory *m);
 static void put_flow_work(digest *g, const flow_work *f);
 
+/* The next slice begins at a distance from the newest bound. */
+static void put_slices(digest *g, const jobq_loop *l)
+{
+    put(g, l->slice_us * 8 + l->sweep_whole * 4 + l->sweep_found * 2 + l->sweep_passed);
+    if (l->slice_us == 0) return;
+    put(g, ticks(g->w, jobq__bounds_newest(l), -8));
+    put(g, (l->sweep_cost_us > 2 * JOBQ__SLICE_COST) * 2 + l->claim_slice);
+    put(g, instant(g, l->sliced_us));
+    if ((l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0) put(g, instant(g, l->slice_from_us));
+}
+
 static void put_timers(digest *g, const jobq_loop *l)
 {
     int kind;
@@ -1841,6 +1854,7 @@ static void put_timers(digest *g, const jobq_loop *l)
     put(g, ticks(g->w, l->beat_mono_us, 0));
     put(g, ticks(g->w, l->claim_mono_us, 0));
     put(g, ticks(g->w, l->sweep_mono_us, 0));
+    put_slices(g, l);
     put(g, ticks(g->w, l->full_mono_us, 0));
     put(g, ticks(g->w, l->due_mono_us, 0));
     if (set->schedule) put(g, ticks(g->w, l->tick_mono_us, 0));
@@ -1994,6 +2008,7 @@ static void put_wire(digest *g, const wire *s)
     for (i = 0; i < a->lane_count && !s->executed; i++) {
         put(g, a->lanes[i].stage);
         put(g, instant(g, a->lanes[i].after_at_us));
+        if (a->lanes[i].until_at_us != 0) put(g, instant(g, a->lanes[i].until_at_us));
         put(g, a->lanes[i].lined ? -1 - walk_label(a->lanes[i].after_id) : a->lanes[i].after_id);
         put(g, a->lanes[i].low_id);
     }
@@ -2017,6 +2032,7 @@ static void know_wire(digest *g, const wire *s)
     if (s->request.kind != JOBQ_REQUEST_CLAIM && s->request.kind != JOBQ_REQUEST_RECOVER) return;
     for (i = 0; i < s->request.lane_count && !s->executed; i++) {
         know(g, s->request.lanes[i].after_at_us);
+        if (s->request.lanes[i].until_at_us != 0) know(g, s->request.lanes[i].until_at_us);
     }
     for (i = 0; i < s->answer.claimed.count && s->executed; i++) {
         know(g, s->answer.claimed.jobs[i].run_at_us);
@@ -2050,6 +2066,10 @@ static void know_all(digest *g)
         for (i = 0; d->up && i < LANES_USED && d->loop.queue_count > 0; i++) {
             if (lane_bound(&d->loop, i)->claim == 0) continue;
             know(g, lane_bound(&d->loop, i)->run_at_us);
+        }
+        if (d->up && d->loop.slice_us != 0) {
+            know(g, d->loop.sliced_us);
+            know(g, d->loop.slice_from_us);
         }
         for (i = 0; i < d->flying; i++) know_wire(g, &d->flight[i]);
     }

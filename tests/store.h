@@ -316,6 +316,8 @@ static void do_claim(stage *s, const operation *d)
                 lane->after_id = arg(d, 'i', 0);
                 if ((d->given & 1) != 0) lane->after_at_us = EPOCH + arg(d, 'a', 0) * SECOND;
                 if (lane->lined) lane->after_id = arg(d, 'z', 0);
+                if ((d->given & 2) == 0) continue;
+                lane->until_at_us = lane->lined ? INT64_MAX : EPOCH + arg(d, 'b', 0) * SECOND;
             }
         }
     }

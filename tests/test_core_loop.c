@@ -1527,6 +1527,33 @@ static void jobs_behind_slow_handlers_are_given_back(void **unused)
     assert_int_equal(loop.stats.claimed, 50);
 }
 
+/* Handlers take 20 ms. */
+static void a_worker_fetches_more_where_answers_take_long(void **unused)
+{
+    int64_t now = 0;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 50; i++) {
+        jobq_request a;
+        now += SECOND;
+        jobq_loop_notified(&loop, now, false);
+        do {
+            a = asks(&loop, now);
+            if (a.kind == JOBQ_REQUEST_CLAIM) now += a.sweep ? SECOND : 30000; /* sweeps apart */
+            if (a.kind != JOBQ_REQUEST_WAIT)
+                jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
+        } while (a.kind != JOBQ_REQUEST_WAIT);
+    }
+    assert_in_range(loop.trip_us, 29000, 30000);
+    loop.handler_us = 20000;
+    assert_in_range(jobq__claim_want(&loop), 2 + 2 * 116 / 20, 2 + 2 * 120 / 20);
+    loop.trip_us = 1000;
+    assert_int_equal(jobq__claim_want(&loop), 2 + 2 * 50 / 20);
+    loop.trip_us = 2 * SECOND;
+    assert_int_equal(jobq__claim_want(&loop), 2 + 2 * 500 / 20);
+}
+
 /* Behind millions of dead rows a sweep finds no end: what lies behind the bounds goes on. */
 static void a_sweep_that_overruns_is_put_off(void **unused)
 {
@@ -1563,6 +1590,154 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     loop.sweep_mono_us = now;
     for (; loop.sweeps_overrun > 0 && now < 700 * SECOND; now += SECOND) settle_down(now);
     assert_int_equal(loop.sweeps_overrun, 0);
+}
+
+/* Sweeps in slices. A claim costs a second for each hour of run_at that it looks at, and the dead
+ * rows go back by four hours. */
+typedef struct sweeps {
+    int64_t now;
+    int64_t hours;       /* of dead rows */
+    int whole, slices;   /* sweeps in one piece; slices */
+    int64_t most_us;     /* cost of the most expensive slice */
+    int64_t seen_us;     /* this sweep has looked at everything from here on */
+    int64_t ended_us;    /* when the last slice ended */
+    int64_t cost_us;     /* of the last slice */
+} sweeps;
+
+/* Counts a claim. Returns what it costs. */
+static int64_t sweeps_claim(sweeps *s, const jobq_request *a)
+{
+    int64_t cost = 0, dead = s->now - s->hours * 3600 * SECOND;
+    bool slice = a->lane_count > 0 && a->lanes[0].until_at_us != 0;
+    int32_t i;
+
+    for (i = 0; i < a->lane_count; i++) {
+        const jobq_lane *lane = &a->lanes[i];
+        int64_t from = jobq__max(lane->after_at_us, dead), until = s->now;
+        if (slice && lane->until_at_us != INT64_MAX) {
+            until = lane->until_at_us;
+            if (s->seen_us != INT64_MAX) assert_int_equal(until, s->seen_us); /* no gap */
+            s->seen_us = lane->after_at_us;
+        }
+        if (lane->priority == 0 && until > from) cost += (until - from) / 3600;
+    }
+    s->whole += a->sweep && !slice;
+    s->slices += slice;
+    if (!slice) return cost;
+    s->most_us = jobq__max(s->most_us, cost);
+    assert_true(s->now >= s->ended_us + 2 * s->cost_us); /* other statements have their turn */
+    s->ended_us = s->now + cost;
+    s->cost_us = cost;
+    return cost;
+}
+
+/* Until a job has been claimed, or nothing is left to do for five minutes. */
+static void sweeps_go_on(sweeps *s)
+{
+    int64_t had = loop.stats.claimed, until = s->now + 300 * SECOND, cost;
+
+    while (loop.stats.claimed == had && s->now < until) {
+        jobq_request a = asks(&loop, s->now);
+        int32_t slot = a.kind == JOBQ_REQUEST_WAIT ? jobq__take_job(&loop, s->now) : -1;
+        if (slot >= 0) {
+            told_handled(&loop, s->now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+                         false);
+        } else if (a.kind == JOBQ_REQUEST_WAIT) {
+            s->now = jobq__max(s->now + JOBQ__MS, jobq__min(a.until_mono_us, s->now + SECOND));
+        } else {
+            bool ended = loop.sliced_us == INT64_MAX, empty = loop.swept_empty;
+            bool claims = a.kind == JOBQ_REQUEST_CLAIM || a.kind == JOBQ_REQUEST_HEARTBEAT;
+            cost = claims && a.claim != 0 ? sweeps_claim(s, &a) : 0;
+            s->now += cost;
+            jobq__memory_perform(memory, &loop, &a, 2, 2, s->now, s->now);
+            if (!ended && loop.sliced_us == INT64_MAX) { /* the sweep has ended */
+                assert_int_equal(s->seen_us, INT64_MIN);
+                s->seen_us = INT64_MAX;
+            }
+            if (!empty && loop.swept_empty) assert_true(loop.sliced_us == INT64_MAX);
+        }
+    }
+}
+
+static void add_late_job(const sweeps *s, int64_t seconds)
+{
+    int64_t id = add_job(s->now);
+
+    ((jobq_memory_job *)(uintptr_t)jobq_memory_get(memory, id))->job.run_at_us =
+        s->now - seconds * SECOND;
+}
+
+static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
+{
+    sweeps s = {48 * 3600 * SECOND, 4, 0, 0, 0, INT64_MAX, 0, 0};
+    int64_t started;
+
+    (void)unused;
+    add_job(s.now);
+    sweeps_go_on(&s);
+    sweeps_go_on(&s);
+    assert_true(loop.swept_empty);
+    assert_in_range(s.whole, 1, 2);
+    add_job(s.now); /* sweeps begin again */
+    sweeps_go_on(&s);
+    add_late_job(&s, 3 * 3600); /* in the last slices */
+    s.whole = s.slices = 0;
+    started = s.now;
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 3);
+    assert_in_range(s.now - started, 3 * SECOND, 20 * SECOND);
+    assert_int_equal(s.whole, 0);
+    assert_in_range(s.slices, 30, 120);
+    assert_true(s.most_us <= SECOND / 4);
+    add_job(s.now);
+    sweeps_go_on(&s);
+    add_late_job(&s, 3); /* just below the bound: the next slice brings it */
+    s.slices = 0;
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 5);
+    assert_in_range(s.slices, 1, 2);
+    sweeps_go_on(&s);
+    assert_true(loop.swept_empty);
+    s.hours = 0; /* the snapshot has ended, and the dead rows have gone */
+    add_job(s.now);
+    sweeps_go_on(&s);
+    sweeps_go_on(&s);
+    s.slices = 0;
+    add_job(s.now);
+    sweeps_go_on(&s);
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 7);
+    assert_int_equal(s.slices, 0);
+    assert_true(loop.swept_empty);
+}
+
+/* On a server that is so busy that each claim takes a second. */
+static void a_sweep_in_slices_ends_on_a_busy_server(void **unused)
+{
+    int64_t now = 48 * 3600 * SECOND;
+    int ended = 0, slices = 0;
+
+    (void)unused;
+    add_job(now);
+    for (; ended < 2; now += JOBQ__MS) {
+        jobq_request a = asks(&loop, now);
+        int32_t slot = a.kind == JOBQ_REQUEST_WAIT ? jobq__take_job(&loop, now) : -1;
+        bool claims = a.kind == JOBQ_REQUEST_CLAIM || a.kind == JOBQ_REQUEST_HEARTBEAT;
+        bool slice = claims && a.claim != 0 && loop.claim_slice;
+        if (claims && a.claim != 0) now += SECOND;
+        if (slot >= 0) {
+            told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+                         false);
+        } else if (a.kind != JOBQ_REQUEST_WAIT) {
+            jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
+        } else now = jobq__max(now, jobq__min(a.until_mono_us, now + SECOND));
+        slices += slice;
+        ended += slice && loop.sliced_us == INT64_MAX;
+        assert_true(slices < 500);
+        if (loop.slice_us != 0) assert_true(loop.slice_us >= JOBQ_LOOP_SLICE_US);
+        if (loop.swept_empty) add_job(now);
+    }
+    assert_in_range(slices, 100, 400);
 }
 
 /* The store refuses one result until it is given up; the next one, which fails once, is not. */
@@ -1909,7 +2084,10 @@ int main(void)
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
         cmocka_unit_test_setup(a_kind_may_have_a_policy_of_its_own, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
+        cmocka_unit_test_setup(a_worker_fetches_more_where_answers_take_long, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
+        cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
+        cmocka_unit_test_setup(a_sweep_in_slices_ends_on_a_busy_server, setup),
         cmocka_unit_test_setup(a_link_of_a_chain_is_claimed_at_once, setup),
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),

@@ -899,6 +899,44 @@ static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
     assert_true(now <= SECOND + loop.config.answer_us + 1);
 }
 
+/* A LOOK costs a second for each million ids that it looks at below the bound, which is at five
+ * million. */
+static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
+{
+    int64_t now = 0, most = 0, seen = 0, whole_us = 0;
+    int slices = 0, rounds = 0;
+
+    (void)unused;
+    while (now < 3600 * SECOND && rounds < 2) {
+        jobq_request a = asks(&loop, now);
+        int64_t cost = 0;
+        if (a.kind == JOBQ_REQUEST_LOOK && a.sweep) {
+            cost = jobq__min(a.below_to == 0 ? INT64_MAX : a.below_to, 5000000) - a.below_from;
+            cost = jobq__max(cost, 0);
+            assert_int_equal(a.below_from, seen); /* no gap */
+            seen = a.below_to;
+            if (a.below_to == 0) whole_us = now;
+            else most = jobq__max(most, cost);
+            slices += a.below_to != 0;
+            if (seen == INT64_MAX) rounds++;
+            if (seen == INT64_MAX) seen = 0;
+        }
+        now += cost;
+        if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
+        else now = a.until_mono_us > now ? a.until_mono_us : now + 1;
+    }
+    assert_int_equal(rounds, 2);
+    assert_true(whole_us < 2 * SECOND); /* the first one only */
+    assert_true(most <= SECOND / 4);
+    assert_in_range(slices, 60, 400);
+    assert_in_range(now, 2 * 5 * 50 * SECOND, 6 * 5 * 50 * SECOND); /* at most 1/50 of the time */
+    while (loop.relay.slice != 0 && now < 7200 * SECOND) { /* until it costs nothing */
+        jobq_request a = step(now);
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us > now ? a.until_mono_us : now + 1;
+    }
+    assert_int_equal(loop.relay.slice, 0);
+}
+
 /* How often it sweeps in ten minutes when each sweep takes so long, or fails at its time limit. */
 static int sweeps_that_take(int64_t cost, jobq_error error)
 {
@@ -927,7 +965,7 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
 static void costly_sweeps_are_seldom(void **unused)
 {
     (void)unused;
-    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 10);
+    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 11);
     assert_int_equal(sweeps_that_take(3 * SECOND, JOBQ_OK), 4);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_TIMEOUT), 2);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_CONNECTION), 2);
@@ -1663,6 +1701,7 @@ int main(void)
         cmocka_unit_test_setup(only_the_first_statement_on_its_way_is_blamed, setup),
         cmocka_unit_test_setup(a_message_that_never_arrives_is_given_up, setup),
         cmocka_unit_test_setup(what_a_sweep_finds_is_read_by_a_sweep, setup),
+        cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
         cmocka_unit_test_setup(a_stop_ends_though_acknowledgements_are_refused, setup),
         cmocka_unit_test_setup(it_sweeps_at_the_start_and_every_minute, setup),
         cmocka_unit_test_setup(costly_sweeps_are_seldom, setup),

@@ -76,6 +76,7 @@ static void random_claim(operation *d, const char *verb)
         put(d, 'a', between(0, 60));
         put(d, 'i', between(0, 5));
     }
+    if (between(0, 9) == 0) put(d, 'b', between(0, 60));
 }
 
 /* About a job that some claim took, mostly under its token. */

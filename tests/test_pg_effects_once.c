@@ -167,7 +167,7 @@ static void *claimer(void *arg)
 
     PQclear(PQexec(conn, "SET lock_timeout = '60s'")); /* nobody waits for ever */
     while (more) {
-        jobq_lane lane = {x3_queue, 0, 0, false, INT64_MIN, 0, 0};
+        jobq_lane lane = {x3_queue, 0, 0, false, INT64_MIN, 0, 0, 0};
         verb_claim_desc d;
         verb_batch batch;
         verb_result results[50];

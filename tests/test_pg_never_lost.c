@@ -243,7 +243,7 @@ static void a_kill_right_after_the_claim_costs_one_lease(void **unused)
 static void a_claimer_never_waits_for_an_open_claim(void **unused)
 {
     PGconn *other = PQconnectdb(server());
-    jobq_lane lane = {0, 0, 0, false, INT64_MIN, 0, 0};
+    jobq_lane lane = {0, 0, 0, false, INT64_MIN, 0, 0, 0};
     verb_claim_desc d;
     verb_batch first, second;
     jobq_pg_error error;

@@ -898,10 +898,15 @@ static void a_locked_row_is_waited_for(void **unused)
 
 /* Rows that came by another way than the functions (a restore of tables without their sequence) lie
  * behind the bound. */
+#define SLICE                                                                                      \
+    "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, 1000, true, %ld, "  \
+    "%ld)"
+
 static void a_sweep_finds_what_lies_below_the_bound(void **unused)
 {
     verb_read_desc d;
     verb_reading r;
+    long bound;
 
     (void)unused;
     open_box(1);
@@ -915,6 +920,11 @@ static void a_sweep_finds_what_lies_below_the_bound(void **unused)
     assert_int_equal(drain(0), 0);
     assert_text("SELECT below::text FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, "
                 "1000, true)", "true");
+    bound = number("SELECT greatest(settled, swept) FROM jobq.partition");
+    assert_int_equal(number(SLICE, 0L, bound - 3), 0); /* ids down to 4 */
+    assert_int_equal(number(SLICE, 0L, bound - 2), 1);
+    assert_int_equal(number(SLICE, bound - 1, bound), 1); /* id 1 */
+    assert_int_equal(number(SLICE, bound, bound + 9), 0);
     d = reader(1, 1, 0);
     d.most = 1;
     d.sweep = true;

@@ -269,8 +269,8 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
 {
     static const char *const queues[] = {"q"};
     jobq_lane lanes[3] = {
-        {0, 0, 2, false, INT64_MIN, 0, 0}, {0, 0, 1, false, INT64_MIN, 0, 0},
-        {0, 0, 0, false, INT64_MIN, 0, 0}};
+        {0, 0, 2, false, INT64_MIN, 0, 0, 0}, {0, 0, 1, false, INT64_MIN, 0, 0, 0},
+        {0, 0, 0, false, INT64_MIN, 0, 0, 0}};
     verb_result results[20];
     jobq_error answers[20];
     verb_claim_desc d;

@@ -34,7 +34,7 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
 {
     static int64_t number;
     static const int32_t kinds[] = {1};
-    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0};
+    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0, 0};
     double ms[CLAIMS], started;
     verb_claim_desc desc;
     verb_result results[100];

@@ -337,7 +337,7 @@ static void cost_batch(PGconn *db, jobq_pg *pg, int batch, long jobs)
 {
     static const char *const queues[] = {BENCH_QUEUE};
     verb_result *results = (verb_result *)calloc((size_t)jobs, sizeof *results);
-    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0};
+    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0, 0};
     verb_claim_desc desc;
     verb_batch got;
     jobq_pg_error error;

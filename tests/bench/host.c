@@ -180,7 +180,7 @@ static double beat_ms(jobq_pg *pg, PGconn *db, int64_t worker)
 void row_beats(void)
 {
     static const char *const queues[] = {BENCH_QUEUE};
-    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0};
+    jobq_lane lane = {1, 0, 0, false, INT64_MIN, 0, 0, 0};
     PGconn *db = bench_db();
     jobq_pg *pg = bench_schema(db, true);
     verb_claim_desc desc;

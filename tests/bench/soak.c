@@ -28,9 +28,11 @@ typedef struct soak_lane {
     int64_t longest_us;       /* atomic: the longest of the whole run */
     int64_t last_us;          /* atomic: when the last one was done */
     int64_t stall_us;         /* atomic: the longest time without any */
+    int64_t stalled_us;       /* atomic: when that ended */
 } soak_lane;
 
 static soak_lane soak[SOAK_WHATS];
+static double soak_began; /* on the wall clock */
 
 typedef enum soak_series {
     SOAK_JOB_HEAP, SOAK_JOB_INDEX, SOAK_BOX_SIZE, SOAK_HISTORY, SOAK_DEAD, SOAK_MEMORY,
@@ -43,12 +45,13 @@ static int soak_count;
 
 /* -- handlers -- */
 
-static void soak_raise(int64_t *most, int64_t value)
+static bool soak_raise(int64_t *most, int64_t value)
 {
     int64_t old = __atomic_load_n(most, __ATOMIC_RELAXED);
 
     while (value > old && !__atomic_compare_exchange_n(most, &old, value, true, __ATOMIC_RELAXED,
                                                        __ATOMIC_RELAXED)) {}
+    return value > old;
 }
 
 static void soak_seen(soak_what what, const char *payload)
@@ -58,7 +61,8 @@ static void soak_seen(soak_what what, const char *payload)
     int bucket = 0;
 
     soak_raise(&soak[what].longest_us, waited);
-    if (last > 0) soak_raise(&soak[what].stall_us, now - last);
+    if (last > 0 && soak_raise(&soak[what].stall_us, now - last))
+        __atomic_store_n(&soak[what].stalled_us, now, __ATOMIC_RELAXED);
     while (waited > 16 && bucket < SOAK_BUCKETS - 8) waited /= 2, bucket += 8;
     if (waited > 8) bucket += (int)waited - 8;
     __atomic_fetch_add(&soak[what].waits[bucket], 1, __ATOMIC_RELAXED);
@@ -239,6 +243,7 @@ static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates
     int i;
 
     memset(soak, 0, sizeof soak);
+    soak_began = (double)bench_wall_us() / 1e6;
     for (i = 0; i < SOAK_WHATS; i++) {
         soak[i].pg = pg;
         soak[i].what = (soak_what)i;
@@ -358,7 +363,8 @@ static void soak_stalls(void)
 
     bench_figure("  longest stall of the plain writer", plain, "s", "", 0, BENCH_SHOWN, 0);
     for (i = 0; i < SOAK_PLAIN; i++) {
-        snprintf(label, sizeof label, "  longest stall of %s, beyond that", names[i]);
+        snprintf(label, sizeof label, "  longest stall of %s, beyond that (after %.0f s)", names[i],
+                 (double)soak[i].stalled_us / 1e6 - soak_began);
         bench_figure(label, (double)soak[i].stall_us / 1e6 - plain, "s", "", 0, BENCH_AT_MOST, 1);
         snprintf(label, sizeof label, "  longest wait of %s", names[i]);
         bench_figure(label, (double)soak[i].longest_us / 1e6, "s", "the plain writer's",

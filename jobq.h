@@ -9353,6 +9353,7 @@ static void jobq__amid_move(jobq_loop *l, int64_t now)
     l->claim_amid = l->relay.amid = true; /* what is on its way may have looked before */
     l->swept_empty = false;
     l->claim_mono_us = l->sweep_mono_us = now;
+    l->sweep_whole = true; /* slices may have looked before, too */
     jobq__relay_look(l, now);
 }
 

@@ -1711,6 +1711,30 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     assert_true(loop.swept_empty);
 }
 
+/* The handler's transaction began hours ago, and commits a job when slices have passed its time. */
+static void until_empty_sees_what_a_slice_has_passed(void **unused)
+{
+    sweeps s = {48 * 3600 * SECOND, 0, 0, 0, 0, INT64_MAX, 0, 0};
+    int32_t slot;
+
+    (void)unused;
+    loop.config.until = JOBQ_UNTIL_EMPTY;
+    add_job(s.now);
+    settle_down(s.now);
+    slot = jobq__take_job(&loop, s.now);
+    assert_true(slot >= 0);
+    loop.slice_us = JOBQ_LOOP_SLICE_US; /* as if sweeps cost much */
+    loop.sliced_us = s.now - 3 * 3600 * SECOND;
+    loop.sweep_found = false;
+    add_late_job(&s, 2 * 3600);
+    told_handled(&loop, s.now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    for (; loop.phase != JOBQ_PHASE_EXITED && loop.stats.claimed < 2; s.now += SECOND) {
+        settle_down(s.now);
+        assert_true(s.now < 49 * 3600 * SECOND);
+    }
+    assert_int_equal(loop.stats.claimed, 2);
+}
+
 /* On a server that is so busy that each claim takes a second. */
 static void a_sweep_in_slices_ends_on_a_busy_server(void **unused)
 {
@@ -2088,6 +2112,7 @@ int main(void)
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
         cmocka_unit_test_setup(a_sweep_in_slices_ends_on_a_busy_server, setup),
+        cmocka_unit_test_setup(until_empty_sees_what_a_slice_has_passed, setup),
         cmocka_unit_test_setup(a_link_of_a_chain_is_claimed_at_once, setup),
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),

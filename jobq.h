@@ -488,7 +488,10 @@
 #ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
 #define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 912)
 #endif
-#ifndef JOBQ_LOOP_SLICE_US /* the first slice of a sweep; the tests set less */
+#ifndef JOBQ_LOOP_SLICE_COST_US /* what one slice of a sweep costs, about; the tests set less */
+#define JOBQ_LOOP_SLICE_COST_US 50000
+#endif
+#ifndef JOBQ_LOOP_SLICE_US /* the first slice of a sweep */
 #define JOBQ_LOOP_SLICE_US 5000000
 #endif
 #ifndef JOBQ_LOOP_SLICE_MAX_US /* a longer slice has no beginning */
@@ -5408,7 +5411,6 @@ struct jobq_loop {
 #define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for this long: sleep is announced */
 #define JOBQ__CONVOY 4                       /* notifications in one span that end sleep */
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
-#define JOBQ__SLICE_COST (50 * JOBQ__MS)     /* of one slice of a sweep, about */
 #define JOBQ__SLICE_IDS 100000               /* the first slice of a sweep of messages */
 #define JOBQ__SLICE_IDS_MAX ((int64_t)1 << 40) /* a longer one has no beginning */
 #define JOBQ__PREFETCH (50 * JOBQ__MS)       /* claim ahead what handlers use up in this time, */
@@ -5652,8 +5654,10 @@ static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_
  * shortest slice costs too much. */
 static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int32_t count)
 {
-    cost = jobq__min(jobq__max(cost, JOBQ__SLICE_COST / 4), 4 * JOBQ__SLICE_COST);
-    return jobq__max(length * JOBQ__SLICE_COST / cost, first << jobq__min(count / 16, 24));
+    int64_t aim = JOBQ_LOOP_SLICE_COST_US;
+
+    cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
+    return jobq__max(length * aim / cost, first << jobq__min(count / 16, 24));
 }
 
 /* Whether a statement has taken all the time that an answer may take. */
@@ -6285,7 +6289,7 @@ static void jobq__relay_swept(jobq_loop *l, int64_t now)
                                                   ++r->slices);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
-        r->slice = r->sweep_cost_us > 2 * JOBQ__SLICE_COST ? JOBQ__SLICE_IDS : 0;
+        r->slice = r->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ__SLICE_IDS : 0;
         r->sliced = r->sweep_cost_us = 0;
         r->slices = 0;
     }
@@ -7714,9 +7718,10 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
 }
 
 /* A sweep in one piece passes all dead rows that an old snapshot pins, in one statement, and the
- * worker's other statements wait for it. Beyond 2 * JOBQ__SLICE_COST sweeps are made in slices of
- * run_at, the newest first, with the worker's other statements between them. Each slice also looks
- * at what is just below the bounds, where nearly all jobs are that committed late. */
+ * worker's other statements wait for it. When it costs more than two slices should, sweeps are made
+ * in slices of run_at, the newest first, with the worker's other statements between them. Each
+ * slice also looks at what is just below the bounds, where nearly all jobs are that committed
+ * late. */
 static void jobq__slice_begin(jobq_loop *l, bool sweeps)
 {
     int64_t newest = l->slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
@@ -7917,7 +7922,7 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     if (jobq__sweep_ends(l)) {
         pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * l->sweep_cost_us), l->config.sweep_us);
         l->sliced_us = INT64_MAX;
-        l->slice_us = l->sweep_cost_us > 2 * JOBQ__SLICE_COST ? JOBQ_LOOP_SLICE_US : 0;
+        l->slice_us = l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
     } else {
         l->sliced_us = l->slice_from_us;
         l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US, ++l->slices);

@@ -24094,8 +24094,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_count := cardinality(v_ids);\n"
 "    FOR v_job IN\n"
 "        SELECT j.id FROM jobq.job j\n"
-"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state = 'x'\n"
-"          AND j.cancel_requested_at IS NULL\n"
+"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0\n"
+"          AND CASE WHEN j.state = 'x' THEN j.cancel_requested_at IS NULL\n"
+"              ELSE v_ids = '{}' END\n"
 "        LIMIT at_most - v_count\n"
 "    LOOP\n"
 "        PERFORM jobq.cancel_one(v_job);\n"
@@ -24105,9 +24106,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
-"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n",
 "SET enable_seqscan = off SET jit = off AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;\n"
 "    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;\n"
 "    RETURN jobq.operated('revive', jsonb_build_object('flow', id),\n"
@@ -24178,8 +24179,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
-"RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
 "BEGIN\n"
@@ -24247,7 +24248,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        f.message IS NOT NULL OR EXISTS (\n"
 "            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (\n"
 "            SELECT FROM jobq.edge e WHERE e.parent = -f.id)); -- others may get jobs yet\n"
-"    INSERT INTO jobq.nudge (job_id, signal)\n"
+"    INSERT INTO jobq.nudge (job_id, signal)\n",
 "    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;\n"
 "END $$;\n",
     NULL

@@ -766,10 +766,12 @@ BEGIN
     v_ids := jobq.lock_flow_jobs(id, at_most, false);
     PERFORM jobq.finish(v_ids, 'c', NULL);
     v_count := cardinality(v_ids);
+    -- Those that run. If no other one was left, also those that were given back since.
     FOR v_job IN
         SELECT j.id FROM jobq.job j
-        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0 AND j.state = 'x'
-          AND j.cancel_requested_at IS NULL
+        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0
+          AND CASE WHEN j.state = 'x' THEN j.cancel_requested_at IS NULL
+              ELSE v_ids = '{}' END
         LIMIT at_most - v_count
     LOOP
         PERFORM jobq.cancel_one(v_job);

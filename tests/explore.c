@@ -1840,7 +1840,7 @@ static void put_slices(digest *g, const jobq_loop *l)
     put(g, l->slice_us * 8 + l->sweep_whole * 4 + l->sweep_found * 2 + l->sweep_passed);
     if (l->slice_us == 0) return;
     put(g, ticks(g->w, jobq__bounds_newest(l), -8));
-    put(g, (l->sweep_cost_us > 2 * JOBQ__SLICE_COST) * 2 + l->claim_slice);
+    put(g, (l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US) * 2 + l->claim_slice);
     put(g, instant(g, l->sliced_us));
     if ((l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0) put(g, instant(g, l->slice_from_us));
 }

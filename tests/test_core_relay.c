@@ -965,7 +965,7 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
 static void costly_sweeps_are_seldom(void **unused)
 {
     (void)unused;
-    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 11);
+    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 12);
     assert_int_equal(sweeps_that_take(3 * SECOND, JOBQ_OK), 4);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_TIMEOUT), 2);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_CONNECTION), 2);

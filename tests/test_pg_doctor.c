@@ -89,8 +89,10 @@ static void faults_of_the_schema(void **unused)
 {
     (void)unused;
     enqueue_count(1);
-    planted("version", "UPDATE jobq.meta SET library_min = 99, version = 99",
-            "UPDATE jobq.meta SET library_min = 5, version = 10", "99", "jobq migrate");
+    planted("version",
+            "UPDATE jobq.meta SET library_min = library_min + 994, version = version + 994",
+            "UPDATE jobq.meta SET library_min = library_min - 994, version = version - 994",
+            "999", "jobq migrate");
     planted("copy", "UPDATE jobq.meta SET home = 'elsewhere'",
             "UPDATE jobq.meta SET home = jobq.here()", "is a copy of another one",
             "renew(home => true)");

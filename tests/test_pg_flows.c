@@ -601,6 +601,25 @@ static void a_flow_is_cancelled_under_a_producer(void **unused)
     is_refused("SELECT jobq.enqueue('q', 'k', flow => 1)", "it was cancelled");
 }
 
+/* A running job is given back between the looks for jobs that wait and for jobs that run. */
+static void a_flow_is_cancelled_while_a_job_is_given_back(void **unused)
+{
+    PGconn *a = another(), *b = another();
+    jobq_job job;
+
+    (void)unused;
+    RUN("SELECT jobq.flow(open => true)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1)");
+    register_worker(9, 60 * SECOND);
+    job = claim_one(9, 1000, false);
+    run_on(a, "BEGIN; DELETE FROM jobq.job WHERE id = 2"); /* the first look waits for this */
+    asks(b, "SELECT jobq.flow_cancel(1)");
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "no"), JOBQ_OK);
+    run_on(a, "COMMIT");
+    is_answered(b, "1");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+}
+
 /* A job that is enqueued after its parent failed runs when that was revived. */
 static void a_failed_parent_is_revived(void **unused)
 {
@@ -1123,6 +1142,7 @@ int main(void)
         TEST(a_whole_flow_is_cancelled),
         TEST(the_rows_of_a_flow_are_locked),
         TEST(a_flow_is_cancelled_under_a_producer),
+        TEST(a_flow_is_cancelled_while_a_job_is_given_back),
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
         TEST(a_revival_wakes_the_workers_of_each_queue),

@@ -6,6 +6,13 @@
  * test_pg_points.c and test_pg_faults.c try the same at every step and call; test_pg_pairs.c with
  * each pair of SQL functions; test_pg_upheaval.c while tables, servers and disks change.
  */
+#include <stdint.h>
+static int64_t slice_cost_us = 50000;
+static int slices; /* made in this process */
+#define JOBQ_LOOP_SLICE_COST_US slice_cost_us
+#define JOBQ_LOOP_SLICE_US 1000000 /* less than the job below is late */
+#define JOBQ_LOOP_SLICE_MAX_US (__atomic_add_fetch(&slices, 1, __ATOMIC_SEQ_CST), 3600000000)
+#define TEST_PRIVATE
 #include "processes.h"
 #include "sessions.h"
 
@@ -493,6 +500,17 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     commits_late(NULL);
 }
 
+/* As while an old snapshot makes sweeps expensive. */
+static void nor_where_sweeps_are_made_in_slices(void **unused)
+{
+    (void)unused;
+    SET(slices, 0);
+    slice_cost_us = 1;
+    commits_late(NULL);
+    slice_cost_us = 50000;
+    assert_true(GET(slices) > 10);
+}
+
 static void nor_is_one_in_a_line(void **unused)
 {
     char line[] = "a";
@@ -830,6 +848,7 @@ int main(void)
         WITH_TWO(a_running_job_without_a_worker_or_a_claim_row_comes_back),
         WITH_TWO(what_others_forget_by_is_on_disk),
         TEST(a_job_that_commits_late_is_not_hidden_for_long, fresh),
+        TEST(nor_where_sweeps_are_made_in_slices, fresh),
         TEST(nor_is_one_in_a_line, fresh),
         TEST(a_paused_queue_holds_no_other_back, fresh),
         TEST(more_foreign_kinds_than_a_loop_remembers_all_run, fresh),

@@ -19,6 +19,7 @@ static const lack lacks[] = {
     {"a worker takes only jobs of kinds that it names, so it parks none", "park j="},
     {"work_take claims all kinds of its worker", " f="},
     {"work_take has no lower bounds of lanes", " a=0 "},
+    {"work_take has no upper bounds of lanes", " b=5 "},
     {"work_take chooses itself whether it takes a suspect", "suspects come one at a time"},
     {"work_take chooses itself whether it takes a suspect", "a suspect comes back as one"},
     {"work_take chooses itself whether it takes a suspect", "suspects count, those that are"},

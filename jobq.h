@@ -489,13 +489,13 @@
 #define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 912)
 #endif
 #ifndef JOBQ_LOOP_SLICE_COST_US /* what one slice of a sweep costs, about; the tests set less */
-#define JOBQ_LOOP_SLICE_COST_US 50000
+#define JOBQ_LOOP_SLICE_COST_US ((int64_t)50000)
 #endif
 #ifndef JOBQ_LOOP_SLICE_US /* the first slice of a sweep */
-#define JOBQ_LOOP_SLICE_US 5000000
+#define JOBQ_LOOP_SLICE_US ((int64_t)5000000)
 #endif
 #ifndef JOBQ_LOOP_SLICE_MAX_US /* a longer slice has no beginning */
-#define JOBQ_LOOP_SLICE_MAX_US 3600000000
+#define JOBQ_LOOP_SLICE_MAX_US ((int64_t)3600000000)
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
 #define JOBQ_LOOP_PARTITIONS 64
@@ -5266,7 +5266,8 @@ typedef struct jobq_relay {
     int64_t slice;            /* ids of the next slice of a sweep; 0: sweeps are in one piece */
     int64_t sliced;           /* the sweep under way has looked at so many ids below the bounds */
     int64_t slice_to;         /* ... and with this round at so many; INT64_MAX: at all */
-    int64_t round_cost_us;    /* of the LOOKs of this round */
+    int64_t round_us;         /* time that the LOOKs of this round took */
+    int64_t trip_us;          /* the same of rounds that do not sweep, moving average */
     int64_t sweep_cost_us;    /* of the sweep under way */
     int32_t slices;           /* ... and how many it has had */
     int64_t look_us;          /* pause after a round that found nothing; doubles */
@@ -5649,15 +5650,28 @@ static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_
     l->hold_mono_us[kind] = jobq__max(l->hold_mono_us[kind], until_mono_us);
 }
 
+/* Takes in how long a statement that does not sweep took; 0: none has been measured. */
+static void jobq__trip(int64_t *average, int64_t took)
+{
+    *average = *average == 0 ? jobq__max(took, 1) : *average + (took - *average) / 8;
+}
+
+/* What a sweep has cost beyond a statement that does not sweep. The rest, such as a slow network,
+ * does not depend on what it looks at. */
+static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
+{
+    return trip == 0 ? 0 : jobq__max(took - trip, 0);
+}
+
 /* The length of the slice after one of this length and cost; first: that of the first one of count.
- * The least length doubles after each 16 slices, so that a sweep comes to its end even where the
+ * The least length doubles after each 8 slices, so that a sweep comes to its end even where the
  * shortest slice costs too much. */
 static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int32_t count)
 {
     int64_t aim = JOBQ_LOOP_SLICE_COST_US;
 
     cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
-    return jobq__max(length * aim / cost, first << jobq__min(count / 16, 24));
+    return jobq__max(length * aim / cost, first << jobq__min(count / 8, 24));
 }
 
 /* Whether a statement has taken all the time that an answer may take. */
@@ -6281,12 +6295,11 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
-    int64_t pause = 50 * r->round_cost_us;
+    int64_t pause = 50 * r->round_us, cost = jobq__sweep_cost(r->trip_us, r->round_us);
 
-    r->sweep_cost_us += r->round_cost_us;
+    r->sweep_cost_us += cost;
     r->sliced = r->slice_to;
-    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, r->round_cost_us, JOBQ__SLICE_IDS,
-                                                  ++r->slices);
+    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, ++r->slices);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
         r->slice = r->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ__SLICE_IDS : 0;
@@ -6322,9 +6335,10 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
         return;
     }
     r->stats.looks++;
-    r->round_cost_us += now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    r->round_us += now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
     if (!a->more && !r->crowded) r->after = 0;
-    if (r->sweeping && r->after == 0) jobq__relay_swept(l, now);
+    if (r->after == 0 && r->sweeping) jobq__relay_swept(l, now);
+    else if (r->after == 0) jobq__trip(&r->trip_us, r->round_us);
     if (r->found) jobq__relay_busy(l, now);
     if (r->after != 0 || r->crowded) r->look_mono_us = now; /* the round goes on */
     else if (!r->found) jobq__relay_idle(l, now);
@@ -7015,7 +7029,7 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
         r->sweeping = now >= r->sweep_mono_us;
         r->slice_to = r->slice == 0 || r->slice > JOBQ__SLICE_IDS_MAX ? INT64_MAX
                                                                       : r->sliced + r->slice;
-        r->round_cost_us = 0;
+        r->round_us = 0;
         r->found = r->amid = false;
         r->missed_mono_us = JOBQ_NEVER;
     }
@@ -7912,7 +7926,8 @@ static bool jobq__sweep_ends(const jobq_loop *l)
 
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM], pause = 0;
+    int64_t took = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM], pause = 0;
+    int64_t cost = jobq__sweep_cost(l->trip_us, took);
 
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
     if (!l->claim_sweep) return;
@@ -7920,7 +7935,8 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     l->sweep_cost_us += cost;
     if (!l->claim_slice) l->sweep_whole = false;
     if (jobq__sweep_ends(l)) {
-        pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * l->sweep_cost_us), l->config.sweep_us);
+        pause = 20 * jobq__max(l->sweep_cost_us, took);
+        pause = jobq__min(jobq__max(JOBQ__SECOND, pause), l->config.sweep_us);
         l->sliced_us = INT64_MAX;
         l->slice_us = l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
     } else {
@@ -7929,8 +7945,8 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     }
     /* While an old snapshot pins dead rows a sweep takes seconds: spend at most 1/3 of the time on
      * them. */
-    l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
-    l->swept_mono_us = now + 2 * cost;
+    l->sweep_mono_us = now + jobq__max(pause, 2 * took);
+    l->swept_mono_us = now + 2 * took;
 }
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
@@ -8174,7 +8190,7 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     int64_t walk_us;
 
     l->stats.claims++;
-    if (!l->claim_sweep) l->trip_us += (now - l->sent_mono_us[JOBQ_REQUEST_CLAIM] - l->trip_us) / 8;
+    if (!l->claim_sweep) jobq__trip(&l->trip_us, now - l->sent_mono_us[JOBQ_REQUEST_CLAIM]);
     if (l->claim_alone) {
         l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* there may be more */
         return;

@@ -903,8 +903,8 @@ static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
  * million. */
 static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
 {
-    int64_t now = 0, most = 0, seen = 0, whole_us = 0;
-    int slices = 0, rounds = 0;
+    int64_t now = 0, most = 0, seen = 0;
+    int slices = 0, rounds = 0, whole = 0;
 
     (void)unused;
     while (now < 3600 * SECOND && rounds < 2) {
@@ -915,7 +915,7 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
             cost = jobq__max(cost, 0);
             assert_int_equal(a.below_from, seen); /* no gap */
             seen = a.below_to;
-            if (a.below_to == 0) whole_us = now;
+            if (a.below_to == 0) whole++;
             else most = jobq__max(most, cost);
             slices += a.below_to != 0;
             if (seen == INT64_MAX) rounds++;
@@ -926,9 +926,9 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
         else now = a.until_mono_us > now ? a.until_mono_us : now + 1;
     }
     assert_int_equal(rounds, 2);
-    assert_true(whole_us < 2 * SECOND); /* the first one only */
-    assert_true(most <= SECOND / 4);
-    assert_in_range(slices, 60, 400);
+    assert_in_range(whole, 1, 2);
+    assert_true(most <= SECOND / 2);
+    assert_in_range(slices, 40, 100);
     assert_in_range(now, 2 * 5 * 50 * SECOND, 6 * 5 * 50 * SECOND); /* at most 1/50 of the time */
     while (loop.relay.slice != 0 && now < 7200 * SECOND) { /* until it costs nothing */
         jobq_request a = step(now);
@@ -965,7 +965,7 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
 static void costly_sweeps_are_seldom(void **unused)
 {
     (void)unused;
-    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 12);
+    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 11);
     assert_int_equal(sweeps_that_take(3 * SECOND, JOBQ_OK), 4);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_TIMEOUT), 2);
     assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_CONNECTION), 2);

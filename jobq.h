@@ -1766,10 +1766,11 @@ typedef enum jobq_request_kind {
 } jobq_request_kind;
 
 /* A lane of a claim, with its bounds: only jobs whose (run_at, id) is after (after_at_us,
- * after_id), and whose run_at is until_at_us at most. lined: the jobs of this lane that stand in
- * lines, instead of the others. The claim walks from line to line, round and round, and starts
- * after the line with the number after_id. It looks only at jobs whose (run_at, id) is
- * (after_at_us, low_id) or later; a strict line that has one gives its first job all the same. */
+ * after_id) and whose run_at is not after until_at_us. lined: only the jobs of this lane that are
+ * in lines; otherwise only those that are in none. The claim walks from line to line, round and
+ * round, and starts after the line with the number after_id. It looks only at jobs whose
+ * (run_at, id) is (after_at_us, low_id) or later; a strict line that has one gives its first job
+ * all the same. */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
@@ -1778,7 +1779,7 @@ typedef struct jobq_lane {
     int64_t after_at_us; /* INT64_MIN: no bound */
     int64_t after_id;
     int64_t low_id;      /* lined: 1 or more */
-    int64_t until_at_us; /* INT64_MAX, or 0 in all lanes of a claim: no bound */
+    int64_t until_at_us; /* INT64_MAX: no bound; 0 in all lanes of a claim: none has one */
 } jobq_lane;
 
 /* The lines of a lane that a claim walked: those after the line where the walk started (as its
@@ -1886,11 +1887,11 @@ typedef struct jobq_request {
     bool alone;          /* CLAIM: with suspects, only those that must run alone */
     bool every_kind;     /* CLAIM: ignore kinds, take any */
     bool look;           /* CLAIM: if it is empty, say when the next job is due */
-    bool sweep;          /* CLAIM: without lower bounds. LOOK: also finds messages below the bound
+    bool sweep;          /* CLAIM: also below the lower bounds. LOOK: also messages below the bound
                             up to which a partition is known to be empty. READ, ACK: reads from the
                             beginning, ignoring that bound */
-    int64_t below_from;  /* LOOK, sweep: only messages that are more than so many ids below the */
-    int64_t below_to;    /* bound, and less than so many (0: all that are below it) */
+    int64_t below_from;  /* LOOK with sweep: ids from the bound to the slice's start */
+    int64_t below_to;    /* ... and to its end. 0: all that is below the bound */
     bool aside;          /* READ: the message after acked cannot be read. If it still is the next
                             one, make it a dead letter unread and give the partition up, in one
                             transaction */
@@ -5264,12 +5265,12 @@ typedef struct jobq_relay {
     int64_t look_mono_us;     /* next LOOK */
     int64_t sweep_mono_us;    /* next round of LOOKs that sweeps */
     int64_t slice;            /* ids of the next slice of a sweep; 0: sweeps are in one piece */
-    int64_t sliced;           /* the sweep under way has looked at so many ids below the bounds */
-    int64_t slice_to;         /* ... and with this round at so many; INT64_MAX: at all */
+    int64_t sliced;           /* how far below the bounds the current sweep has come, in ids */
+    int64_t slice_to;         /* how far it comes with this round; INT64_MAX: to the end */
     int64_t round_us;         /* time that the LOOKs of this round took */
-    int64_t trip_us;          /* the same of rounds that do not sweep, moving average */
-    int64_t sweep_cost_us;    /* of the sweep under way */
-    int32_t slices;           /* ... and how many it has had */
+    int64_t trip_us;          /* moving average of round_us, for rounds that do not sweep */
+    int64_t sweep_cost_us;    /* cost of the current sweep so far */
+    int32_t slices;           /* number of its slices so far */
     int64_t look_us;          /* pause after a round that found nothing; doubles */
     int64_t linger_us;        /* pause after a round that found something; doubles */
     int64_t idle_mono_us;     /* since when it has had no messages (JOBQ_NEVER: busy) */
@@ -5306,10 +5307,10 @@ struct jobq_loop {
     int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
     int32_t sweeps_overrun;  /* sweeps that timed out in a row */
     int64_t slice_us;        /* length of the next slice of a sweep; 0: sweeps are in one piece */
-    int64_t sliced_us;       /* the sweep under way has seen what is after it; INT64_MAX: none is */
-    int64_t slice_from_us;   /* the claim on its way sees what is after it */
-    int64_t sweep_cost_us;   /* of all slices of the sweep under way */
-    int32_t slices;          /* how many they are */
+    int64_t sliced_us;       /* the current sweep has covered every later run_at; INT64_MAX: none */
+    int64_t slice_from_us;   /* the claim in flight covers every run_at from here to sliced_us */
+    int64_t sweep_cost_us;   /* cost of the current sweep so far */
+    int32_t slices;          /* number of its slices so far */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* pause after an empty claim; doubles */
     int64_t remain_us;       /* pause before asking again; doubles */
@@ -5380,8 +5381,8 @@ struct jobq_loop {
     bool claim_slice;        /* it is one slice of a sweep */
     bool claim_cut;          /* it brought all that it may carry: there may be more in its lanes */
     bool sweep_whole;        /* the next sweep is in one piece */
-    bool sweep_found;        /* the sweep under way, or a claim since it began, brought jobs */
-    bool sweep_passed;       /* ... or passed some by */
+    bool sweep_found;        /* jobs were claimed since the current sweep began */
+    bool sweep_passed;       /* jobs were passed by since the current sweep began */
     int64_t named;           /* the job at which claims of a single job fail; 0: none */
     int32_t named_lanes;     /* jobq__claim_lanes of those claims */
     bool accused;            /* ... and they failed again after the store named it */

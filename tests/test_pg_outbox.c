@@ -896,12 +896,12 @@ static void a_locked_row_is_waited_for(void **unused)
     PQfinish(other);
 }
 
+#define SLICE                                                                                      \
+    "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, 1000, true, "      \
+    "%ld, %ld)"
+
 /* Rows that came by another way than the functions (a restore of tables without their sequence) lie
  * behind the bound. */
-#define SLICE                                                                                      \
-    "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, 1000, true, %ld, "  \
-    "%ld)"
-
 static void a_sweep_finds_what_lies_below_the_bound(void **unused)
 {
     verb_read_desc d;

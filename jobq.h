@@ -318,8 +318,9 @@
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late. The lines of a lane
- *               have one bound: no job that was ready when a walk last came round is before it
+ *               sweep_us, because a bound may hide a job that committed late. If a claim takes all
+ *               of its time, bounds move to the store's clock. The lines of a lane have one bound:
+ *               no job that was ready when a walk last came round is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -1684,8 +1685,8 @@ typedef struct jobq_loop_config {
     int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
     int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
     int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
-                             snapshot pins dead rows, sweeps are made in slices, in a third of the
-                             time: then it is longer for a job that committed 5 s late or more */
+                             snapshot pins dead rows, sweeps are made in slices, in a tenth of the
+                             time: then it is longer for a job that committed 4 s late or more */
     int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* longest time between two prunes (default 10 min) */
@@ -5106,11 +5107,12 @@ typedef struct jobq_watched {
     bool mentioned;        /* in the latest news */
 } jobq_watched;
 
-/* The lower bound of a lane: the last job claimed there, and the number of that claim. */
+/* The lower bound of a lane: the last job claimed there, or where the store's clock was when a
+ * claim took all of its time. Both are 0: none. */
 typedef struct jobq_bound {
     int64_t run_at_us;
     int64_t id;
-    int64_t claim; /* 0: none */
+    int64_t claim; /* the latest that brought jobs; 0: none has */
 } jobq_bound;
 
 /* The lower bound of the jobs in a lane's lines: when walks last came round, no ready job was
@@ -5270,7 +5272,6 @@ typedef struct jobq_relay {
     int64_t round_us;         /* time that the LOOKs of this round took */
     int64_t trip_us;          /* moving average of round_us, for rounds that do not sweep */
     int64_t sweep_cost_us;    /* cost of the current sweep so far */
-    int32_t slices;           /* number of its slices so far */
     int64_t look_us;          /* pause after a round that found nothing; doubles */
     int64_t linger_us;        /* pause after a round that found something; doubles */
     int64_t idle_mono_us;     /* since when it has had no messages (JOBQ_NEVER: busy) */
@@ -5304,13 +5305,13 @@ struct jobq_loop {
     int64_t beat_mono_us;    /* next heartbeat */
     int64_t claim_mono_us;   /* next claim */
     int64_t sweep_mono_us;   /* next sweep */
-    int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
-    int32_t sweeps_overrun;  /* sweeps that timed out in a row */
+    int64_t swept_mono_us;   /* the earliest next sweep in one piece, however many are wanted */
+    int32_t sweeps_overrun;  /* slices that timed out in a row */
     int64_t slice_us;        /* length of the next slice of a sweep; 0: sweeps are in one piece */
     int64_t sliced_us;       /* the current sweep has covered every later run_at; INT64_MAX: none */
     int64_t slice_from_us;   /* the claim in flight covers every run_at from here to sliced_us */
     int64_t sweep_cost_us;   /* cost of the current sweep so far */
-    int32_t slices;          /* number of its slices so far */
+    int64_t near_mono_us;    /* while sweeps are in slices: the next look just below the bounds */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* pause after an empty claim; doubles */
     int64_t remain_us;       /* pause before asking again; doubles */
@@ -5378,7 +5379,8 @@ struct jobq_loop {
     bool deaf;               /* notifications should arrive but do not */
     bool swept_empty;        /* the latest sweep found nothing, and nothing has come since */
     bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
-    bool claim_slice;        /* it is one slice of a sweep */
+    bool claim_slice;        /* it is one slice of a sweep, or a look just below the bounds */
+    bool claim_near;         /* it is the latter */
     bool claim_cut;          /* it brought all that it may carry: there may be more in its lanes */
     bool sweep_whole;        /* the next sweep is in one piece */
     bool sweep_found;        /* jobs were claimed since the current sweep began */
@@ -5664,15 +5666,15 @@ static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
     return trip == 0 ? 0 : jobq__max(took - trip, 0);
 }
 
-/* The length of the slice after one of this length and cost; first: that of the first one of count.
- * The least length doubles after each 8 slices, so that a sweep comes to its end even where the
- * shortest slice costs too much. */
-static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int32_t count)
+/* The length of the slice after one of this length and cost; first: that of the first one. passed:
+ * how much the sweep has covered. The least length grows with that, so that a sweep comes to its
+ * end even where the shortest slice costs too much. */
+static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed)
 {
     int64_t aim = JOBQ_LOOP_SLICE_COST_US;
 
     cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
-    return jobq__max(length * aim / cost, first << jobq__min(count / 8, 24));
+    return jobq__max(length * aim / cost, jobq__max(first, passed / 128));
 }
 
 /* Whether a statement has taken all the time that an answer may take. */
@@ -5685,19 +5687,7 @@ static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t no
 static void jobq__sweep_soon(jobq_loop *l, int64_t now)
 {
     l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
-    l->sweep_whole = true;
-}
-
-/* A sweep that times out must not starve claims with bounds: wait before the next sweep, twice as
- * long each time. */
-static void jobq__sweep_overran(jobq_loop *l, int64_t now)
-{
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
-
-    if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
-    l->slice_us = JOBQ_LOOP_SLICE_US;
-    l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
-    if (l->sweeps_overrun < 4) l->sweeps_overrun++;
+    l->sweep_whole |= now >= l->swept_mono_us;
 }
 
 /* -- claims and slots -- */
@@ -6300,12 +6290,11 @@ static void jobq__relay_swept(jobq_loop *l, int64_t now)
 
     r->sweep_cost_us += cost;
     r->sliced = r->slice_to;
-    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, ++r->slices);
+    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
         r->slice = r->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ__SLICE_IDS : 0;
         r->sliced = r->sweep_cost_us = 0;
-        r->slices = 0;
     }
     r->sweep_mono_us = now + pause;
 }
@@ -7533,18 +7522,22 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
+static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_at_us != 0; }
+
 /* Whether the claim that is being made looks below the bound of a lane, or of its lines. Lines are
  * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
 static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
 {
-    return l->claim_sweep && (!l->claim_slice || (lined && l->sliced_us == INT64_MAX));
+    bool begins = l->sliced_us == INT64_MAX && !l->claim_near;
+
+    return l->claim_sweep && (!l->claim_slice || (lined && begins));
 }
 
 /* Adds the part of a lane that is in the slice. */
 static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority, int16_t stage,
                             const jobq_bound *b, jobq_request *a)
 {
-    int64_t until = jobq__min(b->run_at_us - JOBQ_LOOP_SLICE_US, l->sliced_us);
+    int64_t until = jobq__min(b->run_at_us - 1, l->sliced_us);
     jobq_lane *lane = &a->lanes[a->lane_count];
 
     if (until <= l->slice_from_us || a->lane_count == JOBQ_LOOP_LANES) return;
@@ -7564,7 +7557,7 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
     const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
-    bool bounded = (lined ? low->holds : b->claim != 0) && !jobq__sweeps_lane(l, lined);
+    bool bounded = (lined ? low->holds : jobq__bounded(b)) && !jobq__sweeps_lane(l, lined);
     jobq_lane *lane;
 
     if (!jobq__lane_listed(l, b)) return;
@@ -7580,7 +7573,7 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
     lane->until_at_us = l->claim_slice ? INT64_MAX : 0;
     lane->low_id = lined ? (bounded ? low->id : 1) : 0;
     if (l->claim_slice && bounded && !lined) {
-        lane->after_at_us = b->run_at_us - JOBQ_LOOP_SLICE_US;
+        lane->after_at_us = b->run_at_us - (l->claim_near ? JOBQ_LOOP_SLICE_US : 1);
         lane->after_id = INT64_MAX;
     }
 }
@@ -7725,7 +7718,7 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
         for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
             for (stage = 0; stage < l->queues[i].stages_max; stage++) {
                 const jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
-                if (b->claim != 0) newest = jobq__max(newest, b->run_at_us);
+                if (jobq__bounded(b)) newest = jobq__max(newest, b->run_at_us);
             }
         }
     }
@@ -7734,24 +7727,28 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
 
 /* A sweep in one piece passes all dead rows that an old snapshot pins, in one statement, and the
  * worker's other statements wait for it. When it costs more than two slices should, sweeps are made
- * in slices of run_at, the newest first, with the worker's other statements between them. Each
- * slice also looks at what is just below the bounds, where nearly all jobs are that committed
- * late. */
-static void jobq__slice_begin(jobq_loop *l, bool sweeps)
+ * in slices of run_at, the newest first, with the worker's other statements between them. Once a
+ * second a look at what is just below the bounds, where nearly all jobs are that committed late,
+ * takes the place of a slice. */
+static void jobq__slice_begin(jobq_loop *l, int64_t now, bool sweeps)
 {
     int64_t newest = l->slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
 
     l->claim_slice = newest != INT64_MIN && !l->sweep_whole;
+    l->claim_near = l->claim_slice && now >= l->near_mono_us;
     if (!sweeps) return;
+    if (l->claim_near) {
+        l->slice_from_us = l->sliced_us; /* it covers nothing */
+        return;
+    }
     if (!l->claim_slice || l->sliced_us == INT64_MAX) { /* a new sweep */
         l->sliced_us = INT64_MAX;
         l->sweep_cost_us = 0;
-        l->slices = 0;
         l->sweep_found = l->sweep_passed = false;
     }
     l->slice_from_us = INT64_MIN;
     if (!l->claim_slice || l->slice_us > JOBQ_LOOP_SLICE_MAX_US) return;
-    l->slice_from_us = jobq__min(l->sliced_us, newest - JOBQ_LOOP_SLICE_US) - l->slice_us;
+    l->slice_from_us = jobq__min(l->sliced_us, newest) - l->slice_us;
 }
 
 /* Claims that leave a kind out move the bounds past its jobs, and sweeps that leave a queue out do
@@ -7764,7 +7761,7 @@ static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
     for (i = 0; i < l->share_count; i++) owed |= l->shares[i].passed && !l->shares[i].skipped;
     if (owed) jobq__sweep_soon(l, now);
     a->sweep = now >= l->sweep_mono_us && !l->claim_rest;
-    jobq__slice_begin(l, a->sweep && !a->suspects);
+    jobq__slice_begin(l, now, a->sweep && !a->suspects);
     for (i = 0; i < l->share_count && !a->suspects; i++) {
         jobq_share *p = &l->shares[i];
         if (p->skipped) p->passed = p->passed || a->sweep || p->kind != 0;
@@ -7850,7 +7847,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
     bool again = l->claim_sweep && (!l->claim_slice || l->claim_cut) && b->claim != number;
-    if (b->claim == 0 || again || job->run_at_us > b->run_at_us ||
+    if (!jobq__bounded(b) || again || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
         b->id = job->id;
@@ -7925,29 +7922,41 @@ static bool jobq__sweep_ends(const jobq_loop *l)
     return l->claim_sweep && l->slice_from_us == INT64_MIN;
 }
 
+/* Sets how the next sweep, or slice, is made, after a claim that swept. Returns the pause before
+ * the next sweep. */
+static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
+{
+    int64_t cost = jobq__sweep_cost(l->trip_us, took);
+
+    if (l->claim_near) {
+        l->near_mono_us = now + jobq__max(JOBQ__SECOND, 20 * took);
+        return 0;
+    }
+    l->sweep_cost_us += cost;
+    if (jobq__sweep_ends(l)) {
+        l->sliced_us = INT64_MAX;
+        l->slice_us = l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
+        return jobq__min(jobq__max(JOBQ__SECOND, 20 * jobq__max(l->sweep_cost_us, took)),
+                         l->config.sweep_us);
+    }
+    l->sliced_us = l->slice_from_us;
+    l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US,
+                                   jobq__bounds_newest(l) - l->sliced_us);
+    return l->claim_count > 0 ? 9 * took : 0;
+}
+
+/* While an old snapshot pins dead rows, a sweep takes seconds: spend at most 1/3 of the time on
+ * them, and on slices 1/10 while claims bring jobs. */
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
-    int64_t took = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM], pause = 0;
-    int64_t cost = jobq__sweep_cost(l->trip_us, took);
+    int64_t took = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
 
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
     if (!l->claim_sweep) return;
     l->sweeps_overrun = 0;
-    l->sweep_cost_us += cost;
     if (!l->claim_slice) l->sweep_whole = false;
-    if (jobq__sweep_ends(l)) {
-        pause = 20 * jobq__max(l->sweep_cost_us, took);
-        pause = jobq__min(jobq__max(JOBQ__SECOND, pause), l->config.sweep_us);
-        l->sliced_us = INT64_MAX;
-        l->slice_us = l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
-    } else {
-        l->sliced_us = l->slice_from_us;
-        l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US, ++l->slices);
-    }
-    /* While an old snapshot pins dead rows a sweep takes seconds: spend at most 1/3 of the time on
-     * them. */
-    l->sweep_mono_us = now + jobq__max(pause, 2 * took);
-    l->swept_mono_us = now + 2 * took;
+    l->sweep_mono_us = now + jobq__max(jobq__slice_end(l, now, took), 2 * took);
+    l->swept_mono_us = jobq__max(l->swept_mono_us, now + 2 * took);
 }
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
@@ -8227,6 +8236,47 @@ static void jobq__shares_answered(jobq_loop *l, int64_t now, const jobq_claimed 
     }
 }
 
+/* Moves the bounds of what is claimed from up to the store's clock. A sweep from the beginning
+ * finds the jobs that are hidden now. */
+static void jobq__bounds_raise(jobq_loop *l)
+{
+    int32_t i, priority, stage;
+
+    for (i = 0; i < l->queue_count; i++) {
+        for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+            for (stage = 0; stage < JOBQ_STAGES_MAX && jobq__claims_from(l, i); stage++) {
+                jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
+                if (b->run_at_us >= l->store_now_us) continue;
+                b->run_at_us = l->store_now_us;
+                b->id = 0;
+            }
+        }
+    }
+    l->sliced_us = INT64_MAX;
+    l->swept_empty = false;
+}
+
+/* A claim has taken all of its time, perhaps because millions of dead rows lie before the first
+ * job. The next one would not come farther, so it begins at the store's clock, and a sweep in
+ * slices looks for jobs before that. If even a slice takes so long, it must not starve claims with
+ * bounds: wait before the next one, twice as long each time. */
+static void jobq__claim_overran(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+
+    if (!jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
+    if (!l->claim_slice && !l->claim_suspects) {
+        jobq__bounds_raise(l);
+        l->sweep_mono_us = now;
+        l->swept_mono_us = now + 50 * cost;
+    } else if (l->claim_sweep) {
+        l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
+        if (l->sweeps_overrun < 4) l->sweeps_overrun++;
+    }
+    l->slice_us = JOBQ_LOOP_SLICE_US;
+    l->sweep_whole = false;
+}
+
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_claim *c = &l->claims[l->claim_entry];
@@ -8244,7 +8294,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
-        jobq__sweep_overran(l, now);
+        jobq__claim_overran(l, now);
         return;
     }
     if (got->named != 0) l->named = got->named;
@@ -9147,14 +9197,16 @@ static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
     l->vacuum_rows = 0;
 }
 
-/* Vacuum takes at most 1/3 of the time. After an error it waits 1 min, doubling to 1 h. */
+/* Vacuum takes at most 1/3 of the time, and 1/10 if it is slow, as it is while an old snapshot
+ * keeps it from removing anything. After an error it waits 1 min, doubling to 1 h. */
 static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
 
     jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
     wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
-    if (a->error == JOBQ_OK) wait = jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost);
+    if (a->error == JOBQ_OK && cost > JOBQ__VACUUM_PAUSE) wait = 9 * cost;
+    else if (a->error == JOBQ_OK) wait = jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost);
     jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 
@@ -9226,7 +9278,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (l->connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
         l->worker = 0; /* the next id is new, whatever became of this one */
-    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__claim_overran(l, mono_us);
     if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
     jobq__relay_disconnected(l, mono_us);

@@ -11,7 +11,7 @@ static int64_t slice_cost_us = 50000;
 static int slices; /* made in this process */
 #define JOBQ_LOOP_SLICE_COST_US slice_cost_us
 #define JOBQ_LOOP_SLICE_US 1000000 /* less than the job below is late */
-#define JOBQ_LOOP_SLICE_MAX_US (__atomic_add_fetch(&slices, 1, __ATOMIC_SEQ_CST), 20000000)
+#define JOBQ_LOOP_SLICE_MAX_US (__atomic_add_fetch(&slices, 1, __ATOMIC_SEQ_CST), 6000000)
 #define TEST_PRIVATE
 #include "processes.h"
 #include "sessions.h"

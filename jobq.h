@@ -9197,16 +9197,20 @@ static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
     l->vacuum_rows = 0;
 }
 
-/* Vacuum takes at most 1/3 of the time, and 1/10 if it is slow, as it is while an old snapshot
- * keeps it from removing anything. After an error it waits 1 min, doubling to 1 h. */
+/* Vacuum takes at most 1/3 of the time. If it is slow, as it is while an old snapshot keeps it from
+ * removing anything, it takes 1/10, but waits no longer than a minute for that: when the snapshot
+ * has ended, there is much to remove. After an error it waits 1 min, doubling to 1 h. */
 static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
 
     jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
     wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
-    if (a->error == JOBQ_OK && cost > JOBQ__VACUUM_PAUSE) wait = 9 * cost;
-    else if (a->error == JOBQ_OK) wait = jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost);
+    if (a->error == JOBQ_OK) {
+        wait = cost > JOBQ__VACUUM_PAUSE ? jobq__min(9 * cost, JOBQ__MINUTE)
+                                         : JOBQ__VACUUM_PAUSE - cost;
+        wait = jobq__max(wait, 2 * cost);
+    }
     jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 

@@ -318,9 +318,8 @@
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late. If a claim takes all
- *               of its time, bounds move to the store's clock. The lines of a lane have one bound:
- *               no job that was ready when a walk last came round is before it
+ *               sweep_us, because a bound may hide a job that committed late. The lines of a lane
+ *               have one bound: no job that was ready when a walk last came round is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -5107,12 +5106,11 @@ typedef struct jobq_watched {
     bool mentioned;        /* in the latest news */
 } jobq_watched;
 
-/* The lower bound of a lane: the last job claimed there, or where the store's clock was when a
- * claim took all of its time. Both are 0: none. */
+/* The lower bound of a lane: the last job claimed there, and the number of that claim. */
 typedef struct jobq_bound {
     int64_t run_at_us;
     int64_t id;
-    int64_t claim; /* the latest that brought jobs; 0: none has */
+    int64_t claim; /* 0: none */
 } jobq_bound;
 
 /* The lower bound of the jobs in a lane's lines: when walks last came round, no ready job was
@@ -5305,8 +5303,8 @@ struct jobq_loop {
     int64_t beat_mono_us;    /* next heartbeat */
     int64_t claim_mono_us;   /* next claim */
     int64_t sweep_mono_us;   /* next sweep */
-    int64_t swept_mono_us;   /* the earliest next sweep in one piece, however many are wanted */
-    int32_t sweeps_overrun;  /* slices that timed out in a row */
+    int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
+    int32_t sweeps_overrun;  /* sweeps that timed out in a row */
     int64_t slice_us;        /* length of the next slice of a sweep; 0: sweeps are in one piece */
     int64_t sliced_us;       /* the current sweep has covered every later run_at; INT64_MAX: none */
     int64_t slice_from_us;   /* the claim in flight covers every run_at from here to sliced_us */
@@ -5687,7 +5685,19 @@ static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t no
 static void jobq__sweep_soon(jobq_loop *l, int64_t now)
 {
     l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
-    l->sweep_whole |= now >= l->swept_mono_us;
+    l->sweep_whole = true;
+}
+
+/* A sweep that times out must not starve claims with bounds: wait before the next sweep, twice as
+ * long each time. */
+static void jobq__sweep_overran(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+
+    if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
+    l->slice_us = JOBQ_LOOP_SLICE_US;
+    l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
+    if (l->sweeps_overrun < 4) l->sweeps_overrun++;
 }
 
 /* -- claims and slots -- */
@@ -7522,8 +7532,6 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_at_us != 0; }
-
 /* Whether the claim that is being made looks below the bound of a lane, or of its lines. Lines are
  * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
 static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
@@ -7557,7 +7565,7 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
     const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
-    bool bounded = (lined ? low->holds : jobq__bounded(b)) && !jobq__sweeps_lane(l, lined);
+    bool bounded = (lined ? low->holds : b->claim != 0) && !jobq__sweeps_lane(l, lined);
     jobq_lane *lane;
 
     if (!jobq__lane_listed(l, b)) return;
@@ -7718,7 +7726,7 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
         for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
             for (stage = 0; stage < l->queues[i].stages_max; stage++) {
                 const jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
-                if (jobq__bounded(b)) newest = jobq__max(newest, b->run_at_us);
+                if (b->claim != 0) newest = jobq__max(newest, b->run_at_us);
             }
         }
     }
@@ -7847,7 +7855,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
     bool again = l->claim_sweep && (!l->claim_slice || l->claim_cut) && b->claim != number;
-    if (!jobq__bounded(b) || again || job->run_at_us > b->run_at_us ||
+    if (b->claim == 0 || again || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
         b->id = job->id;
@@ -7929,9 +7937,10 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
     int64_t cost = jobq__sweep_cost(l->trip_us, took);
 
     if (l->claim_near) {
-        l->near_mono_us = now + jobq__max(JOBQ__SECOND, 20 * took);
+        l->near_mono_us = JOBQ_NEVER; /* a slice comes first */
         return 0;
     }
+    if (l->near_mono_us == JOBQ_NEVER) l->near_mono_us = now + JOBQ__SECOND;
     l->sweep_cost_us += cost;
     if (jobq__sweep_ends(l)) {
         l->sliced_us = INT64_MAX;
@@ -7942,11 +7951,11 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
     l->sliced_us = l->slice_from_us;
     l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US,
                                    jobq__bounds_newest(l) - l->sliced_us);
-    return l->claim_count > 0 ? 9 * took : 0;
+    return l->claim_count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
 }
 
 /* While an old snapshot pins dead rows, a sweep takes seconds: spend at most 1/3 of the time on
- * them, and on slices 1/10 while claims bring jobs. */
+ * them, and on slices of less than 0.1 s 1/10 while claims bring jobs. */
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
     int64_t took = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
@@ -7956,7 +7965,7 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     l->sweeps_overrun = 0;
     if (!l->claim_slice) l->sweep_whole = false;
     l->sweep_mono_us = now + jobq__max(jobq__slice_end(l, now, took), 2 * took);
-    l->swept_mono_us = jobq__max(l->swept_mono_us, now + 2 * took);
+    l->swept_mono_us = now + 2 * took;
 }
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
@@ -8236,47 +8245,6 @@ static void jobq__shares_answered(jobq_loop *l, int64_t now, const jobq_claimed 
     }
 }
 
-/* Moves the bounds of what is claimed from up to the store's clock. A sweep from the beginning
- * finds the jobs that are hidden now. */
-static void jobq__bounds_raise(jobq_loop *l)
-{
-    int32_t i, priority, stage;
-
-    for (i = 0; i < l->queue_count; i++) {
-        for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
-            for (stage = 0; stage < JOBQ_STAGES_MAX && jobq__claims_from(l, i); stage++) {
-                jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
-                if (b->run_at_us >= l->store_now_us) continue;
-                b->run_at_us = l->store_now_us;
-                b->id = 0;
-            }
-        }
-    }
-    l->sliced_us = INT64_MAX;
-    l->swept_empty = false;
-}
-
-/* A claim has taken all of its time, perhaps because millions of dead rows lie before the first
- * job. The next one would not come farther, so it begins at the store's clock, and a sweep in
- * slices looks for jobs before that. If even a slice takes so long, it must not starve claims with
- * bounds: wait before the next one, twice as long each time. */
-static void jobq__claim_overran(jobq_loop *l, int64_t now)
-{
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
-
-    if (!jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
-    if (!l->claim_slice && !l->claim_suspects) {
-        jobq__bounds_raise(l);
-        l->sweep_mono_us = now;
-        l->swept_mono_us = now + 50 * cost;
-    } else if (l->claim_sweep) {
-        l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
-        if (l->sweeps_overrun < 4) l->sweeps_overrun++;
-    }
-    l->slice_us = JOBQ_LOOP_SLICE_US;
-    l->sweep_whole = false;
-}
-
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_claim *c = &l->claims[l->claim_entry];
@@ -8294,7 +8262,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
-        jobq__claim_overran(l, now);
+        jobq__sweep_overran(l, now);
         return;
     }
     if (got->named != 0) l->named = got->named;
@@ -9282,7 +9250,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (l->connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
         l->worker = 0; /* the next id is new, whatever became of this one */
-    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__claim_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
     if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
     jobq__relay_disconnected(l, mono_us);

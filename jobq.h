@@ -1685,7 +1685,7 @@ typedef struct jobq_loop_config {
     int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
     int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
                              snapshot pins dead rows, sweeps are made in slices, in a tenth of the
-                             time: then it is longer for a job that committed 4 s late or more */
+                             time: then it is longer for a job that committed 3 s late or more */
     int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* longest time between two prunes (default 10 min) */
@@ -7735,9 +7735,9 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
 
 /* A sweep in one piece passes all dead rows that an old snapshot pins, in one statement, and the
  * worker's other statements wait for it. When it costs more than two slices should, sweeps are made
- * in slices of run_at, the newest first, with the worker's other statements between them. Once a
- * second a look at what is just below the bounds, where nearly all jobs are that committed late,
- * takes the place of a slice. */
+ * in slices of run_at, the newest first, with the worker's other statements between them. At
+ * least a second apart, looks at what is just below the bounds, where nearly all jobs are that
+ * committed late, take the place of a slice. */
 static void jobq__slice_begin(jobq_loop *l, int64_t now, bool sweeps)
 {
     int64_t newest = l->slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;

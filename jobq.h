@@ -229,7 +229,8 @@
  *       that with the end that decides it. It is ready, or cancelled, after the second heartbeat
  *       of a living worker at the latest.
  *   (23) It never becomes ready before all that it waits for have ended as it wants. One that has
- *        run, has failed and is revived does not wait for them again.
+ *        run, has failed and is revived does not wait for them again; nor does one that runs while
+ *        one of them is revived.
  *   (24) If one whose success it waits for is cancelled, it does not run. It is cancelled, too, or
  *       waits on.
  *   (25) Jobs that a handler enqueues in the transaction that ends its attempt exist if, and only
@@ -9989,7 +9990,7 @@ static void jobq__memory_mark(jobq_memory *m, const jobq_job *ended)
     for (i = 0; i < JOBQ_MEMORY_EDGES && jobq_state_final(ended->state); i++) {
         jobq_memory_edge *e = &m->edges[i];
         if (e->child == ended->id) e->child = 0;
-        if (e->child == 0 || e->parent != ended->id) continue;
+        if (e->child == 0 || e->parent != ended->id || e->ended) continue;
         e->ended = true;
         e->holds = !jobq_end_serves(e->on_end, ended->state);
     }

@@ -205,6 +205,12 @@ static const behaviour behaviours[] = {
      "enqueue -> 1; enqueue -> 2; register; claim n=1 -> ok 1; await j=1 n=1 i=2 o=2 -> ok;"
      "claim n=2 -> ok 2; discard j=2 n=2; claim n=3 -> ok 1; revive j=2;"
      "await j=1 n=3 i=2 o=2 -> ok; claim n=4 l=5 -> ok 2"},
+    {"what has let it run does not hold it again, even if it is revived and ends otherwise",
+     "enqueue -> 1; enqueue -> 2; after j=2 i=1 o=1; enqueue d=90 -> 3; register;"
+     "claim n=1 l=5 -> ok 1; discard j=1 n=1; claim n=2 l=5 -> ok 2; revive j=1 -> ok;"
+     "await j=2 n=2 i=3 -> ok; claim n=3 l=5 -> ok 1; success j=1 n=3 -> ok;"
+     "see j=2 -> 2 q1 k1 p0 waiting 0/1 attempt 0 at 0; wait d=90; claim n=4 -> ok 3;"
+     "success j=3 n=4; claim n=5 -> ok 2"},
     {"it keeps its time",
      "enqueue -> 1; enqueue d=20 -> 2; after j=2 i=1; register; claim n=1 l=5 -> ok 1;"
      "success j=1 n=1; see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 0 at 20; claim n=2 -> ok due 20"},

@@ -138,8 +138,9 @@ static const char laws_early[] =
 
 typedef enum laws_fate { LAWS_HELD, LAWS_READY, LAWS_OVER, LAWS_CANCELLED } laws_fate;
 
-/* What the ends of others mean for a job that waits, whatever its edges say of these ends. OVER:
- * an end cancels it. CANCELLED: it is held, and one whose success it waits for was cancelled. */
+/* What the ends of others mean for a job that waits, even if they are not in its edges yet. OVER:
+ * an end cancels it. CANCELLED: it is held, and one whose success it waits for was cancelled. An
+ * edge that has let it go does not hold it again while it runs, even if its parent is revived. */
 static laws_fate laws_fate_of(const jobq_memory *edges, const jobq_memory *ends, int i)
 {
     laws_fate fate = LAWS_READY;
@@ -148,7 +149,7 @@ static laws_fate laws_fate_of(const jobq_memory *edges, const jobq_memory *ends,
     for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
         const jobq_memory_edge *e = &edges->edges[k];
         jobq_state parent;
-        if (e->child != i + 1) continue;
+        if (e->child != i + 1 || (e->ended && !e->holds)) continue;
         parent = jobq__memory_jobs(ends)[e->parent - 1].job.state;
         if (jobq_state_final(parent) && laws__serves(e->on_end, parent)) continue;
         if (jobq_state_final(parent) && e->cascade) return LAWS_OVER;
@@ -167,7 +168,7 @@ static bool laws_held(const jobq_memory *m, int i)
     for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
         const jobq_memory_edge *e = &m->edges[k];
         jobq_state parent;
-        if (e->child != i + 1) continue;
+        if (e->child != i + 1 || (e->ended && !e->holds)) continue;
         parent = jobq__memory_jobs(m)[e->parent - 1].job.state;
         if (jobq_state_final(parent) && e->cascade && !laws__serves(e->on_end, parent))
             return false;
@@ -206,11 +207,35 @@ static const char *laws__followed(const jobq_memory *before, const jobq_memory *
                ? NULL : "a job that waits was written before its predecessor ended";
 }
 
+/* An edge is told of an end when there is one, and of the right one, and forgets it only when its
+ * parent is revived. */
+static const char *laws__edges(const jobq_memory *before, const jobq_memory *after, int64_t *job)
+{
+    int k;
+
+    for (k = 0; k < JOBQ_MEMORY_EDGES; k++) {
+        const jobq_memory_edge *a = &before->edges[k], *b = &after->edges[k];
+        jobq_state parent;
+        if (a->child == 0 || a->child != b->child || a->parent != b->parent) continue;
+        *job = b->child;
+        parent = jobq__memory_jobs(after)[b->parent - 1].job.state;
+        if (!a->ended && b->ended &&
+            (!jobq_state_final(parent) || b->holds == laws__serves(b->on_end, parent))) {
+            return "law 23: an edge does not tell how its parent has ended";
+        }
+        if (a->ended && b->ended && a->holds != b->holds) return "law 23: an edge changed its mind";
+        if (a->ended && !b->ended && (jobq_state_final(parent) || !b->holds)) {
+            return "law 23: an edge has forgotten the end of its parent";
+        }
+    }
+    return NULL;
+}
+
 /* The first law that a statement broke, and whose job; NULL: none. */
 static const char *laws_written(const jobq_memory *before, const jobq_memory *after, const wire *s,
                                 int64_t now_us, int64_t *job)
 {
-    const char *wrong = NULL;
+    const char *wrong = laws__edges(before, after, job);
     bool other = (int)s->request.kind >= JOBQ_REQUEST_COUNT; /* somebody else, about one job */
     int i, taken = 0;
 

@@ -319,8 +319,10 @@
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late. The lines of a lane
- *               have one bound: no job that was ready when a walk last came round is before it
+ *               sweep_us, because a bound may hide a job that committed late. If the store gives up
+ *               a claim because of the time that it takes, bounds move to the store's clock. The
+ *               lines of a lane have one bound: no job that was ready when a walk last came round
+ *               is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -5107,11 +5109,12 @@ typedef struct jobq_watched {
     bool mentioned;        /* in the latest news */
 } jobq_watched;
 
-/* The lower bound of a lane: the last job claimed there, and the number of that claim. */
+/* The lower bound of a lane: the last job claimed there, or where the store's clock was when it
+ * gave up a claim. All are 0: none. */
 typedef struct jobq_bound {
     int64_t run_at_us;
     int64_t id;
-    int64_t claim; /* 0: none */
+    int64_t claim; /* the latest that brought jobs; 0: none has */
 } jobq_bound;
 
 /* The lower bound of the jobs in a lane's lines: when walks last came round, no ready job was
@@ -5695,7 +5698,7 @@ static void jobq__sweep_overran(jobq_loop *l, int64_t now)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
 
-    if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
+    if (!l->claim_sweep) return;
     l->slice_us = JOBQ_LOOP_SLICE_US;
     l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
     if (l->sweeps_overrun < 4) l->sweeps_overrun++;
@@ -7533,6 +7536,8 @@ static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
+static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_at_us != 0; }
+
 /* Whether the claim that is being made looks below the bound of a lane, or of its lines. Lines are
  * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
 static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
@@ -7566,7 +7571,7 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
     const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
-    bool bounded = (lined ? low->holds : b->claim != 0) && !jobq__sweeps_lane(l, lined);
+    bool bounded = (lined ? low->holds : jobq__bounded(b)) && !jobq__sweeps_lane(l, lined);
     jobq_lane *lane;
 
     if (!jobq__lane_listed(l, b)) return;
@@ -7727,7 +7732,7 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
         for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
             for (stage = 0; stage < l->queues[i].stages_max; stage++) {
                 const jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
-                if (b->claim != 0) newest = jobq__max(newest, b->run_at_us);
+                if (jobq__bounded(b)) newest = jobq__max(newest, b->run_at_us);
             }
         }
     }
@@ -7856,7 +7861,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
     bool again = l->claim_sweep && (!l->claim_slice || l->claim_cut) && b->claim != number;
-    if (b->claim == 0 || again || job->run_at_us > b->run_at_us ||
+    if (!jobq__bounded(b) || again || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
         b->id = job->id;
@@ -8246,6 +8251,39 @@ static void jobq__shares_answered(jobq_loop *l, int64_t now, const jobq_claimed 
     }
 }
 
+/* Moves the bounds of what is claimed from up to the store's clock. A sweep from the beginning
+ * finds the jobs that are hidden now. */
+static void jobq__bounds_raise(jobq_loop *l, int64_t now)
+{
+    int32_t i, priority, stage;
+
+    for (i = 0; i < l->queue_count; i++) {
+        for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+            for (stage = 0; stage < JOBQ_STAGES_MAX && jobq__claims_from(l, i); stage++) {
+                jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
+                if (b->run_at_us >= l->store_now_us) continue;
+                b->run_at_us = l->store_now_us;
+                b->id = 0;
+            }
+        }
+    }
+    l->slice_us = JOBQ_LOOP_SLICE_US;
+    l->sliced_us = INT64_MAX;
+    l->sweep_mono_us = now;
+    l->sweep_whole = l->swept_empty = false;
+}
+
+/* The store has given up a claim because of the time that it took: dead rows lie before the first
+ * job, more than it can pass in that time, and the same claim would not come farther. So the next
+ * one begins at the store's clock, and slices look for what is older. A sweep is put off. */
+static void jobq__claim_given_up(jobq_loop *l, int64_t now)
+{
+    bool sweeps = l->claim_sweep && jobq__bounds_newest(l) != INT64_MIN;
+
+    if (sweeps) jobq__sweep_overran(l, now);
+    else if (!l->claim_suspects) jobq__bounds_raise(l, now);
+}
+
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_claim *c = &l->claims[l->claim_entry];
@@ -8263,7 +8301,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
-        jobq__sweep_overran(l, now);
+        if (a->error == JOBQ_ERROR_TIMEOUT) jobq__claim_given_up(l, now);
         return;
     }
     if (got->named != 0) l->named = got->named;
@@ -9251,7 +9289,8 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (l->connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
         l->worker = 0; /* the next id is new, whatever became of this one */
-    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && jobq__overran(l, JOBQ_REQUEST_CLAIM, mono_us))
+        jobq__sweep_overran(l, mono_us);
     if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
     jobq__relay_disconnected(l, mono_us);

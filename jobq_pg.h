@@ -11916,10 +11916,12 @@ static void jobq_pg__listen(jobq_pg_worker *w)
     jobq_pg__send_text(w, sql);
 }
 
-/* The connection is up: prepares its session before the first request. */
+/* The connection is up: prepares its session before the first request. The server gives up a
+ * statement before the worker does, so the loop learns that it is the statement that took too long,
+ * and not the network. */
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
-    long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
+    long long answer_ms = (long long)(w->config.answer_us / 1000 * 9 / 10) + 1;
     const char *local = w->pg->behind_pooler ? "true" : "false";
     bool newer = PQserverVersion(w->conn) >= 170000;
 

@@ -1931,8 +1931,9 @@ static void put_loop(digest *g, const jobq_loop *l)
     for (i = 0; i < LANES_USED && l->queue_count > 0; i++) {
         const jobq_bound *b = lane_bound(l, i);
         if (set->lines != NULL) put(g, b[1].claim != 0);
-        put(g, b->claim == 0 ? 0 : b->id);
-        if (b->claim != 0) put(g, instant(g, b->run_at_us));
+        put(g, b->claim != 0);
+        put(g, jobq__bounded(b) ? b->id : -1);
+        if (jobq__bounded(b)) put(g, instant(g, b->run_at_us));
     }
     put(g, l->queue_count == 0 ? 0 : l->queues[0].stages_max * 2 + l->queues[0].paused +
                                          l->queues[0].priority_min * 64);
@@ -2064,7 +2065,7 @@ static void know_all(digest *g)
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
         for (i = 0; d->up && i < LANES_USED && d->loop.queue_count > 0; i++) {
-            if (lane_bound(&d->loop, i)->claim == 0) continue;
+            if (!jobq__bounded(lane_bound(&d->loop, i))) continue;
             know(g, lane_bound(&d->loop, i)->run_at_us);
         }
         if (d->up && d->loop.slice_us != 0) {

@@ -916,7 +916,7 @@ static bool meddle(packet *p)
     jobq_request_kind kind = p->wire.request.kind;
 
     if (chance(2)) {
-        p->wire.answer.error = JOBQ_ERROR_RETRYABLE;
+        p->wire.answer.error = chance(300) ? JOBQ_ERROR_TIMEOUT : JOBQ_ERROR_RETRYABLE;
         p->wire.executed = true;
         w->sum.faults[FAULT_REFUSE]++;
         return true;

@@ -1600,6 +1600,7 @@ typedef struct sweeps {
     int64_t now;
     int64_t hours;       /* of dead rows */
     int whole, slices;   /* sweeps in one piece; slices */
+    int given_up;        /* claims that the store gave up */
     int64_t most_us;     /* cost of the most expensive slice */
     int64_t seen_us;     /* this sweep has looked at everything from here on */
     int64_t ended_us;    /* when the last slice ended */
@@ -1632,7 +1633,8 @@ static int64_t sweeps_claim(sweeps *s, const jobq_request *a)
             if (s->seen_us != INT64_MAX) assert_int_equal(until, s->seen_us); /* no gap */
             s->seen_us = lane->after_at_us;
         }
-        if (a->sweep && lane->priority == 0 && until > from) cost += (until - from) / 3600;
+        bool walks = a->sweep || until - from > 3600 * SECOND; /* a claim is seldom far behind */
+        if (walks && lane->priority == 0 && until > from) cost += (until - from) / 3600;
     }
     s->whole += a->sweep && !slice;
     s->slices += slice;
@@ -1643,6 +1645,8 @@ static int64_t sweeps_claim(sweeps *s, const jobq_request *a)
     s->cost_us = cost;
     return cost;
 }
+
+#define SWEEPS_GIVEN_UP (9 * SECOND) /* the store gives up a statement after this time */
 
 /* Until a job has been claimed, or nothing is left to do for five minutes. */
 static void sweeps_go_on(sweeps *s)
@@ -1661,6 +1665,12 @@ static void sweeps_go_on(sweeps *s)
             bool ended = loop.sliced_us == INT64_MAX, empty = loop.swept_empty;
             bool claims = a.kind == JOBQ_REQUEST_CLAIM || a.kind == JOBQ_REQUEST_HEARTBEAT;
             cost = claims && a.claim != 0 ? sweeps_claim(s, &a) : 0;
+            if (cost > SWEEPS_GIVEN_UP) {
+                s->now += SWEEPS_GIVEN_UP;
+                s->given_up++;
+                told_of(&loop, s->now, &a, JOBQ_ERROR_TIMEOUT);
+                continue;
+            }
             s->now += cost;
             jobq__memory_perform(memory, &loop, &a, 2, 2, s->now, s->now);
             if (!ended && loop.sliced_us == INT64_MAX) { /* the sweep has ended */
@@ -1723,6 +1733,53 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     assert_int_equal(loop.stats.claimed, 7);
     assert_int_equal(s.slices, 0);
     assert_true(loop.swept_empty);
+}
+
+/* There are more dead rows before the first job than a claim can pass in its time. */
+static void a_fresh_worker_gets_jobs_behind_an_old_snapshot(void **unused)
+{
+    sweeps s = sweeps_of(40);
+    int64_t started = s.now;
+
+    (void)unused;
+    add_late_job(&s, 3 * 3600);
+    add_job(s.now);
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 1);
+    assert_true(s.now - started < SWEEPS_GIVEN_UP + SECOND);
+    started = s.now;
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 2); /* slices bring what is hidden */
+    assert_true(s.now - started < 20 * SECOND);
+    assert_int_equal(s.given_up, 1);
+    assert_true(s.most_us <= SECOND / 4);
+    assert_int_equal(loop.stats.reconnects, 0);
+}
+
+/* For 20 hours it had no thread for another job, and others have claimed meanwhile. */
+static void nor_does_a_bound_that_is_far_behind_stop_it(void **unused)
+{
+    jobq_bound *b = &loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0][0];
+    sweeps s = sweeps_of(0);
+
+    (void)unused;
+    add_job(s.now - 20 * 3600 * SECOND);
+    sweeps_go_on(&s);
+    assert_int_equal(loop.stats.claimed, 1);
+    sweeps_go_on(&s);
+    assert_true(loop.swept_empty);
+    s.hours = 40;
+    b->run_at_us = s.now - 20 * 3600 * SECOND;
+    loop.sweep_mono_us = s.now + 60 * SECOND;
+    loop.slice_us = JOBQ_LOOP_SLICE_US;
+    loop.sliced_us = s.now - 3 * 3600 * SECOND; /* a sweep is under way */
+    s.seen_us = INT64_MAX;
+    add_late_job(&s, 3600);
+    sweeps_go_on(&s);
+    assert_int_equal(s.given_up, 1);
+    assert_int_equal(loop.stats.claimed, 2); /* by the first slices of a new sweep */
+    assert_true(loop.sliced_us > s.now - 2 * 3600 * SECOND);
+    assert_true(b->run_at_us > s.now - 3600 * SECOND);
 }
 
 /* The handler's transaction began hours ago, and commits a job when slices have passed its time. */
@@ -2149,6 +2206,8 @@ int main(void)
         cmocka_unit_test_setup(a_worker_fetches_more_where_answers_take_long, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
+        cmocka_unit_test_setup(a_fresh_worker_gets_jobs_behind_an_old_snapshot, setup),
+        cmocka_unit_test_setup(nor_does_a_bound_that_is_far_behind_stop_it, setup),
         cmocka_unit_test_setup(a_sweep_in_slices_ends_on_a_busy_server, setup),
         cmocka_unit_test_setup(slow_claims_alone_make_no_slices, setup),
         cmocka_unit_test_setup(until_empty_sees_what_a_slice_has_passed, setup),

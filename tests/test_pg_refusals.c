@@ -251,6 +251,27 @@ static void a_job_that_never_arrives_is_set_aside(void **unused)
     proxy_down();
 }
 
+/* A fresh worker's claim has no bound. Here it takes 0.2 s or more to pass the dead rows, and the
+ * server gives it up long before. */
+static void a_fresh_worker_gets_jobs_behind_an_old_snapshot(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    PGconn *holder = PQconnectdb(server());
+
+    (void)unused;
+    d.loop.answer_us = 80000;
+    insert_jobs(1000000, "'1'");
+    RUN("UPDATE jobq.job SET run_at = now() - interval '1 day' + id * interval '10 ms'");
+    PQclear(PQexec(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT"));
+    RUN("DELETE FROM jobq.job");
+    insert_jobs(2, "'1'");
+    RUN("UPDATE jobq.job SET run_at = now() - interval '1 hour' WHERE id % 2 = 0");
+    start(&d);
+    assert_true(becomes(60, 2, "SELECT count(*) FROM jobq.history"));
+    PQfinish(holder);
+}
+
 /* A claim by hand ends before its payloads are too large together; one job is always taken. */
 static void a_claim_has_a_budget_of_bytes(void **unused)
 {
@@ -551,6 +572,7 @@ int main(void)
         TEST(an_id_that_is_in_history_stops_nobody),
         TEST(large_jobs_arrive_over_a_slow_network),
         TEST(a_job_that_never_arrives_is_set_aside),
+        TEST(a_fresh_worker_gets_jobs_behind_an_old_snapshot),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

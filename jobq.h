@@ -6295,8 +6295,9 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
 }
 
 /* A round of LOOKs has swept. While an old snapshot pins dead rows, a sweep in one piece would take
- * seconds, so it is made in slices: see jobq__slice_begin. It rarely finds anything: spend at most
- * 1/50 of the time on sweeps, including those that timed out. */
+ * seconds, so it is made in slices: see jobq__slice_begin. They are kept, because a cheap sweep is
+ * no proof: a partition that is just being read costs it nothing. A sweep rarely finds anything:
+ * spend at most 1/50 of the time on sweeps, including those that timed out. */
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
@@ -6307,7 +6308,8 @@ static void jobq__relay_swept(jobq_loop *l, int64_t now)
     if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
-        r->slice = r->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ__SLICE_IDS : 0;
+        if (r->slice > 0 || r->sweep_cost_us > JOBQ_LOOP_SLICE_COST_US / 2)
+            r->slice = JOBQ__SLICE_IDS;
         r->sliced = r->sweep_cost_us = 0;
     }
     r->sweep_mono_us = now + pause;
@@ -9214,8 +9216,8 @@ static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
     wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
     if (a->error == JOBQ_OK) {
-        wait = cost > JOBQ__VACUUM_PAUSE ? jobq__min(9 * cost, JOBQ__MINUTE)
-                                         : JOBQ__VACUUM_PAUSE - cost;
+        wait = cost > JOBQ__VACUUM_PAUSE / 2 ? jobq__min(9 * cost, JOBQ__MINUTE)
+                                             : JOBQ__VACUUM_PAUSE - cost;
         wait = jobq__max(wait, 2 * cost);
     }
     jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);

@@ -2125,8 +2125,9 @@ JOBQ_API void jobq_loop_tell(jobq_loop *loop, int64_t mono_us, jobq_answer *answ
  * come. */
 JOBQ_API void jobq_loop_disconnected(jobq_loop *loop, int64_t mono_us);
 
-/* jobq_loop_notified -- a notification arrived. cancel: it announces a cancel request. */
-JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
+/* jobq_loop_notified -- a notification arrived. about: "cancel" announces a cancel request, a
+ * number is the id of a partition that has a new message, and anything else tells of work. */
+JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, const char *about);
 
 /* jobq_loop_hears -- with config.listen, whether the connection that listens works. If not, the
  * loop claims at least every second. */
@@ -7445,10 +7446,23 @@ JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
     jobq__relay_stop(l);
 }
 
-JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
+/* A notification tells of a message. If its partition rests, it is read without a look before. */
+static void jobq__relay_arrived(jobq_loop *l, int64_t now, const char *partition)
 {
-    JOBQ_ASSERT(l != NULL);
-    if (cancel) {
+    int64_t id = 0;
+    jobq_part *p;
+
+    for (; *partition >= '0' && *partition <= '9' && id < INT64_MAX / 16; partition++)
+        id = 10 * id + (*partition - '0');
+    p = jobq__relay_find(&l->relay, id);
+    if (p == NULL || p->state != JOBQ_PART_AWAY || p->due_mono_us != JOBQ_NEVER) return;
+    p->due_mono_us = jobq__max(now, p->paced_mono_us);
+}
+
+JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, const char *about)
+{
+    JOBQ_ASSERT(l != NULL && about != NULL);
+    if (strcmp(about, "cancel") == 0) {
         l->beat_mono_us = jobq__min(l->beat_mono_us, mono_us);
         return;
     }
@@ -7458,6 +7472,7 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
     }
     if (l->woken_count < JOBQ__CONVOY) l->woken_count++;
     jobq__look_again(l, mono_us);
+    jobq__relay_arrived(l, mono_us, about);
     if (l->relay.linger_us == 0) jobq__relay_look(l, mono_us);
 }
 
@@ -7466,7 +7481,7 @@ JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
     JOBQ_ASSERT(l != NULL);
     if (l->deaf != hears) return;
     l->deaf = !hears;
-    jobq_loop_notified(l, mono_us, false); /* notifications may have been missed */
+    jobq_loop_notified(l, mono_us, ""); /* notifications may have been missed */
 }
 
 /* -- claiming -- */
@@ -12388,7 +12403,7 @@ static void jobq__test_wake(jobq_test *t)
         if (signal.ptr == NULL || mj->job.state != JOBQ_STATE_READY ||
             mj->job.run_at_us <= t->now_us || jobq__test_find(t, 0, signal) == NULL) continue;
         mj->job.run_at_us = t->now_us;
-        jobq_loop_notified(&t->loop, t->now_us, false);
+        jobq_loop_notified(&t->loop, t->now_us, "");
     }
 }
 
@@ -12554,7 +12569,7 @@ static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_ca
     }
     if (fault == JOBQ_TEST_CANCEL) {
         jobq_memory_event(t->memory, call->job.id, JOBQ_EVENT_CANCEL, t->now_us);
-        jobq_loop_notified(&t->loop, t->now_us, true);
+        jobq_loop_notified(&t->loop, t->now_us, "cancel");
     }
     if (fault == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
     t->unsure = t->unsure || fault == JOBQ_TEST_UNSURE;
@@ -12728,7 +12743,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
     if (mj == NULL || mj->job.state != JOBQ_STATE_WAITING) return false;
     mj->follows = 0;
     jobq__memory_waits(t->memory, mj, t->now_us);
-    jobq_loop_notified(&t->loop, t->now_us, false);
+    jobq_loop_notified(&t->loop, t->now_us, "");
     return true;
 }
 

@@ -2427,8 +2427,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), "                          \
     "$4::pg_catalog.text, $5, $6, $7 "                                                             \
     "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "           \
-    "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s JOIN q ON s.queue_id "                   \
-    "OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
+    "pg_catalog.to_hex(s.worker), message.partition_id::text) FROM jobq.sleeper s JOIN q ON "      \
+    "s.queue_id OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
 
 #define JOBQ_PG__VACUUM_SQL                                                                        \
     "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, jobq.message, "    \
@@ -12796,7 +12796,7 @@ static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
 
     while ((n = PQnotifies(conn)) != NULL) {
         if (strncmp(n->extra, "ended", 5) == 0) jobq_pg__await_heard(w, n->extra);
-        else jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
+        else jobq_loop_notified(w->loop, jobq_pg__mono_us(), n->extra);
         PQfreemem(n);
     }
 }
@@ -20919,7 +20919,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
-"DECLARE v_queue record;\n"
+"DECLARE\n"
+"    v_queue record;\n"
+"    v_partition bigint;\n"
 "BEGIN\n"
 "    existed := false;\n"
 "    SELECT q.* INTO v_queue\n"
@@ -20936,11 +20938,14 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;\n"
 "        IF existed THEN RETURN; END IF;\n"
 "    END IF;\n"
+"    v_partition := v_queue.id::bigint * 32768\n"
+"                   + coalesce(p_hash & (v_queue.partitions - 1), p_partition, 0);\n",
 "    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
-"    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),\n",
-"                                                  p_partition, 0),\n"
-"            id, p_type, p_payload, p_bytes, p_headers);\n"
-"    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;\n"
+"    VALUES (v_partition, id, p_type, p_payload, p_bytes, p_headers);\n"
+"    IF p_notify THEN\n"
+"        PERFORM pg_notify('jobq_' || to_hex(s.worker), v_partition::text)\n"
+"        FROM jobq.sleeper s WHERE s.queue_id = v_queue.id LIMIT 1;\n"
+"    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_enqueue(\n"
 "    queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,\n"
@@ -21018,10 +21023,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        p.mark := p_mark;\n"
 "        p.mark_xid := p_mark_xid;\n"
 "        p.mark_at := statement_timestamp();\n"
-"    END IF;\n"
+"    END IF;\n",
 "    RETURN p;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean\n",
+"CREATE OR REPLACE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
@@ -21091,9 +21096,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
-"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
+"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n",
 "                                 THEN pg_column_size(m.payload)\n"
-"                                 ELSE octet_length(m.payload::text) END,\n",
+"                                 ELSE octet_length(m.payload::text) END,\n"
 "                            octet_length(m.bytes), 0)\n"
 "                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL\n"
 "                                   THEN pg_column_size(m.headers)\n"
@@ -21161,10 +21166,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    ON CONFLICT (partition_id, seq) DO NOTHING;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
-"        SELECT count(*) FROM jobq.dead_letter d\n"
+"        SELECT count(*) FROM jobq.dead_letter d\n",
 "        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
 "        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
-"            USING ERRCODE = 'XX001',\n",
+"            USING ERRCODE = 'XX001',\n"
 "                HINT = 'After a restore: select jobq.renew(home => true).';\n"
 "    END IF;\n"
 "END $$;\n"
@@ -21250,12 +21255,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_held boolean := p.reading > 0;\n"
 "BEGIN\n"
 "    UPDATE jobq.partition r\n"
-"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n",
+"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n"
 "        worker = CASE WHEN v_held THEN p.worker END, claim = CASE WHEN v_held THEN p.claim END,\n"
 "        lease_us = CASE WHEN v_held THEN p.lease_us END,\n"
 "        lease_until = CASE WHEN v_held THEN statement_timestamp()\n"
@@ -21343,13 +21348,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,\n"
 "                           p_watched_claim, p_watched_beat);\n"
 "    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;\n"
-"    IF p_aside <> v_row.acked THEN\n"
+"    IF p_aside <> v_row.acked THEN\n",
 "        v.answer := 'i';\n"
 "        v.lost := 0;\n"
 "        RETURN v;\n"
 "    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN\n"
 "        v.answer := 'i';\n"
-"    END IF;\n",
+"    END IF;\n"
 "    IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
 "    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
 "    PERFORM jobq.commit_waits(true);\n"
@@ -21440,13 +21445,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                                     v_mark, v_mark_xid);\n"
 "        v_row := v_handed.p;\n"
 "        v := v_handed.v;\n"
-"    END IF;\n"
+"    END IF;\n",
 "    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
 "    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_renew(\n"
-"    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n",
+"    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n"
 "RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off AS $$\n"
@@ -21526,11 +21531,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
 "        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
-"        SELECT o.id FROM jobq.dead_letter o\n"
+"        SELECT o.id FROM jobq.dead_letter o\n",
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
 "          AND (queue IS NULL\n"
-"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n",
+"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n"
 "          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
 "          AND (type IS NULL OR o.type = type)\n"
 "        ORDER BY o.deadline NULLS FIRST, o.id LIMIT at_most FOR UPDATE SKIP LOCKED))\n"
@@ -21614,12 +21619,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
 "            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)\n"
-"    OR EXISTS (\n"
+"    OR EXISTS (\n",
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
 "        SELECT FROM unnest(p_message_queues) AS q (id)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT FROM jobq.message m\n",
+"            SELECT FROM jobq.message m\n"
 "            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
 "            LIMIT 1) AS one);\n"
 "END $$;\n"

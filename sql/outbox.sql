@@ -195,14 +195,17 @@ BEGIN
     IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
 END $$;
 
--- Writes one message, with as little as possible.
+-- Writes one message, with as little as possible. A worker that sleeps is told which partition
+-- it is in, so that it can read without a look before.
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
     OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE v_queue record;
+DECLARE
+    v_queue record;
+    v_partition bigint;
 BEGIN
     existed := false;
     SELECT q.* INTO v_queue
@@ -219,11 +222,14 @@ BEGIN
             v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
         IF existed THEN RETURN; END IF;
     END IF;
+    v_partition := v_queue.id::bigint * 32768
+                   + coalesce(p_hash & (v_queue.partitions - 1), p_partition, 0);
     INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
-    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),
-                                                  p_partition, 0),
-            id, p_type, p_payload, p_bytes, p_headers);
-    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
+    VALUES (v_partition, id, p_type, p_payload, p_bytes, p_headers);
+    IF p_notify THEN
+        PERFORM pg_notify('jobq_' || to_hex(s.worker), v_partition::text)
+        FROM jobq.sleeper s WHERE s.queue_id = v_queue.id LIMIT 1;
+    END IF;
 END $$;
 
 -- The same, as a person types it; refusals are errors. With a key, a repeated call finds the

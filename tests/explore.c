@@ -1315,7 +1315,9 @@ static void apply_fault(world *w, const move *m)
         break;
     case MOVE_STEP: w->offset += m->arg == 0 ? 2 * LEASE : -2; break;
     case MOVE_COMMIT: enqueue(w, true); break;
-    case MOVE_NOTIFY: jobq_loop_notified(&d->loop, mono_us(w), m->arg != 0); break;
+    case MOVE_NOTIFY: /* of a message in partition 1, perhaps of none; of a cancel request */
+        jobq_loop_notified(&d->loop, mono_us(w), m->arg == 0 ? "1" : "cancel");
+        break;
     case MOVE_FALL:
         for (i = 0; i < BACKENDS; i++) close_backend(w, i);
         for (i = 0; i < NODES; i++) w->nodes[i].backend = 0;

@@ -1019,6 +1019,7 @@ static void on_handled(const event *e)
 
 static void wake_sleepers(int32_t most)
 {
+    char about[12];
     int n;
 
     for (n = 0; n < node_count && most > 0; n++) {
@@ -1027,7 +1028,8 @@ static void wake_sleepers(int32_t most)
         if (!d->up || d->paused || d->silent || !d->loop.connected || !d->loop.config.listen)
             continue;
         if (d->loop.worker == 0 || row == NULL || !row->asleep || chance(100)) continue; /* lost */
-        jobq_loop_notified(&d->loop, mono_us(d), false);
+        snprintf(about, sizeof about, "%d", w->partitions > 0 ? (int)between(0, w->partitions) : 0);
+        jobq_loop_notified(&d->loop, mono_us(d), about); /* perhaps of another partition */
         step(n);
         most--;
     }

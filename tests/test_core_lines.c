@@ -292,7 +292,7 @@ static void a_queue_without_lines_has_none(void **unused)
     assert_int_equal(a.lane_count, JOBQ_PRIORITY_MAX + 1);
     for (i = 0; i < a.lane_count; i++) assert_false(a.lanes[i].lined);
     jobq__memory_lines(memory, 1);
-    jobq_loop_notified(&loop, SECOND, true);
+    jobq_loop_notified(&loop, SECOND, "cancel");
     for (i = 0; i < 3 && a.lane_count == JOBQ_PRIORITY_MAX + 1; i++) {
         jobq_answer_start(&reply, &a);
         jobq_loop_tell(&loop, SECOND, &reply);
@@ -726,7 +726,7 @@ static void holds_queue(int64_t at_us, int64_t until_us)
 
     memory->held_until_us[1] = until_us;
     memory->policy_version++;
-    jobq_loop_notified(&loop, at_us, true);
+    jobq_loop_notified(&loop, at_us, "cancel");
     while ((a = asks(&loop, at_us)).kind != JOBQ_REQUEST_POLICIES) {
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         if (claims(&a)) answers(&a, at_us, NULL, 0, 4, 0);

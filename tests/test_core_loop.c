@@ -81,7 +81,7 @@ static void negative_priorities_run_first_once_there_are_some(void **unused)
     like.priority = -2;
     assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now), 3);
     told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, true);
-    jobq_loop_notified(&loop, now, true); /* as the store does when it widens the range */
+    jobq_loop_notified(&loop, now, "cancel"); /* as the store does when it widens the range */
     do a = step(now);
     while (a.kind != JOBQ_REQUEST_POLICIES && a.kind != JOBQ_REQUEST_WAIT);
     assert_int_equal(a.kind, JOBQ_REQUEST_POLICIES);
@@ -248,7 +248,7 @@ static void what_must_run_alone_runs_first_and_alone(void **unused)
         slot = jobq__take_job(&loop, i * SECOND);
         assert_int_equal(loop.slots[slot].job.id, i == 0 ? 7 : 9);
         if (i == 0) assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("{}")));
-        jobq_loop_notified(&loop, i * SECOND, false);
+        jobq_loop_notified(&loop, i * SECOND, "");
         settle_down(i * SECOND + SECOND / 2);
         assert_int_equal(loop.queued.count + loop.relay.held, 0);
         succeeds(slot, i * SECOND + SECOND * 3 / 4);
@@ -471,7 +471,7 @@ static void a_wake_up_is_followed_by_a_claim_at_once(void **unused)
     settle_down(0);
     for (now = 0; now < 20 * SECOND; now += 100000) settle_down(now);
     add_job(now);
-    jobq_loop_notified(&loop, now, false);
+    jobq_loop_notified(&loop, now, "");
     a = step(now);
     while (a.kind == JOBQ_REQUEST_HEARTBEAT || a.kind == JOBQ_REQUEST_SLEEP) a = step(now);
     assert_int_equal(a.kind, JOBQ_REQUEST_CLAIM);
@@ -489,11 +489,11 @@ static void a_sleeper_that_is_woken_often_withdraws(void **unused)
     for (now = 0; now < 20 * SECOND; now += 100000) settle_down(now);
     assert_true(loop.asleep);
     for (i = 0; i < 20; i++, now += 100000) {
-        jobq_loop_notified(&loop, now, false);
+        jobq_loop_notified(&loop, now, "");
         settle_down(now);
         assert_true(loop.asleep);
     }
-    for (i = 0; i < 4; i++) jobq_loop_notified(&loop, now + i, false);
+    for (i = 0; i < 4; i++) jobq_loop_notified(&loop, now + i, "");
     settle_down(now + 4);
     assert_false(loop.asleep);
     settle_down(now + SECOND / 2);
@@ -807,7 +807,7 @@ static void a_wake_up_about_a_cancel_request_brings_the_news(void **unused)
 
     (void)unused;
     settle_down(0);
-    jobq_loop_notified(&loop, 1000, true);
+    jobq_loop_notified(&loop, 1000, "cancel");
     a = asks(&loop, 1000);
     assert_int_equal(a.kind, JOBQ_REQUEST_HEARTBEAT);
 }
@@ -1187,7 +1187,7 @@ static void a_locked_row_is_asked_for_ever_more_seldom(void **unused)
     assert_in_range(asked[JOBQ_REQUEST_COMPLETE], 60, 70);
     ill_from = ill_until;
     add_job(61 * SECOND);
-    jobq_loop_notified(&loop, 61 * SECOND, false);
+    jobq_loop_notified(&loop, 61 * SECOND, "");
     live(61 * SECOND, 61 * SECOND + 50000, false);
     assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 2); /* the new one took it along */
 }
@@ -1332,7 +1332,7 @@ static void a_full_table_of_claims_waits(void **unused)
     settle_down(0);
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) loop.claims[i].state = JOBQ_CLAIM_LIVE;
     add_job(1);
-    jobq_loop_notified(&loop, 1, false);
+    jobq_loop_notified(&loop, 1, "");
     settle_down(1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
     loop.claims[7].state = JOBQ_CLAIM_NONE;
@@ -1539,7 +1539,7 @@ static void a_worker_fetches_more_where_answers_take_long(void **unused)
     for (i = 0; i < 50; i++) {
         jobq_request a;
         now += SECOND;
-        jobq_loop_notified(&loop, now, false);
+        jobq_loop_notified(&loop, now, "");
         do {
             a = asks(&loop, now);
             if (a.kind == JOBQ_REQUEST_CLAIM) now += a.sweep ? SECOND : 30000; /* sweeps apart */
@@ -2052,7 +2052,7 @@ static void jobs_that_claims_have_passed_start_at_once(void **unused)
     assert_int_equal(running_of(1, NULL), 1);
     add_of(1, 1, 1, 10);
     add_of(1, 2, 2, 20);
-    jobq_loop_notified(&loop, 10 * JOBQ__MS, false);
+    jobq_loop_notified(&loop, 10 * JOBQ__MS, "");
     limited_step(10 * JOBQ__MS, &claim);
     assert_false(claim.every_kind);
     assert_int_equal(running_of(2, NULL), 2);

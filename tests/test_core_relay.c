@@ -209,9 +209,41 @@ static void a_notified_sleeper_looks_at_once(void **unused)
     (void)unused;
     live_until(0, 20 * SECOND);
     send(1, 1);
-    jobq_loop_notified(&loop, 20 * SECOND, false);
+    jobq_loop_notified(&loop, 20 * SECOND, "");
     settle_down(20 * SECOND);
     assert_true(jobq__take_messages(&loop, 20 * SECOND) >= 0);
+}
+
+/* A partition that was read before, and rests, is read again without a look. */
+static void a_message_that_is_announced_is_read_first(void **unused)
+{
+    jobq_request a;
+
+    (void)unused;
+    send(0, 1);
+    settle_down(0);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    live_until(0, 20 * SECOND);
+    send(0, 1);
+    jobq_loop_notified(&loop, 20 * SECOND, "2"); /* no such part */
+    a = asks(&loop, 20 * SECOND);
+    assert_int_equal(a.kind, JOBQ_REQUEST_LOOK);
+    told_of(&loop, 20 * SECOND, &a, JOBQ_ERROR_RETRYABLE);
+    jobq_loop_notified(&loop, 20 * SECOND, "1");
+    a = asks(&loop, 20 * SECOND);
+    assert_int_equal(a.kind, JOBQ_REQUEST_READ);
+    assert_int_equal(a.partition_id, 1);
+    jobq__memory_perform(memory, &loop, &a, 2, 0, 20 * SECOND, 20 * SECOND);
+    handle(jobq__take_messages(&loop, 20 * SECOND), 1, JOBQ_RESULT_SUCCESS);
+    live_until(20 * SECOND, 21 * SECOND);
+    send(0, 1);
+    ((jobq_memory_partition *)(uintptr_t)row(1))->run_at_us = 30 * SECOND; /* another's retry */
+    live_until(21 * SECOND, 28 * SECOND);
+    jobq_loop_notified(&loop, 28 * SECOND, "1");
+    while ((a = asks(&loop, 28 * SECOND)).kind != JOBQ_REQUEST_WAIT) {
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_READ);
+        jobq__memory_perform(memory, &loop, &a, 2, 0, 28 * SECOND, 28 * SECOND);
+    }
 }
 
 static void a_retry_waits_by_the_stores_clock_for_every_worker(void **unused)
@@ -751,7 +783,7 @@ static void a_look_does_not_hurry_a_read_that_failed(void **unused)
             told_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
         else jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
-        if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, false);
+        if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, "");
     }
     assert_int_equal(reads, 6); /* after 0, 50, 150, 350, 750, 1550 ms */
     loop.relay.parts[0].due_mono_us = JOBQ_NEVER; /* another one had it meanwhile */
@@ -1218,7 +1250,7 @@ static void a_holder_is_watched_for_a_lease_by_our_own_clock(void **unused)
     live_until(0, 20 * SECOND);
     send(0, 1);
     assert_int_equal(read_as(other, 0, nobody, 0).count, 1); /* its lease ended long ago */
-    jobq_loop_notified(&loop, 20 * SECOND, false);
+    jobq_loop_notified(&loop, 20 * SECOND, "");
     live_until(20 * SECOND, 20 * SECOND + LEASE - MS);
     assert_int_equal(loop.relay.held, 0);
     jobq_loop_disconnected(&loop, 20 * SECOND + LEASE - MS); /* an outage proves nobody dead */
@@ -1240,7 +1272,7 @@ static void a_partition_is_taken_over_when_the_lease_of_its_holder_ends(void **u
     live_until(0, now);
     send(0, 1);
     assert_int_equal(read_as(other, 0, nobody, 0).count, 1);
-    jobq_loop_notified(&loop, now, false);
+    jobq_loop_notified(&loop, now, "");
     for (n = 0; n < 1000 && loop.relay.stats.takeovers == 0; n++) {
         int64_t next = settle_down(now);
         if (loop.relay.stats.takeovers > 0) break;
@@ -1676,6 +1708,7 @@ int main(void)
         cmocka_unit_test_setup(idle_looks_write_nothing, setup),
         cmocka_unit_test(an_idle_worker_looks_as_often_as_its_queue_says),
         cmocka_unit_test_setup(a_notified_sleeper_looks_at_once, setup),
+        cmocka_unit_test_setup(a_message_that_is_announced_is_read_first, setup),
         cmocka_unit_test_setup(a_retry_waits_by_the_stores_clock_for_every_worker, setup),
         cmocka_unit_test_setup(a_partition_that_rests_is_not_asked_for, setup),
         cmocka_unit_test_setup(a_lease_is_renewed_while_its_handler_has_time, setup),

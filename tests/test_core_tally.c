@@ -110,7 +110,7 @@ static void run_one(int32_t kind, int64_t before, int64_t took, jobq_outcome out
     like.kind = kind;
     id = jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now + 3600 * SECOND - before);
     assert_true(id > 0);
-    jobq_loop_notified(&loop, now, false);
+    jobq_loop_notified(&loop, now, "");
     settle_down();
     slot = jobq__take_job(&loop, now);
     assert_true(slot >= 0);
@@ -164,7 +164,7 @@ static void what_is_counted_is_what_the_statistics_say(void **unused)
     now += 100 * MS;
     like.queue = like.kind = 1;
     jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now + 3600 * SECOND);
-    jobq_loop_notified(&loop, now, false);
+    jobq_loop_notified(&loop, now, "");
     settle_down();
     jobq_loop_stop(&loop, now, -1); /* releases it */
     settle_down();
@@ -186,7 +186,7 @@ static void a_handler_that_is_abandoned_has_run(void **unused)
     like.queue = like.kind = 1;
     like.timeout_us = 2 * SECOND;
     jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now);
-    jobq_loop_notified(&loop, now, false);
+    jobq_loop_notified(&loop, now, "");
     settle_down();
     assert_true(jobq__take_job(&loop, now) >= 0);
     now += 2 * SECOND;

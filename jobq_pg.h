@@ -2415,7 +2415,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "WHERE s.queue_id OPERATOR(pg_catalog.=) job.queue_id AND $11 LIMIT 1)"
 
 #define JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL                                                         \
-    "WITH q AS MATERIALIZED (SELECT id, partitions FROM jobq.queue "                               \
+    "WITH q AS MATERIALIZED (SELECT id, id::bigint OPERATOR(pg_catalog.*) 32768 "                  \
+    "OPERATOR(pg_catalog.+) coalesce($3::integer OPERATOR(pg_catalog.&) (partitions "              \
+    "OPERATOR(pg_catalog.-) 1), $2::integer) AS partition_id FROM jobq.queue "                     \
     "WHERE name OPERATOR(pg_catalog.=) $1 AND pg_catalog.pg_current_xact_id() IS NOT NULL "        \
     "AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) "              \
     "'read committed' AND coalesce($3::integer, $2::integer) OPERATOR(pg_catalog.>=) 0 "           \
@@ -2423,11 +2425,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "$2::integer) OPERATOR(pg_catalog.<) partitions "                                              \
     "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                         \
     "INSERT INTO jobq.message (partition_id, type, payload, bytes, headers) "                      \
-    "SELECT id::bigint OPERATOR(pg_catalog.*) 32768 OPERATOR(pg_catalog.+) coalesce($3 "           \
-    "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), "                          \
-    "$4::pg_catalog.text, $5, $6, $7 "                                                             \
+    "SELECT partition_id, $4::pg_catalog.text, $5, $6, $7 "                                        \
     "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "           \
-    "pg_catalog.to_hex(s.worker), message.partition_id::text) FROM jobq.sleeper s JOIN q ON "      \
+    "pg_catalog.to_hex(s.worker), q.partition_id::text) FROM jobq.sleeper s JOIN q ON "            \
     "s.queue_id OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
 
 #define JOBQ_PG__VACUUM_SQL                                                                        \

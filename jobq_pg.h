@@ -2427,7 +2427,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "INSERT INTO jobq.message (partition_id, type, payload, bytes, headers) "                      \
     "SELECT partition_id, $4::pg_catalog.text, $5, $6, $7 "                                        \
     "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "           \
-    "pg_catalog.to_hex(s.worker), q.partition_id::text) FROM jobq.sleeper s JOIN q ON "            \
+    "pg_catalog.to_hex(s.worker), q.partition_id::pg_catalog.text) FROM jobq.sleeper s JOIN q ON " \
     "s.queue_id OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
 
 #define JOBQ_PG__VACUUM_SQL                                                                        \

@@ -315,6 +315,7 @@ static void the_library_works_under_each_role(void **unused)
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_queue_desc quick = {.backoff = {.base_us = 1000, .cap_us = 1000}};
     jobq_pg_job job = plain_job();
+    jobq_pg_message message;
     jobq_pg_counts counts;
     jobq_pg_error error;
     int64_t id;
@@ -323,10 +324,17 @@ static void the_library_works_under_each_role(void **unused)
     (void)unused;
     pg_empty(NULL);
     SET(runs, 0);
+    memset(&message, 0, sizeof message);
+    message.queue = "o";
+    message.payload = jobq_str_from("1");
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_queue_set(boss, NULL, "q", &quick, &error), JOBQ_OK);
+    RUN("INSERT INTO jobq.sleeper SELECT id, 16 FROM jobq.queue");
     for (i = 0; i < 3; i++) {
         assert_int_equal(jobq_pg_enqueue(writer, NULL, &job, &id, &error), JOBQ_OK);
         assert_int_equal(jobq_pg_enqueue(fast, NULL, &job, &id, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_outbox_enqueue(writer, NULL, &message, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     }
     assert_int_equal(jobq_pg_enqueue_copy(fast, NULL, &job, 1, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_copy(writer, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
@@ -365,6 +373,7 @@ static void what_is_planted_has_no_effect(void **unused)
     message.payload = jobq_str_from("1");
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error), JOBQ_OK);
     enqueue_with(&job); /* from now on a plain statement enqueues */
+    RUN("INSERT INTO jobq.sleeper SELECT id, 16 FROM jobq.queue");
     RUN("DROP SCHEMA IF EXISTS planted CASCADE");
     RUN("CREATE SCHEMA planted");
     RUN("CREATE FUNCTION planted.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS "

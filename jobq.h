@@ -1690,7 +1690,8 @@ typedef struct jobq_loop_config {
                              snapshot pins dead rows, sweeps are made in slices, in a tenth of the
                              time: then it is longer for a job that committed 3 s late or more */
     int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
-    int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
+    int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease).
+                             Postgres gives a statement up after nine tenths of it */
     int64_t prune_us;     /* longest time between two prunes (default 10 min) */
     int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
                              acknowledged here (default 100,000) */

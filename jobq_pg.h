@@ -20339,7 +20339,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
-"    PERFORM jobq.mend(p_limit);\n"
+"    IF pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000 THEN\n"
+"        PERFORM jobq.mend(p_limit);\n"
+"    END IF;\n"
 "    PERFORM jobq.prune_lines(p_limit);\n"
 "    DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(\n"
 "        SELECT old.id FROM jobq.worker old\n"
@@ -20419,8 +20421,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "BEGIN\n"
 "    UPDATE jobq.job j\n"
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
-"        run_at = statement_timestamp()\n"
-"    WHERE j.state = 'x';\n",
+"        run_at = statement_timestamp()\n",
+"    WHERE j.state = 'x';\n"
 "    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"

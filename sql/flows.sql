@@ -23,7 +23,8 @@
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
--- These parents have ended: s, f or c. A parent that is negative is a flow.
+-- These parents have ended: s, f or c. A parent that is negative is a flow. OFFSET prevents a
+-- join with jobs, here and below: see heartbeat.
 CREATE OR REPLACE FUNCTION jobq.edges_end(p_parents bigint[], p_state "char") RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -39,7 +40,7 @@ BEGIN
     SELECT m.child, bool_or(m.cancel) FROM marked m GROUP BY m.child;
     DELETE FROM jobq.edge e
     WHERE e.parent = ANY (p_parents) AND e.flow_id = 0
-      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+      AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child OFFSET 0)
       AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
 END $$;
 
@@ -194,7 +195,7 @@ BEGIN
             WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
         DELETE FROM jobq.edge e -- the ends of parent and child did not see each other
         WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL
-          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child OFFSET 0)
           AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
@@ -267,7 +268,9 @@ BEGIN
     PERFORM jobq.wake(q.id, 1) FROM (
         SELECT DISTINCT j.queue_id AS id
         FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= v_nudges[1]
-              ORDER BY o.id LIMIT 100) AS n JOIN jobq.job j ON j.id = n.job_id) AS q;
+              ORDER BY o.id LIMIT 100) AS n
+        CROSS JOIN LATERAL (
+            SELECT o.queue_id FROM jobq.job o WHERE o.id = n.job_id OFFSET 0) AS j) AS q;
     RETURN v_decided;
 END $$;
 
@@ -292,7 +295,7 @@ BEGIN
                 (SELECT o.* FROM jobq.edge o WHERE o.parent < v_from
                  ORDER BY o.parent, o.child LIMIT p_limit)) AS e
           WHERE e.parent > 0 AND e.came IS NULL
-            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)) AS s
+            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent OFFSET 0)) AS s
     GROUP BY s.state;
 END $$;
 
@@ -500,7 +503,7 @@ BEGIN
             FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
                   WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
             CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
-        WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child)
+        WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child OFFSET 0)
     ) SELECT a.id FROM above a;
 END $$;
 
@@ -807,7 +810,8 @@ BEGIN
     SELECT array_agg(a.id) INTO v_flows FROM again a;
     UPDATE jobq.edge e SET came = NULL, holds = true
     WHERE e.parent = ANY (p_ids || v_flows) AND e.came IS NOT NULL
-      AND EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');
+      AND EXISTS (
+          SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w' OFFSET 0);
 END $$;
 
 -- Forgets flows that ended a week ago, with their edges and names.

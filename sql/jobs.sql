@@ -1368,7 +1368,9 @@ BEGIN
     PERFORM FROM jobq.kind k
     WHERE k.id = ANY (ARRAY(
         SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
-        JOIN jobq.job j ON j.id = u.id WHERE u.delay_us < 0))
+        CROSS JOIN LATERAL ( -- OFFSET: see heartbeat
+            SELECT o.kind_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j
+        WHERE u.delay_us < 0))
     ORDER BY k.id FOR NO KEY UPDATE;
 END $$;
 

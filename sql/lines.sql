@@ -765,11 +765,13 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan
 SET jit = off AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT j.id FROM jobq.line l JOIN jobq.queue q ON q.id = l.queue_id
-        CROSS JOIN unnest(l.jobs) AS u (id) JOIN jobq.job j ON j.id = u.id
+        SELECT u.id FROM jobq.line l JOIN jobq.queue q ON q.id = l.queue_id
+        CROSS JOIN unnest(l.jobs) AS u (id)
         WHERE l.queue_id = p_queue AND l.no = jobq.line_no(p_line) AND l.name = p_line
-          AND coalesce(l.strict, q.line_strict) AND j.queue_id = l.queue_id
-          AND j.line_name = l.name AND j.claimed_at IS NOT NULL);
+          AND coalesce(l.strict, q.line_strict) AND EXISTS ( -- OFFSET: see heartbeat
+              SELECT FROM jobq.job j
+              WHERE j.id = u.id AND j.queue_id = l.queue_id AND j.line_name = l.name
+                AND j.claimed_at IS NOT NULL OFFSET 0));
 END $$;
 
 -- For each of these jobs that is in a strict line, the jobs that hold the line. A negative id
@@ -891,7 +893,8 @@ SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT j.id, j.line_name FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
+    SELECT j.id, j.line_name FROM jobq.running() r
+    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = r.id OFFSET 0) AS j
     WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL
     UNION
     SELECT j.id, j.line_name FROM jobq.job j

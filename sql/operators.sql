@@ -901,7 +901,8 @@ DECLARE
     v_count integer := 0;
 BEGIN
     FOR v_job IN
-        SELECT j.id, j.worker, j.claim FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
+        SELECT j.id, j.worker, j.claim FROM jobq.running() r
+        CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = r.id OFFSET 0) AS j
         WHERE j.queue_id = p_queue AND j.state = 'x' AND j.cancel_requested_at IS NULL
           AND (v_kind IS NULL OR j.kind_id = v_kind)
           AND (p_older IS NULL OR j.enqueued_at < statement_timestamp() - p_older)

@@ -232,7 +232,8 @@ DECLARE
 BEGIN
     SELECT count(*) AS jobs, bool_or(j.suspect) AS suspect, bool_or(j.alone) AS alone
     INTO v_held
-    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id) JOIN jobq.job j ON j.id = h.id
+    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)
+    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j
     WHERE c.worker = p_worker.id AND j.worker = c.worker AND j.claim = c.number;
     IF v_held.alone THEN RETURN '{}'; END IF;
     SELECT count(*) FILTER (WHERE NOT j.alone) AS beside,
@@ -403,7 +404,8 @@ BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = work_leave.worker FOR UPDATE;
     PERFORM jobq.work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,
                              NULL)
-    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id) JOIN jobq.job j ON j.id = h.id
+    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)
+    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j
     WHERE c.worker = work_leave.worker AND j.worker = c.worker AND j.claim = c.number;
     PERFORM jobq.deregister(work_leave.worker);
 END $$;

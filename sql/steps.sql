@@ -120,8 +120,10 @@ DECLARE
 BEGIN
     v_jobs := ARRAY(
         SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name
-        JOIN jobq.job j ON j.id = w.job_id
-        WHERE s.name = ANY (p_signals) AND j.state = 'r' AND j.run_at > statement_timestamp());
+        WHERE s.name = ANY (p_signals) AND EXISTS ( -- OFFSET: see heartbeat
+            SELECT FROM jobq.job j
+            WHERE j.id = w.job_id AND j.state = 'r' AND j.run_at > statement_timestamp()
+            OFFSET 0));
     v_held := ARRAY(
         SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_jobs) AND j.state = 'r'
         FOR UPDATE SKIP LOCKED);

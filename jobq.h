@@ -5670,14 +5670,16 @@ static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
     return trip == 0 ? 0 : jobq__max(took - trip, 0);
 }
 
-/* The length of the slice after one of this length and cost; first: that of the first one. passed:
+/* The length of the slice after one of this length and cost. first: that of the first one. passed:
  * how much the sweep has covered. The least length grows with that, so that a sweep comes to its
- * end even where the shortest slice costs too much. */
-static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed)
+ * end even where the shortest slice costs too much. grow: at most so many times as long as the
+ * last. With 2 it is not much longer than all that was cheap before; what follows may be dear. */
+static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed,
+                                int64_t grow)
 {
     int64_t aim = JOBQ_LOOP_SLICE_COST_US;
 
-    cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
+    cost = jobq__min(jobq__max(cost, aim / grow + 1), 4 * aim);
     return jobq__max(length * aim / cost, jobq__max(first, passed / 128));
 }
 
@@ -6307,7 +6309,7 @@ static void jobq__relay_swept(jobq_loop *l, int64_t now)
 
     r->sweep_cost_us += cost;
     r->sliced = r->slice_to;
-    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced);
+    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced, 4);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
         if (r->slice > 0 || r->sweep_cost_us > JOBQ_LOOP_SLICE_COST_US / 2)
@@ -7974,7 +7976,7 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
     }
     l->sliced_us = l->slice_from_us;
     l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US,
-                                   jobq__bounds_newest(l) - l->sliced_us);
+                                   jobq__bounds_newest(l) - l->sliced_us, 2);
     return l->claim_count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
 }
 

@@ -1599,6 +1599,7 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
 typedef struct sweeps {
     int64_t now;
     int64_t hours;       /* of dead rows */
+    int64_t marked_us;   /* dead rows from here on cost nothing; 0: all cost the same */
     int whole, slices;   /* sweeps in one piece; slices */
     int given_up;        /* claims that the store gave up */
     int64_t most_us;     /* cost of the most expensive slice */
@@ -1632,6 +1633,11 @@ static int64_t sweeps_claim(sweeps *s, const jobq_request *a)
             until = lane->until_at_us;
             if (s->seen_us != INT64_MAX) assert_int_equal(until, s->seen_us); /* no gap */
             s->seen_us = lane->after_at_us;
+        }
+        if (s->marked_us > 0) { /* the others are to be removed, at a second for each minute */
+            until = jobq__min(until, s->marked_us);
+            if (a->sweep && lane->priority == 0 && until > from) cost += (until - from) / 60;
+            continue;
         }
         bool walks = a->sweep || until - from > 3600 * SECOND; /* a claim is seldom far behind */
         if (walks && lane->priority == 0 && until > from) cost += (until - from) / 3600;
@@ -1733,6 +1739,22 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     assert_int_equal(loop.stats.claimed, 7);
     assert_int_equal(s.slices, 0);
     assert_true(loop.swept_empty);
+}
+
+/* The old snapshot has just ended. */
+static void a_slice_is_not_much_longer_than_what_was_cheap(void **unused)
+{
+    sweeps s = sweeps_of(1);
+
+    (void)unused;
+    add_job(s.now);
+    sweeps_go_on(&s);
+    s.marked_us = s.now - 36 * SECOND;
+    loop.slice_us = JOBQ_LOOP_SLICE_US;
+    loop.sliced_us = s.seen_us = INT64_MAX;
+    sweeps_go_on(&s);
+    assert_true(s.slices > 100);
+    assert_in_range(s.most_us, SECOND / 20, SECOND * 8 / 10);
 }
 
 /* There are more dead rows before the first job than a claim can pass in its time. */
@@ -2206,6 +2228,7 @@ int main(void)
         cmocka_unit_test_setup(a_worker_fetches_more_where_answers_take_long, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
+        cmocka_unit_test_setup(a_slice_is_not_much_longer_than_what_was_cheap, setup),
         cmocka_unit_test_setup(a_fresh_worker_gets_jobs_behind_an_old_snapshot, setup),
         cmocka_unit_test_setup(nor_does_a_bound_that_is_far_behind_stop_it, setup),
         cmocka_unit_test_setup(a_sweep_in_slices_ends_on_a_busy_server, setup),

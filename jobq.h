@@ -5672,8 +5672,9 @@ static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
 
 /* The length of the slice after one of this length and cost. first: that of the first one. passed:
  * how much the sweep has covered. The least length grows with that, so that a sweep comes to its
- * end even where the shortest slice costs too much. grow: at most so many times as long as the
- * last. With 2 it is not much longer than all that was cheap before; what follows may be dear. */
+ * end even where the shortest slice costs too much. grow: the largest factor from one slice to the
+ * next. With 2, a slice is not much longer than all that was cheap before it, because what follows
+ * may be expensive. */
 static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed,
                                 int64_t grow)
 {

@@ -184,8 +184,9 @@ END $$;
 -- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
 -- arrive after a later one, and must not shorten the lease that the later one renewed.
 -- Jobs are looked up one by one by their ids; OFFSET prevents a join. While a held snapshot
--- pins dead rows, Postgres knows of few live ones in a large index and takes a look-up in it
--- for dear. A join then read all of it: 2 s of 20 million, with every heartbeat.
+-- pins dead rows, Postgres knows of few live ones in a large index, and expects a look-up in
+-- it to be expensive. A join then read the whole index: 2 s for 20 million rows, with every
+-- heartbeat.
 CREATE OR REPLACE FUNCTION jobq.heartbeat(
     p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,
     p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,

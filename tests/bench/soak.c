@@ -138,8 +138,9 @@ static void soak_send(soak_lane *lane, PGconn *db, long step)
     __atomic_fetch_add(&lane->sent, 100, __ATOMIC_RELAXED);
 }
 
-/* Planning the DELETE each time would walk the dead rows at the end of the index. So would running
- * it, all of the table, if the sequence were not read in a query of its own: currval is volatile. */
+/* Planning the DELETE each time would walk the dead rows at the end of the index. currval is in a
+ * subquery because it is volatile: in the condition itself it would make each DELETE read the whole
+ * table. */
 static void soak_write(PGconn *db, long step)
 {
     char payload[BENCH_PAYLOAD + 1];

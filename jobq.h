@@ -5672,15 +5672,12 @@ static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
 
 /* The length of the slice after one of this length and cost. first: that of the first one. passed:
  * how much the sweep has covered. The least length grows with that, so that a sweep comes to its
- * end even where the shortest slice costs too much. grow: the largest factor from one slice to the
- * next. With 2, a slice is not much longer than all that was cheap before it, because what follows
- * may be expensive. */
-static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed,
-                                int64_t grow)
+ * end even where the shortest slice costs too much. */
+static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed)
 {
     int64_t aim = JOBQ_LOOP_SLICE_COST_US;
 
-    cost = jobq__min(jobq__max(cost, aim / grow + 1), 4 * aim);
+    cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
     return jobq__max(length * aim / cost, jobq__max(first, passed / 128));
 }
 
@@ -6310,7 +6307,7 @@ static void jobq__relay_swept(jobq_loop *l, int64_t now)
 
     r->sweep_cost_us += cost;
     r->sliced = r->slice_to;
-    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced, 4);
+    if (r->slice > 0) r->slice = jobq__slice_next(r->slice, cost, JOBQ__SLICE_IDS, r->sliced);
     if (r->slice_to == INT64_MAX) { /* the sweep has ended */
         pause = jobq__max(JOBQ__MINUTE, pause);
         if (r->slice > 0 || r->sweep_cost_us > JOBQ_LOOP_SLICE_COST_US / 2)
@@ -7958,10 +7955,11 @@ static bool jobq__sweep_ends(const jobq_loop *l)
 }
 
 /* Sets how the next sweep, or slice, is made, after a claim that swept. Returns the pause before
- * the next sweep. */
+ * the next sweep. However cheap the slices were, the next one is not long beside all that they have
+ * covered: when a snapshot has ended, its dead rows begin at some point, and are expensive. */
 static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
 {
-    int64_t cost = jobq__sweep_cost(l->trip_us, took);
+    int64_t cost = jobq__sweep_cost(l->trip_us, took), passed;
 
     if (l->claim_near) {
         l->near_mono_us = JOBQ_NEVER; /* a slice comes first */
@@ -7976,8 +7974,9 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
                          l->config.sweep_us);
     }
     l->sliced_us = l->slice_from_us;
-    l->slice_us = jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US,
-                                   jobq__bounds_newest(l) - l->sliced_us, 2);
+    passed = jobq__bounds_newest(l) - l->sliced_us;
+    l->slice_us = jobq__min(jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US, passed),
+                            JOBQ_LOOP_SLICE_US + passed / 8);
     return l->claim_count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
 }
 

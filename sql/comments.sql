@@ -102,7 +102,8 @@ BEGIN
     ('done_per_s', 'jobs that ended lately, per second; NULL: the queue keeps no history'),
     ('workers', 'living workers that serve it'),
     ('paused_kinds', 'kinds of it that are paused'),
-    ('queues.exact', 'false: a number above 10,000 is an estimate, or means at least'),
+    ('queues.exact', 'false: a number above 10,000 is an estimate, or means at least. Or a '
+     'million dead rows wait for vacuum, and ready and late are of what became due lately'),
     ('partition', 'number of the partition in its queue, from 0'),
     ('partition_id', 'id of the partition, for joins'),
     ('outbox.id', 'id of the partition, for joins'),

@@ -809,8 +809,8 @@ END $$;
 -- The lines of a queue that have a row or in which any job stands.
 CREATE OR REPLACE FUNCTION jobq.known_lines(p_queue jobq.queue)
 RETURNS TABLE (no bigint, name text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT l.no, l.name FROM jobq.line l WHERE l.queue_id = p_queue.id;

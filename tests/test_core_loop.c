@@ -1717,7 +1717,7 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     assert_int_equal(loop.stats.claimed, 3);
     assert_in_range(s.now - started, SECOND, 20 * SECOND);
     assert_int_equal(s.whole, 0);
-    assert_in_range(s.slices, 20, 80);
+    assert_in_range(s.slices, 60, 120);
     assert_true(s.most_us <= SECOND / 4);
     add_job(s.now);
     sweeps_go_on(&s);
@@ -1754,7 +1754,7 @@ static void a_slice_is_not_much_longer_than_what_was_cheap(void **unused)
     loop.sliced_us = s.seen_us = INT64_MAX;
     sweeps_go_on(&s);
     assert_true(s.slices > 100);
-    assert_in_range(s.most_us, SECOND / 20, SECOND * 8 / 10);
+    assert_in_range(s.most_us, SECOND / 20, SECOND / 2);
 }
 
 /* There are more dead rows before the first job than a claim can pass in its time. */

@@ -426,6 +426,7 @@ static jobq_result box_check(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
+/* BENCH_PARTITIONS=1: the whole log in one order, as with PgQ. */
 static void through(const char *label, int producers, int put, long count)
 {
     PGconn *db = bench_db();
@@ -434,7 +435,7 @@ static void through(const char *label, int producers, int put, long count)
     double rate;
     int i;
 
-    box_open(&all, db, BOX_PARTITIONS, BENCH_BATCH);
+    box_open(&all, db, bench_setting("BENCH_PARTITIONS", BOX_PARTITIONS), BENCH_BATCH);
     all.bytes = true;
     all.put = put;
     for (i = 0; i < producers; i++) {

@@ -1633,6 +1633,32 @@ static void a_claim_skips_dead_rows_of_a_held_snapshot(void **unused)
     }
 }
 
+/* A count of those that wait begins with the newest, and ends at dead rows, which are older, after
+ * some milliseconds. Here a job is even older than they are, as never happens in a line. */
+static void a_count_of_a_line_ends_at_dead_rows(void **unused)
+{
+    static const char waiting[] = "SELECT jobq.line_waiting(q, 'a', 10) FROM jobq.queue q";
+    static const char load[] =
+        "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name, run_at) "
+        "SELECT q.id, k.id, '{}', jobq.line_no('a'), 'a', now() - interval '%s' FROM jobq.queue q "
+        "JOIN jobq.kind k ON k.queue_id = q.id, generate_series(1, %d)";
+
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', line_waiting_max => 2)");
+    PQclear(sql(b, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT"));
+    RUN(load, "1 hour", 200000);
+    RUN("DELETE FROM jobq.job");
+    assert_true(becomes(10, 1, "SELECT count(*) WHERE pg_stat_get_dead_tuples("
+                               "'jobq.job'::regclass) >= 200000"));
+    RUN(load, "2 days", 1);
+    put("a");
+    assert_int_equal(number(waiting), 1);
+    PQclear(sql(b, "COMMIT"));
+    RUN("VACUUM jobq.job");
+    assert_int_equal(number(waiting), 2);
+    assert_string_equal(refused("SELECT jobq.enqueue('q', 'k', line => 'a')"), "JQ005");
+}
+
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 /* Somebody's transaction with a line_set may last long. */
@@ -1837,6 +1863,7 @@ int main(void)
         TEST(a_bound_passes_jobs_that_are_not_ready),
         TEST(a_strict_line_gives_its_first_job_whatever_the_bound),
         TEST(a_claim_skips_dead_rows_of_a_held_snapshot),
+        TEST(a_count_of_a_line_ends_at_dead_rows),
         TEST(a_claim_without_lines_reads_none),
         TEST(claims_wait_for_no_line_set),
         TEST(many_claim_and_end_in_few_lines)};

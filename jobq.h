@@ -7955,8 +7955,9 @@ static bool jobq__sweep_ends(const jobq_loop *l)
 }
 
 /* Sets how the next sweep, or slice, is made, after a claim that swept. Returns the pause before
- * the next sweep. However cheap the slices were, the next one is not long beside all that they have
- * covered: when a snapshot has ended, its dead rows begin at some point, and are expensive. */
+ * the next sweep. However cheap the slices were, the next one adds little more than an eighth to
+ * what they have covered: when a snapshot has ended, its dead rows begin somewhere, and are
+ * expensive. */
 static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
 {
     int64_t cost = jobq__sweep_cost(l->trip_us, took), passed;

@@ -22046,7 +22046,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_started timestamptz := clock_timestamp();\n"
-"    v_all boolean := pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000;\n"
+"    v_all boolean := pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000\n"
+"                     OR (SELECT q.lines FROM jobq.queue q WHERE q.id = p_queue);\n"
 "    v_from timestamptz := statement_timestamp();\n"
 "    v_to timestamptz;\n"
 "    v_span interval := '1 second';\n"
@@ -22110,8 +22111,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "            EXECUTE format('SELECT min(h.finished_at) FROM %s h '\n"
 "                           'WHERE h.ctid >= %L', jobq.part(v_slot), format('(%s,0)', v_page))\n"
 "            INTO v_since;\n"
-"        END IF;\n"
-"        v_from := greatest(v_now - interval '1 minute',\n",
+"        END IF;\n",
+"        v_from := greatest(v_now - interval '1 minute',\n"
 "                           least(v_since, v_now - interval '1 second'));\n"
 "        RETURN QUERY EXECUTE format(\n"
 "            'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM %s h '\n"
@@ -22175,8 +22176,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT n.* FROM jobq.job n\n"
-"            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n"
-"              AND NOT n.suspect AND n.line IS NULL\n",
+"            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n",
+"              AND NOT n.suspect AND n.line IS NULL\n"
 "              AND n.state = 'r' AND n.run_at <= statement_timestamp()\n"
 "              AND n.id <> ALL (peek.exclude)\n"
 "              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"

@@ -69,10 +69,10 @@ BEGIN
     IF FOUND THEN PERFORM jobq.tell(p_queue); END IF;
 END $$;
 
--- How many jobs wait in a line, counted up to p_most. Those that wait became due last, after
--- those that have ended, which stay in the index while a snapshot is held. So from 100,000
--- dead rows on it looks at what became due in the last second, in the three before, in the
--- twelve before those and so on, and begins nothing after 5 ms.
+-- How many jobs wait in a line, counted up to p_most. Most of those that wait became due
+-- after those that have ended, which stay in the index while a snapshot is held. So from
+-- 100,000 dead rows on it looks at what became due in the last second, in the three before, in
+-- the twelve before those and so on, and begins no new look after 5 ms.
 CREATE OR REPLACE FUNCTION jobq.line_waiting(p_queue jobq.queue, p_line text, p_most integer)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$

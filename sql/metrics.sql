@@ -238,7 +238,8 @@ BEGIN
 END $$;
 
 -- A part of metrics: the jobs of queues. Beyond 1,000 jobs of a state it is an estimate, or
--- 1,000 for suspects and failed: see queue_counts.
+-- 1,000 for suspects and failed: see queue_counts. While a million dead rows are pinned, ready
+-- and lateness are of what became due lately: see count_due.
 CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE

@@ -204,15 +204,17 @@ END $$;
 -- Counts the due jobs of a queue, as count_ready does. oldest: when the oldest of them became
 -- due. Jobs that have ended stay in the index while a snapshot is held, and a walk past 20
 -- million of them takes seconds. So from a million dead rows on it looks at what became due
--- in the last second, in the one before, in the two before that and so on, and begins nothing
--- after 20 ms. It then leaves out jobs that stand in lines, and exact is false.
+-- in the last second, in the one before, in the two before that and so on. It begins no new
+-- look after 20 ms, and exact is false. A queue with lines is always counted as a whole,
+-- because the index of its lines is not in the order of time.
 CREATE OR REPLACE FUNCTION jobq.count_due(
     p_queue integer, p_most integer, OUT jobs bigint, OUT exact boolean,
     OUT oldest timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_started timestamptz := clock_timestamp();
-    v_all boolean := pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000;
+    v_all boolean := pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000
+                     OR (SELECT q.lines FROM jobq.queue q WHERE q.id = p_queue);
     v_from timestamptz := statement_timestamp();
     v_to timestamptz;
     v_span interval := '1 second';
@@ -313,10 +315,10 @@ LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_ra
            GROUP BY 1) d ON d.queue_id = q.id;
 
 -- Lines at a glance: those with settings or a limit, and those in which any job stands.
--- waiting: counted up to 10,000. next_at: no job is claimed from it before, because it is held
--- or its rate is used up. A look at a queue costs some microseconds for each of its lines.
--- LIMIT, and ROWS in known_lines, keep Postgres from expecting a million rows. It would then
--- compile the query each time, which takes 0.25 s.
+-- waiting: counted up to 10,000, see line_waiting. next_at: no job is claimed from it before,
+-- because it is held or its rate is used up. A look at a queue costs some microseconds for
+-- each of its lines. LIMIT, and ROWS in known_lines, keep Postgres from expecting a million
+-- rows. It would then compile the query each time, which takes 0.25 s.
 CREATE OR REPLACE VIEW jobq.lines AS
 WITH running AS MATERIALIZED (
     SELECT j.queue_id, j.line_name, count(*) AS jobs

@@ -1634,7 +1634,7 @@ static void a_claim_skips_dead_rows_of_a_held_snapshot(void **unused)
 }
 
 /* A count of those that wait begins with the newest, and ends at dead rows, which are older, after
- * some milliseconds. Here a job is even older than they are, as never happens in a line. */
+ * some milliseconds. Here a job is older than they are. */
 static void a_count_of_a_line_ends_at_dead_rows(void **unused)
 {
     static const char waiting[] = "SELECT jobq.line_waiting(q, 'a', 10) FROM jobq.queue q";

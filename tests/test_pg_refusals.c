@@ -353,6 +353,9 @@ static void a_fresh_worker_gets_jobs_behind_an_old_snapshot(void **unused)
     assert_true(becomes(10, 1, "SELECT count(*) WHERE pg_stat_get_dead_tuples("
                                "'jobq.job'::regclass) >= 1000000"));
     counts_end_at_dead_rows(101);
+    RUN("UPDATE jobq.queue SET lines = true");
+    counts_end_at_dead_rows(4012); /* a queue with lines is counted as a whole */
+    RUN("UPDATE jobq.queue SET lines = false");
     prune_mends_later(holder);
     counts_end_at_dead_rows(4012);
 }

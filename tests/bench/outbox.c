@@ -426,16 +426,17 @@ static jobq_result box_check(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-/* BENCH_PARTITIONS=1: the whole log in one order, as with PgQ. */
+/* BENCH_PARTITIONS, up to 64: with 1, the whole log is in one order, as with PgQ. */
 static void through(const char *label, int producers, int put, long count)
 {
     PGconn *db = bench_db();
     jobq_pg_worker *worker;
     box all, each[BENCH_PRODUCERS];
+    int partitions = bench_setting("BENCH_PARTITIONS", BOX_PARTITIONS), i;
     double rate;
-    int i;
 
-    box_open(&all, db, bench_setting("BENCH_PARTITIONS", BOX_PARTITIONS), BENCH_BATCH);
+    if (partitions > BOX_PARTITIONS) bench_fail("BENCH_PARTITIONS is above %d", BOX_PARTITIONS);
+    box_open(&all, db, partitions, BENCH_BATCH);
     all.bytes = true;
     all.put = put;
     for (i = 0; i < producers; i++) {

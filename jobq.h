@@ -4,9 +4,9 @@
  *
  * This file decides; it does nothing. It knows no database, clock, thread, file, environment or
  * malloc: facts, the time and random bits come in as arguments, and a decision comes out as plain
- * data. jobq_pg.h, its sister, carries the decisions out on Postgres. Use this file alone to test
- * your logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and UTF-8
- * checks).
+ * data. Its companion, jobq_pg.h, carries the decisions out on Postgres. Use this file alone to
+ * test your logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and
+ * UTF-8 checks).
  *
  *
  * DO THIS
@@ -67,12 +67,12 @@
  *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
  *
  *
- * WORDS (each has this one meaning, here, in SQL and in logs)
+ * WORDS (the same here, in SQL and in logs; each has one meaning, unless it says otherwise)
  *
  *     job          a unit of work; its kind names its handler, its queue holds its policy
- *     stage        one step of a job that has several
+ *     stage        one of up to 16 parts of a job that run in order, each with attempts of its own
  *     attempt      one run of a job in a stage
- *     crash        the death of a worker while a job ran alone on it
+ *     crash        the death of a worker; it counts only against a job that ran alone on it
  *     suspect      a job that was running when its worker died
  *     alone        of a suspect whose worker died again: it runs only while nothing else is held
  *     park         make a job wait for a worker that has a handler for its kind
@@ -96,7 +96,7 @@
  *                  the lines of a queue: they walk from line to line
  *     quota        a limit of a queue, or of one of its kinds, over all workers
  *     permits      a worker's share of a quota: so many of its jobs may run at once
- *     token        of a rate: lets one job start. (Another one is that of a claim.)
+ *     token        of a rate: lets one job start; not the token of a claim above
  *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
  *     sweep        a claim, or a look for messages, that ignores the bounds
  *     slice        a part of a sweep, while an old snapshot makes sweeps expensive
@@ -104,7 +104,8 @@
  *     seal         turn a payload into other bytes, such as compressed or encrypted ones
  *     open         turn them back; also make a handle
  *     erase        remove what jobs and messages of a person have carried, and keep their rows
- *     tenant       a role that may enqueue only into certain queues and lines
+ *     tenant       in grants, a role that may enqueue only into certain queues and lines;
+ *                  elsewhere, a customer of yours, whose jobs stand in a line
  *     schedule     a calendar, and the job or message that it writes
  *     tick         an instant at which a schedule fires
  *     flush        the statement that settles finished jobs by writing their decisions
@@ -193,7 +194,8 @@
  *     running -> ready     [release]     jobq__on_release   attempt given back, runs at once
  *     running -> ready     [park]        jobq__on_release   no handler for its kind: waits for one
  *     running -> ready     [crash]       jobq__on_crash     its worker died
- *     running -> failed    [crash]       jobq__on_crash     it ran alone, max_crashes times
+ *     running -> failed    [crash]       jobq__on_crash     it ran alone: max_crashes times, or in
+ *                                                           its last attempt
  *     running -> running   [cancel]      jobq__on_cancel    only a request; the handler may obey it
  *     failed  -> ready     [revive]      jobq__on_revive    attempt and crash 0
  *   Every other pair of state and event is JOBQ_ERROR_TRANSITION.
@@ -205,13 +207,13 @@
  *   succeeded, cancelled   Final.
  *   failed      Final, until an operator revives it.
  *
- *   Laws. jobq_job_check() asserts the first five, and that only a suspect is marked alone; tests
+ *   Laws. jobq_job_check() checks the first five, and that only a suspect is marked alone; tests
  *   attack all of them.
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
  *   (2) A job has a token if, and only if, it is running.
  *   (3) A running job has attempt >= 1.
- *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, wait, release,
- *       park and the death of a worker give it back, except to a job that ran alone.
+ *   (4) attempt and crash are never negative. A claim raises the attempt. Snooze, wait, release and
+ *       park give it back. So does the death of a worker, except to a job that ran alone.
  *   (5) Only a running job has a cancel request.
  *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
  *       tell which of them killed it. They all go back with their attempt; those that were not
@@ -219,15 +221,16 @@
  *       own, beside other work. A suspect whose worker dies is marked alone: from then on only a
  *       worker that holds nothing else claims it, and that worker takes no other job and no message
  *       until it has ended. If a worker dies with such a job, its attempt stays and its crash count
- *       rises; at max_crashes it is failed. A suspect whose attempt ends in any other way loses
- *       both marks, but a suspect that is released or parked keeps them.
+ *       rises; at max_crashes, or if that attempt was its last, it is failed. A suspect whose
+ *       attempt ends in any other way loses both marks, but a suspect that is released or parked
+ *       keeps them.
  *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
  *   (8) An event about a claimed job that has another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
  *       "Max retries (N) exceeded: <message>".
- *   (22) When nothing holds a waiting job any longer, or when it can never run, the store has noted
- *       that with the end that decides it. It is ready, or cancelled, after the second heartbeat
- *       of a living worker at the latest.
+ *   (22) If nothing holds a waiting job any longer, or if it can never run, the store has noted
+ *       that together with the end that decides it. A living worker makes it ready, or cancels
+ *       it, by its second heartbeat after that.
  *   (23) It never becomes ready before all that it waits for have ended as it wants. One that has
  *        run, has failed and is revived does not wait for them again; nor does one that runs while
  *        one of them is revived.
@@ -284,8 +287,9 @@
  *
  * 64 random bits, new for each process and after each death; never 0. An id does not depend on
  * anything stored, so a restored database cannot issue it twice. Logs and views show it as a signed
- * decimal number; only the name of the worker's channel has it in hexadecimal. Names made by
- * jobq_worker_name_format and _short are those of older systems: never guard a write with one.
+ * decimal number; only the name of the worker's channel has it in hexadecimal.
+ * jobq_worker_name_format makes a distinct name of each id. jobq_worker_name_short is the form of
+ * older systems: never guard a write with it.
  *
  *
  * THE WORKER'S LOOP
@@ -1142,7 +1146,8 @@ typedef struct jobq_job_handler {
 /* jobq_call_error -- why the attempt failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
 
-/* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0. */
+/* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0, at
+ * most 1,000 years. */
 JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
 
 /*
@@ -1523,7 +1528,8 @@ JOBQ_API bool jobq_delivery_reject(jobq_delivery *delivery, int32_t index, jobq_
 /* jobq_delivery_error -- why it failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_delivery_error(jobq_delivery *delivery, jobq_str text);
 
-/* jobq_delivery_delay -- the delay of this retry, instead of the backoff. At least 0. */
+/* jobq_delivery_delay -- the delay of this retry, instead of the backoff. At least 0, at most 1,000
+ * years. */
 JOBQ_API void jobq_delivery_delay(jobq_delivery *delivery, int64_t delay_us);
 
 /* jobq_delivery_stopping -- whether, and why, this handler should stop soon. A batch handler then
@@ -2444,11 +2450,12 @@ typedef enum jobq_test_event {
 /* jobq_test_size -- bytes of a test: some MB. The memory is the caller's, aligned for int64_t. */
 JOBQ_API size_t jobq_test_size(void);
 
-/* jobq_test_init -- an empty queue and a worker with these handlers. Handlers and the strings in
- * them must live as long as the test. To end it, free the block. */
+/* jobq_test_init -- an empty queue and a worker with these handlers. The array is copied; the names
+ * in it, and what user points to, must live as long as the test. To end it, free the block. */
 JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count);
 
-/* jobq_test_policy -- sets the policy of a queue, or of a kind. One of the two names is NULL. */
+/* jobq_test_policy -- sets the policy of a queue, or of a kind. One of both names is NULL. Unlike
+ * on Postgres, a kind is the same in all queues, and has the defaults where its policy is 0. */
 JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *kind,
                                const jobq_policy *policy);
 
@@ -2457,8 +2464,8 @@ JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *k
  * not look at the job's token. */
 JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
 
-/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload or header that
- * is not valid, or no room. */
+/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload, header or number
+ * that is not valid, or no room. */
 JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
 
 /* jobq_test_run -- runs what falls due, until every job has ended or this much time has passed.
@@ -3985,10 +3992,12 @@ JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text)
     call->error_size = jobq_utf8_mend(call->error, JOBQ_ERROR_MAX, text);
 }
 
+#define JOBQ__DELAY_MAX JOBQ_DAYS(365250) /* from now on it is within a database's range of time */
+
 JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us)
 {
     JOBQ_ASSERT(call != NULL);
-    call->delay_us = jobq__max(delay_us, 0);
+    call->delay_us = jobq__min(jobq__max(delay_us, 0), JOBQ__DELAY_MAX);
     call->delay_named = true;
 }
 
@@ -4670,7 +4679,7 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
 
     if (plan->failed >= 0 && v->delay_named) {
         d.kind = JOBQ_DIRECTIVE_SLEEP;
-        d.delay_us = jobq__max(v->delay_us, 0);
+        d.delay_us = jobq__min(jobq__max(v->delay_us, 0), JOBQ__DELAY_MAX);
         return d;
     }
     if (v->result == JOBQ_RESULT_LEFT && plan->done == 0) d.kind = JOBQ_DIRECTIVE_IDLE;
@@ -4734,7 +4743,7 @@ JOBQ_API void jobq_delivery_error(jobq_delivery *d, jobq_str text)
 JOBQ_API void jobq_delivery_delay(jobq_delivery *d, int64_t delay_us)
 {
     JOBQ_ASSERT(d != NULL);
-    d->delay_us = jobq__max(delay_us, 0);
+    d->delay_us = jobq__min(jobq__max(delay_us, 0), JOBQ__DELAY_MAX);
     d->delay_named = true;
 }
 
@@ -5370,6 +5379,7 @@ struct jobq_loop {
     int32_t limit_count;
     int32_t limited_rows;    /* most jobs of a claim that may bring kinds with a limit */
     int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
+    bool unparked;           /* such jobs were made ready since the latest news */
     bool connected;
     bool registered;         /* the store knows the worker */
     bool kinds_known;        /* a heartbeat on this connection told them; claims wait for that */
@@ -5898,7 +5908,8 @@ static int32_t jobq__threads_left(const jobq_loop *l)
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
     return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 && !l->quiet &&
-           jobq__threads_left(l) > 0; /* an orphaned claim may hold a suspect */
+           jobq__threads_left(l) > 0 && l->free.count > 0 && /* an orphaned claim may hold one */
+           l->stats.started + l->queued.count < l->config.jobs_max;
 }
 
 /* A job that must run alone is being claimed, or has not ended. One that was left to a rescuer does
@@ -5927,10 +5938,15 @@ static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
     return jobq__sent(l, JOBQ_REQUEST_RESCUE);
 }
 
-static bool jobq__in_hand(const jobq_loop *l)
+static bool jobq__jobs_in_hand(const jobq_loop *l)
 {
     return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
-               l->sent_odd.count + l->relay.held > 0;
+               l->sent_odd.count > 0;
+}
+
+static bool jobq__in_hand(const jobq_loop *l)
+{
+    return jobq__jobs_in_hand(l) || l->relay.held > 0;
 }
 
 /* Whether to claim a job that must run alone: one is ready, and nothing else is held or may be
@@ -6348,7 +6364,8 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
     if (r->after == 0 && r->sweeping) jobq__relay_swept(l, now);
     else if (r->after == 0) jobq__trip(&r->trip_us, r->round_us);
     if (r->found) jobq__relay_busy(l, now);
-    if (r->after != 0 || r->crowded) r->look_mono_us = now; /* the round goes on */
+    if (r->crowded) r->look_mono_us = now + JOBQ__LOOK_PAUSE; /* until a place is free, perhaps */
+    else if (r->after != 0) r->look_mono_us = now; /* the round goes on */
     else if (!r->found) jobq__relay_idle(l, now);
 }
 
@@ -6760,7 +6777,7 @@ static int64_t jobq__due_look(const jobq_loop *l, jobq_request_kind kind, int64_
     int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
 
     if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->policies_stale || jobq__sent(l, kind) || jobq__relay_closed(l) ||
+        l->policies_stale || l->quiet || jobq__sent(l, kind) || jobq__relay_closed(l) ||
         2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
@@ -6779,7 +6796,8 @@ static const jobq_watch *jobq__due_watch(const jobq_loop *l, int64_t now)
 
     for (i = 0; i < l->relay.count; i++) {
         const jobq_part *p = &l->relay.parts[i];
-        if (p->suspect && (jobq__relay_held(p) || p->due_mono_us <= now)) return NULL;
+        if (p->suspect && (jobq__relay_held(p) ||
+                           (p->due_mono_us <= now && jobq__relay_open(l, p->queue)))) return NULL;
     }
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         const jobq_watch *watch = &l->relay.watches[i];
@@ -7364,7 +7382,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
     event.kind = jobq__event_of(handled->outcome);
-    event.delay_us = jobq__max(handled->delay_us, 0);
+    event.delay_us = jobq__min(jobq__max(handled->delay_us, 0), JOBQ__DELAY_MAX);
     event.delay_named = handled->delay_named;
     event.random = jobq_random_next(&l->random);
     s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
@@ -7390,6 +7408,7 @@ static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
     int32_t i;
 
     jobq__unrun(l, slot);
+    l->stats.started--; /* no handler was */
     l->every_kind = false; /* until the next news: the kind may be another worker's */
     for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
     if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];
@@ -8848,6 +8867,7 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     jobq__permits_take(l, now, n);
     l->tick_mono_us = jobq__tick_at(now, n->tick_us);
     l->parked_kind = n->parked_kind;
+    l->unparked = false;
     if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
     l->store_now_us = n->store_now_us;
     l->tallies.clock_us = n->store_now_us - sent;
@@ -9029,8 +9049,10 @@ static bool jobq__empty_here(const jobq_loop *l)
     int32_t i;
 
     for (i = 0; i < l->queue_count; i++) {
-        if (l->queues[i].hold_mono_us != INT64_MIN) return false;
+        if (l->queues[i].hold_mono_us != INT64_MIN && !l->queues[i].paused &&
+            (l->config.jobless_queues >> i & 1) == 0) return false;
     }
+    if (l->parked_kind != 0 || l->unparked) return false;
     return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
 }
 
@@ -9206,7 +9228,11 @@ static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_UNPARK, now, a->error);
     if (a->error != JOBQ_OK) return;
-    if (!a->more) l->parked_kind = 0;
+    if (!a->more) {
+        l->parked_kind = 0;
+        l->unparked = true; /* the next news may name another kind */
+        if (l->config.until != JOBQ_UNTIL_STOPPED) l->beat_mono_us = now;
+    }
     if (a->count > 0) jobq__look_again(l, now);
 }
 
@@ -9473,7 +9499,8 @@ static int64_t jobq__stop_end(const jobq_loop *l)
 /* STOPPING ends when nothing is held, or at jobq__stop_end whatever the database says. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
-    bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
+    bool done = l->stats.started >= l->config.jobs_max && !jobq__jobs_in_hand(l) &&
+                l->orphan_count == 0;
 
     jobq__amid_move(l, now);
     if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l) && !jobq__ticks(l, now);
@@ -11056,7 +11083,7 @@ static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known 
                                 const jobq_job *like, jobq_str payload, int64_t latest_us,
                                 int64_t now_us)
 {
-    int64_t run_at_us = jobq__min(jobq__max(like->run_at_us, now_us), latest_us);
+    int64_t run_at_us = jobq__max(jobq__min(like->run_at_us, latest_us), now_us);
 
     if (what == JOBQ_KNOWN_BUMP) {
         if (mj->job.state != JOBQ_STATE_READY || mj->job.run_at_us <= run_at_us) return;
@@ -11068,7 +11095,7 @@ static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known 
     if (what == JOBQ_KNOWN_MERGE) return;
     mj->job.priority = like->priority;
     mj->job.attempt = 0;
-    if (mj->job.state == JOBQ_STATE_READY) mj->job.run_at_us = jobq__max(run_at_us, now_us);
+    if (mj->job.state == JOBQ_STATE_READY) mj->job.run_at_us = run_at_us;
     jobq__memory_lane(m, &mj->job);
 }
 
@@ -12233,6 +12260,7 @@ typedef struct jobq__test_kept {
     int permille; /* of the latest attempt; -1: its handler did not tell */
     char note[JOBQ_NOTE_MAX + 1];
     char error[JOBQ_ERROR_MAX + 1];
+    bool crashed; /* the latest attempt */
     jobq_log log; /* of the latest attempt */
     jobq_str signal; /* that it waits for, until then */
     int64_t until_us;
@@ -12356,6 +12384,16 @@ static bool jobq__test_json(jobq_str text)
     return text.ptr == NULL || jobq_json_check(text, NULL, NULL) == JOBQ_OK;
 }
 
+static bool jobq__test_object(jobq_str text)
+{
+    size_t at = 0;
+
+    if (text.ptr == NULL) return true;
+    if (!jobq__test_json(text)) return false;
+    while (text.ptr[at] != '{' && text.ptr[at] <= ' ') at++;
+    return text.ptr[at] == '{';
+}
+
 JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
 {
     jobq_job like = jobq_job_new(0);
@@ -12373,8 +12411,9 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     like.priority = (int16_t)job->priority;
     like.max_attempts = job->max_attempts;
     like.timeout_us = job->timeout_us;
-    like.run_at_us = t->now_us + jobq__max(job->delay_us, 0);
-    if (like.queue == 0 || like.kind == 0 || !jobq__test_json(headers) ||
+    like.run_at_us = jobq__add(t->now_us, jobq__max(job->delay_us, 0));
+    if (job->delay_us < 0 || job->timeout_us < 0 || job->max_attempts < 0) return 0;
+    if (like.queue == 0 || like.kind == 0 || !jobq__test_object(headers) ||
         (!job->payload_bytes && !jobq__test_json(payload)) ||
         !jobq__test_copy(t, &payload, job->payload_bytes) ||
         !jobq__test_copy(t, &headers, false)) {
@@ -12624,8 +12663,8 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     handled.delay_us = call.delay_us;
     handled.delay_named = call.delay_named;
     if (handled.outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, call.waits);
-    if (fault == JOBQ_TEST_CRASH) {
-        kept->error[0] = '\0';
+    kept->crashed = fault == JOBQ_TEST_CRASH;
+    if (kept->crashed) {
         jobq__test_start(t);
     } else if (jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, &decision) &&
                handled.outcome != JOBQ_OUTCOME_DONE) {
@@ -12768,7 +12807,7 @@ JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)
     mj = jobq_memory_get(t->memory, id);
     if (mj == NULL) return "";
     kept = &t->kept[id - 1];
-    if (mj->reason != JOBQ_REASON_NONE && kept->error[0] == '\0') {
+    if (mj->reason != JOBQ_REASON_NONE && (kept->crashed || kept->error[0] == '\0')) {
         memset(&d, 0, sizeof d); /* no handler said why: its worker died each time */
         d.reason = mj->reason;
         d.limit = mj->limit;

@@ -42,7 +42,7 @@
  *         return 0;
  *     }
  *
- * I WANT TO ...
+ * I WANT TO ... (the code in this manual leaves out most checks of errors)
  *
  *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
  *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
@@ -99,13 +99,13 @@
  * THREADS    Any thread may use a jobq_pg, a worker or a table. A PGconn belongs to one thread at a
  *            time.
  * ERRORS     Every function that can fail returns a jobq_error and fills jobq_pg_error (which may
- *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
- *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
- *            your transaction.
+ *            be NULL): what is wrong, in which field, and how to mend it. A fault that C can find
+ *            (in names, JSON, UTF-8, sizes, ranges) is reported before anything is sent, so it does
+ *            not abort your transaction.
  * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
- *            Without either, errors and warnings go to stderr. They are called with locks held:
- *            they must not call jobq. A message is a single line that begins with the schema's
- *            name. The codes of events, which do not change when a text does:
+ *            Without either, errors and warnings go to stderr. Both functions are called with
+ *            locks held: they must not call jobq. A message is a single line that begins with the
+ *            schema's name. The codes of events, which do not change when a text does:
  *              connections   connect_failed connect_stuck connected connection_lost
  *                            connection_closed answer_missing listen_failed server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
@@ -117,7 +117,7 @@
  *              workers       worker_gave_up statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
- * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
+ * SIGNALS    Only those in jobq_pg_worker_desc.stop_signals are handled. SIGPIPE is never raised.
  *
  * CONNECTIONS AND TRANSACTIONS
  *
@@ -245,13 +245,14 @@
  * A worker with threads serves its own handle and those in work.also, with the same handlers and
  * receivers and one set of threads. A producer spreads keys over the same list with jobq_schema_of.
  * A free thread asks the schemas in turn. Each schema has connections and a lease of its own, so an
- * unreachable server delays only itself. At start one of them must answer; the others are waited
- * for, and refused then by an error in the log if their schema does not serve. A program that may
- * start while a server is down opens the handles with desc.may_be_down. Priorities, loop.until and
- * loop.jobs_max hold for each schema by itself; a stop is for all. jobq_pg_worker_stats adds up and
- * jobq_pg_worker_health reports the worst; functions that end in _of report one schema. Lines of
- * the log begin with the schema's name, and jobq_pg_call_handle tells a handler where its job came
- * from; so give the schemas different names, also on different servers.
+ * unreachable server delays only itself. At start at least one of them must answer. The others are
+ * waited for; if a schema then does not serve this library, the log says so, as an error. A program
+ * that may start while a server is down opens the handles with desc.may_be_down. Priorities,
+ * loop.until and loop.jobs_max hold for each schema by itself; a stop is for all.
+ * jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the worst; functions that end in
+ * _of report one schema. Lines of the log begin with the schema's name, and jobq_pg_call_handle
+ * tells a handler where its job came from; so give the schemas different names, also on different
+ * servers.
  *
  * SCHEDULES
  *
@@ -298,9 +299,9 @@
  *             a queue's hold a moment later, and may claim from it until then; a line's hold counts
  *             at once.
  * FULL        With line_waiting_max an enqueue into a full line is JOBQ_ERROR_FULL, which aborts
- *             your transaction. Concurrent producers may pass the number, and so may COPY and jobs
- *             for later.
- * PROMISED    A limit of a line is never passed, whichever workers die, freeze or lose their
+ *             your transaction. Concurrent producers may exceed the number, and so may COPY and
+ *             jobs for later.
+ * PROMISED    A limit of a line is never exceeded, whichever workers die, freeze or lose their
  *             connection. A job whose worker died counts until it has run again and ended, and runs
  *             again only when its line has room. Jobs that run when a line gets its first limit
  *             count, except those that are being claimed at that moment. A lowered limit stops no
@@ -309,8 +310,8 @@
  * NOT         Turns are fair in jobs, not in time: a tenant with slow jobs has more threads than
  *             one with quick ones, unless line_running_max says otherwise. A limit delays the start
  *             of a job by up to a few milliseconds.
- * THE NAME    of its line is not handed to a handler (call->job.line is a number, 0 for none): put
- *             what it needs into the payload.
+ * NAME        A handler does not get the name of its line (call->job.line is a number, 0 for none):
+ *             put what it needs into the payload.
  *
  * RESULTS AND WAITING
  *
@@ -342,8 +343,9 @@
  *     jobq_pg_job after_it = {.queue = "mail", .kind = "report",
  *                             .after = &(jobq_pg_after){.flow = merge.flow}, .after_count = 1};
  *
- * ORDER       A job waits for jobs that were enqueued before it, in whatever queue they are; so
- *             there are no cycles. A parent may have ended already, if its history is kept;
+ * ORDER       A new job waits for jobs that were enqueued before it, in whatever queue they are. A
+ *             job that runs (SPAWNING) may wait for younger ones, but for none that waits for it.
+ *             So there are no cycles. A parent may have ended already, if its history is kept;
  *             otherwise JOBQ_ERROR_NOT_FOUND.
  * FAILURE     By default a job that waits for a success goes on waiting: the flow is held. Revive
  *             the flow (jobq_pg_revive with .flow), and it continues. Or on_failure cancels it and
@@ -352,9 +354,9 @@
  *             as cancelled: nobody can revive it.
  * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended, or a
  *             message in an outbox.
- * PROMISED    No job starts before all that it waits for has ended, and each becomes ready when the
- *             last one has, or within a heartbeat of a living worker. Ends of jobs wait for nobody
- *             and share no row, however many have the same child.
+ * PROMISED    No job starts before all that it waits for has ended. It becomes ready with the last
+ *             end, or by the second heartbeat of a living worker after that. Ends of jobs wait for
+ *             nobody and share no row, however many have the same child.
  * NOT         While your transaction that names a parent is open, the parent cannot end.
  * LOOK        jobq.flows, jobq.flow_graph(12), jobq.parents(42) with the parents' results,
  *             jobq.job_ties(42) with a job's edges, flow and steps, jobq_pg_explain. A flow is
@@ -363,8 +365,8 @@
  *             run was accepted, and not otherwise. It runs again when they have ended:
  *
  *     jobq_pg_parents(pg, conn, call->job.id, &parts, &error);       none: this is the first run
- *     if (parts.count > 0) return add_up(call, &parts);
- *     PQexec(conn, "BEGIN");
+ *     if (parts.count > 0) return add_up(call, &parts);              which clears them, too
+ *     PQclear(PQexec(conn, "BEGIN"));
  *     jobq_pg_enqueue_many(pg, conn, jobs, 2, ids, &error);
  *     jobq_pg_after after[] = {{.job = ids[0]}, {.job = ids[1]}};
  *     return jobq_pg_call_wait(call, conn, after, 2);
@@ -374,7 +376,8 @@
  *             change between two runs. Snooze between steps to sleep for days.
  * SIGNALS     A job waits for a name, jobq_call_signal; anybody sends it once, jobq_pg_signal or
  *             jobq.signal in SQL. It does not matter which of the two comes first. Meanwhile the
- *             job is ready and due at the end of its time, so reschedule and cancel work as usual.
+ *             job is ready, and due when timeout_us is over, so reschedule and cancel work as
+ *             usual.
  *
  * TRACES
  *
@@ -395,15 +398,15 @@
  *
  *     jobq_pg_outbox_register(pg, NULL, "orders", 16, NULL, &error);
  *
- *     PQexec(conn, "BEGIN"); ... your writes ...
+ *     PQclear(PQexec(conn, "BEGIN")); ... your writes ...
  *     jobq_pg_message message = {.queue = "orders", .order_key = "customer-7", .type = "placed"};
  *     message.payload = jobq_str_from("{\"total\": 5}");
  *     jobq_pg_outbox_enqueue(pg, conn, &message, NULL, &error);
- *     PQexec(conn, "COMMIT");
+ *     PQclear(PQexec(conn, "COMMIT"));
  *
  *     jobq_result deliver(jobq_delivery *d, const jobq_message *m)          (in another process)
  *     {
- *         return send(d->partition_id, m->seq, m->payload) ? JOBQ_RESULT_SUCCESS
+ *         return post(d->partition_id, m->seq, m->payload) ? JOBQ_RESULT_SUCCESS
  *                                                          : JOBQ_RESULT_RETRY;
  *     }
  *
@@ -460,7 +463,7 @@
  * READ REPLICAS
  *
  * On a hot standby whatever only reads works, from the last commits that have reached it. Open a
- * handle of its own with target_session_attrs=any, or standby, in the conninfo; otherwise open
+ * separate handle with target_session_attrs=any, or standby, in the conninfo; otherwise open
  * refuses a standby. A worker does not start there; enqueues and operators' verbs are an error
  * (25006). A reader there must not make the primary keep dead rows: leave hot_standby_feedback off;
  * a long query may then be cancelled.
@@ -480,6 +483,7 @@
  *     jobq_pg_table_open(&packs, pg, NULL, &pack_desc, &error);
  *     pack core = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
  *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
+ *     jobq_pg_rows_clear(&rows);
  *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
  *
  * WHERE, FIELDS  Lists of column names; the values are in a struct. In where an operator may follow
@@ -515,7 +519,8 @@
  * WAKE   Claims poll. To hear of ready rows at once, add a trigger that calls pg_notify, as
  *        examples/videos.sql does, and LISTEN on a connection of yours; PQnotifies tells when to
  *        claim. Go on polling now and then: the time after which a row is retried wakes nobody.
- * RETRY  By BACKOFF of jobq.h with n = retry_count, 1 for the first; it starts anew in each stage.
+ * RETRY  By BACKOFF of jobq.h with n = retry_count, 1 for the first, which is after 120 s by
+ *        default; it starts anew in each stage.
  *
  * AFTER A RESTORE OR A FAILOVER
  *
@@ -524,8 +529,8 @@
  * SELECT jobq.renew(home => true) before clients connect. It moves the sequences past every id in
  * the tables and takes back all running jobs, because their workers may have finished some of them
  * on the old server; these jobs run once more. For logical replication publish all tables of the
- * schema, and wait until the new server has everything. Until then a copy claims nothing and fires
- * no schedule, so a test machine that got a dump of production does not send its mail.
+ * schema, and call it once the new server has everything. Until it is called, a copy claims nothing
+ * and fires no schedule, so a test machine that got a dump of production does not send its mail.
  */
 #if defined(JOBQ_STATIC) && !defined(JOBQ_PG_IMPLEMENTATION)
 #define JOBQ_PG_IMPLEMENTATION
@@ -654,7 +659,8 @@ typedef struct jobq_pg_desc {
     /* SEALED PAYLOADS. From any thread. False: why says why. */
     bool (*seal)(void *user, jobq_pg_seal *seal);
     bool (*open)(void *user, jobq_pg_seal *seal);
-    const char *seal_name;  /* 1 to 64 of [A-Za-z0-9._-] (default "sealed") */
+    const char *seal_name;  /* 1 to 64 of [A-Za-z0-9._-], alphanumeric at both ends (default
+                               "sealed") */
     void *user;             /* for all these functions */
 } jobq_pg_desc;
 
@@ -1239,7 +1245,8 @@ typedef struct jobq_pg_queue_desc {
                                             JOBQ_PG_UNLIMITED: any number (new: so) */
     const char *rate;                    /* * starts over all workers: "100/s", "10/5 s", "6/min",
                                             "50/h", "1000/day"; "0": any number (new: so) */
-    int32_t rate_burst;                  /* * starts that may come at once after a rest (new: 1) */
+    int32_t rate_burst;                  /* * starts that may come at once after a rest, at most
+                                           1,000,000 (new: 1) */
     int32_t line_running_max;            /* of each of its lines, as above, unless the line has its
                                             own: jobq_pg_line_set */
     const char *line_rate;               /* likewise */
@@ -1505,7 +1512,8 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds
 
 /* What became of an asynchronous call. Pointers live until the callback returns. */
 typedef struct jobq_pg_reply {
-    jobq_error code;                 /* as the blocking function answers; or one of those below */
+    jobq_error code;                 /* as the blocking function answers, except that a job that
+                                        is gone counts as never there; or one of those below */
     const jobq_pg_error *error;      /* filled if code is not JOBQ_OK */
     int64_t id;                      /* enqueue: as *id; get: as asked */
     jobq_job job;                    /* get, await */
@@ -2017,7 +2025,7 @@ JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, con
 
 /* ---- work tables ----------------------------------------------------------------------------- */
 
-/* A table of yours whose rows are worked off in stages. Zero fields mean default. Names are those
+/* A table of yours whose rows are processed in stages. Zero fields mean default. Names are those
  * of columns in the table's description. */
 typedef struct jobq_pg_worktable_desc {
     const char *const *stages; /* "EXTRACTION", "EMBEDDING": their words see jobq_status_format */
@@ -2787,7 +2795,8 @@ typedef struct jobq_pg__text {
 typedef struct jobq_pg__waiting {
     const int64_t *ids;
     bool *ended;            /* of each id: it has ended, or is not there */
-    int32_t count, left;    /* left: how many have not */
+    int32_t count, left;    /* left: how many have not, also by what was heard */
+    int32_t open;           /* how many have not by the last look, whose rows the caller gets */
     bool written;           /* await has written where the ear listens */
     bool missed;            /* some end was not heard: what await has written is left */
     pthread_cond_t news;    /* left has changed, or the ear needs somebody */
@@ -3213,6 +3222,22 @@ static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
 }
 
 /* Makes a handle and its statements' texts, without a connection. */
+static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    const char *wrong =
+        desc->pool_max < 0                           ? "pool_max"
+        : (uint64_t)desc->acquire_us > INT64_MAX / 4 ? "acquire_us" /* or negative */
+        : (uint64_t)desc->call_us > INT64_MAX / 4    ? "call_us"
+        : desc->patience_us < 0                      ? "patience_us" : NULL;
+
+    if (wrong != NULL) return jobq_pg__invalid(error, wrong, "negative or too large");
+    if (desc->seal_name == NULL ||
+        (strlen(desc->seal_name) <= 64 && jobq_name_valid(jobq_str_from(desc->seal_name))))
+        return JOBQ_OK;
+    return jobq_pg__invalid(error, "seal_name", "1 to 64 of [A-Za-z0-9._-], alphanumeric at both "
+                            "ends");
+}
+
 static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 {
     jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
@@ -3224,11 +3249,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__no_memory(error);
         return NULL;
     }
-    wrong = desc->pool_max < 0                           ? "pool_max"
-            : (uint64_t)desc->acquire_us > INT64_MAX / 4 ? "acquire_us" /* or negative */
-            : (uint64_t)desc->call_us > INT64_MAX / 4    ? "call_us" : NULL;
-    if (wrong != NULL) {
-        jobq_pg__invalid(error, wrong, "negative or too large");
+    if (jobq_pg__desc_invalid(desc, error)) {
         jobq_pg__free(pg);
         return NULL;
     }
@@ -3367,7 +3388,8 @@ static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd
 static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
     static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
-    int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
+    int64_t now = jobq_pg__mono_us();
+    int64_t until = pg->patience_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + pg->patience_us;
     jobq_random random = {(uint64_t)now};
     uint32_t tries = 0;
     jobq_error code;
@@ -6812,15 +6834,17 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const ch
                             "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
 }
 
+/* Of the payload, and of the headers with the trace. */
 static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, const char *limit,
                                      jobq_pg_error *error)
 {
+    size_t size = (size_t)jobq_pg__job_size(job);
     char text[112];
 
-    if (job->payload.len <= max) return JOBQ_OK;
+    if (size <= max) return JOBQ_OK;
     snprintf(text, sizeof text, "size %llu exceeds maximum %llu (raise %s)",
-             (unsigned long long)job->payload.len, (unsigned long long)max, limit);
-    return jobq_pg__invalid(error, "payload", text);
+             (unsigned long long)size, (unsigned long long)max, limit);
+    return jobq_pg__invalid(error, job->payload.len > max ? "payload" : "headers", text);
 }
 
 /* Checks an optional idempotency key, or the name of a line. */
@@ -7468,13 +7492,16 @@ typedef struct jobq_pg__copying {
     PGconn *conn;
     jobq_pg__params p; /* rows that are not sent yet */
     bool good;         /* nothing has failed so far */
+    bool no_memory, too_large;
 } jobq_pg__copying;
 
 /* Sends the buffer if it is long enough, or if last. */
 static void jobq_pg__copy_flush(jobq_pg__copying *c, bool last)
 {
     if (!last && c->p.size < JOBQ_PG__CHUNK) return;
-    c->good = c->good && !c->p.failed &&
+    c->no_memory = c->no_memory || c->p.failed;
+    c->too_large = c->too_large || c->p.size > JOBQ_PG__MESSAGE_MAX;
+    c->good = c->good && !c->no_memory && !c->too_large &&
               PQputCopyData(c->conn, c->p.data, (int)c->p.size) == 1;
     c->p.size = 0;
 }
@@ -7488,6 +7515,7 @@ static jobq_error jobq_pg__copy_begin(jobq_pg__copying *c, PGconn *conn, const c
         PQresultStatus(res) == PGRES_COPY_IN ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
 
     PQclear(res);
+    memset(c, 0, sizeof *c);
     c->conn = conn;
     c->good = true;
     jobq_pg__params_init(&c->p);
@@ -7503,10 +7531,12 @@ static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
     jobq_pg__raw_int(&c->p, -1, 2);
     jobq_pg__copy_flush(c, true);
     jobq_pg__params_clear(&c->p);
-    PQputCopyEnd(c->conn, c->good ? NULL : "out of memory");
+    PQputCopyEnd(c->conn, c->good ? NULL : "not all rows could be sent");
     res = PQgetResult(c->conn);
     if (PQresultStatus(res) != PGRES_COMMAND_OK)
         code = jobq_pg__result_error(error, c->conn, res);
+    if (c->no_memory) code = jobq_pg__no_memory(error);
+    else if (c->too_large) code = jobq_pg__invalid(error, "size", "a row of more than 1 GB");
     PQclear(res);
     while ((res = PQgetResult(c->conn)) != NULL) PQclear(res);
     return code;
@@ -7773,12 +7803,13 @@ static jobq_error jobq_pg__wait_look(jobq_pg *pg, PGconn *conn, jobq_pg__waiting
     if (rows.count == 0) return JOBQ_OK; /* none has ended */
     *jobs = rows;
     pthread_mutex_lock(&pg->lock);
-    for (i = w->left = 0; i < w->count; i++) {
+    for (i = w->left = w->open = 0; i < w->count; i++) {
         jobq_state state = ((const jobq_pg_job_row *)rows.rows)[i].facts.state;
         bool ended = jobq_state_final(state) || (int)state == 0;
         w->missed = w->missed || (w->written && ended && !w->ended[i]);
         w->ended[i] = ended;
         w->left += !ended;
+        w->open += !ended;
     }
     pthread_mutex_unlock(&pg->lock);
     return JOBQ_OK;
@@ -7935,7 +7966,7 @@ static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waitin
     jobq_error code = JOBQ_OK;
     bool up;
 
-    while (w->left > 0 && ((now = jobq_pg__mono_us()) < until ||
+    while (w->open > 0 && ((now = jobq_pg__mono_us()) < until ||
                            (jobs->count == 0 && code == JOBQ_OK))) {
         up = jobq_pg__ear_up(pg);
         w->written = w->written && up;
@@ -7948,7 +7979,7 @@ static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waitin
         nap_us *= 2;
         if (nap_us > (up ? 4096000 : 250000)) nap_us = up ? 4096000 : 250000;
     }
-    if (w->left == 0 && !w->missed) return code;
+    if (w->open == 0 && !w->missed) return code;
     from.ids.items = w->ids;
     from.ids.count = (size_t)w->count;
     from.channel = pg->ear.channel;
@@ -7985,23 +8016,24 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
     if (error == NULL) error = &local;
     if (jobs == NULL) jobs = &rows;
     memset(jobs, 0, sizeof *jobs);
+    if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
         return jobq_pg__invalid(error, "conn", "a wait inside a transaction: no worker sees the "
                                 "jobs that it enqueued; commit it first");
     memset(&w, 0, sizeof w);
     w.ids = ids;
-    w.count = w.left = count;
+    w.count = w.left = w.open = count;
     w.ended = (bool *)calloc((size_t)count, sizeof *w.ended);
     if (w.ended == NULL) return jobq_pg__no_memory(error);
     jobq_pg__wait_join(pg, &w);
     if (timeout_us == 0 || !jobq_pg__ear_up(pg))
         code = jobq_pg__wait_look(pg, conn, &w, 0, jobs, error);
-    if (code == JOBQ_OK && w.left > 0 && timeout_us > 0)
+    if (code == JOBQ_OK && w.open > 0 && timeout_us > 0)
         code = jobq_pg__wait_until(pg, conn, &w, until, jobs, error);
     jobq_pg__wait_leave(pg, &w);
-    if (code == JOBQ_OK && w.left > 0)
+    if (code == JOBQ_OK && w.open > 0)
         code = jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT, "%d of %d jobs have not ended: wait for "
-                             "them again, or see jobq_pg_explain", (int)w.left, (int)count);
+                             "them again, or see jobq_pg_explain", (int)w.open, (int)count);
     else if (code == JOBQ_OK) code = jobq_pg__wait_missed(pg, conn, jobs, error);
     free(w.ended);
     if (jobs == &rows) jobq_pg_rows_clear(jobs);
@@ -9465,12 +9497,18 @@ static jobq_error jobq_pg__limit_invalid(int32_t limit, const char *field, jobq_
     return jobq_pg__invalid(error, field, "1 or more, or JOBQ_PG_UNLIMITED");
 }
 
+static jobq_error jobq_pg__burst_invalid(int32_t burst, const char *field, jobq_pg_error *error)
+{
+    if (burst >= 0 && burst <= 1000000) return JOBQ_OK;
+    return jobq_pg__invalid(error, field, "1 to 1,000,000");
+}
+
 /* A rate's text is checked by the server. */
 static jobq_error jobq_pg__limits_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
 {
-    if (d->rate_burst < 0) return jobq_pg__invalid(error, "rate_burst", "1 or more");
-    if (d->line_rate_burst < 0) return jobq_pg__invalid(error, "line_rate_burst", "1 or more");
-    if (jobq_pg__limit_invalid(d->running_max, "running_max", error) ||
+    if (jobq_pg__burst_invalid(d->rate_burst, "rate_burst", error) ||
+        jobq_pg__burst_invalid(d->line_rate_burst, "line_rate_burst", error) ||
+        jobq_pg__limit_invalid(d->running_max, "running_max", error) ||
         jobq_pg__limit_invalid(d->line_running_max, "line_running_max", error))
         return JOBQ_ERROR_INVALID;
     return jobq_pg__limit_invalid(d->line_waiting_max, "line_waiting_max", error);
@@ -9568,9 +9606,9 @@ JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queu
     JOBQ_ASSERT(pg != NULL && line != NULL && desc != NULL);
     if (jobq_pg__name_invalid(queue, "queue", false, error) ||
         jobq_pg__key_invalid(line, "line", error) ||
-        jobq_pg__limit_invalid(desc->running_max, "running_max", error))
+        jobq_pg__limit_invalid(desc->running_max, "running_max", error) ||
+        jobq_pg__burst_invalid(desc->rate_burst, "rate_burst", error))
         return JOBQ_ERROR_INVALID;
-    if (desc->rate_burst < 0) return jobq_pg__invalid(error, "rate_burst", "1 or more");
     if (desc->weight < 0 || desc->weight > 100)
         return jobq_pg__invalid(error, "weight", "1 to 100");
     memset(&from, 0, sizeof from);
@@ -10233,7 +10271,7 @@ static void jobq_pg__poke(jobq_pg_worker *w, char why)
 JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
-    w->io_until_us = INT64_MIN;
+    w->io_until_us = 0;
     if (!w->hosted) jobq_pg__poke(w, 'w');
 }
 
@@ -10806,7 +10844,8 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
     if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
     for (i = 0; messages && i < data->planned; i++) {
         if (!jobq_pg__is_dead(data->ack.results[i])) continue;
-        report->message = &kept->portion.messages[i];
+        report->message = i < report->delivery->count ? &report->delivery->messages[i] /* opened */
+                                                       : &kept->portion.messages[i];
         report->error = jobq_str_from(kept->reasons[i]);
         w->hooks.failed(w->hooks.user, report);
     }
@@ -12221,8 +12260,10 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 
     if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
     event.partition_id = a->partition_id;
-    kept->error_size = sizeof text - 1;
-    memcpy(kept->error, text, sizeof text);
+    if (!a->committing) { /* or else its thread is just writing it to the server */
+        kept->error_size = sizeof text - 1;
+        memcpy(kept->error, text, sizeof text);
+    }
     jobq_pg__log(w->pg, event, "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition_id);
     if (hook_call != NULL) {
@@ -12627,7 +12668,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
         until = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (until < w->io_until_us) w->io_until_us = until;
         jobq_pg__async_send(w);
-        if (w->broken) w->io_until_us = INT64_MIN; /* the next step is due */
+        if (w->broken) w->io_until_us = 0; /* the next step is due */
     }
     pthread_mutex_unlock(&w->group->lock);
     if (code != JOBQ_OK) jobq_pg__async_free(n);
@@ -13022,6 +13063,7 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
+    if (w->conn != NULL && PQstatus(w->conn) == CONNECTION_BAD) w->broken = true; /* by a flush */
     jobq_pg__listener_step(w, fds[2].revents != 0);
     jobq_pg__maintenance_step(w, fds[3].revents != 0);
 }
@@ -13572,7 +13614,10 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
     if (desc->also == NULL && desc->also_count > 0) {
         return jobq_pg__invalid(error, "also", "also_count without a list");
     }
-    if (desc->stats_us < 0) return jobq_pg__invalid(error, "stats_us", "it is negative");
+    if ((uint64_t)desc->stats_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "stats_us", "negative or too large");
+    if (desc->name != NULL && !jobq_utf8_valid(jobq_str_from(desc->name)))
+        return jobq_pg__invalid(error, "name", "UTF-8");
     return jobq_pg__config_invalid(&desc->loop, error);
 }
 
@@ -17472,6 +17517,19 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        ON CONFLICT DO NOTHING; -- on either of its two unique constraints\n"
 "    END LOOP;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.kind_ids(p_queue integer, p_names text[]) RETURNS integer[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_ids integer[] := '{}';\n"
+"    i integer;\n"
+"BEGIN\n"
+"    IF cardinality(p_names) = 1 THEN RETURN ARRAY[jobq.kind_id(p_queue, p_names[1])]; END IF;\n"
+"    FOR i IN SELECT u.n FROM unnest(p_names) WITH ORDINALITY AS u (name, n)\n"
+"             ORDER BY u.name COLLATE \"C\" LOOP\n"
+"        v_ids[i] := jobq.kind_id(p_queue, p_names[i]);\n"
+"    END LOOP;\n"
+"    RETURN v_ids;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -17498,7 +17556,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
-"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
+"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n",
 "    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.check_job(\n"
@@ -17510,7 +17568,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_queue jobq.queue;\n"
 "    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));\n"
 "    v_hint text;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
 "    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
@@ -17557,7 +17615,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                cardinality(p_lines) >= p_count AND NOT EXISTS (\n"
 "                    SELECT FROM unnest(p_lines) AS l (name)\n"
 "                    WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN\n"
-"            RETURN coalesce(v_tenant.lines || '/', '');\n"
+"            RETURN coalesce(octet_length(v_tenant.lines) || ':' || v_tenant.lines || '/', '');\n"
 "        END IF;\n"
 "        v_allowed := concat_ws('; ', v_allowed, format('%s, %s',\n"
 "            array_to_string(v_tenant.queues, ' or '), coalesce(\n"
@@ -17576,7 +17634,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "           ELSE coalesce(v_begin, '') || p_key END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tenant_keys(\n"
-"    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]\n"
+"    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);\n"
 "BEGIN\n"
@@ -17585,7 +17643,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name\n"
 "                             ELSE v_begin || k.name END ORDER BY k.n)\n"
 "            FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -17645,18 +17703,16 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_tenants THEN\n"
 "        p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);\n"
 "    END IF;\n"
-"    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,\n"
+"    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,\n",
 "                            p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);\n"
-"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
-"        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
-"    END LOOP;\n"
+"    v_kinds := jobq.kind_ids(v_queue, p_kinds);\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
 "    IF p_keys IS NOT NULL THEN\n"
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
 "    END IF;\n"
 "    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN\n"
 "        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
-"    END IF;\n",
+"    END IF;\n"
 "    IF p_lines IS NOT NULL THEN\n"
 "        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
@@ -17692,7 +17748,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ids := p_ids;\n"
 "    existed := array_fill(false, ARRAY[cardinality(p_ids)]);\n"
 "    FOR i IN SELECT u.n FROM unnest(p_keys) WITH ORDINALITY AS u (key, n)\n"
-"             WHERE u.key IS NOT NULL ORDER BY u.key, u.n LOOP\n"
+"             WHERE u.key IS NOT NULL ORDER BY u.key COLLATE \"C\", u.n LOOP\n"
 "        LOOP\n"
 "            INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)\n"
 "            VALUES (p_queue, p_keys[i], p_ids[i], p_ended_at)\n"
@@ -17719,15 +17775,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue := jobq.queue_id(p_queue);\n"
-"    kinds := '{}';\n"
-"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
-"        kinds[i] := jobq.kind_id(queue, p_kinds[i]);\n"
-"    END LOOP;\n"
+"    kinds := jobq.kind_ids(queue, p_kinds);\n"
 "    PERFORM jobq.widen(queue, p_priority, p_stages);\n"
 "    IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;\n"
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
@@ -17735,7 +17788,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
-"DECLARE\n",
+"DECLARE\n"
 "    v_queue integer;\n"
 "    v_kind integer;\n"
 "    v_max integer;\n"
@@ -17801,7 +17854,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_what text, p_job jobq.job, p_new jobq.job, p_latest interval) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_run_at timestamptz := least(p_new.run_at, p_job.enqueued_at + p_latest);\n"
+"    v_run_at timestamptz := greatest( -- below a worker's bound it would be hidden\n",
+"        least(p_new.run_at, p_job.enqueued_at + p_latest), statement_timestamp());\n"
 "    v_merged jsonb := p_job.payload || p_new.payload;\n"
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
@@ -17810,11 +17864,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n",
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
 "            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
-"            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
-"                     ELSE greatest(v_run_at, statement_timestamp()) END\n"
+"            run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END\n"
 "        WHERE j.id = p_job.id;\n"
 "        IF p_job.suspect THEN\n"
 "            PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);\n"
@@ -17876,16 +17929,23 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;\n"
 "        id := v_old.id;\n"
 "        IF NOT existed THEN RETURN; END IF;\n"
-"        SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;\n"
-"        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n"
+"        v_new.queue_id := jobq.queue_id(p_queue);\n"
+"        SELECT j.* INTO v_old FROM jobq.job j\n"
+"        WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id AND j.key = p_key FOR UPDATE;\n"
+"        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n",
 "            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'\n"
 "            WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'\n"
 "            ELSE v_old.state END);\n"
 "        IF v_what IN ('leave', 'reject') THEN RETURN; END IF;\n"
-"        v_new.queue_id := jobq.queue_id(p_queue);\n"
+"        PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
+"        AND k.key = p_key AND k.job_id = enqueue_known.id FOR UPDATE;\n"
+"        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
+"        CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile\n"
+"            SELECT FROM jobq.job j WHERE j.id = enqueue_known.id\n"
+"            AND j.queue_id = v_new.queue_id AND j.key = p_key);\n"
 "        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);\n"
 "        v_new.enqueued_at := statement_timestamp();\n"
-"        v_new.run_at := greatest(v_new.enqueued_at, coalesce(\n",
+"        v_new.run_at := greatest(v_new.enqueued_at, coalesce(\n"
 "            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n"
 "        v_new.priority := coalesce(p_priority, 0);\n"
 "        v_new.stages := coalesce(p_stages, 1);\n"
@@ -17897,9 +17957,6 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.bytes := p_bytes;\n"
 "        v_new.headers := p_headers;\n"
 "        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
-"            PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
-"            AND k.key = p_key AND k.job_id = id FOR UPDATE;\n"
-"            CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
 "            IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN\n"
 "                PERFORM jobq.refuse('kind', format('job %s has the key and another kind', id));\n"
 "            END IF;\n"
@@ -17948,7 +18005,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
-"    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
+"    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n",
 "        id := jobq.enqueue_after(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,\n"
@@ -17959,7 +18016,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN\n"
 "        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
-"            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n",
+"            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
 "        IF existed AND on_known = 'reject' THEN\n"
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
@@ -18026,7 +18083,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
-"    IF p_sure OR NOT FOUND THEN\n"
+"    IF p_sure OR NOT FOUND THEN\n",
 "        RAISE EXCEPTION 'worker % is dead', p_worker\n"
 "            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';\n"
 "    END IF;\n"
@@ -18040,7 +18097,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_line text;\n"
 "BEGIN\n"
 "    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
-"    INTO rows, ids, v_queue, v_line\n",
+"    INTO rows, ids, v_queue, v_line\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j\n"
@@ -18108,7 +18165,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
 "DECLARE v_first jobq.claimed;\n"
 "BEGIN\n"
 "    v_first.id := p_id;\n"
@@ -18119,7 +18176,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
 "    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n"
-"    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,\n",
+"    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,\n"
 "    p_until_ats timestamptz[] DEFAULT NULL) RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
@@ -18185,7 +18242,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
-"RETURNS boolean LANGUAGE plpgsql\n"
+"RETURNS boolean LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
 "SET lock_timeout = '500ms' AS $$\n"
 "DECLARE\n"
@@ -18199,7 +18256,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_jobs := (SELECT c.jobs FROM jobq.claim c\n"
 "               WHERE c.worker = p_worker AND c.number = p_number);\n"
 "    v_held := ARRAY(\n"
-"        SELECT j.id FROM jobq.job j\n",
+"        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
 "        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
 "    UPDATE jobq.job j\n"
@@ -18275,7 +18332,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            v_count := v_count - 1;\n"
 "        END IF;\n"
 "    END IF;\n"
-"    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n"
+"    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n",
 "    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
 "    RETURN (\n"
 "        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
@@ -18286,7 +18343,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb)\n"
-"RETURNS void LANGUAGE plpgsql\n",
+"RETURNS void LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_ids bigint[];\n"
@@ -18351,7 +18408,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.commit_waits(p_waits boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
+"    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n",
 "    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
@@ -18363,7 +18420,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "DECLARE v_varies boolean;\n"
 "BEGIN\n"
 "    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
-"           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n",
+"           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
 "    INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;\n"
 "    IF NOT v_varies THEN RETURN; END IF;\n"
 "    SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),\n"
@@ -18435,7 +18492,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                      j.key, j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
-"                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
+"                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n",
 "                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
 "                payload, bytes, headers, errors, flow_id)\n"
 "            SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)],\n"
@@ -18443,7 +18500,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                   statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,\n"
 "                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,\n"
 "                   g.headers, g.errors, g.flow_id\n"
-"            FROM gone g\n",
+"            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
 "        )\n"
 "        SELECT v_done || array_agg(g.id) AS done,\n"
@@ -18508,7 +18565,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            headers, errors, result, result_bytes, log, flow_id)\n"
 "        SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)], v_kept.slot),\n"
 "               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
-"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
+"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n",
 "               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
 "               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
@@ -18518,7 +18575,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n",
+"           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
 "           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
@@ -18587,7 +18644,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE;\n"
 "        ELSE\n"
-"            SELECT j.* INTO v_job FROM jobq.job j\n"
+"            SELECT j.* INTO v_job FROM jobq.job j\n",
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE SKIP LOCKED;\n"
 "        END IF;\n"
@@ -18599,7 +18656,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_entry := CASE WHEN num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN\n"
 "            jsonb_strip_nulls(jsonb_build_object(\n"
 "                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n"
-"                'error', p_errors[i], 'log', p_logs[i])) END;\n",
+"                'error', p_errors[i], 'log', p_logs[i])) END;\n"
 "        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);\n"
 "        ELSIF p_states[i] NOT IN ('r', 'w') THEN\n"
@@ -18665,7 +18722,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF NOT p_queue AND v_line IS NULL THEN\n"
 "        PERFORM jobq.refuse('line', 'the job has none');\n"
 "    END IF;\n"
-"    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n"
+"    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n",
 "                      statement_timestamp() + p_delay_us * interval '1 microsecond', p_why);\n"
 "END $$;\n",
     NULL
@@ -19501,7 +19558,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 (no limit) or more'); END IF;\n"
 "    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;\n"
-"    IF rate_burst < 1 THEN PERFORM jobq.refuse('rate_burst', '1 or more'); END IF;\n",
+"    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN\n"
+"        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');\n"
+"    END IF;\n",
 "    IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;\n"
 "    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate) p;\n"
 "    v_no := jobq.line_row(v_queue, line);\n"
@@ -19562,6 +19621,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "                 ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),\n"
 "                 ('ageing', p_ageing::integer)) AS u (field, given)\n"
 "    WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);\n"
+"    IF p_rate_burst > 1000000 THEN\n"
+"        PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');\n"
+"    END IF;\n"
 "    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;\n"
 "    UPDATE jobq.queue q\n"
 "    SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),\n"
@@ -19577,9 +19639,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "            SELECT DISTINCT h.line_name FROM jobq.line_holders(p_queue) h ORDER BY 1) AS u;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    DELETE FROM jobq.line l WHERE l.ctid = ANY (ARRAY(\n"
 "        SELECT o.ctid FROM jobq.line o LEFT JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE q.id IS NULL\n"
@@ -19909,6 +19971,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,\n"
 "    p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE i integer;\n"
 "BEGIN\n"
 "    queue_ids := '{}';\n"
 "    kind_ids := '{}';\n"
@@ -19917,10 +19980,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "            USING ERRCODE = 'JQ004', HINT = 'If its jobs and schedules are to run here, and '\n"
 "                'no longer there: select jobq.renew(home => true).';\n"
 "    END IF;\n"
-"    FOR i IN 1 .. cardinality(p_queues) LOOP\n"
+"    FOR i IN SELECT u.n FROM unnest(p_queues) WITH ORDINALITY AS u (name, n)\n"
+"             ORDER BY u.name COLLATE \"C\" LOOP\n"
 "        queue_ids[i] := jobq.queue_id(p_queues[i]);\n"
 "    END LOOP;\n"
-"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
+"    FOR i IN SELECT u.n FROM unnest(p_kinds) WITH ORDINALITY AS u (name, n)\n"
+"             ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE \"C\" LOOP\n"
 "        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n"
 "    END LOOP;\n"
 "    IF p_library < 7 AND EXISTS (\n"
@@ -19959,12 +20024,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "        UNION ALL\n"
 "        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)\n"
 "        WHERE w.id = p_worker AND o.queue_id = q.id\n"
-"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n"
+"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n",
 "    ORDER BY k.id IS NOT NULL, u.n;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.late_workers(\n"
 "    p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],\n"
-"    OUT overdue integer)\n",
+"    OUT overdue integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n"
@@ -20029,10 +20094,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
 "    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
-"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n",
 "    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
 "    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
-"    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n",
+"    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
 "    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],\n"
@@ -20061,7 +20126,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    IF p_tally IS NOT NULL THEN\n"
 "        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);\n"
 "    END IF;\n"
-"    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
+"    DELETE FROM jobq.claim c WHERE c.ctid = ANY (ARRAY(\n"
+"        SELECT o.ctid FROM jobq.claim o\n"
+"        WHERE o.worker = p_worker AND o.number = ANY (p_settled) FOR UPDATE SKIP LOCKED));\n"
 "    written := p_progress_jobs IS NULL OR jobq.progress_write(\n"
 "        p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);\n"
 "    cancel := ARRAY(\n"
@@ -20096,14 +20163,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
+"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n",
 "    PERFORM jobq.permits_free(p_worker);\n"
 "    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
 "    PERFORM jobq.tally_fold(ARRAY[p_worker]);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -20181,13 +20248,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;\n"
 "    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'\n"
 "                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP\n"
-"        SELECT rescued + r.back, failed + r.lost, v_queues || r.queues\n"
+"        SELECT rescued + r.back, failed + r.lost, v_queues || r.queues\n",
 "        INTO rescued, failed, v_queues\n"
 "        FROM jobq.rescue_singly(v_claim) AS r (back, lost, queues);\n"
 "        WITH back AS (\n"
 "            UPDATE jobq.job j\n"
 "            SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,\n"
-"                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()\n",
+"                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()\n"
 "            WHERE j.ctid = ANY (ARRAY(\n"
 "                SELECT held.ctid FROM jobq.job held\n"
 "                WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim\n"
@@ -20263,14 +20330,14 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT parked.id\n"
 "        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n"
 "        CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
-"        CROSS JOIN generate_series(0, 15) AS s (stage)\n"
+"        CROSS JOIN generate_series(0, 15) AS s (stage)\n",
 "        CROSS JOIN LATERAL (\n"
 "            SELECT p.id FROM jobq.job p\n"
 "            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage\n"
 "              AND NOT p.suspect AND p.line IS NULL\n"
 "              AND p.run_at = 'infinity' AND p.kind_id = p_kind\n"
 "              AND p.state = 'r'\n"
-"            LIMIT p_limit) AS parked\n",
+"            LIMIT p_limit) AS parked\n"
 "        WHERE k.id = p_kind AND s.stage < q.stages_max\n"
 "        LIMIT p_limit)\n"
 "    || ARRAY(\n"
@@ -20345,12 +20412,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "    )\n"
 "    SELECT count(*), array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
 "    INTO v_total, v_linked FROM gone g;\n"
-"    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_forget(v_linked); END IF;\n"
+"    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_forget(v_linked); END IF;\n",
 "    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n"
 "        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
 "            SELECT o.ctid FROM jobq.idempotency o\n"
 "            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep\n"
-"            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n",
+"            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
@@ -20434,7 +20501,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "CREATE OR REPLACE FUNCTION jobq.sequence_restored(p_table text, p_id bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_sequence regclass := pg_get_serial_sequence(p_table, 'id');\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM setval(v_sequence, greatest(pg_sequence_last_value(v_sequence), p_id));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint\n"
@@ -20443,8 +20510,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "BEGIN\n"
 "    UPDATE jobq.job j\n"
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
-"        run_at = statement_timestamp()\n",
+"        run_at = statement_timestamp()\n"
 "    WHERE j.state = 'x';\n"
+"    PERFORM jobq.finish(ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.state = 'r' AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
 "    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
@@ -22471,6 +22541,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_kind integer := jobq.known_kind(p_queue, p_kind);\n"
 "    v_ids bigint[];\n"
 "BEGIN\n"
+"    p_at_most := coalesce(p_at_most, 2147483647);\n"
 "    v_ids := ARRAY(\n"
 "        SELECT picked.id\n"
 "        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
@@ -22482,8 +22553,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.line IS NULL\n"
 "              AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
-"              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
-"              AND (p_tags IS NULL OR j.headers @> p_tags)\n",
+"              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n",
+"              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
 "                                            ELSE j.run_at <> p_run_at END)\n"
 "              AND (p_target IS NULL OR j.key IS NULL\n"
@@ -22555,8 +22626,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n"
 "          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n"
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
-"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
-"          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))\n",
+"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n",
+"          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))\n"
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
@@ -22639,8 +22710,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
 "    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.cancel(\n"
-"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"CREATE OR REPLACE FUNCTION jobq.cancel(\n",
+"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n"
 "    OUT cancelled integer, OUT requested integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -22652,6 +22723,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state\n"
 "            USING ERRCODE = '22023';\n"
 "    END IF;\n"
+"    at_most := coalesce(at_most, 2147483647);\n"
 "    IF state IS DISTINCT FROM 'running' THEN\n"
 "        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);\n"
 "        PERFORM jobq.finish(v_ids, 'c', NULL);\n"
@@ -22728,9 +22800,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "               b.steps\n"
 "        FROM back b ORDER BY b.id\n"
 "        RETURNING id, queue_id, flow_id\n"
-"    )\n"
+"    )\n",
 "    SELECT count(*), array_agg(l.queue_id),\n"
-"           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n",
+"           array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),\n"
 "           array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)\n"
 "    INTO v_count, v_queues, v_linked, v_flows FROM live l;\n"
 "    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;\n"
@@ -22819,9 +22891,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE\n"
-"    v_queue integer := jobq.known_queue(queue);\n"
+"    v_queue integer := jobq.known_queue(queue);\n",
 "    v_kind integer := jobq.known_kind(v_queue, kind);\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN\n"
 "        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',\n"
 "            quote_nullable(state) USING ERRCODE = '22023',\n"
@@ -22902,8 +22974,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "            SELECT t.id FROM jobq.kind k JOIN jobq.kind t\n"
 "                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n"
 "    FROM new n WHERE j.id = n.id AND j.state = 'r';\n"
-"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    IF p_target IS NOT NULL THEN PERFORM jobq.line_suspects(p_target, v_ids); END IF;\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    IF p_target IS NOT NULL THEN PERFORM jobq.line_suspects(p_target, v_ids); END IF;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -22977,8 +23049,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n",
+"BEGIN\n",
+"    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n"
 "    PERFORM jobq.operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
@@ -23034,6 +23106,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
 "        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
+"    PERFORM jobq.kind_ids(v_queue, CASE WHEN kind IS NULL THEN kinds ELSE ARRAY[kind] END);\n"
 "    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);\n"
 "    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,\n"
 "                                 line_rate_burst, line_waiting_max, ageing);\n"
@@ -23047,10 +23120,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    UPDATE jobq.queue q\n"
-"    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n"
+"    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n",
 "        max_crashes = coalesce(max_crashes, q.max_crashes),\n"
 "        backoff_curve = coalesce(backoff, q.backoff_curve),\n"
-"        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),\n",
+"        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),\n"
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
 "        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
@@ -23065,7 +23138,6 @@ static const char *const jobq_pg__sql_operators[] = {
 "        message_max = coalesce(message_max, q.message_max),\n"
 "        payload_max = coalesce(payload_max, q.payload_max)\n"
 "    WHERE q.id = v_queue;\n"
-"    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.retention_used(p_retention text, p_odd boolean) RETURNS void\n"
@@ -23122,7 +23194,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE r.retention = retention_set.retention;\n"
 "    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n"
+"CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n",
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;\n"
@@ -23150,6 +23222,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "BEGIN\n"
 "    CASE p_place\n"
 "    WHEN 'failed jobs' THEN\n"
+"        PERFORM FROM jobq.failed f WHERE f.id = ANY (p_ids) ORDER BY f.id FOR UPDATE;\n"
 "        DELETE FROM jobq.idempotency k USING jobq.failed f\n"
 "        WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key\n"
 "          AND k.job_id = f.id;\n"
@@ -23158,6 +23231,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "            errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL\n"
 "        WHERE f.id = ANY (p_ids);\n"
 "    WHEN 'history' THEN\n"
+"        PERFORM FROM jobq.history h WHERE h.id = ANY (p_ids) ORDER BY h.id FOR UPDATE;\n"
 "        DELETE FROM jobq.idempotency k USING jobq.history h\n"
 "        WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key\n"
 "          AND k.job_id = h.id;\n"
@@ -23184,12 +23258,14 @@ static const char *const jobq_pg__sql_erase[] = {
 "BEGIN\n"
 "    EXECUTE format(\n"
 "        'SELECT count(*), coalesce(array_agg(DISTINCT p.id) FILTER (WHERE p.tags @> $1),'\n"
-"        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM %s t WHERE t.id > $2'\n"
-"        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p',\n"
-"        CASE p_place WHEN 'operations' THEN 't.arguments -> ''tags''' ELSE 't.headers' END,\n"
-"        CASE p_place WHEN 'jobs' THEN 'jobq.job' WHEN 'failed jobs' THEN 'jobq.failed'\n"
-"        WHEN 'history' THEN 'jobq.history' WHEN 'dead letters' THEN 'jobq.dead_letter'\n"
-"        WHEN 'operations' THEN 'jobq.operation' END)\n"
+"        ' ''{}''), max(p.id) FROM (SELECT t.id, t.tags FROM (%s) t WHERE t.id > $2'\n"
+"        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p', CASE p_place\n"
+"        WHEN 'jobs' THEN 'SELECT id, headers AS tags FROM jobq.job'\n"
+"            ' UNION ALL SELECT id, headers FROM jobq.failed'\n"
+"        WHEN 'history' THEN 'SELECT id, headers AS tags FROM jobq.history'\n"
+"        WHEN 'dead letters' THEN 'SELECT id, headers AS tags FROM jobq.dead_letter'\n"
+"        WHEN 'operations' THEN 'SELECT id, arguments -> ''tags'' AS tags FROM jobq.operation'\n"
+"        END)\n"
 "    INTO looked, matched, last USING p_tags, p_after, p_most;\n"
 "    IF looked < p_most THEN last := NULL; END IF;\n"
 "END $$;\n"
@@ -23206,12 +23282,12 @@ static const char *const jobq_pg__sql_erase[] = {
 "           array_agg(p.id) FILTER (WHERE p.headers @> p_tags),\n"
 "           count(*) FILTER (WHERE p.headers @> p_tags)\n"
 "    INTO looked, v_parts, v_ids, matched\n"
-"    FROM (SELECT m.partition_id, m.id, m.headers FROM jobq.message m\n"
+"    FROM (SELECT m.partition_id, m.id, m.headers FROM jobq.message m\n",
 "          WHERE (m.partition_id, m.id) > (p_part, p_after)\n"
 "          ORDER BY m.partition_id, m.id LIMIT p_most) p;\n"
 "    IF looked >= p_most THEN\n"
 "        SELECT p.partition_id, p.id INTO last_part, last\n"
-"        FROM (SELECT m.partition_id, m.id FROM jobq.message m\n",
+"        FROM (SELECT m.partition_id, m.id FROM jobq.message m\n"
 "              WHERE (m.partition_id, m.id) > (p_part, p_after)\n"
 "              ORDER BY m.partition_id, m.id LIMIT p_most) p\n"
 "        ORDER BY p.partition_id DESC, p.id DESC LIMIT 1;\n"
@@ -23230,7 +23306,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "               note text, next jsonb)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
-"    v_places text[] := '{jobs,failed jobs,history,dead letters,operations,messages}';\n"
+"    v_places text[] := '{jobs,history,dead letters,operations,messages}';\n"
 "    v_at integer := coalesce((after ->> 'place')::integer, 1);\n"
 "    v_part bigint := coalesce((after ->> 'part')::bigint, 0);\n"
 "    v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);\n"
@@ -23239,7 +23315,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "    v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps\n"
 "BEGIN\n"
 "    PERFORM jobq.check_erase(tags, dry, live, at_most);\n"
-"    WHILE v_at <= 6 AND v_left > 0 LOOP\n"
+"    WHILE v_at <= cardinality(v_places) AND v_left > 0 LOOP\n"
 "        place := v_places[v_at];\n"
 "        erased := 0;\n"
 "        still_live := 0;\n"
@@ -23252,9 +23328,14 @@ static const char *const jobq_pg__sql_erase[] = {
 "        ELSE\n"
 "            SELECT p.* INTO v_page FROM jobq.erase_page(place, tags, v_after, v_left) p;\n"
 "            matched := cardinality(v_page.matched);\n"
-"            IF place = 'jobs' THEN\n"
-"                still_live := jobq.erase_live(v_page.matched,\n"
-"                                              NOT dry AND erase.live = 'cancel');\n"
+"            IF place = 'jobs' AND dry THEN\n"
+"                still_live := (SELECT count(*) FROM jobq.job j\n"
+"                               WHERE j.id = ANY (v_page.matched));\n"
+"            ELSIF place = 'jobs' THEN\n"
+"                PERFORM jobq.erase_rows('failed jobs', v_page.matched, tags);\n"
+"                erased := (SELECT count(*) FROM jobq.failed f\n"
+"                           WHERE f.id = ANY (v_page.matched) AND f.headers ? 'erased');\n"
+"                still_live := jobq.erase_live(v_page.matched, erase.live = 'cancel');\n"
 "            ELSIF NOT dry AND matched > 0 THEN\n"
 "                PERFORM jobq.erase_rows(place, v_page.matched, tags);\n"
 "            END IF;\n"
@@ -23269,7 +23350,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "            v_part := 0;\n"
 "            v_after := -9223372036854775808;\n"
 "        END IF;\n"
-"        next := CASE WHEN v_at <= 6 THEN jsonb_build_object(\n"
+"        next := CASE WHEN v_at <= cardinality(v_places) THEN jsonb_build_object(\n"
 "            'place', v_at, 'part', v_part, 'id', v_after) END;\n"
 "        RETURN NEXT;\n"
 "    END LOOP;\n"
@@ -23286,7 +23367,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_other jsonb := (\n"
-"        SELECT jsonb_object_agg(t.key, CASE\n"
+"        SELECT jsonb_object_agg(t.key, CASE\n",
 "                   WHEN jsonb_typeof(t.value) = 'number' THEN to_jsonb(t.value #>> '{}')\n"
 "                   WHEN jsonb_typeof(t.value) = 'string'\n"
 "                        AND t.value #>> '{}' ~ '^-?(0|[1-9]\\d{0,30})(\\.\\d{1,30})?$'\n"
@@ -23298,7 +23379,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "               'a number is not a string: try %s, too', v_other), NULL::jsonb\n"
 "    WHERE v_other <> p_tags;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.check_erase(\n",
+"CREATE OR REPLACE FUNCTION jobq.check_erase(\n"
 "    p_tags jsonb, p_dry boolean, p_live text, p_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -23321,7 +23402,10 @@ static const char *const jobq_pg__sql_erase[] = {
 "            PERFORM jobq.cancel_one(v_id);\n"
 "        END LOOP;\n"
 "    END IF;\n"
-"    RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids));\n"
+"    RETURN (\n"
+"        SELECT count(*) FROM unnest(p_ids) AS u (id)\n"
+"        WHERE NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id AND f.headers ? 'erased')\n"
+"          AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = u.id));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.erase_unreached(p_tags jsonb)\n"
 "RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,\n"
@@ -23736,6 +23820,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
 "    SELECT DISTINCT g.job_id, g.signal FROM gone g\n"
 "    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n"
+"    IF cardinality(v_nudges) = p_limit AND v_skipped IS NOT NULL THEN -- others' turn\n"
+"        WITH last AS (\n"
+"            DELETE FROM jobq.nudge n\n"
+"            WHERE n.id = ANY (v_nudges) RETURNING n.job_id, n.cancel, n.signal\n"
+"        )\n"
+"        INSERT INTO jobq.nudge (job_id, cancel, signal)\n"
+"        SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;\n"
+"    END IF;\n"
 "    IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;\n"
 "    PERFORM jobq.wake(q.id, 1) FROM (\n"
 "        SELECT DISTINCT j.queue_id AS id\n"
@@ -23768,7 +23860,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.follow(p_parent bigint, p_child bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    UPDATE jobq.job j SET flow_id = 0\n"
 "    WHERE j.id = ANY (ARRAY[p_parent, p_child]) AND j.flow_id IS NULL;\n"
 "    INSERT INTO jobq.edge (parent, child) VALUES (p_parent, p_child);\n"
@@ -23776,7 +23868,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE FUNCTION jobq.flow_add(p_flow bigint, p_count integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_flow jobq.flow;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;\n"
 "    IF NOT FOUND THEN\n"
 "        PERFORM jobq.refuse('flow', 'no flow has this id');\n"
@@ -23847,14 +23939,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_parents := ARRAY(\n"
 "        SELECT coalesce(u.id, -u.flow_id, n.job_id)\n"
 "        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))\n"
-"             WITH ORDINALITY AS u (id, name, flow_id, at)\n"
+"             WITH ORDINALITY AS u (id, name, flow_id, at)\n",
 "        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name\n"
 "        ORDER BY u.at);\n"
 "    PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,\n"
 "                             p_running);\n"
 "    PERFORM jobq.lock_parents(v_parents);\n"
 "    IF p_running THEN\n"
-"        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);\n",
+"        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);\n"
 "    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)\n"
 "          AND -p_flow IN (SELECT * FROM jobq.awaited(v_parents)) THEN\n"
 "        PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');\n"
@@ -23919,13 +24011,13 @@ static const char *const jobq_pg__sql_flows[] = {
 "    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;\n"
 "    PERFORM jobq.refuse('after', CASE\n"
 "        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'\n"
-"        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'\n"
+"        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'\n",
 "        WHEN v_edge.parent IS NULL AND p_flow IS NULL\n"
 "        THEN format('the job names %L, so its flow has to be given', v_edge.name)\n"
 "        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)\n"
 "        WHEN p_running THEN 'a job cannot wait for itself'\n"
 "        ELSE 'a job waits for jobs that were enqueued before it' END);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
@@ -23996,11 +24088,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n"
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
-"    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n"
+"    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n",
 "    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
 "    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
 "    p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],\n"
-"    p_on text[], OUT ids bigint[], OUT existed boolean[])\n",
+"    p_on text[], OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
@@ -24073,18 +24165,19 @@ static const char *const jobq_pg__sql_flows[] = {
 "    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
 "    PERFORM jobq.promote(1000);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.batch(\n"
+"CREATE OR REPLACE FUNCTION jobq.batch(\n",
 "    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
 "    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',\n"
 "    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
-"    v_flow bigint := jobq.flow(name);\n",
+"    v_flow bigint := jobq.flow(name);\n"
 "    v_refused record;\n"
 "BEGIN\n"
 "    IF done_outbox IS NOT NULL THEN\n"
 "        SELECT q.refused, q.code INTO v_refused\n"
-"        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;\n"
+"        FROM jobq.outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes\n"
+"                               octet_length(done_payload::text) + 200) q;\n"
 "        IF v_refused.refused IS NOT NULL THEN\n"
 "            RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;\n"
 "        END IF;\n"
@@ -24163,7 +24256,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_count := cardinality(v_ids);\n"
 "    FOR v_job IN\n"
 "        SELECT j.id FROM jobq.job j\n"
-"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0\n"
+"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0\n",
 "          AND CASE WHEN j.state = 'x' THEN j.cancel_requested_at IS NULL\n"
 "              ELSE v_ids = '{}' END\n"
 "        LIMIT at_most - v_count\n"
@@ -24173,7 +24266,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    END LOOP;\n"
 "    PERFORM jobq.promote(1000);\n"
 "    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET jit = off AS $$\n"
@@ -24240,14 +24333,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          UNION SELECT o.parent FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
-"          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
+"          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n",
 "          ORDER BY 1 LIMIT at_most) AS u\n"
 "    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
 "    LEFT JOIN jobq.edge e ON e.child = u.id\n"
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
 "RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -24310,12 +24403,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
 "        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),\n"
 "        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n",
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
 "    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL AND (\n"
-"        f.message IS NOT NULL OR EXISTS (\n",
+"        f.message IS NOT NULL OR EXISTS (\n"
 "            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (\n"
 "            SELECT FROM jobq.edge e WHERE e.parent = -f.id)); -- others may get jobs yet\n"
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
@@ -24351,9 +24444,11 @@ static const char *const jobq_pg__sql_steps[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.step_done_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_value jsonb) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_size integer;\n"
 "BEGIN\n"
+"    PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id\n"
+"    WHERE j.id = p_id FOR KEY SHARE OF f; -- before its job: see flows.sql\n"
 "    PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);\n"
 "    UPDATE jobq.job j\n"
 "    SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)\n"
@@ -24404,13 +24499,13 @@ static const char *const jobq_pg__sql_steps[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.look_signals(\n"
 "    p_signals text[], OUT skipped bigint[], OUT decided integer)\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
 "SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_jobs bigint[];\n"
 "    v_held bigint[];\n"
 "BEGIN\n"
-"    v_jobs := ARRAY(\n",
+"    v_jobs := ARRAY(\n"
 "        SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name\n"
 "        WHERE s.name = ANY (p_signals) AND EXISTS ( -- OFFSET: see heartbeat\n"
 "            SELECT FROM jobq.job j\n"

@@ -6,8 +6,8 @@
  * Run     JOBQ_SERVER="host=... dbname=..." ./complete_in_transaction
  *         or, on a Postgres of its own: make examples
  *                                       tests/server.sh .build/examples/complete_in_transaction
- * Prints  41 jobs, of which the handler made 51 attempts
- *         succeeded 40, failed 1: Ann has less than that
+ * Prints  41 jobs took 51 attempts
+ *         succeeded 40, failed 1: Ann has too little money
  *         Ann 60, Bob 140
  *
  * A handler runs at least once. Here some attempts break off before their COMMIT, and some behave
@@ -75,7 +75,7 @@ static jobq_outcome transfer(jobq_call *call)
                   amount);
     if (rows < 0) return retry(call, PQerrorMessage(conn));
     if (rows == 0) {
-        jobq_call_error(call, jobq_str_from("Ann has less than that"));
+        jobq_call_error(call, jobq_str_from("Ann has too little money"));
         return run(conn, "ROLLBACK") ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_RETRY;
     }
     rows = update(conn,
@@ -183,11 +183,11 @@ int main(void)
 
     succeeded = ask(conn, "SELECT count(*) FROM " SCHEMA ".jobs WHERE state = 'succeeded'");
     failures = ask(conn, "SELECT count(*) FROM " SCHEMA ".failed"
-                         " WHERE errors->-1->>'error' = 'Ann has less than that'");
+                         " WHERE errors->-1->>'error' = 'Ann has too little money'");
     ann = ask(conn, "SELECT balance FROM " SCHEMA ".account WHERE name = 'Ann'");
     bob = ask(conn, "SELECT balance FROM " SCHEMA ".account WHERE name = 'Bob'");
-    printf("%d jobs, of which the handler made %d attempts\n", TRANSFERS + 1, attempts);
-    printf("succeeded %d, failed %d: Ann has less than that\n", succeeded, failures);
+    printf("%d jobs took %d attempts\n", TRANSFERS + 1, attempts);
+    printf("succeeded %d, failed %d: Ann has too little money\n", succeeded, failures);
     printf("Ann %d, Bob %d\n", ann, bob);
 
     tell(conn, "DROP SCHEMA " SCHEMA " CASCADE");

@@ -1,6 +1,6 @@
 /*
- * debounce.c -- a document is indexed once it has been left alone for a while, and not after each
- * key stroke; at most one indexing of it runs at a time, and none misses the last change.
+ * debounce.c -- a document is indexed once it has been left alone for a while, not after each
+ * keystroke; it is never indexed twice at a time, and the last change is never missed.
  *
  * Build   cc examples/debounce.c -I. -lpq -o debounce
  * Run     JOBQ_SERVER="host=... dbname=..." ./debounce
@@ -49,8 +49,11 @@ static void edited(int version)
 
 static jobq_outcome index_document(jobq_call *call)
 {
-    int version = atoi(call->payload.ptr), i;
+    char text[20];
+    int version, i;
 
+    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
+    version = atoi(text);
     printf("  indexes version %d\n", version);
     for (i = 6; version == 5 && i <= 7; i++) {
         printf("  edited while it is indexed: version %d\n", i);

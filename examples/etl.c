@@ -69,9 +69,11 @@ static PGresult *run_sql(const char *sql)
 
 static jobq_outcome load(jobq_call *call)
 {
-    int part = atoi(call->payload.ptr);
-    char rows[20];
+    char text[20], rows[20];
+    int part;
 
+    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
+    part = atoi(text);
     printf("load part %d: ", part);
     if (part == damaged) {
         printf("the file is damaged\n");
@@ -80,18 +82,18 @@ static jobq_outcome load(jobq_call *call)
     }
     printf("%d rows\n", part * 100);
     snprintf(rows, sizeof rows, "%d", part * 100);
-    must(jobq_call_result(call, jobq_str_from(rows), false), "the result was not taken");
+    if (!jobq_call_result(call, jobq_str_from(rows), false)) return JOBQ_OUTCOME_RETRY;
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* The sum of the results of the jobs that this one waited for. */
+/* The sum of the results of the jobs that this one waited for. -1: they could not be read. */
 static int parents_rows(const jobq_call *call)
 {
     jobq_pg_error error;
     jobq_pg_rows parents;
     int sum = 0;
 
-    must(jobq_pg_parents(pg, NULL, call->job.id, &parents, &error) == JOBQ_OK, error.message);
+    if (jobq_pg_parents(pg, NULL, call->job.id, &parents, &error) != JOBQ_OK) return -1;
     for (size_t i = 0; i < parents.count; i++)
         sum += atoi(((const jobq_pg_job_row *)parents.rows)[i].result.ptr);
     jobq_pg_rows_clear(&parents);
@@ -103,9 +105,10 @@ static jobq_outcome merge(jobq_call *call)
     int sum = parents_rows(call);
     char rows[20];
 
+    if (sum < 0) return JOBQ_OUTCOME_RETRY;
     printf("merge: %d rows\n", sum);
     snprintf(rows, sizeof rows, "%d", sum);
-    must(jobq_call_result(call, jobq_str_from(rows), false), "the result was not taken");
+    if (!jobq_call_result(call, jobq_str_from(rows), false)) return JOBQ_OUTCOME_RETRY;
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -114,8 +117,10 @@ static jobq_outcome report(jobq_call *call)
 {
     int rows = parents_rows(call);
     char result[100];
+    jobq_error code;
     jobq_str who;
 
+    if (rows < 0) return JOBQ_OUTCOME_RETRY;
     switch (jobq_call_step(call, "charge", NULL)) {
     case JOBQ_ERROR_NOT_FOUND:
         printf("charge for %d rows, and the worker is killed\n", rows);
@@ -124,14 +129,17 @@ static jobq_outcome report(jobq_call *call)
         raise(SIGKILL);
         break;
     case JOBQ_OK:
-        if (jobq_call_signal(call, "import/approved", JOBQ_DAYS(3), &who) == JOBQ_OK) break;
+        code = jobq_call_signal(call, "import/approved", JOBQ_DAYS(3), &who);
+        if (code == JOBQ_OK) break;
+        if (code == JOBQ_ERROR_TIMEOUT) return JOBQ_OUTCOME_DISCARD; /* nobody has approved */
+        if (code != JOBQ_ERROR_NOT_FOUND) return JOBQ_OUTCOME_RETRY;
         printf("another worker: the charge was made before\n");
         return JOBQ_OUTCOME_SNOOZE; /* for three days, or until the signal comes */
     default: return JOBQ_OUTCOME_RETRY;
     }
     snprintf(result, sizeof result, "{\"rows\": %d, \"approved_by\": %.*s}", rows, (int)who.len,
              who.ptr);
-    must(jobq_call_result(call, jobq_str_from(result), false), "the result was not taken");
+    if (!jobq_call_result(call, jobq_str_from(result), false)) return JOBQ_OUTCOME_RETRY;
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -145,11 +153,12 @@ static int64_t begin(int64_t *last)
     static const jobq_pg_after merged = {.name = "merge"};
     jobq_pg_flow_desc desc = {.name = "import"};
     jobq_pg_error error;
+    jobq_pg_tx tx;
     PGconn *conn;
     int64_t flow, ids[5];
 
     must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
-    PQclear(PQexec(conn, "BEGIN"));
+    must(jobq_pg_tx_begin(&tx, conn, &error) == JOBQ_OK, error.message);
     must(jobq_pg_flow_begin(pg, conn, &desc, &flow, &error) == JOBQ_OK, error.message);
     jobq_pg_job jobs[5] = {
         {.kind = "load", .name = "load-1", .payload = jobq_str_from("1")},
@@ -162,7 +171,7 @@ static int64_t begin(int64_t *last)
         jobs[i].flow = flow;
     }
     must(jobq_pg_enqueue_many(pg, conn, jobs, 5, ids, &error) == JOBQ_OK, error.message);
-    PQclear(PQexec(conn, "COMMIT"));
+    must(jobq_pg_tx_commit(&tx, &error) == JOBQ_OK, error.message);
     jobq_pg_release(pg, conn);
     *last = ids[4];
     return flow;

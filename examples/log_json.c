@@ -46,8 +46,6 @@ static void put_text(line *l, const char *name, jobq_str value)
     l->at += (size_t)size;
 }
 
-/* Ids are 64 bits; jobs' ids are small, but a worker's is random: as text it survives readers that
- * take numbers for doubles. */
 static void put_number(line *l, const char *name, int64_t value)
 {
     if (value == 0 || l->at + 80 > sizeof l->text) return;
@@ -70,6 +68,7 @@ static void log_json(void *user, const jobq_pg_event *e)
     put_text(&l, "sqlstate", jobq_str_from(e->sqlstate));
     put_text(&l, "queue", e->queue);
     put_text(&l, "kind", e->kind);
+    /* 64 random bits: as text they survive readers that take numbers for doubles. */
     snprintf(worker, sizeof worker, "%lld", (long long)e->worker);
     if (e->worker != 0) put_text(&l, "worker", jobq_str_from(worker));
     put_number(&l, "job", e->job);
@@ -106,7 +105,7 @@ int main(void)
     jobq_pg *pg;
     jobq_pg_error error;
 
-    must(desc.conninfo != NULL, "JOBQ_SERVER is not set: it names a database");
+    must(desc.conninfo != NULL, "JOBQ_SERVER is not set; see the top of this example");
     conn = PQconnectdb(desc.conninfo);
     run(conn, "SET client_min_messages = warning");
     run(conn, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");

@@ -1,6 +1,6 @@
 /*
  * logic_without_database.c -- unit tests of a retry policy and of a flow with two stages, without a
- * database, a clock or chance.
+ * database, a clock or randomness.
  *
  * Build   cc examples/logic_without_database.c -I. -o logic_without_database
  * Run     ./logic_without_database

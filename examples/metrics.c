@@ -8,11 +8,11 @@
  *         http://127.0.0.1:9464/metrics/process  this process, by jobq_pg_metrics
  *
  * One process of a fleet that serves /metrics is enough: workers deliver their counts with their
- * heartbeats. Beside it stand a dashboard for Grafana, examples/metrics/dashboard.json, and alerts
- * for Prometheus, examples/metrics/alerts.yml. The role that asks needs jobq.grant_read.
+ * heartbeats. With it come a dashboard for Grafana, examples/metrics/dashboard.json, and alerts for
+ * Prometheus, examples/metrics/alerts.yml. The role that asks needs jobq.grant_read.
  *
  * The HTTP loop answers one request at a time, on 127.0.0.1 alone. It has no TLS and no login: put
- * a proxy before it if others shall reach it.
+ * a proxy in front of it if others are to reach it.
  *
  * Drops and creates the schema jobq_example_metrics, and drops it at the end.
  */
@@ -218,7 +218,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     serve(fd, argc > 1 ? atof(argv[1]) : 0, pg, conn, worker);
     jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, NULL);
+    must(jobq_pg_worker_wait(worker, NULL) == JOBQ_OK, "a handler did not return");
     jobq_pg_worker_free(worker);
     jobq_pg_close(pg);
     PQclear(PQexec(conn, "DROP SCHEMA " SCHEMA " CASCADE"));

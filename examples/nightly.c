@@ -46,9 +46,10 @@ static PGresult *ask(PGconn *conn, const char *sql)
 /* The headers of the job say which night it is for, also if it runs late. */
 static jobq_outcome report(jobq_call *call)
 {
-    const char *tick = strstr(call->headers.ptr, "\"tick\": \"");
+    jobq_str tick = jobq_json_member(call->headers, "tick"); /* in quotes */
+    bool found = tick.len > 11;
 
-    printf("the report of the night of %.10s\n", tick == NULL ? "?" : tick + 9);
+    printf("the report of the night of %.*s\n", found ? 10 : 1, found ? tick.ptr + 1 : "?");
     return JOBQ_OUTCOME_SUCCESS;
 }
 

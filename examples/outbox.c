@@ -216,6 +216,7 @@ static void relay(const char *path)
     receiver.queue = QUEUE;
     receiver.each = deliver;
     receiver.user = fopen(path, "a");
+    if (receiver.user == NULL) give_up(path, "cannot be written");
     receiver.tuning.lease_us = JOBQ_SECONDS(1); /* short: a death is noticed within two seconds */
     desc.receivers = &receiver;
     desc.receiver_count = 1;
@@ -229,6 +230,7 @@ static pid_t relay_start(int n)
 {
     pid_t pid = fork();
 
+    if (pid < 0) give_up("fork", "no process");
     if (pid == 0) relay(paths[n]);
     return pid;
 }
@@ -291,6 +293,7 @@ static void check_files(PGconn *conn, long count, long refused)
     char text[200];
     PGresult *res;
 
+    if (done == NULL) give_up("files", "out of memory");
     for (i = 0; i < line_count; i++) {
         const line *l = &lines[i];
         if (l->transfer < 1 || l->transfer > count || l->partition >= PARTITIONS) {

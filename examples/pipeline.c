@@ -380,7 +380,7 @@ static int worker_main(const char *server, char *name)
     do got = read(STDIN_FILENO, &byte, 1);
     while (got > 0 || (got < 0 && errno == EINTR));
     jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, &stats);
+    if (jobq_pg_worker_wait(worker, &stats) != JOBQ_OK) return 1; /* a handler still runs */
     jobq_pg_worker_free(worker);
     report(pg, name, &stats);
     jobq_pg_close(pg);
@@ -738,7 +738,7 @@ static void note_held(demo *d, const process *p)
                 " WHERE w.name = $1",
                 1, &name));
     d->now = look(d);
-    event(d, "%s (pid %d) was killed while it held %s jobs; its lease ends in %d s", name,
+    event(d, "%s (pid %d) was found dead; it held %s jobs; its lease lasts %d s", name,
           (int)p->pid, grouped(d->now.held - before), (int)(LEASE_US / 1000000));
 }
 
@@ -1146,8 +1146,8 @@ static void set_up(demo *d, const char *server)
     tell(d, "SET client_min_messages = warning");
     for (i = 0; i < TABLE_COUNT; i++) tell(d, TABLES[i]);
     if (jobq_pg_migrate(d->pg, &error)) give_up(d, error.message);
-    tell(d, "INSERT INTO jobq_demo_queue.queue (name, backoff_base_us, backoff_cap_us)"
-            " VALUES ('" QUEUE "', 300000, 1000000)");
+    tell(d, "SELECT jobq_demo_queue.queue_set('" QUEUE "', backoff_base => '300 ms',"
+            " backoff_cap => '1 s')");
 }
 
 /* Installs the signal handlers, and starts the workers on a pipe that ends with this process. */

@@ -88,16 +88,8 @@ static jobq_outcome render(jobq_call *call)
     snprintf(note, sizeof note, "%d frames, 1 of them black", FRAMES);
     jobq_call_log(call, JOBQ_LEVEL_INFO, jobq_str_from(note));
     snprintf(note, sizeof note, "{\"frames\": %d}", FRAMES);
-    must(jobq_call_result(call, jobq_str_from(note), false), "the result was not taken");
+    if (!jobq_call_result(call, jobq_str_from(note), false)) return JOBQ_OUTCOME_RETRY;
     return JOBQ_OUTCOME_SUCCESS;
-}
-
-static jobq_pg_worker *worker;
-
-static void stop(int signal_number)
-{
-    (void)signal_number;
-    if (worker != NULL) jobq_pg_worker_stop(worker);
 }
 
 static int work(void)
@@ -105,13 +97,11 @@ static int work(void)
     jobq_pg *pg = open_schema(false);
     jobq_pg_handler handler = {.queue = "films", .kind = "render", .run = {render}};
     jobq_pg_worker_desc desc = {.handlers = &handler, .handler_count = 1,
-                                .loop = {.heartbeat_us = JOBQ_SECONDS(1) / 2}};
+                                .loop = {.heartbeat_us = JOBQ_SECONDS(1) / 2},
+                                .stop_signals = {SIGTERM}};
     jobq_pg_error error;
 
-    must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
-    signal(SIGTERM, stop);
-    jobq_pg_worker_wait(worker, NULL);
-    jobq_pg_worker_free(worker);
+    must(jobq_pg_work(pg, &desc, &error) == JOBQ_OK, error.message);
     jobq_pg_close(pg);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * tenants.c -- a noisy tenant, a quiet one, a ledger in strict order, and an API that allows ten
- * calls a second and now and then says "too many".
+ * calls a second and once says "too many".
  *
  * Build   cc examples/tenants.c -I. -lpq -o tenants
  * Run     JOBQ_SERVER="host=... dbname=..." ./tenants
@@ -95,7 +95,10 @@ static void enqueue(const char *queue, const char *line, int count)
 /* The number in a payload such as ["q", 3]. */
 static int number_of(const jobq_call *call)
 {
-    return atoi(call->payload.ptr + 6);
+    char text[20];
+
+    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
+    return atoi(text + 6);
 }
 
 /* ---- a noisy tenant and a quiet one ---------------------------------------------------------- */

@@ -73,9 +73,11 @@ static int64_t set_up(struct fake *fake)
     const jobq_job_handler handlers[] = {WELCOME(&fake->mailer)};
     jobq_policy policy = {.max_attempts = 3, .backoff = {.base_us = JOBQ_MINUTES(1)}};
     jobq_test_job job = {.queue = "mail", .kind = "welcome", .timeout_us = JOBQ_SECONDS(30)};
+    void *block = malloc(jobq_test_size());
 
+    CHECK(block != NULL);
     fake->mailer.send = fake_send;
-    fake->test = jobq_test_init(malloc(jobq_test_size()), handlers, 1);
+    fake->test = jobq_test_init(block, handlers, 1);
     jobq_test_policy(fake->test, "mail", NULL, &policy);
     job.payload = jobq_str_from("\"ann@example.org\"");
     job.headers = jobq_str_from("{\"trace\": \"a1\"}");

@@ -129,7 +129,7 @@ int main(void)
     PGconn *conn;
     jobq_pg_error error;
 
-    must(desc.conninfo != NULL, "JOBQ_SERVER is not set: it names a database");
+    must(desc.conninfo != NULL, "JOBQ_SERVER is not set; see the top of this example");
     conn = PQconnectdb(desc.conninfo);
     run(conn, "SET client_min_messages = warning");
     run(conn, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");

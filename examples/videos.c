@@ -1,5 +1,5 @@
 /*
- * videos.c -- a table of your own worked off like a queue: videos in two stages.
+ * videos.c -- a table of your own used as a queue: videos in two stages.
  *
  * Build   cc examples/videos.c -I. -lpq -o videos
  * Run     JOBQ_SERVER="host=... dbname=..." ./videos

@@ -57,12 +57,15 @@ int main(void)
         {.queue = PICTURES, .kind = RESIZE, .run = {extract, resize}},
         {.queue = PICTURES, .kind = FLAKY, .run = {flaky}},
         {.queue = PICTURES, .kind = HOPELESS, .run = {hopeless}}};
-    jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
+    void *block = malloc(jobq_memory_size(10, 2, 100));
     jobq_loop *loop = malloc(sizeof *loop);
+    jobq_memory *memory;
     jobq_policy policy = {0};
     jobq_job like = jobq_job_new(0);
     int kind;
 
+    if (block == NULL || loop == NULL) return 1;
+    memory = jobq_memory_init(block, 10, 2, 100);
     policy.max_attempts = 5;
     jobq_memory_policy(memory, PICTURES, &policy, false);
     for (kind = RESIZE; kind <= HOPELESS; kind++) {

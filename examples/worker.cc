@@ -115,7 +115,7 @@ static int work(jobq_pg *pg)
         return JOBQ_OUTCOME_SUCCESS;
     };
     jobq_handler report = [](jobq_call *call) {
-        jobq_call_delay(call, 1000); /* after a failure; otherwise the queue's backoff applies */
+        jobq_call_delay(call, JOBQ_MILLISECONDS(1)); /* instead of the queue's backoff */
         if (call->job.attempt == 1) {
             std::cout << "report: attempt 1: no paper" << std::endl;
             throw std::runtime_error("no paper"); /* a failed attempt, and its error */

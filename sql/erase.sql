@@ -18,13 +18,15 @@ BEGIN
 END $$;
 
 -- Erases these jobs of a place, by id; the numbers of dead letters and operations. Known keys
--- go too: they may be names, and then the same key enqueues again.
+-- go too: they may be names, and then the same key enqueues again. Rows are locked before
+-- their keys, as by other verbs.
 CREATE OR REPLACE FUNCTION jobq.erase_rows(p_place text, p_ids bigint[], p_tags jsonb)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $$
 BEGIN
     CASE p_place
     WHEN 'failed jobs' THEN
+        PERFORM FROM jobq.failed f WHERE f.id = ANY (p_ids) ORDER BY f.id FOR UPDATE;
         DELETE FROM jobq.idempotency k USING jobq.failed f
         WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key
           AND k.job_id = f.id;
@@ -33,6 +35,7 @@ BEGIN
             errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL
         WHERE f.id = ANY (p_ids);
     WHEN 'history' THEN
+        PERFORM FROM jobq.history h WHERE h.id = ANY (p_ids) ORDER BY h.id FOR UPDATE;
         DELETE FROM jobq.idempotency k USING jobq.history h
         WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key
           AND k.job_id = h.id;
@@ -54,7 +57,9 @@ BEGIN
 END $$;
 
 -- A page of a place: up to p_most rows after p_after, in the order of their ids. matched: the
--- ids of those with the tags. last: of the page; NULL: there are no more.
+-- ids of those with the tags. last: of the page; NULL: there are no more. Failed jobs are read
+-- with those that live, in one snapshot, because a revive takes them from one table to the
+-- other.
 CREATE OR REPLACE FUNCTION jobq.erase_page(
     p_place text, p_tags jsonb, p_after bigint, p_most bigint, OUT looked bigint,
     OUT matched bigint[], OUT last bigint)
@@ -62,12 +67,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 BEGIN
     EXECUTE format(
         'SELECT count(*), coalesce(array_agg(DISTINCT p.id) FILTER (WHERE p.tags @> $1),'
-        ' ''{}''), max(p.id) FROM (SELECT t.id, %s AS tags FROM %s t WHERE t.id > $2'
-        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p',
-        CASE p_place WHEN 'operations' THEN 't.arguments -> ''tags''' ELSE 't.headers' END,
-        CASE p_place WHEN 'jobs' THEN 'jobq.job' WHEN 'failed jobs' THEN 'jobq.failed'
-        WHEN 'history' THEN 'jobq.history' WHEN 'dead letters' THEN 'jobq.dead_letter'
-        WHEN 'operations' THEN 'jobq.operation' END)
+        ' ''{}''), max(p.id) FROM (SELECT t.id, t.tags FROM (%s) t WHERE t.id > $2'
+        ' ORDER BY t.id FETCH FIRST $3 ROWS WITH TIES) p', CASE p_place
+        WHEN 'jobs' THEN 'SELECT id, headers AS tags FROM jobq.job'
+            ' UNION ALL SELECT id, headers FROM jobq.failed'
+        WHEN 'history' THEN 'SELECT id, headers AS tags FROM jobq.history'
+        WHEN 'dead letters' THEN 'SELECT id, headers AS tags FROM jobq.dead_letter'
+        WHEN 'operations' THEN 'SELECT id, arguments -> ''tags'' AS tags FROM jobq.operation'
+        END)
     INTO looked, matched, last USING p_tags, p_after, p_most;
     IF looked < p_most THEN last := NULL; END IF;
 END $$;
@@ -116,8 +123,8 @@ END $$;
 --   at_most  how many rows a call looks at; no index leads to tags.
 --   after    where to begin: next of the last row of the previous answer, until that is NULL.
 --            Without it a call begins again.
--- Repeat the whole until nothing is live. Each place is a row; then follow those that it
--- cannot reach, with what to do about them.
+-- Repeat the whole until nothing is live. Each place is a row; jobs are those that live and
+-- those that failed. Then follow the places that it cannot reach, with what to do about them.
 CREATE OR REPLACE FUNCTION jobq.erase(
     tags jsonb, dry boolean DEFAULT true, live text DEFAULT 'leave',
     at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)
@@ -125,7 +132,7 @@ RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_l
                note text, next jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_places text[] := '{jobs,failed jobs,history,dead letters,operations,messages}';
+    v_places text[] := '{jobs,history,dead letters,operations,messages}';
     v_at integer := coalesce((after ->> 'place')::integer, 1);
     v_part bigint := coalesce((after ->> 'part')::bigint, 0);
     v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);
@@ -134,7 +141,7 @@ DECLARE
     v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps
 BEGIN
     PERFORM jobq.check_erase(tags, dry, live, at_most);
-    WHILE v_at <= 6 AND v_left > 0 LOOP
+    WHILE v_at <= cardinality(v_places) AND v_left > 0 LOOP
         place := v_places[v_at];
         erased := 0;
         still_live := 0;
@@ -147,9 +154,14 @@ BEGIN
         ELSE
             SELECT p.* INTO v_page FROM jobq.erase_page(place, tags, v_after, v_left) p;
             matched := cardinality(v_page.matched);
-            IF place = 'jobs' THEN
-                still_live := jobq.erase_live(v_page.matched,
-                                              NOT dry AND erase.live = 'cancel');
+            IF place = 'jobs' AND dry THEN
+                still_live := (SELECT count(*) FROM jobq.job j
+                               WHERE j.id = ANY (v_page.matched));
+            ELSIF place = 'jobs' THEN
+                PERFORM jobq.erase_rows('failed jobs', v_page.matched, tags);
+                erased := (SELECT count(*) FROM jobq.failed f
+                           WHERE f.id = ANY (v_page.matched) AND f.headers ? 'erased');
+                still_live := jobq.erase_live(v_page.matched, erase.live = 'cancel');
             ELSIF NOT dry AND matched > 0 THEN
                 PERFORM jobq.erase_rows(place, v_page.matched, tags);
             END IF;
@@ -164,7 +176,7 @@ BEGIN
             v_part := 0;
             v_after := -9223372036854775808;
         END IF;
-        next := CASE WHEN v_at <= 6 THEN jsonb_build_object(
+        next := CASE WHEN v_at <= cardinality(v_places) THEN jsonb_build_object(
             'place', v_at, 'part', v_part, 'id', v_after) END;
         RETURN NEXT;
     END LOOP;
@@ -211,8 +223,8 @@ BEGIN
     END IF;
 END $$;
 
--- Cancels these jobs, if asked to; how many have not ended. Those that have are in history,
--- which is erased after jobs.
+-- Cancels these jobs, if asked to. How many are neither erased nor in history, which is erased
+-- after jobs: they live, or have just failed.
 CREATE OR REPLACE FUNCTION jobq.erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id bigint;
@@ -222,7 +234,10 @@ BEGIN
             PERFORM jobq.cancel_one(v_id);
         END LOOP;
     END IF;
-    RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids));
+    RETURN (
+        SELECT count(*) FROM unnest(p_ids) AS u (id)
+        WHERE NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id AND f.headers ? 'erased')
+          AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = u.id));
 END $$;
 
 -- What erase cannot reach.

@@ -219,9 +219,9 @@ BEGIN
 END $$;
 
 -- Looks at what at most p_limit nudges name. Answers how many jobs it made ready or cancelled.
--- A nudge is left if somebody holds the row that it names; and if it is of this transaction
--- and nothing was decided, a new one takes its place: see above. For what is left it wakes
--- workers that sleep.
+-- A nudge is left if somebody holds the row that it names, or moved behind the others if there
+-- are p_limit; and if it is of this transaction and nothing was decided, a new one takes its
+-- place: see above. For what is left it wakes workers that sleep.
 CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
@@ -264,6 +264,14 @@ BEGIN
     INSERT INTO jobq.nudge (job_id, signal)
     SELECT DISTINCT g.job_id, g.signal FROM gone g
     WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);
+    IF cardinality(v_nudges) = p_limit AND v_skipped IS NOT NULL THEN -- others' turn
+        WITH last AS (
+            DELETE FROM jobq.nudge n
+            WHERE n.id = ANY (v_nudges) RETURNING n.job_id, n.cancel, n.signal
+        )
+        INSERT INTO jobq.nudge (job_id, cancel, signal)
+        SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;
+    END IF;
     IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;
     PERFORM jobq.wake(q.id, 1) FROM (
         SELECT DISTINCT j.queue_id AS id
@@ -681,7 +689,8 @@ DECLARE
 BEGIN
     IF done_outbox IS NOT NULL THEN
         SELECT q.refused, q.code INTO v_refused
-        FROM jobq.outbox_queue(done_outbox, NULL, NULL, octet_length(done_payload::text)) q;
+        FROM jobq.outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes
+                               octet_length(done_payload::text) + 200) q;
         IF v_refused.refused IS NOT NULL THEN
             RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;
         END IF;

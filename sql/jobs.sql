@@ -88,6 +88,23 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The ids of several kinds. They are created in the order of their names, so that two sessions
+-- that create some of the same do not wait for each other; and before their queue's row is
+-- changed, for the same reason.
+CREATE OR REPLACE FUNCTION jobq.kind_ids(p_queue integer, p_names text[]) RETURNS integer[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_ids integer[] := '{}';
+    i integer;
+BEGIN
+    IF cardinality(p_names) = 1 THEN RETURN ARRAY[jobq.kind_id(p_queue, p_names[1])]; END IF;
+    FOR i IN SELECT u.n FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
+             ORDER BY u.name COLLATE "C" LOOP
+        v_ids[i] := jobq.kind_id(p_queue, p_names[i]);
+    END LOOP;
+    RETURN v_ids;
+END $$;
+
 -- ---- enqueue -------------------------------------------------------------------------------
 
 -- Makes sure that claims list the lanes of this priority and of these stages. Workers list the
@@ -190,7 +207,8 @@ BEGIN
                 cardinality(p_lines) >= p_count AND NOT EXISTS (
                     SELECT FROM unnest(p_lines) AS l (name)
                     WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN
-            RETURN coalesce(v_tenant.lines || '/', '');
+            -- Its length comes first, so that one tenant's keys never begin like another's.
+            RETURN coalesce(octet_length(v_tenant.lines) || ':' || v_tenant.lines || '/', '');
         END IF;
         v_allowed := concat_ws('; ', v_allowed, format('%s, %s',
             array_to_string(v_tenant.queues, ' or '), coalesce(
@@ -298,9 +316,7 @@ BEGIN
     END IF;
     PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
                             p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);
-    FOR i IN 1 .. cardinality(p_kinds) LOOP
-        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);
-    END LOOP;
+    v_kinds := jobq.kind_ids(v_queue, p_kinds);
     ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));
     IF p_keys IS NOT NULL THEN
         SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
@@ -348,7 +364,7 @@ BEGIN
     ids := p_ids;
     existed := array_fill(false, ARRAY[cardinality(p_ids)]);
     FOR i IN SELECT u.n FROM unnest(p_keys) WITH ORDINALITY AS u (key, n)
-             WHERE u.key IS NOT NULL ORDER BY u.key, u.n LOOP
+             WHERE u.key IS NOT NULL ORDER BY u.key COLLATE "C", u.n LOOP
         LOOP
             INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)
             VALUES (p_queue, p_keys[i], p_ids[i], p_ended_at)
@@ -380,10 +396,7 @@ CREATE OR REPLACE FUNCTION jobq.bulk(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue := jobq.queue_id(p_queue);
-    kinds := '{}';
-    FOR i IN 1 .. cardinality(p_kinds) LOOP
-        kinds[i] := jobq.kind_id(queue, p_kinds[i]);
-    END LOOP;
+    kinds := jobq.kind_ids(queue, p_kinds);
     PERFORM jobq.widen(queue, p_priority, p_stages);
     IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;
     payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);
@@ -477,7 +490,8 @@ CREATE OR REPLACE FUNCTION jobq.known_change(
     p_what text, p_job jobq.job, p_new jobq.job, p_latest interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
-    v_run_at timestamptz := least(p_new.run_at, p_job.enqueued_at + p_latest);
+    v_run_at timestamptz := greatest( -- below a worker's bound it would be hidden
+        least(p_new.run_at, p_job.enqueued_at + p_latest), statement_timestamp());
     v_merged jsonb := p_job.payload || p_new.payload;
 BEGIN
     IF p_what = 'bump' THEN
@@ -489,8 +503,7 @@ BEGIN
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
             priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,
             line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,
-            run_at = CASE WHEN j.state = 'w' THEN j.run_at
-                     ELSE greatest(v_run_at, statement_timestamp()) END
+            run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END
         WHERE j.id = p_job.id;
         IF p_job.suspect THEN
             PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);
@@ -535,7 +548,8 @@ END $$;
 
 -- Writes one job; p_on_known says what happens if another job has its key. id: of the job that
 -- this payload went into. existed: the other one was left, and id is that one's. The job is
--- locked before its key, as where a job ends.
+-- locked before its key, as where a job ends. A key may also be a message's, whose number may
+-- be a job's, too.
 CREATE OR REPLACE FUNCTION jobq.enqueue_known(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
@@ -559,13 +573,20 @@ BEGIN
             p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;
         id := v_old.id;
         IF NOT existed THEN RETURN; END IF;
-        SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;
+        v_new.queue_id := jobq.queue_id(p_queue);
+        SELECT j.* INTO v_old FROM jobq.job j
+        WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id AND j.key = p_key FOR UPDATE;
         v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE
             WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'
             WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'
             ELSE v_old.state END);
         IF v_what IN ('leave', 'reject') THEN RETURN; END IF;
-        v_new.queue_id := jobq.queue_id(p_queue);
+        PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id
+        AND k.key = p_key AND k.job_id = enqueue_known.id FOR UPDATE;
+        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again
+        CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile
+            SELECT FROM jobq.job j WHERE j.id = enqueue_known.id
+            AND j.queue_id = v_new.queue_id AND j.key = p_key);
         v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);
         v_new.enqueued_at := statement_timestamp();
         v_new.run_at := greatest(v_new.enqueued_at, coalesce(
@@ -580,9 +601,6 @@ BEGIN
         v_new.bytes := p_bytes;
         v_new.headers := p_headers;
         IF v_what IN ('replace', 'merge', 'bump') THEN
-            PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id
-            AND k.key = p_key AND k.job_id = id FOR UPDATE;
-            CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again
             IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN
                 PERFORM jobq.refuse('kind', format('job %s has the key and another kind', id));
             END IF;

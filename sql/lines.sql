@@ -963,7 +963,8 @@ END $$;
 --   strict       one job after the other, in their order: the next one begins when the last
 --                one has ended for good. So that one may wait for others, but not of its line.
 --   rate         how many may begin in a time: '10/s', '100/min', '5/h', '1000/day', '10/5 s';
---                '0': any number. rate_burst: so many of them at once after a pause (1).
+--                '0': any number. rate_burst: so many of them at once after a pause (1; at
+--                most 1,000,000).
 --   weight       1 to 100: how many jobs it gives while another line gives one
 --   paused       nothing of it is claimed
 --   hold         nothing of it is claimed for so long; '0': it is no longer held
@@ -981,7 +982,9 @@ DECLARE
 BEGIN
     IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 (no limit) or more'); END IF;
     IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;
-    IF rate_burst < 1 THEN PERFORM jobq.refuse('rate_burst', '1 or more'); END IF;
+    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN
+        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
+    END IF;
     IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;
     SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate) p;
     v_no := jobq.line_row(v_queue, line);
@@ -1049,6 +1052,9 @@ BEGIN
                  ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),
                  ('ageing', p_ageing::integer)) AS u (field, given)
     WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);
+    IF p_rate_burst > 1000000 THEN
+        PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');
+    END IF;
     SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;
     UPDATE jobq.queue q
     SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),

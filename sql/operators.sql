@@ -704,6 +704,7 @@ DECLARE
     v_kind integer := jobq.known_kind(p_queue, p_kind);
     v_ids bigint[];
 BEGIN
+    p_at_most := coalesce(p_at_most, 2147483647);
     v_ids := ARRAY(
         SELECT picked.id
         FROM generate_series((SELECT q.priority_min FROM jobq.queue q
@@ -918,6 +919,7 @@ BEGIN
         RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state
             USING ERRCODE = '22023';
     END IF;
+    at_most := coalesce(at_most, 2147483647);
     IF state IS DISTINCT FROM 'running' THEN
         v_ids := jobq.pick(v_queue, kind, older, tags, at_most);
         PERFORM jobq.finish(v_ids, 'c', NULL);
@@ -1365,6 +1367,7 @@ BEGIN
         ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),
         ('key_keep', key_keep)) AS u (field, given)
     WHERE NOT isfinite(u.given);
+    PERFORM jobq.kind_ids(v_queue, CASE WHEN kind IS NULL THEN kinds ELSE ARRAY[kind] END);
     PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
     PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
                                  line_rate_burst, line_waiting_max, ageing);
@@ -1396,7 +1399,6 @@ BEGIN
         message_max = coalesce(message_max, q.message_max),
         payload_max = coalesce(payload_max, q.payload_max)
     WHERE q.id = v_queue;
-    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);
     PERFORM jobq.tell(v_queue);
 END $$;
 

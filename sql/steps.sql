@@ -44,9 +44,11 @@ END $$;
 -- What a handler's jobq_call_step_done does. p_value: NULL if the step has none.
 CREATE OR REPLACE FUNCTION jobq.step_done_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_value jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_size integer;
 BEGIN
+    PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
+    WHERE j.id = p_id FOR KEY SHARE OF f; -- before its job: see flows.sql
     PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);
     UPDATE jobq.job j
     SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)

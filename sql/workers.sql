@@ -22,14 +22,15 @@ BEGIN
 END $$;
 
 -- Registers a worker under a new random id. Its queues and kinds are created where they do not
--- exist. Kinds are pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds.
--- Ids come back in the same order. p_library: see the table worker. p_host and p_pid: its
--- process, for people.
+-- exist, in the order of their names, as by kind_ids. Kinds are pairs: element i of
+-- p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in the order of the
+-- arrays. p_library: see the table worker. p_host and p_pid: its process, for people.
 CREATE OR REPLACE FUNCTION jobq.register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
     p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,
     p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE i integer;
 BEGIN
     queue_ids := '{}';
     kind_ids := '{}';
@@ -38,10 +39,12 @@ BEGIN
             USING ERRCODE = 'JQ004', HINT = 'If its jobs and schedules are to run here, and '
                 'no longer there: select jobq.renew(home => true).';
     END IF;
-    FOR i IN 1 .. cardinality(p_queues) LOOP
+    FOR i IN SELECT u.n FROM unnest(p_queues) WITH ORDINALITY AS u (name, n)
+             ORDER BY u.name COLLATE "C" LOOP
         queue_ids[i] := jobq.queue_id(p_queues[i]);
     END LOOP;
-    FOR i IN 1 .. cardinality(p_kinds) LOOP
+    FOR i IN SELECT u.n FROM unnest(p_kinds) WITH ORDINALITY AS u (name, n)
+             ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE "C" LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
     IF p_library < 7 AND EXISTS (
@@ -225,7 +228,10 @@ BEGIN
     IF p_tally IS NOT NULL THEN
         PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
     END IF;
-    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
+    -- Whoever cancels many jobs may hold one. It stays then until the worker leaves.
+    DELETE FROM jobq.claim c WHERE c.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.claim o
+        WHERE o.worker = p_worker AND o.number = ANY (p_settled) FOR UPDATE SKIP LOCKED));
     written := p_progress_jobs IS NULL OR jobq.progress_write(
         p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);
     cancel := ARRAY(
@@ -674,7 +680,8 @@ END $$;
 -- A DBA calls this once on a server that continues from a copy of another server's tables (a
 -- restored dump or backup, a logical replica, a standby that may lack the last commits),
 -- before clients connect. An unnecessary call repeats work and harms nothing.
---   running jobs    become ready again and get their attempt back. A worker that still lives
+--   running jobs    become ready again and get their attempt back; those that somebody asked
+--                   to cancel are cancelled. A worker that still lives
 --                   may have finished them on the other server, and would never look at them
 --                   again. A worker that still runs one is told that its lease is lost.
 --   sequences       move a million beyond every id in the tables, because ids that were drawn
@@ -694,6 +701,9 @@ BEGIN
     SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
         run_at = statement_timestamp()
     WHERE j.state = 'x';
+    PERFORM jobq.finish(ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.state = 'r' AND j.cancel_requested_at IS NOT NULL), 'c', NULL);
     -- A claim that was made after that UPDATE keeps its row, because its jobs are running.
     DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j

@@ -39,10 +39,10 @@
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
- *   register          2         0     0       0        1
+ *   register          4         0     0       0        1
  *   heartbeat_kinds   4         0     0       0        0
  *   heartbeat_suspects 2        0     0       0        0
- *   heartbeat        12         0     0       0       10
+ *   heartbeat        12         1     1       0       10
  *   strays            1         0     0       0        0
  *   deregister        8         1     0       0        5
  *   sleep             3         1     0       1        3
@@ -612,7 +612,8 @@ static step step_heartbeat_claims(txn *t)
         const jobq_memory_claim *c = &jobq__memory_claims(t->seen)[i];
         for (n = 0; n < t->s->request.settled_count && c->number != t->s->request.settled[n];) n++;
         if (c->worker != t->s->request.worker || n == t->s->request.settled_count) continue;
-        if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
+        if (!lock(t, CLAIM_ROW + i, UPDATE)) continue;
+        if (jobq__memory_claims(t->last)[i].worker != c->worker) continue;
         memset(write_claim(t, i), 0, sizeof *c);
     }
     return STEP_heartbeat_cancel;

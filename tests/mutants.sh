@@ -67,13 +67,19 @@ cd "$(dirname "$0")/.."
 flags="-std=c99 -D_POSIX_C_SOURCE=200809L -w"
 work=.build/mutants/${2-}
 
-# try NAME COMMAND...: whether the command fails, which is a kill. A time-out does not count.
+# try NAME COMMAND...: whether a test fails, or the program crashes, which is a kill. A time-out does
+# not count. Neither does a test that could not begin, such as one without its server or browser.
 try() {
     local status=0
     killer=$1
     shift
     timeout 600 "$@" >"$work/$killer.log" 2>&1 || status=$?
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    case $killer:$status in
+    *:0 | *:124) return 1 ;;
+    explore:* | simulate:*) [ "$status" -ne 2 ] ;;
+    *) [ "$status" -ge 128 ] || grep -E '^\[  FAILED  \] [a-z]|^(FAIL|ERROR): test_' \
+        "$work/$killer.log" | grep -qv 'test(s)' ;;
+    esac
 }
 
 # build NAME SOURCE FLAG...
@@ -229,7 +235,10 @@ if [ "${1-}" = --one ]; then
         [ $status != 77 ] || echo "skipped  $2: no Citus (CITUS_TREE or CITUS_SOURCE)"
         exit $status ;;
     esac
-    case $2 in sql_* | program_* | web_* | pg_* | python_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
+    case "$2 $(sed -n 's/^Seen in: //p' "tests/mutants/$2.patch")" in
+    sql_* | program_* | web_* | python_* | *" test_pg_"*)
+        [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;;
+    esac
     one "$2"
     exit
 fi

@@ -168,6 +168,19 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('enqueue with an old key', 'held idle', false, ARRAY[$$
     SELECT 'key z', CASE WHEN existed[1] THEN 'existed' ELSE 'new' END
     FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{z}')$$]),
+('enqueue for a failed one', 'idle', false, ARRAY[$$
+    SELECT 'key v', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
+    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        'v', true, 'replace', NULL, NULL)$$]),
+('revive of a recent one', 'idle', false, ARRAY[$$
+    SELECT '14', v FROM jobq.revive(14) v WHERE v = 'revived'$$]),
+('enqueue in its place', 'idle', false, ARRAY[$$
+    SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
+    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        'x', true, 'cancel', NULL, NULL)$$]),
+('enqueue of a new kind in stages', 'held', false, ARRAY[$$
+    SELECT '@', 'new' FROM jobq.enqueue_many('q', '{new}', NULL, '{"{\"n\": \"@\"}"}',
+        p_stages => '{4}')$$]),
 ('enqueue in stages', 'held', false, ARRAY[$$
     SELECT '@', 'new' FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}',
         p_stages => '{4}')$$]),
@@ -205,6 +218,8 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('wait for others', 'flow', false, ARRAY[$$
     SELECT '2', 'waits' FROM (SELECT jobq.wait_here(1, 1, 2, 0::smallint, 0, 0, false, NULL,
         '{1,9}', '{NULL,NULL}', '{NULL,NULL}', '{any,any}') OFFSET 0) w$$]),
+('do a step, then enqueue', 'flow', false, ARRAY[$$
+    SELECT '@', 'new' FROM (SELECT jobq.step_and_enqueue('@') OFFSET 0) e$$]),
 ('complete one of a flow', 'flow', false, ARRAY[$$
     SELECT '2', coalesce(c.answer::text, 'done')
     FROM (SELECT) u LEFT JOIN jobq.complete('{1}', '{1}', '{1}', '{2}') c ON c.id = 2$$]),
@@ -220,6 +235,13 @@ BEGIN
                          after => p_after, on_end => 'any');
     PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name || 2), flow => p_next_flow,
                          after => p_next_after, on_end => 'any');
+END $$;
+
+-- What a handler of the flow may do in its own transaction.
+CREATE FUNCTION jobq.step_and_enqueue(p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM jobq.step_done_here(1, 1, 2, 's', NULL);
+    PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name), flow => 1);
 END $$;
 
 -- The outbox: partition 32768 is held by worker 1, 32769 by nobody.
@@ -322,9 +344,9 @@ DO $$ BEGIN
 END $$;
 
 -- The world before. held: worker 1 is late and holds 5, 6, 7, 13 and the suspect 8. idle: it lives
--- and holds nothing. Worker 2 lives and sleeps, 3 died long ago. 3, 6, 9 have keys; 4 is parked,
--- 9 and 10 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. box and flow: see
--- box_scene and flow_scene.
+-- and holds nothing. Worker 2 lives and sleeps, 3 died long ago. 3, 6, 9 and 14 have keys; 4 is
+-- parked, 9, 10 and 14 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. box and
+-- flow: see box_scene and flow_scene.
 CREATE FUNCTION jobq.scene(p_scene text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
@@ -396,12 +418,14 @@ BEGIN
     INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,
                              crash, priority, stage, stages, key)
     VALUES (9, v_now, v_now, v_now - interval '2 days', 1, 1, 3, 0, 0, 0, 1, 'z'),
-           (10, v_now, v_now, v_now - interval '60 days', 1, 1, 3, 0, 0, 0, 1, NULL);
+           (10, v_now, v_now, v_now - interval '60 days', 1, 1, 3, 0, 0, 0, 1, NULL),
+           (14, v_now, v_now, v_now - interval '1 minute', 1, 1, 3, 0, 0, 0, 1, 'v');
     INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, worker, queue_id,
                               kind_id, attempt, crash, priority, stage, stages, state)
     VALUES (0, 12, v_now, v_now, v_now, 1, 1, 1, 1, 0, 0, 0, 1, 's');
     INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)
-    VALUES (1, 'x', 3, NULL), (1, 'y', 6, NULL), (1, 'z', 9, v_now - interval '2 days');
+    VALUES (1, 'x', 3, NULL), (1, 'y', 6, NULL), (1, 'z', 9, v_now - interval '2 days'),
+           (1, 'v', 14, v_now - interval '1 minute');
 END $$;
 
 -- Worker 1 is late. It was given m1 and m2 of the first partition; m3 is numbered, m4 is not. m5
@@ -578,7 +602,9 @@ BEGIN
     SELECT format('job %s lives and does not have its key %s', j.id, j.key) FROM jobq.job j
     WHERE j.key IS NOT NULL AND NOT EXISTS (
         SELECT FROM jobq.idempotency k
-        WHERE k.queue_id = j.queue_id AND k.key = j.key AND k.job_id = j.id AND k.ended_at IS NULL)
+        WHERE k.queue_id = j.queue_id AND k.key = j.key AND k.ended_at IS NULL
+          AND (k.job_id = j.id OR EXISTS (
+              SELECT FROM jobq.edge e WHERE e.parent = j.id AND e.child = k.job_id)))
     UNION ALL
     SELECT format('%s jobs wait for nothing, or edges for nobody', a) FROM jobq.audit_flows() a
     WHERE a > 0

@@ -419,9 +419,26 @@ static void many_that_cannot_be_read_do_not_stop_the_others(void **unused)
     assert_int_equal(loop.relay.stats.aside, count / 2);
 }
 
+/* Where no partition can be read, looks for those without a place leave a pause. While a job must
+ * run alone nothing may be read, and so nobody looks. */
+static void looks_leave_a_pause(void **unused)
+{
+    int32_t i;
+
+    (void)unused;
+    begin(4 * JOBQ_LOOP_PARTITIONS, 10);
+    for (i = 0; i < count; i++) rows[i].broken = true;
+    live(10 * SECOND);
+    assert_true(looks < 500);
+    loop.quiet = true;
+    assert_true(jobq__due_look(&loop, JOBQ_REQUEST_LOOK, now) == JOBQ_NEVER);
+    loop.quiet = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(looks_leave_a_pause),
         cmocka_unit_test(those_in_backoff_keep_no_place),
         cmocka_unit_test(all_that_are_busy_get_their_turn),
         cmocka_unit_test(a_partition_alone_reads_on),

@@ -19,12 +19,14 @@ static union {
     char bytes[1 << 20];
 } block;
 static jobq_memory *memory;
+static uint64_t has_handlers; /* a bit for each that the worker has a handler for */
 
 static int setup(void **unused)
 {
     jobq_loop_config config;
 
     (void)unused;
+    has_handlers = 2;
     memset(&config, 0, sizeof config);
     config.threads = 2;
     config.lease_us = LEASE;
@@ -40,7 +42,7 @@ static jobq_request step(int64_t now)
 {
     jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, has_handlers, now, now);
     return a;
 }
 
@@ -328,6 +330,93 @@ static void until_empty_does_what_must_run_alone(void **unused)
     }
     assert_true(now < 10 * SECOND);
     assert_int_equal(loop.stats.succeeded, 3);
+}
+
+/* -- the end by jobs_max -- */
+
+/* A worker that may run one more job, with handlers of ten seconds; after a second a job is there
+ * that was running when its worker died. When it ended. */
+static void what_counts_for_jobs_max_is_started(void **unused)
+{
+    jobq_loop_config config;
+    int32_t slot = -1;
+    int64_t now;
+
+    (void)unused;
+    add_job(0);
+    memset(&config, 0, sizeof config);
+    config.jobs_max = 1;
+    config.threads = 2;
+    jobq_loop_init(&loop, &config, 7, 0);
+    for (now = 0; now < 60 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
+        while (step(now).kind != JOBQ_REQUEST_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        if (now == SECOND) jobq_memory_get(memory, add_job(now))->job.suspect = true;
+        if (slot < 0) slot = jobq__take_job(&loop, now);
+        if (now == 10 * SECOND) succeeds(slot, now);
+    }
+    assert_true(now < 12 * SECOND);
+    assert_int_equal(loop.stats.started, 1);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_READY);
+}
+
+/* No handler was started for a job that was parked. */
+static void a_stray_does_not_count_for_jobs_max(void **unused)
+{
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    slot = jobq__take_job(&loop, 0);
+    assert_int_equal(loop.stats.started, 1);
+    jobq__job_unhandled(&loop, 0, slot);
+    assert_int_equal(loop.stats.started, 0);
+}
+
+static void messages_do_not_put_off_the_end(void **unused)
+{
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    slot = jobq__take_job(&loop, 0);
+    succeeds(slot, 0);
+    settle_down(0);
+    loop.config.jobs_max = 1;
+    loop.relay.held = 1; /* a partition whose messages are being handled */
+    jobq__phase_move(&loop, 0);
+    assert_int_equal(loop.phase, JOBQ_PHASE_STOPPING);
+    loop.relay.held = 0;
+}
+
+static void a_suspect_is_claimed_only_into_a_free_slot(void **unused)
+{
+    int32_t count;
+
+    (void)unused;
+    settle_down(0);
+    loop.suspects_ready = true;
+    assert_true(jobq__suspect_wanted(&loop));
+    count = loop.free.count;
+    loop.free.count = 0; /* results that the server does not take */
+    assert_false(jobq__suspect_wanted(&loop));
+    loop.free.count = count;
+}
+
+/* NEVER would park the job, and then it would run at once. */
+static void a_delay_of_never_is_a_long_one(void **unused)
+{
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    slot = jobq__take_job(&loop, 0);
+    told_handled(&loop, 0, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SNOOZE, JOBQ_NEVER,
+                 true);
+    settle_down(0);
+    assert_true(jobq_memory_get(memory, 1)->job.run_at_us == JOBQ_DAYS(365250));
 }
 
 /* A paused queue, or one whose jobs are not this worker's, stops nobody. */
@@ -695,6 +784,36 @@ static void until_empty_does_what_its_handlers_make(void **unused)
     assert_int_equal(jobq_memory_get(memory, 3)->job.state, JOBQ_STATE_SUCCEEDED);
     assert_true(now < 10 * SECOND);
     assert_true(loop.stats.claims < 60); /* and it did not look all the time */
+}
+
+/* News name one kind at a time that has parked jobs. */
+static void until_empty_does_what_was_parked(void **unused)
+{
+    (void)unused;
+    add_job(0);
+    add_job(0);
+    jobq_memory_get(memory, 2)->job.kind = 2;
+    jobq_memory_get(memory, 1)->job.run_at_us = JOBQ_NEVER;
+    jobq_memory_get(memory, 2)->job.run_at_us = JOBQ_NEVER;
+    has_handlers = 2 | 4;
+    assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 100 * SECOND, JOBQ_OUTCOME_SUCCESS) < 2 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_SUCCEEDED);
+}
+
+/* A hold of a queue that is paused, or whose jobs are not this worker's, keeps nobody here. */
+static void until_empty_waits_only_for_holds_of_its_jobs(void **unused)
+{
+    (void)unused;
+    settle_down(0);
+    assert_true(jobq__empty_here(&loop));
+    loop.queues[0].hold_mono_us = LEASE;
+    assert_false(jobq__empty_here(&loop));
+    loop.queues[0].paused = true;
+    assert_true(jobq__empty_here(&loop));
+    loop.queues[0].paused = false;
+    loop.config.jobless_queues = 1;
+    assert_true(jobq__empty_here(&loop));
 }
 
 static void until_ended_waits_for_what_comes_later(void **unused)
@@ -2179,6 +2298,13 @@ int main(void)
         cmocka_unit_test_setup(a_disconnect_is_a_request_too, setup),
         cmocka_unit_test(each_request_has_a_name),
         cmocka_unit_test_setup(a_suspect_does_not_wait_behind_what_is_fetched_ahead, setup),
+        cmocka_unit_test_setup(what_counts_for_jobs_max_is_started, setup),
+        cmocka_unit_test_setup(a_stray_does_not_count_for_jobs_max, setup),
+        cmocka_unit_test_setup(messages_do_not_put_off_the_end, setup),
+        cmocka_unit_test_setup(a_suspect_is_claimed_only_into_a_free_slot, setup),
+        cmocka_unit_test_setup(a_delay_of_never_is_a_long_one, setup),
+        cmocka_unit_test_setup(until_empty_does_what_was_parked, setup),
+        cmocka_unit_test_setup(until_empty_waits_only_for_holds_of_its_jobs, setup),
         cmocka_unit_test_setup(negative_priorities_run_first_once_there_are_some, setup),
         cmocka_unit_test_setup(what_must_run_alone_runs_first_and_alone, setup),
         cmocka_unit_test_setup(a_lost_claim_may_hold_what_must_run_alone, setup),

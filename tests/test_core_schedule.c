@@ -538,6 +538,9 @@ static void a_debounce_ends_at_the_latest(void **unused)
     like.run_at_us = now + MINUTE;
     jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
     assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us, now + SECOND / 2);
+    jobq_memory_get(memory, 1)->job.run_at_us = HOUR;
+    jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, MINUTE, &id);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us, MINUTE); /* not in the past */
     assert_int_equal(memory->job_count, 1);
 }
 

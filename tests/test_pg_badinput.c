@@ -377,6 +377,11 @@ static const struct {
     {{.schema = "a234567890123456789012345678901234567890123456789"}, JOBQ_ERROR_INVALID, "48"},
     {{.pool_max = -1}, JOBQ_ERROR_INVALID, "pool_max"},
     {{.acquire_us = -1}, JOBQ_ERROR_INVALID, "acquire_us"},
+    {{.patience_us = -1}, JOBQ_ERROR_INVALID, "patience_us"},
+    {{.seal_name = ""}, JOBQ_ERROR_INVALID, "seal_name"},
+    {{.seal_name = "a\"b"}, JOBQ_ERROR_INVALID, "seal_name"},
+    {{.seal_name = "a2345678901234567890123456789012345678901234567890123456789012345"},
+     JOBQ_ERROR_INVALID, "1 to 64"},
 };
 
 static void bad_handles_are_refused(void **unused)
@@ -412,6 +417,7 @@ static const jobq_pg_handler bad_handlers[] = {
 
 static void bad_workers_are_refused(void **unused)
 {
+    static const jobq_pg_handler good = {.queue = "q", .kind = "k", .run = {fine}};
     jobq_pg_worker_desc d;
     jobq_pg_worker *w;
     jobq_pg_error error;
@@ -429,6 +435,14 @@ static void bad_workers_are_refused(void **unused)
     assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
     d = work_of(bad_handlers, 0);
     assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
+    d = work_of(&good, 1);
+    d.stats_us = JOBQ_NEVER;
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "stats_us");
+    d = work_of(&good, 1);
+    d.name = "B\xfcro";
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "name");
     jobq_pg_worker_free(NULL);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
 }

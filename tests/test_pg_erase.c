@@ -105,8 +105,7 @@ static void a_dry_run_changes_nothing(void **unused)
     char *before = everything(), *after;
 
     (void)unused;
-    reports("jobs/2/0/2 failed jobs/3/0/0 history/2/0/0 dead letters/1/0/0 operations/1/0/0 "
-            "messages/4/0/4", "");
+    reports("jobs/5/0/2 history/2/0/0 dead letters/1/0/0 operations/1/0/0 messages/4/0/4", "");
     after = everything();
     assert_string_equal(before, after);
     free(before);
@@ -120,8 +119,8 @@ static void what_has_ended_is_erased_everywhere(void **unused)
     long ready = number("SELECT count(*) FROM jobq.job");
 
     (void)unused;
-    reports("jobs/2/0/2 failed jobs/3/3/0 history/2/2/0 dead letters/1/1/0 operations/1/1/0 "
-            "messages/4/0/4", ", dry => false");
+    reports("jobs/5/3/2 history/2/2/0 dead letters/1/1/0 operations/1/1/0 messages/4/0/4",
+            ", dry => false");
     shows("idempotency job message"); /* the live ones */
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), ready);
     expect_text("3 3 3", "SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE payload = "
@@ -139,8 +138,8 @@ static void live_ones_are_cancelled_on_request(void **unused)
     char *before = the_other(), *after;
 
     (void)unused;
-    reports("jobs/2/0/1 failed jobs/3/3/0 history/3/3/0 dead letters/1/1/0 operations/1/1/0 "
-            "messages/4/4/0", ", dry => false, live => 'cancel'");
+    reports("jobs/5/3/1 history/3/3/0 dead letters/1/1/0 operations/1/1/0 messages/4/4/0",
+            ", dry => false, live => 'cancel'");
     shows("idempotency job"); /* it runs */
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id < 100 AND state = 'x' AND "
                             "cancel_requested_at IS NOT NULL"), 1);
@@ -178,6 +177,23 @@ static void pages_go_on_where_they_stopped(void **unused)
     }
     assert_true(calls > 10 && calls < 60);
     shows("idempotency job");
+}
+
+/* Failed jobs are looked at with those that live: a revive between two calls hides none. */
+static void a_revived_job_is_not_missed(void **unused)
+{
+    long id = number("SELECT min(id) FROM jobq.failed WHERE id < 100");
+
+    (void)unused;
+    RUN("UPDATE jobq.job SET headers = NULL WHERE id < 100");
+    RUN("UPDATE jobq.failed SET headers = NULL WHERE id < 100 AND id <> %ld", id);
+    RUN("CREATE TEMP TABLE page AS SELECT * FROM jobq.erase(" PERSON ", dry => false, "
+        "at_most => %ld)", number("SELECT count(*) FROM jobq.job") + 1);
+    RUN("SELECT jobq.revive(%ld)", id);
+    RUN("INSERT INTO page SELECT * FROM jobq.erase(" PERSON ", dry => false, "
+        "after => (SELECT next FROM page ORDER BY next DESC NULLS LAST LIMIT 1))");
+    assert_int_equal(number("SELECT sum(erased + still_live) FROM page WHERE place = 'jobs'"), 1);
+    RUN("DROP TABLE page");
 }
 
 static void a_report_names_what_it_cannot_reach(void **unused)
@@ -255,6 +271,7 @@ int main(void)
         cmocka_unit_test_setup(what_has_ended_is_erased_everywhere, with_two_persons),
         cmocka_unit_test_setup(live_ones_are_cancelled_on_request, with_two_persons),
         cmocka_unit_test_setup(pages_go_on_where_they_stopped, with_two_persons),
+        cmocka_unit_test_setup(a_revived_job_is_not_missed, with_two_persons),
         cmocka_unit_test_setup(a_report_names_what_it_cannot_reach, with_two_persons),
         cmocka_unit_test_setup(nothing_is_erased_by_mistake, with_two_persons),
         cmocka_unit_test_setup(a_number_is_not_a_string, with_two_persons),

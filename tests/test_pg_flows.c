@@ -516,8 +516,11 @@ static void a_batch_ends_with_a_message(void **unused)
     (void)unused;
     whole.flow = 1;
     is_refused("SELECT jobq.batch('q', 'k', '{1}', done_outbox => 'none')", "is not registered");
-    restart_ids("flow");
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "events", 1, NULL, &error), JOBQ_OK);
+    RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
+    is_refused("SELECT jobq.batch('q', 'k', '{1}', done_outbox => 'events', "
+               "done_payload => to_jsonb(repeat('x', 900)))", "exceeds"); /* with its headers */
+    restart_ids("flow");
     RUN("SELECT jobq.batch('q', 'k', '{1, 2}', done_outbox => 'events', done_payload => '{}')");
     ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_SUCCESS);
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 0);
@@ -535,6 +538,32 @@ static void a_batch_ends_with_a_message(void **unused)
     ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_SUCCESS);
     expect_text("ended 2", "SELECT state || ' ' || succeeded FROM jobq.flows");
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 1);
+}
+
+/* Flows that cannot end now do not keep others waiting. */
+static void what_cannot_be_decided_makes_way(void **unused)
+{
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "events", 1, NULL, &error), JOBQ_OK);
+    RUN("SET client_min_messages = error");
+    RUN("SELECT jobq.batch('q', 'k', '{1}', done_outbox => 'events', done_payload => '{}'), "
+        "jobq.batch('q', 'k', '{2}', done_outbox => 'events', done_payload => '{}')");
+    RUN("UPDATE jobq.queue SET message_max = 1 WHERE name = 'events'");
+    RUN("SELECT jobq.cancel(id) FROM jobq.job");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 2);
+    RUN("INSERT INTO jobq.flow (name, on_failure, open) VALUES ('empty', 'h', false)");
+    RUN("INSERT INTO jobq.nudge (job_id) SELECT -max(id) FROM jobq.flow");
+    RUN("SELECT jobq.promote(2)");
+    RUN("SELECT jobq.promote(2)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.flow WHERE name = 'empty' "
+                            "AND ended_at IS NOT NULL"), 1);
+    RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
+    RUN("SELECT jobq.promote(2)");
+    RUN("SELECT jobq.promote(2)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
 }
 
 static void a_whole_flow_is_cancelled(void **unused)
@@ -1139,6 +1168,7 @@ int main(void)
         TEST(a_flow_without_jobs_ends),
         TEST(an_open_flow_that_is_cancelled_ends),
         TEST(a_batch_ends_with_a_message),
+        TEST(what_cannot_be_decided_makes_way),
         TEST(a_whole_flow_is_cancelled),
         TEST(the_rows_of_a_flow_are_locked),
         TEST(a_flow_is_cancelled_under_a_producer),

@@ -1291,6 +1291,9 @@ static void names_have_1_to_1024_bytes(void **unused)
         }
     }
     assert_string_equal(refused("SELECT jobq.line_set('q', NULL, weight => 2)"), "22023");
+    assert_string_equal(refused("SELECT jobq.line_set('q', 'a', rate => '1/day', "
+                                "rate_burst => 1000001)"), "22023"); /* since before Christ */
+    assert_string_equal(refused("SELECT jobq.queue_set('q', line_rate_burst => 1000001)"), "22023");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 5 * 3);
 }
 

@@ -320,6 +320,22 @@ static void ids_at_the_end_of_the_range_are_survived(void **unused)
     RUN("SELECT setval('jobq.job_id', 5000000)");
 }
 
+/* Law (7): a job that somebody asked to cancel does not run again. */
+static void renew_cancels_what_was_asked_to(void **unused)
+{
+    (void)unused;
+    enqueue_count(2);
+    register_worker(101, 600 * SECOND);
+    claim_one(101, 1, false);
+    claim_one(101, 2, false);
+    RUN("SELECT jobq.cancel(min(id)) FROM jobq.job");
+    RUN("SELECT jobq.renew()");
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' "
+                            "AND cancel_requested_at IS NULL"), 1);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
 /* A queue that was deleted leaves its failed jobs: no later queue or kind may get its number. */
 static void renew_gives_no_number_of_a_queue_again(void **unused)
 {
@@ -842,6 +858,7 @@ int main(void)
         TEST(a_claim_without_answer_is_recovered_or_burned, fresh),
         TEST(ids_at_the_end_of_the_range_are_survived, fresh),
         TEST(renew_gives_no_number_of_a_queue_again, fresh),
+        TEST(renew_cancels_what_was_asked_to, fresh),
         TEST(a_locked_job_is_answered_as_busy, fresh),
         TEST(a_kill_right_after_the_claim_costs_one_lease, fresh),
         TEST(a_claimer_never_waits_for_an_open_claim, fresh),

@@ -655,6 +655,31 @@ static void tenants_do_not_reach_each_other(void **state)
     free(before);
 }
 
+/* Keys are kept apart also where the lines of one tenant begin like those of another one. */
+static void tenants_do_not_share_keys(void **state)
+{
+    char roles[2][60], *said;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        snprintf(roles[i], sizeof roles[i], "%s_tenant_%d", schema, i);
+        RUN("CREATE ROLE %s LOGIN; SELECT jobq.grant_enqueue('%s', queues => '{q}', "
+            "lines => '%s')", roles[i], roles[i], i == 0 ? "a" : "a/b");
+    }
+    tenants_open(roles[1]);
+    free(tenant_says("SELECT jobq.enqueue('q', 'k', key => 'x', line => 'a/b')"));
+    PQfinish(as_tenant);
+    tenants_open(roles[0]);
+    said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', key => 'b/x', "
+                       "line => 'a')");
+    assert_string_equal(said, "f");
+    free(said);
+    PQfinish(as_tenant);
+    assert_int_equal(number("SELECT count(DISTINCT key) FROM jobq.job"), 2);
+    for (i = 0; i < 2; i++) RUN("SELECT jobq.revoke('%s'); DROP ROLE %s", roles[i], roles[i]);
+}
+
 /* Membership, SET ROLE and a second grant. */
 static void a_limit_follows_its_role(void **state)
 {
@@ -719,6 +744,7 @@ int main(void)
         cmocka_unit_test_setup(rows_keep_their_texts, pg_empty),
         cmocka_unit_test_setup_teardown(planted_things_have_no_effect, pg_empty, all_stop),
         cmocka_unit_test_setup(tenants_do_not_reach_each_other, pg_empty),
+        cmocka_unit_test_setup(tenants_do_not_share_keys, pg_empty),
         cmocka_unit_test_setup(a_limit_follows_its_role, pg_empty),
         cmocka_unit_test(passwords_are_not_told),
         cmocka_unit_test_setup(payloads_are_not_told, pg_empty),

@@ -142,10 +142,47 @@ static void a_debounce_ends_at_the_latest(void **unused)
     j.at_latest_us = JOBQ_SECONDS(25);
     for (i = 0; i < 4; i++) {
         assert_int_equal(jobq_pg_enqueue(pg, NULL, &j, NULL, NULL), JOBQ_OK);
-        assert_int_equal(number("SELECT (extract(epoch FROM run_at - enqueued_at))::int "
-                                "FROM jobq.job"), i < 2 ? 10 * (i + 1) - 2 * i : 25);
+        assert_int_equal(number("SELECT floor(extract(epoch FROM run_at - enqueued_at) / 2)::int "
+                                "FROM jobq.job"), i < 2 ? 5 + 4 * i : 12);
         RUN("UPDATE jobq.job SET enqueued_at = enqueued_at - interval '8 seconds'");
         if (i >= 1) j.delay_us = JOBQ_SECONDS(60);
+    }
+}
+
+/* What was enqueued long ago runs now, and not before all others. */
+static void a_bump_does_not_reach_the_past(void **unused)
+{
+    jobq_pg_job j = keyed("[1]", JOBQ_KNOWN_BUMP);
+
+    (void)unused;
+    j.delay_us = JOBQ_HOURS(1);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &j, NULL, NULL), JOBQ_OK);
+    RUN("UPDATE jobq.job SET enqueued_at = enqueued_at - interval '2 hours'");
+    j.at_latest_us = JOBQ_MINUTES(1);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &j, NULL, NULL), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at BETWEEN "
+                            "now() - interval '1 minute' AND now()"), 1);
+}
+
+/* Jobs and messages of a queue share its keys, but not their ids. */
+static void a_message_with_the_key_is_no_job(void **unused)
+{
+    static const jobq_known words[] = {JOBQ_KNOWN_CANCEL, JOBQ_KNOWN_REPLACE, JOBQ_KNOWN_BUMP};
+    size_t i;
+
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('q', 1)");
+    for (i = 0; i < sizeof words / sizeof words[0]; i++) {
+        int64_t id;
+        RUN("DELETE FROM jobq.idempotency; DELETE FROM jobq.job; "
+            "SELECT jobq.outbox_enqueue('q', '1', key => 'a')");
+        RUN("SELECT jobq.enqueue('q', 'k', '\"bystander\"', delay => '1 hour')");
+        RUN("UPDATE jobq.job SET id = (SELECT max(id) FROM jobq.message)");
+        id = put("[2]", words[i], JOBQ_OK);
+        expect_text("\"bystander\" [2]", "SELECT string_agg(payload::text, ' ' ORDER BY run_at "
+                                         "DESC) FROM jobq.job");
+        assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND key = 'a'",
+                                (long long)id), 1);
     }
 }
 
@@ -367,6 +404,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_key_is_known_as_long_as_is_said, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(both_decide_the_same, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(a_debounce_ends_at_the_latest, pg_empty, all_stop),
+        cmocka_unit_test_setup_teardown(a_bump_does_not_reach_the_past, pg_empty, all_stop),
+        cmocka_unit_test_setup_teardown(a_message_with_the_key_is_no_job, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(one_runs_and_one_waits, pg_empty, all_stop),
         cmocka_unit_test_setup_teardown(a_waiting_job_can_be_cancelled_and_deleted, pg_empty,
                                         all_stop),

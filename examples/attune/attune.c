@@ -8,7 +8,7 @@
  *         .build/examples/attune/attune
  * Prints  loaded: 1 packs, 2 actions, 1 triggers, 3 rules
  *         fired: 20 events, 40 enforcements, 40 executions
- *         worked off: 41 completed
+ *         processed: 41 completed
  *         housekeeping: 1 inquiries timed out, 1 workers inactive, 1 executions requested again
  *
  * An event, its enforcements, its executions and their jobs are written in one transaction. A
@@ -314,7 +314,7 @@ int main(int argc, char **argv)
     printf("fired: %ld events, %ld enforcements, %ld executions\n", count(conn, ATTUNE_EVENT),
            count(conn, ATTUNE_ENFORCEMENT), count(conn, ATTUNE_EXECUTION));
     completed = work_off(conn);
-    printf("worked off: %d completed\n", completed);
+    printf("processed: %d completed\n", completed);
     printf("housekeeping: %d inquiries timed out, %d workers inactive, %d executions requested "
            "again\n", timed_out, inactive, again);
 

@@ -154,12 +154,14 @@ static void app_progress(const char *format, ...)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
-/* Opens the connection, or opens it again. timeout_s: NULL, none. */
+/* Opens the connection, or opens it again. timeout_s: NULL, none. A server that has gone silent is
+ * given up after half a minute; what comes before dbname may be changed there. */
 static bool app_connect(app *a, const char *name, const char *timeout_s)
 {
-    const char *names[] = {"dbname", "fallback_application_name", "client_encoding",
-                           "connect_timeout", NULL};
-    const char *values[] = {a->conninfo, name, "UTF8", timeout_s, NULL};
+    const char *names[] = {"keepalives_idle", "keepalives_interval", "keepalives_count",
+                           "tcp_user_timeout", "dbname", "fallback_application_name",
+                           "client_encoding", "connect_timeout", NULL};
+    const char *values[] = {"10", "5", "4", "30000", a->conninfo, name, "UTF8", timeout_s, NULL};
 
     if (a->conn == NULL) a->conn = app_need(PQconnectdbParams(names, values, 1));
     else PQreset(a->conn);

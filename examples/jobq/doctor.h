@@ -12,6 +12,11 @@ typedef struct doctor_check {
 #define DOCTOR_OPEN "'10 minutes'"
 #define DOCTOR_XIDS "100000"
 
+/* What to do about a kind k of a queue q that no worker has. */
+#define DOCTOR_START \
+    "format('jobq work --queue %s --kind %s --exec COMMAND -- or start its program; if nobody " \
+    "wants its jobs: select jobq.cancel(queue => %L, kind => %L)', q.name, k.name, q.name, k.name)"
+
 /* Whether a table c is in the schema. */
 #define DOCTOR_OURS \
     "c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'jobq.job'::regclass)"
@@ -44,14 +49,12 @@ static const doctor_check doctor_checks[] = {
     {"kinds",
      "SELECT format('no living worker has a handler for kind %s of queue %s; its jobs are parked "
      "since %s', k.name, q.name, k.parked_at), "
-     "format('select jobq.cancel(queue => %L, kind => %L) -- or start a worker that has it', "
-     "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
+     DOCTOR_START " FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
      "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id) "
      /* Workers in SQL park nothing. */
      "UNION ALL SELECT format('no living worker has a handler for kind %s of queue %s, whose jobs "
      "have been due for a minute', k.name, q.name), "
-     "format('select jobq.cancel(queue => %L, kind => %L) -- or start a worker that has it', "
-     "q.name, k.name) FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
+     DOCTOR_START " FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
      "WHERE k.paused_at IS NULL AND q.paused_at IS NULL AND NOT jobq.kind_lives(k.id) "
      "AND EXISTS (SELECT FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL "
      "AND w.expires_at > now()) AND k.id IN (SELECT j.kind_id FROM (SELECT o.kind_id "
@@ -79,7 +82,10 @@ static const doctor_check doctor_checks[] = {
      "nothing that has died since', who, concat_ws(', ', role, type), coalesce(justify_hours("
      "date_trunc('second', clock_timestamp() - since))::text, 'unknown time'), xids), run FROM "
      LOOK_HOLDERS
-     "WHERE xids > " DOCTOR_XIDS " OR since < clock_timestamp() - interval " DOCTOR_OPEN},
+     "WHERE xids > " DOCTOR_XIDS " OR since < clock_timestamp() - interval " DOCTOR_OPEN
+     " UNION ALL SELECT format('%s (%s) holds a snapshot; for how long was not checked', who, "
+     "role), format('GRANT pg_read_all_stats TO %I', current_user) FROM " LOOK_HOLDERS
+     "WHERE since IS NULL AND type IS NULL AND xids BETWEEN 1000 AND " DOCTOR_XIDS},
     {"prepared",
      "SELECT DISTINCT format('prepared transaction %s has held rows of %s since %s', p.gid, "
      "l.relation::regclass, p.prepared), format('COMMIT PREPARED %L -- or ROLLBACK', p.gid) "
@@ -92,7 +98,8 @@ static const doctor_check doctor_checks[] = {
      "'ALTER SYSTEM SET autovacuum = on' WHERE NOT current_setting('autovacuum')::boolean "
      "UNION ALL SELECT format('autovacuum is off for %s, so dead rows stay', c.oid::regclass), "
      "format('ALTER TABLE %s RESET (autovacuum_enabled)', c.oid::regclass) FROM pg_class c "
-     "WHERE 'autovacuum_enabled=false' = ANY (c.reloptions) AND " DOCTOR_OURS},
+     "WHERE EXISTS (SELECT FROM pg_options_to_table(c.reloptions) WHERE option_name = "
+     "'autovacuum_enabled' AND NOT option_value::boolean) AND " DOCTOR_OURS},
     {"fillfactor",
      "SELECT format('the fillfactor of table %s is %s, not %s, so that updates write to its "
      "indexes', t.name::regclass, f.now, t.wanted), "
@@ -131,7 +138,8 @@ static const doctor_check doctor_checks[] = {
      "'give programs fewer threads, or a pooler: see CONNECTIONS in jobq_pg.h' FROM ("
      "SELECT count(*) AS taken, current_setting('max_connections')::integer "
      "- current_setting('superuser_reserved_connections')::integer AS most "
-     "FROM pg_stat_activity WHERE backend_type = 'client backend') AS n "
+     "FROM pg_stat_activity WHERE usesysid IS NOT NULL " /* of others' the type is hidden */
+     "AND coalesce(backend_type, 'client backend') = 'client backend') AS n "
      "WHERE n.taken > n.most * 0.9"},
     /* Workers take times from the server; people, and log lines of jobs, from here. */
     {"clock",
@@ -146,11 +154,12 @@ static int doctor_findings;
 static void doctor_found(app *a, const char *name, const char *what, const char *run)
 {
     const char *values[] = {name, what, run};
-    app_text text = {0};
+    app_text text = {0}, clean = {0};
 
     doctor_findings++;
     app_clean(&text, what, PQclientEncoding(a->conn));
-    if (!a->json) printf("%s: %s\n    %s\n", name, text.ptr, run);
+    app_clean(&clean, run, PQclientEncoding(a->conn));
+    if (!a->json) printf("%s: %s\n    %s\n", name, text.ptr, clean.ptr);
     else puts(PQgetvalue(app_query(a,
         "SELECT format('{\"check\": %s, \"finding\": %s, \"run\": %s}',"
         " to_json($1::text), to_json($2::text), to_json($3::text))", 3, values), 0, 0));

@@ -395,5 +395,7 @@ int main(int argc, char **argv)
     if (a.verb->offline || app_connect(&a, "jobq", NULL)) code = a.verb->run(&a);
     else code = app_say(APP_SERVER, "%s", PQerrorMessage(a.conn));
     PQfinish(a.conn);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        code = app_say(APP_NO, "cannot write: %s", strerror(errno));
     return code;
 }

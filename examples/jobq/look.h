@@ -48,16 +48,18 @@ typedef struct look_table {
 
 /*
  * What keeps vacuum from removing dead rows; run: what ends it. Without pg_read_all_stats a role
- * sees only its own backends here. xids counts transactions.
+ * sees of others' backends only pid, role and xids, which counts transactions.
  */
 #define LOOK_HOLDERS \
     "(SELECT format('backend %s', pid), usename::text, xact_start, " \
     "greatest(age(backend_xmin), age(backend_xid)), state, backend_type, left(query, 300), " \
     "CASE WHEN backend_type = 'walsender' " \
     "THEN 'ALTER SYSTEM SET hot_standby_feedback = off -- on the standby' " \
-    "ELSE format('select pg_terminate_backend(%s)', pid) END " \
+    "ELSE format('select pg_terminate_backend(%s) -- unless it is a backup, or builds an index', " \
+    "pid) END " \
     "FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL " \
-    "AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker' " \
+    "AND pid <> pg_backend_pid() AND coalesce(backend_type, '') <> 'autovacuum worker' " \
+    "AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum) " /* it keeps nobody's rows */ \
     "AND coalesce(datname, current_database()) = current_database() " \
     "UNION ALL SELECT format('replication slot %s', slot_name), NULL, NULL, age(xmin), " \
     "CASE WHEN active THEN 'active' ELSE 'inactive' END, 'slot', plugin::text, " \

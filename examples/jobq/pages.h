@@ -36,9 +36,12 @@ enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 
 /* Appends a verb's statement as a text for people: $1 is the object, if there is one, and $2 to $7
    are the values, if there are any. */
-static void page_sql(app_text *text, const web_state *web, const char *sql, const char *object,
+static void page_sql(app_text *text, const web_state *web, const char *generic, const char *object,
                      const char *const *values)
 {
+    char *whole = app_sql(&web->pages, generic);
+    const char *sql = whole;
+
     for (; *sql != '\0'; sql++) {
         int no = *sql == '$' ? sql[1] - '0' : 0;
         const char *value = no == 1 ? object : no > 1 && values != NULL ? values[no - 1] : NULL;
@@ -53,6 +56,7 @@ static void page_sql(app_text *text, const web_state *web, const char *sql, cons
         PQfreemem(quoted);
         sql++;
     }
+    free(whole);
 }
 
 /*

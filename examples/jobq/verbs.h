@@ -121,15 +121,17 @@ static int do_show(app *a)
 
 /* ---- verbs that change jobs: some by id, or all that match ----------------------------------- */
 
-/* Runs a statement until it answers 0, in steps that are committed each; once: one step. */
-static int repeat(app *a, const app_call *call, bool once)
+/* Runs a statement until it answers 0, or has changed enough (1: one step), in steps that are
+ * committed each. */
+static int repeat(app *a, const app_call *call, long enough)
 {
     long total = 0, requested = 0, step = 1;
     const char *done = a->verb->done;
-    bool asks = false;
+    bool asks = false, failed;
     PGresult *res;
 
-    while (step > 0 && (res = app_try(a, call->sql.ptr, call->count, call->values)) != NULL) {
+    while (step > 0 && total + requested < enough &&
+           (res = app_try(a, call->sql.ptr, call->count, call->values)) != NULL) {
         long asked;
 
         asks = PQnfields(res) > 1;
@@ -137,16 +139,16 @@ static int repeat(app *a, const app_call *call, bool once)
         step = atol(PQgetvalue(res, 0, 0)) + asked;
         total += step - asked;
         requested += asked;
-        if (once) step = 0;
         app_progress("%s %ld", done, total);
         PQclear(res);
     }
+    failed = step > 0 && total + requested < enough;
     app_progress(NULL);
-    if (step > 0 && total + requested == 0) return app_failed(a);
+    if (failed && total + requested == 0) return app_failed(a);
     printf(a->json ? "{\"%s\": %ld" : "%s %ld", done, total);
     if (asks) printf(a->json ? ", \"requested\": %ld" : ", requested %ld", requested);
     printf(a->json ? "}\n" : "\n");
-    return step > 0 ? app_failed(a) : APP_OK;
+    return failed ? app_failed(a) : APP_OK;
 }
 
 static int do_repeat(app *a)
@@ -154,7 +156,7 @@ static int do_repeat(app *a)
     app_call call = {0};
 
     app_fill(a, &call, a->verb->sql);
-    return repeat(a, &call, false);
+    return repeat(a, &call, LONG_MAX);
 }
 
 enum { OWN_OPTION = 5 }; /* the option of a verb that follows those of the filter */
@@ -182,15 +184,23 @@ static int change_one(app *a, const char *id)
     return done ? APP_OK : APP_NO;
 }
 
-/* All that match, in steps of 1000; with --at-most, one step. */
+/* All that match, in steps of 1000; with --at-most, one step. Jobs that are revived may fail again
+ * at once, so no more of them are revived than had failed before. */
 static int change_all(app *a)
 {
     app_call call = {0};
+    long enough = LONG_MAX;
+
+    if (app_value(a, "at-most") != NULL) enough = 1;
+    else if (strcmp(a->verb->name, "revive") == 0)
+        enough = atol(PQgetvalue(app_query(a, "SELECT greatest(count(*), 1) FROM jobq.failures"
+                                           " WHERE queue = $1", 1,
+                                           (const char *const *)a->values), 0, 0));
 
     app_put(&call.sql, a->verb->sql);
     app_given(a, &call, 0);
     app_put(&call.sql, ")");
-    return repeat(a, &call, app_value(a, "at-most") != NULL);
+    return repeat(a, &call, enough);
 }
 
 static int do_change(app *a)
@@ -231,7 +241,12 @@ static int do_drain(app *a)
     if (seconds < 0) return APP_USAGE;
     for (half = 0;; half++) {
         PGresult *res = app_query(a,
-            "SELECT ready + running + suspects + CASE WHEN $2::boolean THEN scheduled + parked"
+            "SELECT ready + running + suspects"
+            /* Beside many dead rows jobs that are long due are not counted. */
+            " + CASE WHEN exact OR ready > 0 THEN 0 ELSE (SELECT count(*) FROM ("
+            "SELECT FROM jobq.live_jobs j WHERE j.queue = q.queue AND j.state = 'ready'"
+            " AND j.run_at <= now() LIMIT 1) AS late) END"
+            " + CASE WHEN $2::boolean THEN scheduled + parked"
             " + (SELECT count(*) FROM jobq.live_jobs j WHERE j.queue = q.queue"
             " AND j.state = 'waiting') ELSE 0 END,"
             " format('ready %s, running %s, scheduled %s', ready, running, scheduled),"
@@ -302,15 +317,15 @@ static int copy_out(app *a, FILE *to)
 /* Sends a COPY of the rows of a view, and writes what comes. */
 static int copy_rows(app *a, const char *view, const char *where, FILE *to)
 {
-    app_text sql = {0};
+    app_text from = {0}, sql = {0};
 
     /* A JSON text holds neither of these two bytes, so that nothing in it is quoted. */
+    app_format(&from, "SELECT %s FROM jobq.%s WHERE ", readable_columns(a, view), view);
     app_format(&sql, a->json ?
-               "COPY (SELECT row_to_json(j) FROM (SELECT %s FROM jobq.%s WHERE %s) AS j)"
+               "COPY (SELECT row_to_json(j) FROM (%s%s) AS j)"
                " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
-               : "COPY (SELECT %s FROM jobq.%s WHERE %s) TO STDOUT (FORMAT csv, HEADER)",
-               readable_columns(a, view), view, where);
-    if (!app_check(a, PQexec(a->conn, app_sql(a, sql.ptr)))) return app_failed(a);
+               : "COPY (%s%s) TO STDOUT (FORMAT csv, HEADER)", app_sql(a, from.ptr), where);
+    if (!app_check(a, PQexec(a->conn, sql.ptr))) return app_failed(a);
     return copy_out(a, to);
 }
 

@@ -379,6 +379,15 @@ static bool web_host_good(const web_visit *visit)
            strcmp(name, "[::1]") == 0 || strcmp(name, visit->web->host) == 0;
 }
 
+/* Notes a user's name, which operator_log gets. One that is too long is nobody's. */
+static bool web_user_named(web_visit *visit, const char *name)
+{
+    bool good = strlen(name) <= 100 && jobq_utf8_valid(jobq_str_from(name));
+
+    snprintf(visit->user, sizeof visit->user, "%s", good ? name : "");
+    return visit->user[0] != '\0';
+}
+
 /* Compares with all lines of the file, so that the time does not tell which users there are. */
 static bool web_basic_good(web_visit *visit)
 {
@@ -396,7 +405,7 @@ static bool web_basic_good(web_visit *visit)
             bool equal = web_equal(visit->web, line, given);
             good = good || (equal && line[0] != '#' && strchr(line, ':') != NULL);
         }
-        snprintf(visit->user, sizeof visit->user, "%.100s", user);
+        good = web_user_named(visit, user) && good;
         free(lines);
     }
     MHD_free(user);
@@ -407,10 +416,8 @@ static bool web_basic_good(web_visit *visit)
 static bool web_user_good(web_visit *visit)
 {
     if (visit->web->users != NULL) return web_basic_good(visit);
-    if (visit->web->user_header == NULL) return true;
-    snprintf(visit->user, sizeof visit->user, "%.100s",
-             web_header(visit, visit->web->user_header));
-    return visit->user[0] != '\0';
+    return visit->web->user_header == NULL ||
+           web_user_named(visit, web_header(visit, visit->web->user_header));
 }
 
 static void web_session(web_visit *visit)
@@ -430,8 +437,7 @@ static bool web_origin_good(const web_visit *visit)
     const char *origin = web_header(visit, "Origin"), *site = web_header(visit, "Sec-Fetch-Site");
     const char *host = strstr(origin, "://");
 
-    if (site[0] != '\0' && strcmp(site, "same-origin") != 0) return false;
-    if (origin[0] == '\0') return site[0] != '\0';
+    if (site[0] != '\0') return strcmp(site, "same-origin") == 0; /* a proxy may change Host */
     return host != NULL && strcmp(host + 3, web_header(visit, "Host")) == 0;
 }
 
@@ -480,6 +486,8 @@ static enum MHD_Result web_send(web_visit *visit, struct MHD_Response *response,
         MHD_add_response_header(response, "Allow",
                                 strcmp(visit->path, "/do") == 0 ? "POST" : "GET, HEAD");
     if (visit->status == 303) MHD_add_response_header(response, "Location", visit->location);
+    if (strcmp(type, "text/event-stream") == 0) /* for proxies, which would wait for more */
+        MHD_add_response_header(response, "X-Accel-Buffering", "no");
     if (!visit->known && visit->status == 200) {
         snprintf(cookie, sizeof cookie, "jobq_session=%s; Path=/; HttpOnly; SameSite=Strict",
                  visit->session);
@@ -599,33 +607,36 @@ static void web_flows(web_state *web, char *text, size_t size)
     pthread_mutex_unlock(&web->mutex);
 }
 
-/* Looks at all that is live, in one statement, and gives what it found to the viewers. */
+/* Looks at all that is live, in one statement, and gives what it found to the viewers. After a look
+ * that failed they get a line that says nothing, which shows whether they are still there. */
 static void web_look(web_state *web, bool sample)
 {
     int live[LOOK_TABLES + 1], count = look_flagged(LOOK_LIVE, live);
     char flows[WEB_FLOWS * 21];
     const char *values[] = {flows, ""};
-    char *sql;
-    PGresult *res;
-    web_frame *frame;
+    PGresult *res = NULL;
+    web_frame *frame = app_need(calloc(1, sizeof *frame));
 
-    if (PQstatus(web->look.conn) != CONNECTION_OK && !web_connect(&web->look)) return;
-    web_flows(web, flows, sizeof flows);
-    if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
-    sql = look_sql(live, count, 't', false);
-    res = app_exec(&web->look, sql, 2, true, values);
-    free(sql);
-    if (PQresultStatus(res) == PGRES_TUPLES_OK) {
-        frame = app_need(calloc(1, sizeof *frame));
-        frame->refs = 1;
-        pthread_mutex_lock(&web->mutex);
+    if (PQstatus(web->look.conn) == CONNECTION_OK || web_connect(&web->look)) {
+        char *sql;
+        web_flows(web, flows, sizeof flows);
+        if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
+        sql = look_sql(live, count, 't', false);
+        res = app_exec(&web->look, sql, 2, true, values);
+        free(sql);
+    }
+    frame->refs = 1;
+    pthread_mutex_lock(&web->mutex);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        app_put(&frame->text, ":\n\n");
+    } else {
         if (sample) page_sample(web, res);
         page_events(web, &frame->text, res, flows);
-        web_frame_drop(web->frame);
-        web->frame = frame;
-        web_resume(web);
-        pthread_mutex_unlock(&web->mutex);
     }
+    web_frame_drop(web->frame);
+    web->frame = frame;
+    web_resume(web);
+    pthread_mutex_unlock(&web->mutex);
     PQclear(res);
 }
 
@@ -735,13 +746,23 @@ static void web_serve(web_state *web, struct MHD_Daemon *daemon, const sigset_t 
         pthread_mutex_lock(&web->mutex);
         watched = web->watching > 0;
         pthread_mutex_unlock(&web->mutex);
+        pthread_sigmask(SIG_UNBLOCK, signals, NULL);
         if (sample || watched) web_look(web, sample);
+        pthread_sigmask(SIG_BLOCK, signals, NULL);
         if (sigtimedwait(signals, NULL, &second) > 0) break;
     }
+    alarm(5);
     pthread_mutex_lock(&web->mutex);
     web->ending = true;
     web_resume(web);
     pthread_mutex_unlock(&web->mutex);
+}
+
+/* A signal during a look, or five seconds after one: the database may not answer for long. */
+static void web_quit(int signal_number)
+{
+    (void)signal_number;
+    _exit(APP_OK);
 }
 
 static int web_start(web_state *web, struct sockaddr_in *address)
@@ -751,6 +772,9 @@ static int web_start(web_state *web, struct sockaddr_in *address)
 
     if (getrandom(web->key, sizeof web->key, 0) != sizeof web->key) abort();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, web_quit);
+    signal(SIGTERM, web_quit);
+    signal(SIGALRM, web_quit);
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);

@@ -344,6 +344,7 @@ static int do_work(app *a)
     worker.loop.until = app_value(a, "until-empty") ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
     forget_variables();
     signal(SIGPIPE, SIG_IGN); /* a command need not read its payload */
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would hide how commands end */
     pthread_mutex_init(&work.lock, NULL);
     return run_worker(a, &worker);
 }

@@ -14,16 +14,17 @@
     assert test.state(job) == "succeeded"
 
 The two headers are compiled and their declarations read when this is first imported, by $CC, into
-the folder $JOBQ_BUILD; $JOBQ_HEADERS is where they are. So nothing here repeats what they declare:
+the folder $JOBQ_BUILD (~/.cache/jobq), which nobody else may write to; $JOBQ_HEADERS is where they
+are. So nothing here repeats what they declare:
 the fields of jobq_pg_job, jobq_test_job and jobq_loop_config are the keywords of enqueue and work.
 Handlers run in the worker's threads, one at a time in Python, because of its lock.
 """
-import hashlib, json, os, re, shlex, signal, subprocess, tempfile, traceback
+import hashlib, json, os, re, shlex, signal, stat, subprocess, traceback
 import cffi
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HEADERS = os.environ.get("JOBQ_HEADERS", os.path.join(HERE, "..", ".."))
-BUILD = os.environ.get("JOBQ_BUILD", os.path.join(tempfile.gettempdir(), f"jobq-{os.getuid()}"))
+BUILD = os.environ.get("JOBQ_BUILD", os.path.expanduser("~/.cache/jobq"))
 OPAQUE = """typedef struct pg_conn PGconn; typedef struct pg_result PGresult; typedef unsigned int Oid;
             struct pollfd { int fd; short events; short revents; };"""
 
@@ -51,8 +52,11 @@ def library():
     """Compiles the headers, once for each text of theirs."""
     text = b"".join(open(os.path.join(HEADERS, name), "rb").read() for name in ("jobq.h", "jobq_pg.h"))
     path = os.path.join(BUILD, f"libjobq-{hashlib.sha256(text).hexdigest()[:16]}.so")
+    os.makedirs(BUILD, mode=0o700, exist_ok=True)
+    folder = os.lstat(BUILD)
+    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.getuid() or folder.st_mode & 0o022:
+        raise PermissionError(f"{BUILD}: others could put code there; set JOBQ_BUILD to a folder of yours")
     if not os.path.exists(path):
-        os.makedirs(BUILD, mode=0o700, exist_ok=True)
         source, made = path[:-3] + ".c", f"{path}.{os.getpid()}"
         with open(source, "w", encoding="ascii") as out:
             out.write('#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "jobq_pg.h"\n')

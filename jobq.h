@@ -12390,7 +12390,7 @@ static bool jobq__test_object(jobq_str text)
 
     if (text.ptr == NULL) return true;
     if (!jobq__test_json(text)) return false;
-    while (text.ptr[at] != '{' && text.ptr[at] <= ' ') at++;
+    while (text.ptr[at] <= ' ') at++;
     return text.ptr[at] == '{';
 }
 

@@ -19,7 +19,8 @@
 # JOBQ_SERVER_DIR (set by tests/server.sh) it leaves out the faults that need the server's machine,
 # and says so. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer Postgres programs (make
 # chaos-upgrade). A run that fails keeps its logs.
-set -eu
+set -eEu
+trap 'echo "chaos: line $LINENO: $BASH_COMMAND" >&2' ERR
 here=$(cd "$(dirname "$0")" && pwd)
 tests=${here%/*}
 all_faults="kill kill_producer freeze freeze_inside late cut commits hold unsynced delay clock

@@ -39,8 +39,9 @@ enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 static void page_sql(app_text *text, const web_state *web, const char *generic, const char *object,
                      const char *const *values)
 {
-    char *whole = app_sql(&web->pages, generic);
-    const char *sql = whole;
+    bool usual = strcmp(web->pages.schema, "jobq") == 0; /* which is easier to read unquoted */
+    char *whole = usual ? NULL : app_sql(&web->pages, generic);
+    const char *sql = usual ? generic : whole;
 
     for (; *sql != '\0'; sql++) {
         int no = *sql == '$' ? sql[1] - '0' : 0;

@@ -42,7 +42,8 @@ static jobq_request step(int64_t now)
 {
     jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, has_handlers, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT)
+        jobq__memory_perform(memory, &loop, &a, 2, has_handlers, now, now);
     return a;
 }
 
@@ -799,6 +800,36 @@ static void until_empty_does_what_was_parked(void **unused)
     assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 100 * SECOND, JOBQ_OUTCOME_SUCCESS) < 2 * SECOND);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
     assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_SUCCEEDED);
+}
+
+/* A tick of a schedule is answered after all other statements. */
+static void until_empty_waits_for_a_tick_under_way(void **unused)
+{
+    static const int64_t hour = 3600 * SECOND;
+    static jobq_request tick;
+    jobq_memory_schedule hourly = {.every_us = hour, .queue = 1, .kind = 1};
+    jobq_loop_config config;
+    bool ticks = false;
+    int32_t slot;
+    int n;
+
+    (void)unused;
+    assert_non_null(jobq_memory_schedule_add(memory, &hourly, 0));
+    memset(&config, 0, sizeof config);
+    config.until = JOBQ_UNTIL_EMPTY;
+    jobq_loop_init(&loop, &config, 7, hour);
+    for (n = 0; n < 200 && loop.phase != JOBQ_PHASE_EXITED; n++) {
+        jobq_request a = asks(&loop, hour);
+        bool late = a.kind == JOBQ_REQUEST_WAIT && ticks;
+        if (a.kind == JOBQ_REQUEST_TICK) tick = a, ticks = true;
+        else if (late) jobq__memory_perform(memory, &loop, &tick, 2, 2, hour, hour);
+        else if (a.kind != JOBQ_REQUEST_WAIT)
+            jobq__memory_perform(memory, &loop, &a, 2, 2, hour, hour);
+        if (late) ticks = false;
+        slot = jobq__take_job(&loop, hour);
+        if (slot >= 0) succeeds(slot, hour);
+    }
+    assert_int_equal(loop.stats.succeeded, 1);
 }
 
 /* A hold of a queue that is paused, or whose jobs are not this worker's, keeps nobody here. */
@@ -2305,6 +2336,7 @@ int main(void)
         cmocka_unit_test_setup(a_delay_of_never_is_a_long_one, setup),
         cmocka_unit_test_setup(until_empty_does_what_was_parked, setup),
         cmocka_unit_test_setup(until_empty_waits_only_for_holds_of_its_jobs, setup),
+        cmocka_unit_test_setup(until_empty_waits_for_a_tick_under_way, setup),
         cmocka_unit_test_setup(negative_priorities_run_first_once_there_are_some, setup),
         cmocka_unit_test_setup(what_must_run_alone_runs_first_and_alone, setup),
         cmocka_unit_test_setup(a_lost_claim_may_hold_what_must_run_alone, setup),

@@ -336,6 +336,12 @@ static void the_library_works_under_each_role(void **unused)
         assert_int_equal(jobq_pg_outbox_enqueue(writer, NULL, &message, NULL, &error), JOBQ_OK);
         assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     }
+    /* The plain INSERT does not need it. */
+    RUN("DO $$ BEGIN EXECUTE format('REVOKE EXECUTE ON FUNCTION jobq.outbox_enqueue_one FROM %%I', "
+        "'%s'); END $$", role_of("fast"));
+    assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
+    RUN("DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION jobq.outbox_enqueue_one TO %%I', "
+        "'%s'); END $$", role_of("fast"));
     assert_int_equal(jobq_pg_enqueue_copy(fast, NULL, &job, 1, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_copy(writer, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
     assert_string_equal(error.sqlstate, "42501");

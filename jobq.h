@@ -105,7 +105,7 @@
  *     open         turn them back; also make a handle
  *     erase        remove what jobs and messages of a person have carried, and keep their rows
  *     tenant       in grants, a role that may enqueue only into certain queues and lines;
- *                  elsewhere, a customer of yours, whose jobs stand in a line
+ *                  elsewhere, one of your customers, with a line of jobs
  *     schedule     a calendar, and the job or message that it writes
  *     tick         an instant at which a schedule fires
  *     flush        the statement that settles finished jobs by writing their decisions
@@ -2454,8 +2454,8 @@ JOBQ_API size_t jobq_test_size(void);
  * in it, and what user points to, must live as long as the test. To end it, free the block. */
 JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count);
 
-/* jobq_test_policy -- sets the policy of a queue, or of a kind. One of both names is NULL. Unlike
- * on Postgres, a kind is the same in all queues, and has the defaults where its policy is 0. */
+/* jobq_test_policy -- sets the policy of a queue, or of a kind; the other name is NULL. Unlike on
+ * Postgres, a kind is the same in all queues, and has the defaults where its policy is 0. */
 JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *kind,
                                const jobq_policy *policy);
 

@@ -963,8 +963,8 @@ END $$;
 --   strict       one job after the other, in their order: the next one begins when the last
 --                one has ended for good. So that one may wait for others, but not of its line.
 --   rate         how many may begin in a time: '10/s', '100/min', '5/h', '1000/day', '10/5 s';
---                '0': any number. rate_burst: so many of them at once after a pause (1; at
---                most 1,000,000).
+--                '0': any number. rate_burst: how many may begin at once after a pause
+--                (default 1, at most 1,000,000).
 --   weight       1 to 100: how many jobs it gives while another line gives one
 --   paused       nothing of it is claimed
 --   hold         nothing of it is claimed for so long; '0': it is no longer held

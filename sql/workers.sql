@@ -681,9 +681,9 @@ END $$;
 -- restored dump or backup, a logical replica, a standby that may lack the last commits),
 -- before clients connect. An unnecessary call repeats work and harms nothing.
 --   running jobs    become ready again and get their attempt back; those that somebody asked
---                   to cancel are cancelled. A worker that still lives
---                   may have finished them on the other server, and would never look at them
---                   again. A worker that still runs one is told that its lease is lost.
+--                   to cancel are cancelled. A worker that still lives may have finished them
+--                   on the other server, and would never look at them again. A worker that
+--                   still runs one is told that its lease is lost.
 --   sequences       move a million beyond every id in the tables, because ids that were drawn
 --                   after the copy may be known outside. Logical replication does not copy
 --                   sequences. Ids above 2^62 do not count: no sequence comes that far, so a

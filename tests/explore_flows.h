@@ -25,9 +25,9 @@
  * Edges are those of jobq_memory: `ended` is SQL's came, and no edge has a flow_id. So there are no
  * flows, and no counts of them. Nudges, waits for the one signal, and the signal are rows of their
  * own. A nudge bears the backend that wrote it; after the commit it bears none. promote_late looks
- * only at nudges, because nobody deletes jobs by hand here. There are never so many nudges that
- * promote moves some behind others. What wait_here calls to enqueue and to link is one step each,
- * because it touches only rows that are new, and the job's own.
+ * only at nudges, because nobody deletes jobs by hand here. promote takes all nudges at
+ * once here, so it moves none behind others. What wait_here calls to enqueue and to link is one
+ * step each, because it touches only rows that are new, and the job's own.
  */
 
 static bool flows(void) { return set->graph != NULL || set->spawn || set->signal; }

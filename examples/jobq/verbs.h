@@ -184,8 +184,8 @@ static int change_one(app *a, const char *id)
     return done ? APP_OK : APP_NO;
 }
 
-/* All that match, in steps of 1000; with --at-most, one step. Jobs that are revived may fail again
- * at once, so no more of them are revived than had failed before. */
+/* All that match, in steps of 1000; with --at-most, one step. A revived job may fail again at once,
+ * so revive stops after as many jobs as had failed at its start. */
 static int change_all(app *a)
 {
     app_call call = {0};

@@ -270,9 +270,11 @@ BEGIN
     IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN
         PERFORM jobq.refuse('most', '1 to 1000');
     END IF;
-    -- Two calls at a time might both take a job that must run alone.
+    -- Two calls at a time might both take a job that must run alone. The worker's row stays
+    -- unlocked: a heartbeat would wait for a slow take until the lease is over.
+    PERFORM pg_advisory_xact_lock(work_take.worker);
     SELECT w.* INTO v_worker FROM jobq.worker w
-    WHERE w.id = work_take.worker AND w.dead_at IS NULL FOR NO KEY UPDATE;
+    WHERE w.id = work_take.worker AND w.dead_at IS NULL;
     IF NOT FOUND THEN PERFORM jobq.refuse_dead(work_take.worker, true); END IF;
     SELECT l.* INTO v_lanes FROM jobq.work_lanes(v_worker, number) l;
     FOREACH v_mode IN ARRAY jobq.work_modes(v_worker, v_lanes.kinds) LOOP

@@ -57,6 +57,8 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
     WHERE id IS NOT NULL$$]),
+('take', 'held idle', true, ARRAY[$$
+    SELECT id::text, 'claimed' FROM jobq.work_take(1, #, 2)$$]),
 ('recover what the other claims', 'held idle', true, ARRAY[$$
     SELECT 'worker 1', '' FROM (SELECT jobq.recover(1, ~, 100) OFFSET 0) r$$]),
 ('recover', 'held', true, ARRAY[$$

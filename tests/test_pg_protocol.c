@@ -333,6 +333,25 @@ static void suspects_come_one_by_one_and_then_alone(void **unused)
     takes("4", w, 2, 9);
 }
 
+/* Another session's take is under way, and slow: a heartbeat passes it, a second take waits. */
+static void a_slow_take_holds_up_no_heartbeat(void **unused)
+{
+    PGconn *slow = PQconnectdb(server());
+    long long w;
+
+    (void)unused;
+    ENQUEUE(2);
+    w = JOIN();
+    PQclear(sql(slow, "BEGIN; SELECT * FROM jobq.work_take(%lld, 1)", w));
+    RUN("SET lock_timeout = '1s'");
+    assert_int_equal(number("SELECT alive::int FROM jobq.work_heartbeat(%lld, 1)", w), 1);
+    refused("55P03", "SELECT * FROM jobq.work_take(%lld, 2)", w);
+    RUN("RESET lock_timeout");
+    PQclear(sql(slow, "COMMIT"));
+    PQfinish(slow);
+    takes("2", w, 2, 9);
+}
+
 static void one_that_must_run_alone_is_waited_for(void **unused)
 {
     long long w;
@@ -440,6 +459,7 @@ int main(void)
         cmocka_unit_test_setup(a_claim_whose_answer_was_lost_goes_back, pg_empty),
         cmocka_unit_test_setup(only_a_watched_worker_is_rescued, pg_empty),
         cmocka_unit_test_setup(suspects_come_one_by_one_and_then_alone, pg_empty),
+        cmocka_unit_test_setup(a_slow_take_holds_up_no_heartbeat, pg_empty),
         cmocka_unit_test_setup(one_that_must_run_alone_is_waited_for, pg_empty),
         cmocka_unit_test_setup(cancels_are_told, pg_empty),
         cmocka_unit_test_setup(a_sleeper_is_notified, pg_empty),

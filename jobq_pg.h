@@ -2375,12 +2375,15 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     jobq_error code = jobq_pg_classify(state);
     const char *hint = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
     int class_at = state == NULL ? -1 : jobq_pg__class_of(state);
+    const char *fix = class_at < 0 ? "" : jobq_pg__classes[class_at].fix;
 
     if (state == NULL || text == NULL) return jobq_pg__conn_error(error, conn);
     if (hint == NULL || strcmp(state, "22023") != 0) hint = "";
-    jobq_pg__fail(error, code, "%s%s%s%s", text,
-                  class_at < 0 ? "" : jobq_pg__classes[class_at].fix, hint[0] == '\0' ? "" : ". ",
-                  hint);
+    if (strncmp(state, "08", 2) == 0 && PQstatus(conn) == CONNECTION_BAD) {
+        code = JOBQ_ERROR_CONNECTION; /* a pooler says it, and cannot know what the server did */
+        fix = "; what was sent may have been carried out";
+    }
+    jobq_pg__fail(error, code, "%s%s%s%s", text, fix, hint[0] == '\0' ? "" : ". ", hint);
     if (error != NULL) {
         jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, state);
         jobq_pg__copy(error->entity, sizeof error->entity,

@@ -4,6 +4,7 @@
  * with a role's time-outs.
  */
 #include "hasty.h"
+#include "proxy.h"
 
 #include <pwd.h>
 #include <sys/stat.h>
@@ -15,11 +16,13 @@ static void put(FILE *f, const char *mode)
 {
     fprintf(f,
             "[databases]\n%s = host=%s port=%s dbname=%s user=%s\n"
-            "hasty = host=%s port=%s dbname=%s user=jobq_hasty_%d\n[pgbouncer]\n"
+            "hasty = host=%s port=%s dbname=%s user=jobq_hasty_%d\n"
+            "far = host=%s port=%s dbname=%s user=%s\n[pgbouncer]\n"
             "unix_socket_dir = %s\nlisten_port = %s\nauth_type = any\npool_mode = %s\n"
             "default_pool_size = 4\nmax_client_conn = 200\nlogfile = %s/log\n",
             PQdb(db), PQhost(db), PQport(db), PQdb(db), PQuser(db), PQhost(db), PQport(db),
-            PQdb(db), (int)getpid(), folder, PQport(db), mode, folder);
+            PQdb(db), (int)getpid(), proxy.folder, PQport(db), PQdb(db), PQuser(db), folder,
+            PQport(db), mode, folder);
 }
 
 static bool answers(void)
@@ -309,6 +312,28 @@ static void a_pooler_that_restarts_is_waited_for(void **unused)
     jobq_pg_close(handle);
 }
 
+/* The pooler says that its server has gone, with an SQLSTATE of its own. */
+static void an_answer_lost_behind_the_pooler_leaves_it_open(void **unused)
+{
+    jobq_pg_desc d = pooled_desc();
+    jobq_pg_job job = {.queue = "q", .kind = "k"};
+    jobq_pg_error error;
+    char far[200];
+    jobq_pg *handle;
+
+    (void)unused;
+    snprintf(far, sizeof far, "%s dbname=far", through);
+    d.conninfo = far;
+    handle = open_on(&d);
+    assert_int_equal(jobq_pg_enqueue(handle, NULL, &job, NULL, &error), JOBQ_OK);
+    proxy_fault_at(PROXY_CUT_ANSWER, 1);
+    assert_int_equal(jobq_pg_enqueue(handle, NULL, &job, NULL, &error), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(strncmp(error.sqlstate, "08", 2), 0);
+    assert_non_null(strstr(error.message, "may have been carried out"));
+    assert_true(becomes(10, 2, "SELECT count(*) FROM jobq.job"));
+    jobq_pg_close(handle);
+}
+
 /* -- housekeeping -- */
 
 static int complaints;
@@ -381,11 +406,17 @@ static void a_vacuum_that_a_pooler_bounds_is_told_once(void **unused)
 
 static int up(void **state)
 {
+    mode_t before;
+
     if (pg_up(state) != 0) return 1;
     strcpy(folder, "/tmp/jobq_pool.XXXXXX");
     if (mkdtemp(folder) == NULL || chmod(folder, 0777) != 0) return 1;
     snprintf(through, sizeof through, "host=%s port=%s user=%s dbname=%s", folder, PQport(db),
              PQuser(db), PQdb(db));
+    before = umask(0); /* the pooler runs as another user */
+    proxy_up();
+    umask(before);
+    if (chmod(proxy.folder, 0777) != 0) return 1;
     bouncer_start("transaction");
     return 0;
 }
@@ -395,6 +426,7 @@ static int down(void **state)
     char command[60];
 
     bouncer_end();
+    proxy_down();
     snprintf(command, sizeof command, "rm -rf %s", folder);
     if (system(command) != 0) return 1;
     return pg_down(state);
@@ -431,6 +463,7 @@ int main(void)
         TEST(a_line_past_the_pooler_wakes),
         TEST(without_a_line_a_worker_polls),
         TEST(a_pooler_that_restarts_is_waited_for),
+        TEST(an_answer_lost_behind_the_pooler_leaves_it_open),
         TEST(vacuum_goes_past_the_pooler),
         TEST(a_vacuum_that_a_pooler_bounds_is_told_once),
         TEST(jobq_doctor_finds_it),

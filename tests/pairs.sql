@@ -57,8 +57,6 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
     WHERE id IS NOT NULL$$]),
-('take', 'held idle', true, ARRAY[$$
-    SELECT id::text, 'claimed' FROM jobq.work_take(1, #, 2)$$]),
 ('recover what the other claims', 'held idle', true, ARRAY[$$
     SELECT 'worker 1', '' FROM (SELECT jobq.recover(1, ~, 100) OFFSET 0) r$$]),
 ('recover', 'held', true, ARRAY[$$
@@ -113,6 +111,14 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('register', 'held idle', false, ARRAY[$$
     SELECT 'register', cardinality(kind_ids)::text
     FROM jobq.register(hashtext('@'), 'new', 60000000, '{q,new}', '{1,2,2}', '{k,k,new}')$$]),
+('take', 'held idle', false, ARRAY[$$
+    SELECT id::text, 'claimed'
+    FROM jobq.register(hashtext('@'), 'sql', 60000000, '{q}', '{1}', '{k}') r
+    CROSS JOIN LATERAL jobq.work_take(hashtext('@'), cardinality(r.kind_ids), 2)$$]),
+('register in two orders', 'held idle', false, ARRAY[$$
+    SELECT 'register', cardinality(kind_ids)::text
+    FROM jobq.register(hashtext('@'), 'new', 60000000, '{q}', '{1,1}', ARRAY(
+        SELECT k FROM unnest('{m,n}'::text[]) k ORDER BY CASE '@' WHEN 'a' THEN k END, k DESC))$$]),
 ('sleep', 'held idle', true, ARRAY[$$
     SELECT 'sleep', '' FROM (SELECT jobq.sleep(1, '{1,2}', true) OFFSET 0) s$$]),
 ('wake up', 'held idle', true, ARRAY[$$
@@ -174,6 +180,8 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'key v', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
     FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         'v', true, 'replace', NULL, NULL)$$]),
+('erase', 'held idle', false, ARRAY[$$
+    SELECT 'erase', '' FROM (SELECT jobq.erase_rows('failed jobs', '{9,14}', '{}') OFFSET 0) e$$]),
 ('revive of a recent one', 'idle', false, ARRAY[$$
     SELECT '14', v FROM jobq.revive(14) v WHERE v = 'revived'$$]),
 ('enqueue in its place', 'idle', false, ARRAY[$$

@@ -20698,7 +20698,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    p_worker jobq.worker, p_number bigint, OUT queues integer[], OUT priorities smallint[],\n"
 "    OUT stages smallint[], OUT lined boolean[], OUT ats timestamptz[], OUT ids bigint[],\n"
 "    OUT kinds integer[])\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    SELECT array_agg(l.id), array_agg(l.priority), array_agg(l.stage), array_agg(l.lined),\n"
 "           array_agg('-infinity'::timestamptz), array_agg(l.from_line)\n"

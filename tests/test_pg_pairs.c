@@ -9,7 +9,7 @@
  *
  *   test_pg_pairs [OPERATION [OTHER]]   only these, by their names, at every point
  *
- * Without arguments each pair is run at every third point, and pairs start at different points;
+ * Without arguments each pair is run at every fifth point, and pairs start at different points;
  * with JOBQ_TEST_LONG=1 at every point.
  */
 #include "pg.h"
@@ -64,7 +64,7 @@ static PGconn *sessions[2];
 static int points_seen; /* by the first session, in the operation that it does */
 static char visited[POINTS][60]; /* their names */
 static lines alone[2][OPERATIONS]; /* what each operation makes of the scene alone, as b and as a */
-static int failures, cases, shares = 3;
+static int failures, cases, shares = 5;
 static const char *only[2];
 
 /* -- texts -- */

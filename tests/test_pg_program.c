@@ -764,6 +764,18 @@ static void only_the_named_kind_is_worked(void **unused)
     expect(err, "--kind");
 }
 
+/* Whoever starts it may ignore SIGCHLD, as some supervisors do. */
+static void commands_end_where_children_are_ignored(void **unused)
+{
+    int64_t id = work_for("1"), bad = work_for("2");
+
+    (void)unused;
+    assert_int_equal(shell("timeout 60 env --ignore-signal=CHLD ${jobq#timeout 60 } work --queue w "
+                           "--exec 'read n; [ $n = 1 ]' --until-empty"), 0);
+    is(id, "succeeded");
+    is(bad, "failed");
+}
+
 /* 900 KB through both pipes at once; and a command that reads nothing, or too much is written. */
 static void large_texts_pass_through(void **unused)
 {
@@ -975,6 +987,7 @@ int main(void)
         TEST(a_bench_leaves_nothing),
         TEST(commands_end_as_they_say),
         TEST(only_the_named_kind_is_worked),
+        TEST(commands_end_where_children_are_ignored),
         TEST(large_texts_pass_through),
         TEST(the_time_limit_kills_the_process_group),
         TEST(what_a_command_leaves_behind_ends_with_it),

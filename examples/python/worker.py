@@ -30,7 +30,7 @@ class Job:
 
     @contextlib.contextmanager
     def transaction(self, result=None):
-        with self.owner.connect() as connection, connection.transaction():
+        with (connection := self.owner.connection()).transaction():
             yield connection.cursor()
             result = None if result is None else Jsonb(result)
             self.owner.call(connection, "work_done", *self.token, self.id, result)

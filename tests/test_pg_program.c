@@ -507,6 +507,15 @@ static void wrong_usage_is_told(void **unused)
     }
 }
 
+static void help_is_where_people_ask_for_it(void **unused)
+{
+    (void)unused;
+    assert_int_equal(shell("for ask in 'work --help' 'work -h' '--help work'; do\n"
+                           "$jobq $ask >$dir/asked && $jobq help work | cmp $dir/asked - || exit 1\n"
+                           "done; $jobq flow cancel --help"), 0);
+    expect(out, "jobq flow cancel");
+}
+
 /* On a terminal, which script is, long work shows how far it is, and wipes that in the end. */
 static void long_work_shows_how_far_it_is(void **unused)
 {
@@ -978,6 +987,7 @@ int main(void)
         TEST(dead_letters_come_back),
         TEST(ended_jobs_are_exported),
         TEST(wrong_usage_is_told),
+        TEST(help_is_where_people_ask_for_it),
         TEST(long_work_shows_how_far_it_is),
         TEST(it_connects_as_psql_does),
         TEST(the_readme_can_be_typed),

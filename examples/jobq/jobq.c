@@ -352,14 +352,16 @@ static const char *conninfo_from(const char *text)
     return out.ptr;
 }
 
-/* The options before the verb, and --json also after it. Returns how many arguments are left. */
+/* The options before the verb, and --json also after it; --help at the end of a verb's words asks
+ * about it. Returns how many arguments are left. */
 static int common_options(app *a, int argc, char **argv)
 {
     int from, to = 0;
 
     for (from = 0; from < argc; from++) {
         const char *arg = argv[from];
-        bool before = to == 0;
+        bool before = to == 0, last = from + 1 == argc && to <= 2;
+        bool asks = strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 
         if (strcmp(arg, "--json") == 0) {
             a->json = true;
@@ -367,8 +369,9 @@ static int common_options(app *a, int argc, char **argv)
             a->conninfo = argv[++from];
         } else if (before && strcmp(arg, "--schema") == 0 && from + 1 < argc) {
             a->schema = argv[++from];
-        } else if (before && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
-            argv[to++] = "help";
+        } else if (asks && (before || (last && argv[to - 1][0] != '-'))) {
+            memmove(argv + 1, argv, (size_t)to++ * sizeof *argv);
+            argv[0] = "help";
         } else if (before && arg[0] == '-') {
             return app_say(-1, "there is no option %s: jobq help", arg);
         } else {

@@ -57,8 +57,8 @@ BEGIN
 END $$;
 
 -- A page of a place: up to p_most rows after p_after, in the order of their ids. matched: the
--- ids of those with the tags. last: of the page; NULL: there are no more. Live jobs and failed
--- jobs are read in one snapshot, because a revive moves a job from one table to the other.
+-- ids of the rows with the tags. last: the page's last id, or NULL if there are no more rows.
+-- One snapshot shows both live and failed jobs, because a revive moves a job between them.
 CREATE OR REPLACE FUNCTION jobq.erase_page(
     p_place text, p_tags jsonb, p_after bigint, p_most bigint, OUT looked bigint,
     OUT matched bigint[], OUT last bigint)

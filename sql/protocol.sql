@@ -25,9 +25,10 @@
 --
 -- What such a worker lacks: lower bounds of lanes (so a snapshot that is held long makes
 -- claims slow), ageing, limits over all workers (work_join refuses their queues), time limits
--- of handlers (a job tells its own), and counts for metrics. It gets a payload that a program
--- in C has sealed as it is stored: headers ->> 'seal' names the seal, and the first byte that
--- its opening gives is j, JSON, or b, bytes.
+-- of handlers (a job tells its own), counts for metrics, schedules and housekeeping (at least
+-- one worker in C must serve the database for these). It gets a payload that a program in C
+-- has sealed as it is stored: headers ->> 'seal' names the seal, and the first byte that its
+-- opening gives is j, JSON, or b, bytes.
 --
 -- Such a worker parks no jobs, because it claims only jobs of kinds that it names in
 -- work_join, and has a handler for each. A job of a kind that no worker names stays ready; the

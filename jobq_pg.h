@@ -9232,7 +9232,7 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
 {
     if (f->id != 0) {
         if (f->queue == NULL && f->kind == NULL && f->state == JOBQ_STATE_NONE &&
-            f->older_us == 0 && f->tags.ptr == NULL && f->at_most == 0)
+            f->older_us == 0 && f->tags.ptr == NULL && f->at_most == 0 && f->flow == 0)
             return JOBQ_OK;
         return jobq_pg__invalid(error, "id", "names one job: leave the other fields empty");
     }

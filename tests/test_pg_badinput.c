@@ -201,6 +201,7 @@ static const struct {
     {{.id = 1, .older_us = 1}, "id"},
     {{.id = 1, .tags = {"{}", 2}}, "id"},
     {{.id = 1, .at_most = 1}, "id"},
+    {{.id = 1, .flow = 1}, "id"},
     {{.queue = "q", .tags = {"{\"a\":\"\xff\"}", 9}}, "tags"},
 };
 

@@ -39,7 +39,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .PHONY: help demo demo-outbox bench bench-against bench-peers figures test check chaos chaos-upgrade chaos-mutants \
 	test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
 	test-builds dist static fuzz examples \
-	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean \
+	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed fingerprint verify clean \
 	jobq
 
 help: ## print this list
@@ -342,20 +342,25 @@ coverage-pg: ## check that tests take 95 % of the lines of jobq_pg.h, without as
 		--fail-under-line 95 .build/coverage-pg
 	@tests/run.sh --total
 
-EMBED = awk -f sql/embed.awk sql/install.sql jobq_pg.h
+SQL_SUM = $(shell cat sql/*.sql | cksum)
+EMBED = awk -v sum="$(SQL_SUM)" -f sql/embed.awk sql/install.sql jobq_pg.h
 
 embed: ## copy sql/ into jobq_pg.h
 	@mkdir -p .build
 	@$(EMBED) >.build/jobq_pg.h
 	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: written"; }
 
-statements: .build/check/test_pg_deploy ## write what released libraries send to tests/statements.txt
-	@tests/check.sh $< --statements >.build/statements
-	@cp .build/statements tests/statements.txt
+fingerprint: embed ## write what a fresh schema consists of into sql/fingerprint.txt and jobq_pg.h
+	@CC="$(CC)" tests/setup.sh test
+	@$(MAKE) .build/check/test_pg_deploy
+	@JOBQ_TEST_SUM="$(SQL_SUM)" tests/check.sh .build/check/test_pg_deploy --fingerprint >.build/fingerprint
+	@cp .build/fingerprint sql/fingerprint.txt
+	@$(MAKE) embed
 
 verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with sql/; check exported names
 	@$(EMBED) >.build/verify/embedded
 	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
+	@grep -qFx "$(SQL_SUM)" sql/fingerprint.txt || { echo "sql/fingerprint.txt: run make fingerprint" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
@@ -461,10 +466,21 @@ define TEST_RULES
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		.build/$(1)/library.o -lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
+FLAVOURS = cc check asan tsan
 $(eval $(call TEST_RULES,cc,))
 $(eval $(call TEST_RULES,check,-O0))
 $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all))
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
+
+# The program of a made-up next version, which test_pg_deploy runs.
+.build/next/jobq_pg.h: $(HEADERS) $(wildcard sql/* tests/next/*)
+	@tests/next/make.sh .build/next
+
+.build/next/migrate: tests/next/migrate.c .build/next/jobq_pg.h
+	@echo "build next/migrate"
+	$(QUIET)$(CC) -std=c99 $(POSIX) -w -O0 -I.build/next $(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
+
+$(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate
 
 # -- compile tests: each must compile and link, with gcc and clang where both are installed --------
 #

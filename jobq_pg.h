@@ -109,7 +109,7 @@
  *              connections   connect_failed connect_stuck connected connection_lost
  *                            connection_closed answer_missing listen_failed server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
- *                            migrated notice commit_unsafe
+ *                            migrated notice commit_unsafe objects_added
  *              jobs          result_refused decision_refused job_unreadable job_unlawful
  *                            hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
@@ -703,12 +703,16 @@ JOBQ_API bool jobq_pg_random(uint64_t *bits);
  *         deadlock with a worker it begins again, up to 10 times.
  * SQL     the migrations that are missing, then the current text of all functions and views; the
  *         same as sql/install.sql by psql
- * Errors  JOBQ_ERROR_VERSION, with both numbers, when the schema no longer serves this library.
+ * Errors  JOBQ_ERROR_VERSION, with both numbers, when the schema no longer serves this library, or
+ *         is of an older version than 12, the first that can be upgraded; and as jobq_pg_check.
  */
 JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error);
 
 /* jobq_pg_check -- whether the schema serves this library: JOBQ_ERROR_VERSION with both numbers if
- * not. On Citus the log may warn: see CITUS. */
+ * not. A schema of the library's own version is also compared with a fresh one: JOBQ_ERROR_VERSION
+ * names the tables, columns, types, indexes, checks, views and functions that are missing or were
+ * changed, and the log warns of what was added. Only names are compared in a schema that Citus
+ * distributes; the log may warn there of transactions, too: see CITUS. */
 JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error);
 
 /* ---- transactions ---------------------------------------------------------------------------- */
@@ -766,8 +770,7 @@ typedef struct jobq_pg_job {
     jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
-    int priority;          /* -9 to 9, smaller runs first (default 0). A queue's first negative one
-                              is refused while a worker of an older library serves the queue */
+    int priority;          /* -9 to 9, smaller runs first (default 0) */
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
     int64_t timeout_us;    /* (default: its kind's, or else the queue's) */
@@ -6585,6 +6588,13 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
 static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
                                   jobq_pg_error *error)
 {
+    if (version > 0 && version < jobq_pg__file(0)->version) {
+        return jobq_pg__fail(
+            error, JOBQ_ERROR_VERSION,
+            "schema %s is at version %d, which was never released and cannot be upgraded to %d: "
+            "carry its work into a new schema, see examples/carry.sql",
+            pg->schema, version, jobq_pg__newest());
+    }
     if (library_min > jobq_pg__newest()) {
         return jobq_pg__fail(
             error, JOBQ_ERROR_VERSION,
@@ -6599,6 +6609,140 @@ static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_mi
             version, jobq_pg__newest());
     }
     return JOBQ_OK;
+}
+
+/* -- the fingerprint -- */
+
+/* The query of sql/fingerprint.sql, and the list of what it answers about a fresh schema: they are at
+ * the end of this header. Between `make embed` and `make fingerprint` the list is empty, and nothing
+ * is compared. */
+static const char *const *jobq_pg__fingerprint(bool list);
+
+/* Names of one sort of objects in one text: "function claim, column job.line and 3 more". */
+typedef struct jobq_pg__names {
+    int count;
+    char text[250];
+} jobq_pg__names;
+
+static void jobq_pg__names_add(jobq_pg__names *names, const char *name)
+{
+    size_t at = strlen(names->text);
+
+    if (++names->count > 3) return;
+    snprintf(names->text + at, sizeof names->text - at, "%s%.70s", at > 0 ? ", " : "", name);
+}
+
+static const char *jobq_pg__names_end(jobq_pg__names *names)
+{
+    size_t at = strlen(names->text);
+
+    if (names->count > 3)
+        snprintf(names->text + at, sizeof names->text - at, " and %d more", names->count - 3);
+    return names->text;
+}
+
+/* The settings in which the query answers the same on every connection. */
+#define JOBQ_PG__FINGERPRINT_SETS                                                                  \
+    "SET LOCAL search_path = pg_catalog; SET LOCAL IntervalStyle = postgres; "                     \
+    "SET LOCAL DateStyle = ISO; SET LOCAL quote_all_identifiers = off; SET LOCAL jit = off; "      \
+    "SET LOCAL standard_conforming_strings = on"
+
+/* What differs from a fresh schema: names, each with missing, changed or added. The caller has made
+ * these settings. NULL: no memory. */
+static PGresult *jobq_pg__differences(const jobq_pg *pg, PGconn *conn)
+{
+    static const char frame[] =
+        "SELECT coalesce(f.name, e.name), CASE WHEN f.name IS NULL THEN 'missing' "
+        "WHEN e.name IS NULL THEN 'added' ELSE 'changed' END "
+        "FROM (SELECT a.kind || a.name AS name, a.sum, bool_or(a.sum = '') OVER () AS far "
+        "FROM (%s) a) f FULL JOIN ("
+        "SELECT split_part(line, ':', 1) || split_part(n, '=', 1) AS name, split_part(n, '=', 2) "
+        "AS sum FROM string_to_table($2, E'\\n') line, "
+        "string_to_table(split_part(line, ':', 2), ' ') n WHERE n <> '') e ON e.name = f.name "
+        "WHERE f.name IS NULL OR (e.sum <> f.sum AND f.sum <> '') OR (e.name IS NULL AND NOT far) "
+        "ORDER BY 2, 1";
+    char *query = jobq_pg__join(jobq_pg__fingerprint(false));
+    char *list = jobq_pg__join(jobq_pg__fingerprint(true));
+    size_t size = sizeof frame + (query != NULL ? strlen(query) : 0);
+    char *sql = (char *)malloc(size);
+    const char *values[2];
+    PGresult *res = NULL;
+
+    if (query != NULL && list != NULL && sql != NULL) {
+        snprintf(sql, size, frame, query);
+        values[0] = pg->name;
+        values[1] = list;
+        res = PQexecParams(conn, sql, 2, NULL, values, NULL, NULL, 0);
+    }
+    free(query);
+    free(list);
+    free(sql);
+    return res;
+}
+
+/* Refuses a schema in which something of this version is missing or was changed, and warns of what
+ * was added. */
+static jobq_error jobq_pg__weigh_differences(const jobq_pg *pg, const PGresult *res,
+                                             jobq_pg_error *error)
+{
+    jobq_pg__names bad, added;
+    char name[120];
+    int i;
+
+    memset(&bad, 0, sizeof bad);
+    memset(&added, 0, sizeof added);
+    for (i = 0; i < PQntuples(res); i++) {
+        const char *how = PQgetvalue(res, i, 1);
+        bool new_one = strcmp(how, "added") == 0;
+        if (new_one) snprintf(name, sizeof name, "%s", PQgetvalue(res, i, 0));
+        else snprintf(name, sizeof name, "%s is %s", PQgetvalue(res, i, 0), how);
+        jobq_pg__names_add(new_one ? &added : &bad, name);
+    }
+    if (added.count > 0) {
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "objects_added"),
+                     "the schema has what jobq did not install: %s: an upgrade may be in its way, "
+                     "so move it to another schema", jobq_pg__names_end(&added));
+    }
+    if (bad.count == 0) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_VERSION,
+                         "schema %s is at version %d, but not as this library installs it: %s: "
+                         "psql -f sql/install.sql restores functions and views; for the rest, see "
+                         "examples/carry.sql",
+                         pg->schema, jobq_pg__newest(), jobq_pg__names_end(&bad));
+}
+
+/* Compares a schema of this library's version with a fresh one, and leaves the connection and its
+ * transaction as they were. */
+static jobq_error jobq_pg__compare(const jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    bool nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
+    jobq_error code;
+    PGresult *res;
+
+    if (jobq_pg__fingerprint(true)[0] == NULL) return JOBQ_OK;
+    code = jobq_pg__command(conn, nested ? "SAVEPOINT jobq_compare; " JOBQ_PG__FINGERPRINT_SETS
+                                         : "BEGIN; " JOBQ_PG__FINGERPRINT_SETS, error);
+    if (code == JOBQ_OK) {
+        res = jobq_pg__differences(pg, conn);
+        if (res == NULL) code = jobq_pg__no_memory(error);
+        else if (PQresultStatus(res) != PGRES_TUPLES_OK)
+            code = jobq_pg__result_error(error, conn, res);
+        else code = jobq_pg__weigh_differences(pg, res, error);
+        PQclear(res);
+    }
+    PQclear(PQexec(conn, nested ? "ROLLBACK TO SAVEPOINT jobq_compare; "
+                                  "RELEASE SAVEPOINT jobq_compare" : "ROLLBACK"));
+    return code;
+}
+
+/* Whether a schema of this version, at least, serves this library. */
+static jobq_error jobq_pg__fits(const jobq_pg *pg, PGconn *conn, int version, int library_min,
+                                jobq_pg_error *error)
+{
+    jobq_error code = jobq_pg__serves(pg, version, library_min, error);
+
+    return code == JOBQ_OK && version == jobq_pg__newest() ? jobq_pg__compare(pg, conn, error)
+                                                           : code;
 }
 
 /* What a migration sets first. Elsewhere than on Citus its setting is a name without a meaning. */
@@ -6621,7 +6765,8 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     if (code == JOBQ_OK && citus)
         code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
     if (code != JOBQ_OK) return code;
-    if (version >= jobq_pg__newest()) return jobq_pg__serves(pg, version, library_min, error);
+    if (version >= jobq_pg__newest() || (version > 0 && version < jobq_pg__file(0)->version))
+        return jobq_pg__fits(pg, conn, version, library_min, error);
     for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
         if (file->version <= version) continue;
         code = jobq_pg__apply(pg, conn, file, error);
@@ -6668,7 +6813,7 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
-    if (code == JOBQ_OK) code = jobq_pg__serves(pg, version, library_min, error);
+    if (code == JOBQ_OK) code = jobq_pg__fits(pg, conn, version, library_min, error);
     if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, false, error);
     if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
         jobq_pg__citus_warns(pg, conn);
@@ -16773,8 +16918,12 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    one boolean PRIMARY KEY DEFAULT true CHECK (one),\n"
 "    version integer NOT NULL,\n"
 "    library_min integer NOT NULL,\n"
-"    epoch bigint NOT NULL\n"
+"    epoch bigint NOT NULL,\n"
+"    home text\n"
 ");\n"
+"INSERT INTO jobq.meta (version, library_min, epoch)\n"
+"VALUES (12, 12, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1,\n"
+"                               16))::bit(64)::bigint);\n"
 "CREATE TABLE jobq.queue (\n"
 "    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    name text COLLATE \"C\" NOT NULL UNIQUE\n"
@@ -16803,6 +16952,17 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    partitions smallint NOT NULL DEFAULT 0 CHECK (partitions >= 0),\n"
 "    message_max integer NOT NULL DEFAULT 65536 CHECK (message_max >= 0),\n"
 "    paused_at timestamptz,\n"
+"    hold_until timestamptz,\n"
+"    hold_why text,\n"
+"    ageing boolean NOT NULL DEFAULT false,\n"
+"    lines boolean NOT NULL DEFAULT false,\n"
+"    line_running_max integer CHECK (line_running_max >= 1),\n"
+"    line_strict boolean NOT NULL DEFAULT false,\n"
+"    line_rate_count integer CHECK (line_rate_count >= 1),\n"
+"    line_rate_us bigint CHECK (line_rate_us >= 1),\n"
+"    line_rate_burst integer CHECK (line_rate_burst >= 1),\n"
+"    line_waiting_max integer CHECK (line_waiting_max >= 1),\n"
+"    awaited boolean NOT NULL DEFAULT false,\n"
 "    created_at timestamptz NOT NULL DEFAULT now(),\n"
 "    UNIQUE (id, name, payload_max) -- for jobq.kind's foreign key\n"
 ");\n"
@@ -16829,9 +16989,29 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "                     backoff_jitter_permille) IN (0, 5)),\n"
 "    UNIQUE (queue_id, name),\n"
 "    UNIQUE (queue, name),\n"
-"    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n"
+"    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n",
 "        ON UPDATE CASCADE ON DELETE CASCADE\n"
 ");\n"
+"CREATE TABLE jobq.quota (\n"
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
+"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
+"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
+"    rate_us bigint CHECK (rate_us >= 1),\n"
+"    rate_count integer CHECK (rate_count >= 1),\n"
+"    rate_burst integer CHECK (rate_burst >= 1),\n"
+"    running_max integer CHECK (running_max >= 1)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE UNIQUE INDEX quota_of ON jobq.quota (queue_id, coalesce(kind_id, 0));\n"
+"CREATE TABLE jobq.permit (\n"
+"    quota_id integer NOT NULL REFERENCES jobq.quota ON DELETE CASCADE,\n"
+"    worker bigint NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    held integer NOT NULL DEFAULT 0 CHECK (held >= 0),\n"
+"    wanted integer NOT NULL DEFAULT 0 CHECK (wanted >= 0),\n"
+"    tokens integer NOT NULL DEFAULT 0 CHECK (tokens >= 0),\n"
+"    PRIMARY KEY (quota_id, worker)\n"
+") WITH (fillfactor = 50);\n"
 "CREATE TABLE jobq.worker (\n"
 "    id bigint PRIMARY KEY CHECK (id <> 0),\n"
 "    name text NOT NULL,\n"
@@ -16850,11 +17030,12 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE INDEX worker_kinds ON jobq.worker USING gin (kinds) WITH (fastupdate = off)\n"
 "    WHERE dead_at IS NULL;\n"
 "CREATE TABLE jobq.claim (\n"
-"    worker bigint NOT NULL,\n",
+"    worker bigint NOT NULL,\n"
 "    number bigint NOT NULL CHECK (number > 0),\n"
 "    claimed_at timestamptz NOT NULL,\n"
 "    jobs bigint[] NOT NULL,\n"
 "    cancel bigint[],\n"
+"    progress jsonb,\n"
 "    PRIMARY KEY (worker, number)\n"
 ");\n"
 "ALTER TABLE jobq.claim ALTER COLUMN jobs SET STORAGE EXTERNAL;\n"
@@ -16863,6 +17044,14 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    worker bigint NOT NULL,\n"
 "    PRIMARY KEY (queue_id, worker)\n"
 ");\n"
+"CREATE TABLE jobq.tally (\n"
+"    worker bigint NOT NULL,\n"
+"    queue_id integer NOT NULL,\n"
+"    kind_id integer NOT NULL,\n"
+"    number bigint NOT NULL DEFAULT 0,\n"
+"    counts bigint[] NOT NULL,\n"
+"    PRIMARY KEY (worker, queue_id, kind_id)\n"
+") WITH (fillfactor = 50);\n"
 "CREATE SEQUENCE jobq.job_id CACHE 1;\n"
 "CREATE TABLE jobq.job (\n"
 "    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n"
@@ -16882,17 +17071,17 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    claimed_at timestamptz,\n"
 "    timeout_us bigint,\n"
 "    cancel_requested_at timestamptz,\n"
-"    batch_id bigint,\n"
-"    parent_id bigint,\n"
+"    line bigint,\n"
+"    flow_id bigint,\n"
 "    max_attempts integer,\n"
-"    pending integer,\n"
 "    alone boolean NOT NULL DEFAULT false,\n"
 "    key text COLLATE \"C\",\n"
-"    unique_key text COLLATE \"C\",\n"
+"    line_name text COLLATE \"C\",\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
 "    errors jsonb,\n"
+"    steps jsonb,\n"
 "    CONSTRAINT job_law CHECK (\n"
 "        priority BETWEEN -9 AND 9 AND stage >= 0 AND stage < stages\n"
 "        AND (state = 'x') = (worker IS NOT NULL) AND (worker IS NULL) = (claim IS NULL)\n"
@@ -16900,15 +17089,18 @@ static const char *const jobq_pg__sql_001_tables[] = {
 ") WITH (fillfactor = 45, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n"
 "        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n"
-"CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id) WHERE NOT suspect;\n"
+"CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id)\n"
+"    WHERE NOT suspect AND line IS NULL;\n"
+"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at DESC, id DESC)\n"
+"    WHERE NOT suspect AND line IS NOT NULL;\n"
+"CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n",
+"CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;\n"
 "CREATE TYPE jobq.claimed AS (\n"
 "    id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n"
-"        queue_id integer,\n"
-"    kind_id integer, attempt integer, crash integer, max_attempts integer, priority smallint,\n"
-"    stage smallint, stages smallint, suspect boolean, alone boolean, payload jsonb,\n"
-"    bytes bytea, headers jsonb, due_us bigint\n"
+"    queue_id integer, kind_id integer, attempt integer, crash integer, max_attempts integer,\n"
+"    priority smallint, stage smallint, stages smallint, suspect boolean, alone boolean,\n"
+"    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint\n"
 ");\n"
-"CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n"
 "CREATE TABLE jobq.failed (\n"
 "    id bigint PRIMARY KEY,\n"
 "    run_at timestamptz NOT NULL,\n"
@@ -16929,16 +17121,32 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
-"    errors jsonb\n"
+"    errors jsonb,\n"
+"    line_name text COLLATE \"C\",\n"
+"    flow_id bigint,\n"
+"    steps jsonb\n"
 ");\n"
 "CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);\n"
+"CREATE INDEX failed_flow ON jobq.failed (flow_id) WHERE flow_id > 0;\n"
+"CREATE TABLE jobq.idempotency (\n"
+"    queue_id integer NOT NULL,\n"
+"    key text COLLATE \"C\" NOT NULL,\n"
+"    job_id bigint NOT NULL,\n"
+"    ended_at timestamptz,\n"
+"    PRIMARY KEY (queue_id, key)\n"
+");\n"
+"CREATE INDEX idempotency_ended_at ON jobq.idempotency (queue_id, ended_at)\n"
+"    WHERE ended_at IS NOT NULL;\n"
 "CREATE TABLE jobq.ring (\n"
 "    retention text PRIMARY KEY CHECK (retention IN ('short', 'medium', 'long')),\n"
 "    first smallint NOT NULL,\n"
 "    slot smallint NOT NULL CHECK (slot BETWEEN first AND first + 7),\n"
 "    since timestamptz NOT NULL DEFAULT now(),\n"
 "    keep interval NOT NULL CHECK (keep > '0'),\n"
-"    varies boolean NOT NULL DEFAULT false\n"
+"    varies boolean NOT NULL DEFAULT false,\n"
+"    turns bigint NOT NULL DEFAULT 8,\n"
+"    exported bigint NOT NULL DEFAULT 0,\n"
+"    export_wait interval CHECK (export_wait > '0')\n"
 ");\n"
 "INSERT INTO jobq.ring (retention, first, slot, keep)\n"
 "VALUES ('short', 0, 0, '1 hour'), ('medium', 8, 8, '1 day'), ('long', 16, 16, '30 days');\n"
@@ -16963,41 +17171,158 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    bytes bytea,\n"
 "    headers jsonb,\n"
 "    errors jsonb,\n"
-"    PRIMARY KEY (id, slot)\n",
+"    line_name text COLLATE \"C\",\n"
+"    result jsonb,\n"
+"    result_bytes bytea,\n"
+"    log jsonb,\n"
+"    flow_id bigint,\n"
+"    PRIMARY KEY (id, slot)\n"
 ") PARTITION BY LIST (slot);\n"
-"CREATE TABLE jobq.history_0 PARTITION OF jobq.history FOR VALUES IN (0);\n"
-"CREATE TABLE jobq.history_1 PARTITION OF jobq.history FOR VALUES IN (1);\n"
-"CREATE TABLE jobq.history_2 PARTITION OF jobq.history FOR VALUES IN (2);\n"
-"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n"
-"CREATE TABLE jobq.history_4 PARTITION OF jobq.history FOR VALUES IN (4);\n"
-"CREATE TABLE jobq.history_5 PARTITION OF jobq.history FOR VALUES IN (5);\n"
-"CREATE TABLE jobq.history_6 PARTITION OF jobq.history FOR VALUES IN (6);\n"
-"CREATE TABLE jobq.history_7 PARTITION OF jobq.history FOR VALUES IN (7);\n"
-"CREATE TABLE jobq.history_8 PARTITION OF jobq.history FOR VALUES IN (8);\n"
-"CREATE TABLE jobq.history_9 PARTITION OF jobq.history FOR VALUES IN (9);\n"
-"CREATE TABLE jobq.history_10 PARTITION OF jobq.history FOR VALUES IN (10);\n"
-"CREATE TABLE jobq.history_11 PARTITION OF jobq.history FOR VALUES IN (11);\n"
-"CREATE TABLE jobq.history_12 PARTITION OF jobq.history FOR VALUES IN (12);\n"
-"CREATE TABLE jobq.history_13 PARTITION OF jobq.history FOR VALUES IN (13);\n"
-"CREATE TABLE jobq.history_14 PARTITION OF jobq.history FOR VALUES IN (14);\n"
-"CREATE TABLE jobq.history_15 PARTITION OF jobq.history FOR VALUES IN (15);\n"
-"CREATE TABLE jobq.history_16 PARTITION OF jobq.history FOR VALUES IN (16);\n"
-"CREATE TABLE jobq.history_17 PARTITION OF jobq.history FOR VALUES IN (17);\n"
-"CREATE TABLE jobq.history_18 PARTITION OF jobq.history FOR VALUES IN (18);\n"
-"CREATE TABLE jobq.history_19 PARTITION OF jobq.history FOR VALUES IN (19);\n"
-"CREATE TABLE jobq.history_20 PARTITION OF jobq.history FOR VALUES IN (20);\n"
-"CREATE TABLE jobq.history_21 PARTITION OF jobq.history FOR VALUES IN (21);\n"
-"CREATE TABLE jobq.history_22 PARTITION OF jobq.history FOR VALUES IN (22);\n"
-"CREATE TABLE jobq.history_23 PARTITION OF jobq.history FOR VALUES IN (23);\n"
-"CREATE TABLE jobq.idempotency (\n"
+"DO $$ BEGIN\n"
+"    FOR i IN 0 .. 23 LOOP\n"
+"        EXECUTE format('CREATE TABLE jobq.history_%s PARTITION OF jobq.history '\n"
+"                       'FOR VALUES IN (%s)', i, i);\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE TABLE jobq.line (\n"
 "    queue_id integer NOT NULL,\n"
-"    key text COLLATE \"C\" NOT NULL,\n"
-"    job_id bigint NOT NULL,\n"
-"    ended_at timestamptz,\n"
-"    PRIMARY KEY (queue_id, key)\n"
+"    no bigint NOT NULL,\n"
+"    used_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
+"    hold_until timestamptz,\n"
+"    paused_at timestamptz,\n"
+"    rate_us bigint CHECK (rate_us >= 0),\n"
+"    rate_count integer CHECK (rate_count >= 0),\n"
+"    rate_burst integer CHECK (rate_burst >= 1),\n"
+"    running_max integer CHECK (running_max >= 0),\n"
+"    weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),\n"
+"    strict boolean,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    hold_why text,\n"
+"    jobs bigint[] NOT NULL DEFAULT '{}',\n"
+"    PRIMARY KEY (queue_id, no)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE TYPE jobq.room AS (\n"
+"    no bigint, room integer, most integer, limited boolean, strict boolean, token_us bigint,\n"
+"    burst_us bigint, jobs bigint[], due_us bigint\n"
 ");\n"
-"CREATE INDEX idempotency_ended_at ON jobq.idempotency (queue_id, ended_at)\n"
-"    WHERE ended_at IS NOT NULL;\n"
+"CREATE TYPE jobq.walk AS (\n"
+"    queue_id integer, priority smallint, stage smallint, most integer, quantum integer,\n",
+"    kinds integer[], last bigint, due_us bigint, made bigint, gave bigint, more boolean,\n"
+"    moved integer[], rows tid[], ids bigint[], bytes bigint, froms integer[],\n"
+"    after_at timestamptz, after_id bigint, low_at timestamptz, low_id bigint, whole boolean\n"
+");\n"
+"CREATE TABLE jobq.waiter (\n"
+"    job_id bigint NOT NULL,\n"
+"    channel bigint NOT NULL,\n"
+"    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    PRIMARY KEY (job_id, channel)\n"
+");\n"
+"CREATE TABLE jobq.flow (\n"
+"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    name text NOT NULL,\n"
+"    on_failure \"char\" NOT NULL CHECK (on_failure IN ('h', 'c', 'r')),\n"
+"    open boolean NOT NULL,\n"
+"    message jsonb,\n"
+"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    cancelled_at timestamptz,\n"
+"    ended_at timestamptz\n"
+");\n"
+"CREATE INDEX flow_ended_at ON jobq.flow (ended_at) WHERE ended_at IS NOT NULL;\n"
+"CREATE TABLE jobq.flow_part (\n"
+"    flow_id bigint NOT NULL,\n"
+"    part integer NOT NULL,\n"
+"    jobs bigint NOT NULL DEFAULT 0,\n"
+"    succeeded bigint NOT NULL DEFAULT 0,\n"
+"    failed bigint NOT NULL DEFAULT 0,\n"
+"    cancelled bigint NOT NULL DEFAULT 0,\n"
+"    PRIMARY KEY (flow_id, part)\n"
+") WITH (fillfactor = 50);\n"
+"CREATE TABLE jobq.flow_job (\n"
+"    flow_id bigint NOT NULL,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    job_id bigint NOT NULL,\n"
+"    PRIMARY KEY (flow_id, name)\n"
+");\n"
+"CREATE INDEX flow_job_id ON jobq.flow_job (job_id);\n"
+"CREATE TABLE jobq.edge (\n"
+"    parent bigint NOT NULL,\n"
+"    child bigint NOT NULL,\n"
+"    wanted \"char\" NOT NULL DEFAULT 'e',\n"
+"    cascade boolean NOT NULL DEFAULT false,\n"
+"    came \"char\",\n"
+"    holds boolean NOT NULL DEFAULT true,\n"
+"    flow_id bigint NOT NULL DEFAULT 0,\n"
+"    PRIMARY KEY (parent, child)\n"
+");\n"
+"CREATE INDEX edge_child ON jobq.edge (child, holds);\n"
+"CREATE INDEX edge_flow ON jobq.edge (flow_id) WHERE flow_id > 0;\n"
+"CREATE TABLE jobq.nudge (\n"
+"    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+"    job_id bigint NOT NULL,\n"
+"    by xid8 NOT NULL DEFAULT pg_current_xact_id(),\n"
+"    cancel boolean NOT NULL DEFAULT false,\n"
+"    signal text\n"
+");\n"
+"CREATE TABLE jobq.signal (\n"
+"    name text COLLATE \"C\" PRIMARY KEY,\n"
+"    payload jsonb,\n"
+"    at timestamptz NOT NULL\n"
+");\n"
+"CREATE INDEX signal_at ON jobq.signal (at);\n"
+"CREATE TABLE jobq.signal_wait (\n"
+"    job_id bigint PRIMARY KEY,\n"
+"    name text COLLATE \"C\" NOT NULL,\n"
+"    until timestamptz NOT NULL\n"
+");\n"
+"CREATE INDEX signal_wait_name ON jobq.signal_wait (name);\n"
+"CREATE TYPE jobq.cron AS (\n"
+"    seconds bigint, minutes bigint, hours integer, days bigint, months integer,\n"
+"    weekdays integer, flags integer\n"
+");\n"
+"CREATE TABLE jobq.schedule_owner (\n"
+"    name text COLLATE \"C\" PRIMARY KEY,\n"
+"    revision bigint NOT NULL,\n"
+"    declared_at timestamptz NOT NULL DEFAULT now()\n"
+");\n"
+"CREATE TABLE jobq.schedule (\n"
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
+"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
+"    next_at timestamptz,\n"
+"    tick_at timestamptz,\n"
+"    every_us bigint CHECK (every_us >= 1000000),\n"
+"    offset_us bigint NOT NULL DEFAULT 0 CHECK (offset_us >= 0),\n"
+"    missed_us bigint CHECK (missed_us >= 0),\n"
+"    timeout_us bigint CHECK (timeout_us > 0),\n"
+"    last_at timestamptz,\n"
+"    last_id bigint,\n"
+"    skipped_at timestamptz,\n"
+"    paused_at timestamptz,\n"
+"    starts_at timestamptz,\n"
+"    ends_at timestamptz,\n"
+"    max_attempts integer CHECK (max_attempts >= 1),\n"
+"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n"
+"    partition smallint,\n"
+"    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
+"    owner text COLLATE \"C\",\n"
+"    zone text NOT NULL DEFAULT 'UTC',\n"
+"    missed text NOT NULL DEFAULT 'last' CHECK (missed IN ('last', 'skip', 'all')),\n"
+"    overlap text NOT NULL DEFAULT 'allow'\n"
+"        CHECK (overlap IN ('allow', 'skip', 'wait', 'cancel')),\n"
+"    cron text,\n"
+"    parsed jobq.cron,\n"
+"    type text,\n"
+"    error text,\n"
+"    payload jsonb,\n"
+"    bytes bytea,\n"
+"    headers jsonb,\n"
+"    CHECK (num_nonnulls(cron, every_us) = 1 AND (cron IS NULL) = (parsed IS NULL)),\n"
+"    CHECK (num_nonnulls(kind_id, partition) = 1),\n"
+"    CHECK ((tick_at IS NULL) = (next_at IS NULL))\n"
+") WITH (fillfactor = 70);\n",
+"CREATE INDEX schedule_next ON jobq.schedule (queue_id, next_at)\n"
+"    WHERE next_at IS NOT NULL AND paused_at IS NULL;\n"
 "CREATE SEQUENCE jobq.message_id CACHE 1;\n"
 "CREATE TABLE jobq.message (\n"
 "    partition_id bigint NOT NULL,\n"
@@ -17049,7 +17374,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    queue_id integer NOT NULL,\n"
 "    partition_id bigint NOT NULL,\n"
-"    seq bigint NOT NULL,\n",
+"    seq bigint NOT NULL,\n"
 "    created_at timestamptz NOT NULL,\n"
 "    failed_at timestamptz NOT NULL,\n"
 "    completed_at timestamptz,\n"
@@ -17077,330 +17402,6 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],\n"
 "    bytes bytea[], headers jsonb[], cut boolean\n"
 ");\n"
-"INSERT INTO jobq.meta (version, library_min, epoch)\n"
-"VALUES (1, 1, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1,\n"
-"                             16))::bit(64)::bigint);\n",
-    NULL
-};
-
-static const char *const jobq_pg__sql_006_schedules[] = {
-"CREATE TYPE jobq.cron AS (\n"
-"    seconds bigint, minutes bigint, hours integer, days bigint, months integer,\n"
-"    weekdays integer, flags integer\n"
-");\n"
-"CREATE TABLE jobq.schedule_owner (\n"
-"    name text COLLATE \"C\" PRIMARY KEY,\n"
-"    revision bigint NOT NULL,\n"
-"    declared_at timestamptz NOT NULL DEFAULT now()\n"
-");\n"
-"CREATE TABLE jobq.schedule (\n"
-"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
-"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
-"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
-"    next_at timestamptz,\n"
-"    tick_at timestamptz,\n"
-"    every_us bigint CHECK (every_us >= 1000000),\n"
-"    offset_us bigint NOT NULL DEFAULT 0 CHECK (offset_us >= 0),\n"
-"    missed_us bigint CHECK (missed_us >= 0),\n"
-"    timeout_us bigint CHECK (timeout_us > 0),\n"
-"    last_at timestamptz,\n"
-"    last_id bigint,\n"
-"    skipped_at timestamptz,\n"
-"    paused_at timestamptz,\n"
-"    starts_at timestamptz,\n"
-"    ends_at timestamptz,\n"
-"    max_attempts integer CHECK (max_attempts >= 1),\n"
-"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n"
-"    partition smallint,\n"
-"    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
-"    owner text COLLATE \"C\",\n"
-"    zone text NOT NULL DEFAULT 'UTC',\n"
-"    missed text NOT NULL DEFAULT 'last' CHECK (missed IN ('last', 'skip', 'all')),\n"
-"    overlap text NOT NULL DEFAULT 'allow'\n"
-"        CHECK (overlap IN ('allow', 'skip', 'wait', 'cancel')),\n"
-"    cron text,\n"
-"    parsed jobq.cron,\n"
-"    type text,\n"
-"    error text,\n"
-"    payload jsonb,\n"
-"    bytes bytea,\n"
-"    headers jsonb,\n"
-"    CHECK (num_nonnulls(cron, every_us) = 1 AND (cron IS NULL) = (parsed IS NULL)),\n"
-"    CHECK (num_nonnulls(kind_id, partition) = 1),\n"
-"    CHECK ((tick_at IS NULL) = (next_at IS NULL))\n"
-") WITH (fillfactor = 70);\n"
-"ALTER TABLE jobq.meta ADD home text;\n"
-"DROP FUNCTION IF EXISTS jobq.renew();\n"
-"DROP FUNCTION IF EXISTS jobq.heartbeat(bigint, bigint, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_list(text, integer, text, text, integer);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_count(text, integer, text, text);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_resolve(bigint, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_reject(bigint, bigint[], text);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_discard(text, integer, text, integer);\n"
-"DROP FUNCTION IF EXISTS jobq.dead_letter_cleanup(text, integer, text, integer);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean);\n"
-"CREATE INDEX schedule_next ON jobq.schedule (queue_id, next_at)\n"
-"    WHERE next_at IS NOT NULL AND paused_at IS NULL;\n"
-"CREATE TABLE jobq.edge (\n"
-"    parent bigint NOT NULL,\n"
-"    child bigint NOT NULL,\n"
-"    PRIMARY KEY (parent, child)\n"
-");\n"
-"CREATE INDEX edge_child ON jobq.edge (child);\n",
-    NULL
-};
-
-static const char *const jobq_pg__sql_007_limits[] = {
-"ALTER TABLE jobq.job RENAME COLUMN batch_id TO line;\n"
-"ALTER TABLE jobq.job RENAME COLUMN unique_key TO line_name;\n"
-"ALTER TABLE jobq.failed ADD line_name text COLLATE \"C\";\n"
-"ALTER TABLE jobq.history ADD line_name text COLLATE \"C\";\n"
-"ALTER TYPE jobq.claimed ADD ATTRIBUTE line bigint;\n"
-"CREATE INDEX job_lane_new ON jobq.job (queue_id, priority, stage, run_at, id)\n"
-"    WHERE NOT suspect AND line IS NULL;\n"
-"DROP INDEX jobq.job_lane;\n"
-"ALTER INDEX jobq.job_lane_new RENAME TO job_lane;\n"
-"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at, id)\n"
-"    WHERE NOT suspect AND line IS NOT NULL;\n"
-"CREATE TABLE jobq.line (\n"
-"    queue_id integer NOT NULL,\n"
-"    no bigint NOT NULL,\n"
-"    used_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
-"    hold_until timestamptz,\n"
-"    paused_at timestamptz,\n"
-"    rate_us bigint CHECK (rate_us >= 0),\n"
-"    rate_count integer CHECK (rate_count >= 0),\n"
-"    rate_burst integer CHECK (rate_burst >= 1),\n"
-"    running_max integer CHECK (running_max >= 0),\n"
-"    weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),\n"
-"    strict boolean,\n"
-"    name text COLLATE \"C\" NOT NULL,\n"
-"    hold_why text,\n"
-"    jobs bigint[] NOT NULL DEFAULT '{}',\n"
-"    PRIMARY KEY (queue_id, no)\n"
-") WITH (fillfactor = 50);\n"
-"ALTER TABLE jobq.queue\n"
-"    ADD lines boolean NOT NULL DEFAULT false,\n"
-"    ADD line_running_max integer CHECK (line_running_max >= 1),\n"
-"    ADD line_strict boolean NOT NULL DEFAULT false,\n"
-"    ADD line_rate_count integer CHECK (line_rate_count >= 1),\n"
-"    ADD line_rate_us bigint CHECK (line_rate_us >= 1),\n"
-"    ADD line_rate_burst integer CHECK (line_rate_burst >= 1),\n"
-"    ADD line_waiting_max integer CHECK (line_waiting_max >= 1),\n"
-"    ADD hold_until timestamptz,\n"
-"    ADD hold_why text,\n"
-"    ADD ageing boolean NOT NULL DEFAULT false;\n"
-"CREATE TABLE jobq.quota (\n"
-"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
-"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
-"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
-"    free_at timestamptz NOT NULL DEFAULT '-infinity',\n"
-"    rate_us bigint CHECK (rate_us >= 1),\n"
-"    rate_count integer CHECK (rate_count >= 1),\n"
-"    rate_burst integer CHECK (rate_burst >= 1),\n"
-"    running_max integer CHECK (running_max >= 1)\n"
-") WITH (fillfactor = 50);\n"
-"CREATE UNIQUE INDEX quota_of ON jobq.quota (queue_id, coalesce(kind_id, 0));\n"
-"CREATE TABLE jobq.permit (\n"
-"    quota_id integer NOT NULL REFERENCES jobq.quota ON DELETE CASCADE,\n"
-"    worker bigint NOT NULL,\n"
-"    number bigint NOT NULL DEFAULT 0,\n"
-"    held integer NOT NULL DEFAULT 0 CHECK (held >= 0),\n"
-"    wanted integer NOT NULL DEFAULT 0 CHECK (wanted >= 0),\n"
-"    tokens integer NOT NULL DEFAULT 0 CHECK (tokens >= 0),\n"
-"    PRIMARY KEY (quota_id, worker)\n"
-") WITH (fillfactor = 50);\n"
-"CREATE TYPE jobq.room AS (\n"
-"    no bigint, room integer, most integer, limited boolean, strict boolean, token_us bigint,\n"
-"    burst_us bigint, jobs bigint[], due_us bigint\n"
-");\n"
-"CREATE TYPE jobq.walk AS (\n"
-"    queue_id integer, priority smallint, stage smallint, most integer, quantum integer,\n"
-"    kinds integer[], last bigint, due_us bigint, made bigint, gave bigint, more boolean,\n"
-"    moved integer[], rows tid[], ids bigint[], bytes bigint, froms integer[]\n"
-");\n"
-"DO $$ BEGIN\n"
-"    PERFORM set_config('jobq_install.granted', (\n"
-"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
-"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
-"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner)),\n"
-"        true);\n"
-"END $$;\n"
-"DROP FUNCTION IF EXISTS jobq.claim(\n"
-"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
-"    integer[], boolean, boolean, boolean, boolean, bigint);\n"
-"DROP FUNCTION IF EXISTS jobq.policies(integer[], bigint);\n"
-"DROP FUNCTION IF EXISTS jobq.bulk(text, text[], smallint, smallint);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n"
-"    text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],\n"
-"    smallint[], integer[], bigint[], text[], integer, boolean);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_one(\n",
-"    text, text, jsonb, bytea, jsonb, timestamptz, bigint, smallint, smallint, integer, bigint,\n"
-"    text, boolean);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_known(\n"
-"    text, text, jsonb, bytea, jsonb, timestamptz, bigint, smallint, smallint, integer, bigint,\n"
-"    text, boolean, text, text, bigint);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean, text, text, interval);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean, text, text, interval);\n"
-"DROP FUNCTION IF EXISTS jobq.heartbeat(bigint, bigint, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.queue_set(\n"
-"    text, integer, integer, text, interval, interval, interval, numeric, interval, boolean,\n"
-"    boolean, interval, interval, integer, text[], integer, text, boolean, text);\n",
-    NULL
-};
-
-static const char *const jobq_pg__sql_008_results[] = {
-"ALTER TABLE jobq.history ADD result jsonb, ADD result_bytes bytea;\n"
-"CREATE TABLE jobq.waiter (\n"
-"    job_id bigint NOT NULL,\n"
-"    channel bigint NOT NULL,\n"
-"    since timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    PRIMARY KEY (job_id, channel)\n"
-");\n"
-"ALTER TABLE jobq.queue ADD awaited boolean NOT NULL DEFAULT false;\n"
-"ALTER TABLE jobq.claim ADD progress jsonb;\n"
-"CREATE TABLE jobq.tally (\n"
-"    worker bigint NOT NULL,\n"
-"    queue_id integer NOT NULL,\n"
-"    kind_id integer NOT NULL,\n"
-"    number bigint NOT NULL DEFAULT 0,\n"
-"    counts bigint[] NOT NULL,\n"
-"    PRIMARY KEY (worker, queue_id, kind_id)\n"
-") WITH (fillfactor = 50);\n"
-"DO $$ BEGIN\n"
-"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
-"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
-"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
-"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
-"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
-"        true);\n"
-"END $$;\n"
-"DROP FUNCTION IF EXISTS jobq.heartbeat(\n"
-"    bigint, bigint, bigint[], bigint, integer[], integer[], integer[], integer[], integer[],\n"
-"    integer[]);\n"
-"DROP FUNCTION IF EXISTS jobq.deregister(bigint);\n",
-    NULL
-};
-
-static const char *const jobq_pg__sql_009_flows[] = {
-"ALTER TABLE jobq.history ADD log jsonb;\n"
-"CREATE TABLE jobq.flow (\n"
-"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
-"    name text NOT NULL,\n"
-"    on_failure \"char\" NOT NULL CHECK (on_failure IN ('h', 'c', 'r')),\n"
-"    open boolean NOT NULL,\n"
-"    message jsonb,\n"
-"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    cancelled_at timestamptz,\n"
-"    ended_at timestamptz\n"
-");\n"
-"CREATE INDEX flow_ended_at ON jobq.flow (ended_at) WHERE ended_at IS NOT NULL;\n"
-"CREATE TABLE jobq.flow_part (\n"
-"    flow_id bigint NOT NULL,\n"
-"    part integer NOT NULL,\n"
-"    jobs bigint NOT NULL DEFAULT 0,\n"
-"    succeeded bigint NOT NULL DEFAULT 0,\n"
-"    failed bigint NOT NULL DEFAULT 0,\n"
-"    cancelled bigint NOT NULL DEFAULT 0,\n"
-"    PRIMARY KEY (flow_id, part)\n"
-") WITH (fillfactor = 50);\n"
-"CREATE TABLE jobq.flow_job (\n"
-"    flow_id bigint NOT NULL,\n"
-"    name text COLLATE \"C\" NOT NULL,\n"
-"    job_id bigint NOT NULL,\n"
-"    PRIMARY KEY (flow_id, name)\n"
-");\n"
-"CREATE INDEX flow_job_id ON jobq.flow_job (job_id);\n"
-"ALTER TABLE jobq.job RENAME COLUMN parent_id TO flow_id;\n"
-"ALTER TABLE jobq.failed ADD flow_id bigint;\n"
-"ALTER TABLE jobq.history ADD flow_id bigint;\n"
-"CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;\n"
-"CREATE INDEX failed_flow ON jobq.failed (flow_id) WHERE flow_id > 0;\n"
-"ALTER TABLE jobq.edge ADD wanted \"char\" NOT NULL DEFAULT 'e',\n"
-"    ADD cascade boolean NOT NULL DEFAULT false, ADD came \"char\",\n"
-"    ADD holds boolean NOT NULL DEFAULT true, ADD flow_id bigint NOT NULL DEFAULT 0;\n"
-"DROP INDEX jobq.edge_child;\n"
-"CREATE INDEX edge_child ON jobq.edge (child, holds);\n"
-"CREATE INDEX edge_flow ON jobq.edge (flow_id) WHERE flow_id > 0;\n"
-"UPDATE jobq.job j SET flow_id = 0\n"
-"WHERE j.id IN (SELECT e.parent FROM jobq.edge e UNION SELECT e.child FROM jobq.edge e);\n"
-"CREATE TABLE jobq.nudge (\n"
-"    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
-"    job_id bigint NOT NULL,\n"
-"    by xid8 NOT NULL DEFAULT pg_current_xact_id(),\n"
-"    cancel boolean NOT NULL DEFAULT false,\n"
-"    signal text\n"
-");\n"
-"CREATE TABLE jobq.signal (\n"
-"    name text COLLATE \"C\" PRIMARY KEY,\n"
-"    payload jsonb,\n"
-"    at timestamptz NOT NULL\n"
-");\n"
-"CREATE INDEX signal_at ON jobq.signal (at);\n"
-"CREATE TABLE jobq.signal_wait (\n"
-"    job_id bigint PRIMARY KEY,\n"
-"    name text COLLATE \"C\" NOT NULL,\n"
-"    until timestamptz NOT NULL\n"
-");\n"
-"CREATE INDEX signal_wait_name ON jobq.signal_wait (name);\n"
-"ALTER TABLE jobq.job ADD steps jsonb;\n"
-"ALTER TABLE jobq.failed ADD steps jsonb;\n"
-"CREATE INDEX job_line_new ON jobq.job (\n"
-"    queue_id, priority, stage, line, run_at DESC, id DESC)\n"
-"    WHERE NOT suspect AND line IS NOT NULL;\n"
-"DROP INDEX jobq.job_line;\n"
-"ALTER INDEX jobq.job_line_new RENAME TO job_line;\n"
-"ALTER TYPE jobq.walk\n"
-"    ADD ATTRIBUTE after_at timestamptz, ADD ATTRIBUTE after_id bigint,\n"
-"    ADD ATTRIBUTE low_at timestamptz, ADD ATTRIBUTE low_id bigint, ADD ATTRIBUTE whole boolean;\n"
-"DO $$ BEGIN\n"
-"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
-"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
-"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
-"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
-"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
-"        true);\n"
-"END $$;\n"
-"DROP FUNCTION IF EXISTS jobq.promote(bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.claim(\n"
-"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
-"    integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_apart(\n"
-"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean,\n"
-"    boolean, boolean[], integer);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_lines(\n"
-"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean[],\n"
-"    integer);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_visit(jobq.walk, jobq.queue, boolean, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.take_lines(jobq.walk, jobq.room[]);\n"
-"DROP FUNCTION IF EXISTS jobq.lines_ready(jobq.walk, jobq.room[]);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_many(\n",
-"    text, text[], integer[], jsonb[], bytea[], jsonb[], timestamptz[], bigint[], smallint[],\n"
-"    smallint[], integer[], bigint[], text[], integer, boolean, text[]);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean, text, text, interval, text);\n"
-"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
-"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
-"    jsonb, boolean, text, text, interval, text);\n"
-"DROP FUNCTION IF EXISTS jobq.complete_with(bigint[], bigint[], bigint[], jsonb[], bytea[]);\n"
-"DROP FUNCTION IF EXISTS jobq.settle(\n"
-"    bigint[], bigint[], bigint[], \"char\"[], smallint[], integer[], integer[], boolean[],\n"
-"    bigint[], text[], jsonb[], bytea[], boolean);\n"
-"DROP FUNCTION IF EXISTS jobq.settle_here(\n"
-"    bigint, bigint, bigint, \"char\", smallint, integer, integer, boolean, bigint, text, jsonb,\n"
-"    bytea);\n"
 "CREATE TABLE jobq.operation (\n"
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    at timestamptz NOT NULL,\n"
@@ -17409,15 +17410,7 @@ static const char *const jobq_pg__sql_009_flows[] = {
 "    verb text NOT NULL,\n"
 "    arguments jsonb NOT NULL,\n"
 "    jobs integer\n"
-");\n",
-    NULL
-};
-
-static const char *const jobq_pg__sql_010_doors[] = {
-"ALTER TABLE jobq.ring\n"
-"    ADD turns bigint NOT NULL DEFAULT 8,\n"
-"    ADD exported bigint NOT NULL DEFAULT 0,\n"
-"    ADD export_wait interval CHECK (export_wait > '0');\n"
+");\n"
 "CREATE TABLE jobq.tenant (\n"
 "    role regrole PRIMARY KEY,\n"
 "    queues text[] NOT NULL,\n"
@@ -17426,34 +17419,9 @@ static const char *const jobq_pg__sql_010_doors[] = {
     NULL
 };
 
-static const char *const jobq_pg__sql_011_slices[] = {
-"DO $$ BEGIN\n"
-"    PERFORM set_config('jobq_install.granted', concat_ws(',',\n"
-"        nullif(current_setting('jobq_install.granted', true), ''), (\n"
-"        SELECT string_agg(format('%s %s', p.proname, a.grantee), ',')\n"
-"        FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
-"        WHERE p.pronamespace = 'jobq'::regnamespace AND a.grantee NOT IN (0, p.proowner))),\n"
-"        true);\n"
-"END $$;\n"
-"DROP FUNCTION IF EXISTS jobq.outbox_look(integer[], bigint, integer, boolean);\n"
-"DROP FUNCTION IF EXISTS jobq.claim(\n"
-"    bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[], bigint[],\n"
-"    integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_apart(\n"
-"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean,\n"
-"    boolean, boolean[], integer, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_lines(\n"
-"    integer, integer[], smallint[], smallint[], timestamptz[], bigint[], integer[], boolean[],\n"
-"    integer, bigint[]);\n"
-"DROP FUNCTION IF EXISTS jobq.line_fronts(jobq.walk, bigint, bigint, integer);\n"
-"DROP FUNCTION IF EXISTS jobq.claim_lanes(\n"
-"    jobq.walk, integer[], smallint[], smallint[], timestamptz[], bigint[]);\n",
-    NULL
-};
-
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 11, library_min = 5 WHERE m.version <= 11;\n"
+"    UPDATE jobq.meta m SET version = 12, library_min = 12 WHERE m.version <= 12;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -17535,31 +17503,21 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE\n"
-"    v_queue jobq.queue;\n"
-"    v_worker text;\n"
+"DECLARE v_min smallint;\n"
 "BEGIN\n"
-"    SELECT q.* INTO v_queue FROM jobq.queue q\n"
+"    SELECT q.priority_min INTO v_min FROM jobq.queue q\n"
 "    WHERE q.id = p_queue AND (q.priority_min > p_priority OR q.stages_max < p_stages);\n"
 "    IF NOT FOUND THEN RETURN; END IF;\n"
-"    SELECT w.name INTO v_worker FROM jobq.worker w\n"
-"    WHERE p_queue = ANY (w.queues) AND w.library < 5 AND w.dead_at IS NULL\n"
-"      AND w.expires_at > statement_timestamp();\n"
-"    IF FOUND AND v_queue.priority_min > p_priority THEN\n"
-"        RAISE EXCEPTION 'worker % of queue % has an older library, which claims no negative '\n"
-"            'priority', v_worker, v_queue.name\n"
-"            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
-"    END IF;\n"
 "    UPDATE jobq.queue q\n"
 "    SET priority_min = least(q.priority_min, p_priority),\n"
 "        stages_max = greatest(q.stages_max, p_stages)\n"
 "    WHERE q.id = p_queue;\n"
-"    IF v_queue.priority_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;\n"
+"    IF v_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
-"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n",
+"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
 "    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.check_job(\n"
@@ -17571,7 +17529,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_queue jobq.queue;\n"
 "    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));\n"
 "    v_hint text;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
 "    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
@@ -17637,7 +17595,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "           ELSE coalesce(v_begin, '') || p_key END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tenant_keys(\n"
-"    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]\n",
+"    p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);\n"
 "BEGIN\n"
@@ -17646,7 +17604,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name\n"
 "                             ELSE v_begin || k.name END ORDER BY k.n)\n"
 "            FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -17706,7 +17664,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_tenants THEN\n"
 "        p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);\n"
 "    END IF;\n"
-"    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,\n",
+"    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,\n"
 "                            p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);\n"
 "    v_kinds := jobq.kind_ids(v_queue, p_kinds);\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
@@ -17716,7 +17674,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN\n"
 "        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
 "    END IF;\n"
-"    IF p_lines IS NOT NULL THEN\n"
+"    IF p_lines IS NOT NULL THEN\n",
 "        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
 "    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;\n"
@@ -17783,7 +17741,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;\n"
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
@@ -17796,7 +17754,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_kind integer;\n"
 "    v_max integer;\n"
 "    v_line bigint;\n"
-"    v_tenants boolean;\n"
+"    v_tenants boolean;\n",
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
 "    existed := false;\n"
@@ -17857,7 +17815,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_what text, p_job jobq.job, p_new jobq.job, p_latest interval) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
-"    v_run_at timestamptz := greatest( -- below a worker's bound it would be hidden\n",
+"    v_run_at timestamptz := greatest( -- below a worker's bound it would be hidden\n"
 "        least(p_new.run_at, p_job.enqueued_at + p_latest), statement_timestamp());\n"
 "    v_merged jsonb := p_job.payload || p_new.payload;\n"
 "BEGIN\n"
@@ -17867,7 +17825,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n",
 "            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END\n"
@@ -17935,14 +17893,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_new.queue_id := jobq.queue_id(p_queue);\n"
 "        SELECT j.* INTO v_old FROM jobq.job j\n"
 "        WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id AND j.key = p_key FOR UPDATE;\n"
-"        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n",
+"        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n"
 "            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'\n"
 "            WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'\n"
 "            ELSE v_old.state END);\n"
 "        IF v_what IN ('leave', 'reject') THEN RETURN; END IF;\n"
 "        PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
 "        AND k.key = p_key AND k.job_id = enqueue_known.id FOR UPDATE;\n"
-"        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
+"        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n",
 "        CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile\n"
 "            SELECT FROM jobq.job j WHERE j.id = enqueue_known.id\n"
 "            AND j.queue_id = v_new.queue_id AND j.key = p_key);\n"
@@ -18008,7 +17966,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
-"    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n",
+"    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
 "        id := jobq.enqueue_after(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,\n"
@@ -18017,7 +17975,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN\n"
-"        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
+"        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n",
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
@@ -18086,7 +18044,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
-"    IF p_sure OR NOT FOUND THEN\n",
+"    IF p_sure OR NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'worker % is dead', p_worker\n"
 "            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';\n"
 "    END IF;\n"
@@ -18098,7 +18056,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "DECLARE\n"
 "    v_queue integer;\n"
 "    v_line text;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
 "    INTO rows, ids, v_queue, v_line\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
@@ -18168,7 +18126,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_first jobq.claimed;\n"
 "BEGIN\n"
 "    v_first.id := p_id;\n"
@@ -18178,7 +18136,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n"
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
-"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n"
+"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n",
 "    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,\n"
 "    p_until_ats timestamptz[] DEFAULT NULL) RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -18245,7 +18203,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
-"RETURNS boolean LANGUAGE plpgsql\n",
+"RETURNS boolean LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
 "SET lock_timeout = '500ms' AS $$\n"
 "DECLARE\n"
@@ -18257,7 +18215,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ON CONFLICT (worker, number) DO NOTHING;\n"
 "    IF FOUND THEN RETURN false; END IF;\n"
 "    v_jobs := (SELECT c.jobs FROM jobq.claim c\n"
-"               WHERE c.worker = p_worker AND c.number = p_number);\n"
+"               WHERE c.worker = p_worker AND c.number = p_number);\n",
 "    v_held := ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
@@ -18335,7 +18293,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            v_count := v_count - 1;\n"
 "        END IF;\n"
 "    END IF;\n"
-"    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n",
+"    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n"
 "    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
 "    RETURN (\n"
 "        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
@@ -18344,7 +18302,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE o.n <= 10 OR o.n > v_count - 39\n"
 "            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11\n"
 "            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb)\n"
 "RETURNS void LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n"
@@ -18411,7 +18369,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.commit_waits(p_waits boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n",
+"    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
 "    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
@@ -18422,7 +18380,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_varies boolean;\n"
 "BEGIN\n"
-"    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
+"    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n",
 "           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
 "    INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;\n"
 "    IF NOT v_varies THEN RETURN; END IF;\n"
@@ -18495,14 +18453,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                      j.key, j.line_name, j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
-"                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n",
+"                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
 "                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
 "                payload, bytes, headers, errors, flow_id)\n"
 "            SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)],\n"
 "                            v_kept.slot), g.id, g.run_at, g.enqueued_at, g.claimed_at,\n"
 "                   statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,\n"
 "                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,\n"
-"                   g.headers, g.errors, g.flow_id\n"
+"                   g.headers, g.errors, g.flow_id\n",
 "            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
 "        )\n"
@@ -18568,7 +18526,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            headers, errors, result, result_bytes, log, flow_id)\n"
 "        SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)], v_kept.slot),\n"
 "               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
-"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n",
+"               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
 "               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
 "               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
@@ -18577,7 +18535,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
+"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n",
 "           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
 "           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
@@ -18647,7 +18605,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE;\n"
 "        ELSE\n"
-"            SELECT j.* INTO v_job FROM jobq.job j\n",
+"            SELECT j.* INTO v_job FROM jobq.job j\n"
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE SKIP LOCKED;\n"
 "        END IF;\n"
@@ -18658,7 +18616,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        END IF;\n"
 "        v_entry := CASE WHEN num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN\n"
 "            jsonb_strip_nulls(jsonb_build_object(\n"
-"                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n"
+"                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n",
 "                'error', p_errors[i], 'log', p_logs[i])) END;\n"
 "        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);\n"
@@ -18725,7 +18683,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF NOT p_queue AND v_line IS NULL THEN\n"
 "        PERFORM jobq.refuse('line', 'the job has none');\n"
 "    END IF;\n"
-"    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n",
+"    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n"
 "                      statement_timestamp() + p_delay_us * interval '1 microsecond', p_why);\n"
 "END $$;\n",
     NULL
@@ -19887,12 +19845,11 @@ static const char *const jobq_pg__sql_permits[] = {
 "    END IF;\n"
 "    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate);\n"
 "    SELECT w.name INTO v_worker FROM jobq.worker w\n"
-"    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL\n"
+"    WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL\n"
 "      AND w.expires_at > statement_timestamp();\n"
 "    IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN\n"
-"        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take or has an old library',\n"
-"            v_worker\n"
-"            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
+"        RAISE EXCEPTION 'worker % calls work_take, and such a worker keeps no limits', v_worker\n"
+"            USING ERRCODE = '55000', HINT = 'Stop it, and repeat.';\n"
 "    END IF;\n"
 "    PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);\n"
 "    UPDATE jobq.quota q\n"
@@ -19922,8 +19879,8 @@ static const char *const jobq_pg__sql_permits[] = {
 "           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
 "    RETURNING q.* INTO v_old;\n"
 "    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
-"                            free_at)\n",
-"    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
+"                            free_at)\n"
+"    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n",
 "            v_old.rate_burst, coalesce(v_old.free_at, '-infinity'))\n"
 "    ON CONFLICT (queue_id, coalesce(kind_id, 0)) DO NOTHING;\n"
 "    IF NOT FOUND THEN RETURN; END IF;\n"
@@ -19991,11 +19948,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "             ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE \"C\" LOOP\n"
 "        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n"
 "    END LOOP;\n"
-"    IF p_library < 7 AND EXISTS (\n"
+"    IF p_library = 0 AND EXISTS (\n"
 "        SELECT FROM jobq.quota u WHERE u.queue_id = ANY (queue_ids)) THEN\n"
-"        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which the '\n"
-"            'worker''s version of jobq does not know'\n"
-"            USING ERRCODE = 'JQ004', HINT = 'Build the program with newer headers.';\n"
+"        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which a worker '\n"
+"            'in SQL does not keep'\n"
+"            USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';\n"
 "    END IF;\n"
 "    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)\n"
 "    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,\n"
@@ -20027,9 +19984,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "        UNION ALL\n"
 "        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)\n"
 "        WHERE w.id = p_worker AND o.queue_id = q.id\n"
-"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n",
+"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n"
 "    ORDER BY k.id IS NOT NULL, u.n;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.late_workers(\n"
 "    p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],\n"
 "    OUT overdue integer)\n"
@@ -20097,8 +20054,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
 "    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
-"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n",
-"    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
+"    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n"
+"    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n",
 "    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
@@ -20166,8 +20123,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n",
-"    PERFORM jobq.permits_free(p_worker);\n"
+"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
+"    PERFORM jobq.permits_free(p_worker);\n",
 "    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (\n"
 "        SELECT FROM jobq.claim c WHERE c.worker = p_worker);\n"
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
@@ -20251,8 +20208,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;\n"
 "    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'\n"
 "                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP\n"
-"        SELECT rescued + r.back, failed + r.lost, v_queues || r.queues\n",
-"        INTO rescued, failed, v_queues\n"
+"        SELECT rescued + r.back, failed + r.lost, v_queues || r.queues\n"
+"        INTO rescued, failed, v_queues\n",
 "        FROM jobq.rescue_singly(v_claim) AS r (back, lost, queues);\n"
 "        WITH back AS (\n"
 "            UPDATE jobq.job j\n"
@@ -20333,8 +20290,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT parked.id\n"
 "        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n"
 "        CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
-"        CROSS JOIN generate_series(0, 15) AS s (stage)\n",
-"        CROSS JOIN LATERAL (\n"
+"        CROSS JOIN generate_series(0, 15) AS s (stage)\n"
+"        CROSS JOIN LATERAL (\n",
 "            SELECT p.id FROM jobq.job p\n"
 "            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage\n"
 "              AND NOT p.suspect AND p.line IS NULL\n"
@@ -20692,7 +20649,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    worker := ('x' || left(v_random, 12) || right(v_random, 4))::bit(64)::bigint;\n"
 "    channel := 'jobq_' || to_hex(worker);\n"
 "    PERFORM jobq.register(worker, coalesce(name, 'sql-' || left(v_random, 8)),\n"
-"                          jobq.us(lease), v_queues, v_at, v_kinds, 6, host, pid);\n"
+"                          jobq.us(lease), v_queues, v_at, v_kinds, 0, host, pid);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_lanes(\n"
 "    p_worker jobq.worker, p_number bigint, OUT queues integer[], OUT priorities smallint[],\n"
@@ -26228,34 +26185,332 @@ static const char *const jobq_pg__sql_comments[] = {
     NULL
 };
 
+static const char *const jobq_pg__fingerprint_query[] = {
+"WITH s AS (\n"
+"    SELECT n.oid, format('%I.', n.nspname) AS dot, CASE WHEN EXISTS (\n"
+"               SELECT FROM pg_proc p WHERE p.pronamespace = n.oid\n"
+"               AND p.prosrc LIKE format('%%\"%s\".%%', n.nspname))\n"
+"           THEN format('\"%s\"', n.nspname) ELSE n.nspname END AS written,\n"
+"           to_regclass(format('%I.original', n.nspname)) IS NOT NULL AS far\n"
+"    FROM pg_namespace n WHERE n.nspname = $1\n"
+"), t AS ( -- but not the leaves of partitioned tables, which are like their parents\n"
+"    SELECT c.oid, c.relname, c.relkind, c.relispartition AS leaf\n"
+"    FROM pg_class c, s WHERE c.relnamespace = s.oid\n"
+"), found (kind, name, text, body) AS (\n"
+"    SELECT 'table ', t.relname::text, '', '' FROM t WHERE t.relkind IN ('r', 'p')\n"
+"    UNION ALL\n"
+"    SELECT format('column %s.', t.relname), a.attname, concat_ws(' ',\n"
+"               format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef, a.attidentity,\n"
+"               a.attgenerated, (SELECT o.collname FROM pg_collation o\n"
+"                                WHERE o.oid = a.attcollation)), ''\n"
+"    FROM t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped\n"
+"    WHERE t.relkind IN ('r', 'p') AND NOT t.leaf\n"
+"    UNION ALL\n"
+"    SELECT CASE t.relkind WHEN 'c' THEN 'type ' ELSE 'view ' END, t.relname,\n"
+"           string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', '\n"
+"                      ORDER BY a.attnum), ''\n"
+"    FROM t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped\n"
+"    WHERE t.relkind IN ('c', 'v') GROUP BY t.relkind, t.relname\n"
+"    UNION ALL\n"
+"    SELECT 'sequence ', t.relname, '', ''\n"
+"    FROM t WHERE t.relkind = 'S' AND NOT EXISTS ( -- not that of an identity column\n"
+"        SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = t.oid\n"
+"        AND d.deptype = 'i')\n"
+"    UNION ALL\n"
+"    SELECT 'constraint ', k.conname, format('%s %s', t.relname, pg_get_constraintdef(k.oid)),\n"
+"           ''\n"
+"    FROM t JOIN pg_constraint k ON k.conrelid = t.oid\n"
+"    WHERE NOT t.leaf AND k.contype IN ('c', 'p', 'u', 'f', 'x')\n"
+"    UNION ALL\n"
+"    SELECT 'index ', t.relname, format('%s %s', i.indisvalid, regexp_replace(\n"
+"               pg_get_indexdef(i.indexrelid), ' WITH \\([^)]*\\)', '')), ''\n"
+"    FROM t JOIN pg_index i ON i.indexrelid = t.oid\n"
+"    WHERE NOT t.leaf AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = t.oid)\n"
+"    UNION ALL -- all functions of a name together: one more might be called instead\n"
+"    SELECT 'function ', p.proname, string_agg(concat_ws(' ',\n"
+"               pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.prokind,\n"
+"               p.provolatile, p.prosecdef, p.proconfig), ';'\n"
+"               ORDER BY oidvectortypes(p.proargtypes)),\n"
+"           string_agg(CASE WHEN p.prosrc ~ '\\n *--' -- psql sends comments, the library none\n"
+"                      THEN regexp_replace(p.prosrc, '\\n *--[^\\n]*', '', 'g')\n"
+"                      ELSE p.prosrc END, ';' ORDER BY oidvectortypes(p.proargtypes))\n"
+"    FROM pg_proc p, s WHERE p.pronamespace = s.oid GROUP BY p.proname\n"
+")\n"
+"SELECT f.kind, f.name, CASE WHEN s.far THEN '' ELSE left(encode(sha256(convert_to(\n"
+"           replace(f.text, s.dot, 'jobq.') || replace(replace(replace(f.body,\n"
+"               s.written || '.', 'jobq.'), '''' || s.written || '''', '''jobq'''),\n"
+"               'SCHEMA ' || s.written, 'SCHEMA jobq'), 'UTF8')), 'hex'), 6) END AS sum\n"
+"FROM found f, s\n"
+"WHERE NOT s.far\n"
+"   OR f.kind ~ '^(function|column|type|view)' AND f.kind || f.name !~ '^function citus_'\n",
+    NULL
+};
+
+static const char *const jobq_pg__fingerprint_list[] = {
+"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
+"column claim.:worker=55c150\n"
+"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
+"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
+"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
+"column dead_letter.:status=e5141e token=9604a6 type=36c5f4\n"
+"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
+"column edge.:parent=55c150 wanted=2ea171\n"
+"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
+"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
+"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
+"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
+"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
+"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
+"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
+"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
+"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
+"column flow_part.:succeeded=4cab8d\n"
+"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
+"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
+"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
+"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
+"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
+"column history.:worker=9604a6\n"
+"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
+"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
+"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
+"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
+"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
+"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
+"column job.:timeout_us=9604a6 worker=9604a6\n"
+"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
+"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
+"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
+"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
+"column kind.:timeout_us=9604a6\n"
+"column line.:free_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19 name=7bcf57\n"
+"column line.:no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560 rate_count=c8e560\n"
+"column line.:rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c weight=a062db\n"
+"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
+"column message.:payload=38a129 type=36c5f4\n"
+"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
+"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
+"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
+"column operation.:role=17f802 verb=17f802\n"
+"column partition.:acked=4cab8d base=4cab8d beat=4cab8d claim=9604a6 effective=4cab8d\n"
+"column partition.:error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19 lease_until=262c96\n"
+"column partition.:lease_us=9604a6 mark=4cab8d mark_at=a35e1c mark_xid=c856b2 number=fd44da\n"
+"column partition.:numbered=4cab8d queue_id=9cf76a reached=4cab8d reading=4cab8d run_at=262c96\n"
+"column partition.:settled=4cab8d successes=4cab8d swept=4cab8d swept_open=a877cf\n"
+"column partition.:swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
+"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
+"column permit.:worker=55c150\n",
+"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
+"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
+"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
+"column queue.:history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db key_keep=f5d1b0\n"
+"column queue.:line_rate_burst=c8e560 line_rate_count=c8e560 line_rate_us=9604a6\n"
+"column queue.:line_running_max=c8e560 line_strict=bb3aa2 line_waiting_max=c8e560 lines=bb3aa2\n"
+"column queue.:max_attempts=a877cf max_crashes=a877cf message_max=a877cf name=7bcf57\n"
+"column queue.:partitions=a062db paused_at=262c96 payload_max=a877cf priority_min=a062db\n"
+"column queue.:retention=e5141e stages_max=a062db timeout_us=9604a6\n"
+"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
+"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
+"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
+"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
+"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
+"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
+"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
+"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
+"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
+"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
+"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
+"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
+"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
+"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
+"column sleeper.:queue_id=9cf76a worker=55c150\n"
+"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
+"column tenant.:lines=9b7ef7 queues=7d7531 role=00ebd7\n"
+"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
+"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
+"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
+"column worker.:queues=453baf registered_at=a35e1c\n"
+"constraint :claim_number_check=f11de7 claim_pkey=0ff18e dead_letter_attempts_check=9b33b5\n"
+"constraint :dead_letter_check=0de1bc dead_letter_check1=058ae4\n"
+"constraint :dead_letter_partition_id_seq_key=e5c836 dead_letter_pkey=4d24dc\n"
+"constraint :dead_letter_status_check=daecd8 edge_pkey=13f258 failed_pkey=49799e\n"
+"constraint :flow_job_pkey=52c9c4 flow_on_failure_check=71bada flow_part_pkey=fc9a17\n"
+"constraint :flow_pkey=2b02b9 history_pkey=c338bc history_state_check=5b21e6\n"
+"constraint :idempotency_pkey=461611 job_law=8478bf job_pkey=e0c4f5\n"
+"constraint :kind_backoff_base_us_check=72520f kind_backoff_curve_check=f425d3\n"
+"constraint :kind_backoff_jitter_permille_check=754382 kind_check=95f684 kind_check1=d8a817\n"
+"constraint :kind_check2=30a1ef kind_max_attempts_check=214512 kind_name_check=bdcb8c\n"
+"constraint :kind_pkey=9c7bd6 kind_queue_id_name_key=4f0cfd\n"
+"constraint :kind_queue_id_queue_payload_max_fkey=14ea93 kind_queue_name_key=9a6578\n"
+"constraint :kind_retention_check=e67fed kind_timeout_us_check=de13cc line_pkey=204281\n"
+"constraint :line_rate_burst_check=8c420d line_rate_count_check=1a14ab\n"
+"constraint :line_rate_us_check=e4b9be line_running_max_check=faee07 line_weight_check=b37570\n"
+"constraint :message_law=19bfe9 message_pkey=23a0d1 meta_one_check=9426d0 meta_pkey=a5f82a\n"
+"constraint :nudge_pkey=9510cc operation_pkey=aa3811 partition_law=01c597\n"
+"constraint :partition_pkey=a75c72 permit_held_check=5847dc permit_pkey=a3dbfb\n"
+"constraint :permit_quota_id_fkey=7facf7 permit_tokens_check=9b79a5 permit_wanted_check=2626e4\n"
+"constraint :queue_backoff_base_us_check=04d6cd queue_backoff_curve_check=f6ded1\n"
+"constraint :queue_backoff_jitter_permille_check=2272a0 queue_check=f18623 queue_check1=4b8513\n"
+"constraint :queue_failed_keep_check=8d3b6a queue_id_name_payload_max_key=8ca156\n",
+"constraint :queue_key_keep_check=8d5bfc queue_line_rate_burst_check=0b1b7d\n"
+"constraint :queue_line_rate_count_check=ab3e40 queue_line_rate_us_check=fcd169\n"
+"constraint :queue_line_running_max_check=e9112a queue_line_waiting_max_check=795a26\n"
+"constraint :queue_max_attempts_check=b2105a queue_max_crashes_check=dbe9fa\n"
+"constraint :queue_message_max_check=d2dd4e queue_name_check=ec84fc queue_name_key=d9305f\n"
+"constraint :queue_partitions_check=378ac2 queue_payload_max_check=0cb400 queue_pkey=f138af\n"
+"constraint :queue_priority_min_check=015c81 queue_retention_check=cff7a5\n"
+"constraint :queue_stages_max_check=609ab5 queue_timeout_us_check=1292ef\n"
+"constraint :quota_kind_id_fkey=9ace39 quota_pkey=034894 quota_queue_id_fkey=ff66aa\n"
+"constraint :quota_rate_burst_check=7fe40b quota_rate_count_check=ed9084\n"
+"constraint :quota_rate_us_check=fcc827 quota_running_max_check=423d76 ring_check=1632e1\n"
+"constraint :ring_export_wait_check=fa81ef ring_keep_check=b7fe8c ring_pkey=15cb6d\n"
+"constraint :ring_retention_check=7f161b schedule_check=98f817 schedule_check1=9b2d5d\n"
+"constraint :schedule_check2=11c659 schedule_every_us_check=2e5c6a\n"
+"constraint :schedule_kind_id_fkey=f02124 schedule_max_attempts_check=c96093\n"
+"constraint :schedule_missed_check=3f5eb3 schedule_missed_us_check=f6326f\n"
+"constraint :schedule_name_key=6c4296 schedule_offset_us_check=728a70\n"
+"constraint :schedule_overlap_check=11e14a schedule_owner_pkey=5b0060 schedule_pkey=ef7358\n"
+"constraint :schedule_priority_check=eee00e schedule_queue_id_fkey=79f9d8\n"
+"constraint :schedule_timeout_us_check=04fa60 signal_pkey=965248 signal_wait_pkey=ebeb88\n"
+"constraint :sleeper_pkey=8119ab tally_pkey=a3d8dc tenant_pkey=a0dcb6 waiter_pkey=c4eaf8\n"
+"constraint :worker_id_check=a763e3 worker_lease_us_check=d3a8b8 worker_pkey=38b2f7\n"
+"function :add_error=810ca1 audit=b3f13a audit_flows=0a51d0 audit_lines=4851ac\n"
+"function :audit_permits=f6431e audit_places=3d789f await=7afe9c awaited=145421 batch=851dff\n"
+"function :bulk=4bbde6 busy_or_lost=e9986c cancel=55b1d7 cancel_one=f27584 change=f9bbe3\n"
+"function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=3cfb15\n"
+"function :check_jobs=75554d check_known=0db227 check_lines=9d3a5f check_links=a4bfe9\n"
+"function :check_name=ec612e check_schedule=4adf11 citus_apart=282df3 citus_at=38f890\n"
+"function :citus_called=783627 citus_caller=1deb6f citus_calls=733059 citus_distribute=f04475\n"
+"function :citus_drop_views=7f574e citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
+"function :citus_joins=b29d4e citus_mute=c776b1 citus_node_texts=433a4d citus_place=5621c2\n"
+"function :citus_readers=30bb07 citus_run=106cf9 citus_script=6377e3 citus_sender=ea7699\n"
+"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=d76c07 citus_wake=300312\n"
+"function :claim=617335 claim_apart=07f303 claim_first=542866 claim_lanes=15430f\n"
+"function :claim_lines=3ee497 claim_look=431ea3 claim_sift=b9af3f claim_stretch=0400a9\n"
+"function :claim_suspect=c1b0f6 claim_visit=074542 claim_walk=522005 commit_waits=e45eeb\n"
+"function :complete=45c27e complete_unkept=0df54d complete_with=7732bb count_due=fc7b52\n"
+"function :count_ready=5a9f2f cron_field=be86e6 cron_local=870edc cron_near=303eb2\n"
+"function :cron_next=6e9b0b cron_parse=3da941 dead_letter_cleanup=322fba\n"
+"function :dead_letter_count=8ad3c5 dead_letter_discard=9b588b dead_letter_list=4ac631\n"
+"function :dead_letter_reject=f74671 dead_letter_replay=ef8806 dead_letter_resolve=a59166\n"
+"function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=e36134\n"
+"function :doors_beyond=2f8e78 edges_end=09659b edges_forget=b8af25 edges_revive=93488c\n"
+"function :end_keys=3bdeea ended=d530fe enqueue=51421f enqueue_after=e392e1\n"
+"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=a777eb\n"
+"function :enqueue_or_get=0e143e erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
+"function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n"
+"function :erased_errors=8a8ff9 erased_mark=bb73bb explain_job=ca9820 explain_line=c6e31f\n"
+"function :explain_quotas=1479e3 explain_ready=fe79f3 explain_waiting=ad9871\n",
+"function :export_done=5e5ce2 export_next=4115f9 export_set=27bd23 finish=5b0736 fire=9ec20b\n"
+"function :fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf flow=5979b5 flow_add=3c0335\n"
+"function :flow_cancel=aff9df flow_close=6029fb flow_count=623276 flow_free=725bcd\n"
+"function :flow_graph=e51830 flow_names=97e42f flow_revive=33c346 flow_tell=65310e\n"
+"function :flow_unknown=c99d92 flows_restored=e96451 follow=b8eb9d grant_added=66c15a\n"
+"function :grant_again=2f99d0 grant_enqueue=d36ff1 grant_functions=dd9ce1 grant_less=bdbaeb\n"
+"function :grant_operate=57784c grant_read=067675 grant_work=90cbd8 has_lines=f2cd80\n"
+"function :heartbeat=339f36 heartbeat_kinds=df4601 heartbeat_suspects=46f3f5 held_text=4feed3\n"
+"function :here=9025c9 hold=caedfd hold_here=d15765 id_beyond=e1ea82 in_circle=c6f245\n"
+"function :is_copy=c39752 job_ties=b32dd8 jobs_ahead=815cda keep_keys=aa1099 kept=1d63b2\n"
+"function :key_taken=8c05e5 kind_id=ee2daf kind_ids=f9f322 kind_lives=7e5d9a kind_set=a684b1\n"
+"function :known_change=e1ace0 known_decide=2fd81d known_kind=97b5fb known_lines=609000\n"
+"function :known_queue=da45da known_schedule=d2e5cf known_succeed=043932 late_workers=8d1c42\n"
+"function :lease_lost=5f46af line_at=32633d line_free=5ec491 line_fronts=d336c3\n"
+"function :line_holders=cfd178 line_no=d3e456 line_rooms=b4e90f line_row=5c3232\n"
+"function :line_set=fd3a78 line_suspects=1e66be line_up=b4a0d2 line_waiting=dab296\n"
+"function :line_waits=5dfe44 lines_ready=0d4aa0 lines_restored=24b03a lines_used=fd98dd\n"
+"function :link=41c3f7 lock_claimed=a7baab lock_flow_jobs=a792d5 lock_kinds=b39d4f\n"
+"function :lock_lines=e5e21c lock_parents=fe39df look_flows=014215 look_jobs=96ada7\n"
+"function :look_signals=a4751d make_ready=ccc7ee mend=5d031c metric=0f2023 metric_label=1af58b\n"
+"function :metric_times=7741fc metrics=71cb4b metrics_counted=2558cc metrics_others=b32f44\n"
+"function :metrics_outbox=b7c9d1 metrics_queues=3cdd0a move=4a8eda move_keys=881cad\n"
+"function :need_read_committed=9e43bb next_lines=30029a next_tick=a9a69c open_before=d47415\n"
+"function :operated=b3eb6c operated_one=e8f9ed outbox_ack=4df479 outbox_asked=6c161c\n"
+"function :outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=648995 outbox_done=5f8b51\n"
+"function :outbox_enqueue=70013b outbox_enqueue_many=f83d84 outbox_enqueue_one=06a19f\n"
+"function :outbox_fit=8c1583 outbox_grow=54316b outbox_hand=258694 outbox_hash=c2927c\n"
+"function :outbox_limit=4b0017 outbox_look=0010d8 outbox_mark=34e24e outbox_messages=fd9616\n"
+"function :outbox_number=56a270 outbox_partitions=30e997 outbox_queue=f8e8e6\n"
+"function :outbox_read=49859f outbox_register=4a6bd6 outbox_renew=b97b78\n"
+"function :outbox_restored=e95a3e outbox_store=916150 outbox_tried=8a9910 outbox_waits=9c52d2\n"
+"function :outbox_widen=b11221 parent_end=22cae7 parent_jobs=095f3f parent_text=4c1b2f\n"
+"function :parents=ce05f1 park=3410a8 part=f1a2ec pause=c9b534 peek=3e91e0 peek_lines=2e6238\n"
+"function :permit_exchange=284068 permit_fair=3d1e60 permit_one=7a7d6f permit_share=04a43d\n"
+"function :permit_tokens=cac7fb permits_free=bacd04 permits_prune=73d350\n"
+"function :permits_restored=dafe7e pick=9b3254 pick_failed=7ea276 pick_lined=d245bd\n"
+"function :policies=175c83 prioritize=07fbae progress_here=7d50f8 progress_write=b9f826\n"
+"function :promote=c68d55 promote_late=1801c5 prune=53a93a prune_flows=1a6519\n"
+"function :prune_lines=bb54ad prune_operations=0700bc prune_signals=d7d179\n"
+"function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=f9f007 queue_lines_set=8c12ef\n"
+"function :queue_rates=611286 queue_set=62020e quota_new=2d20b5 quota_set=47bffe\n"
+"function :rate_chunk=3e6562 rate_parse=dd9a55 rate_text=dd4046 recover=f752a6 refuse=4c4028\n"
+"function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=8970de\n"
+"function :request_many=7d1dcd reschedule=eece96 rescue=85127c rescue_jobs=fef70a\n"
+"function :rescue_singly=4deb79 resume=e0e41e retention_set=a3e444 retention_used=d0c52e\n"
+"function :return_key=5f1952 revive=3de7e1 revive_all=db89c4 revoke=26b4f6 ring_slot=556999\n"
+"function :rows_within=ce2d89 running=967a07 schedule=8bb950 schedule_after=79ec66\n",
+"function :schedule_drop=8d60c3 schedule_due=1999be schedule_last=cce60b schedule_pause=48a509\n"
+"function :schedule_preview=a1fd4e schedule_put=5a6e8e schedule_resume=70a867\n"
+"function :schedule_run=59d389 schedules_set=c6d6e4 secure=42e0e9 sequence_restored=0e0535\n"
+"function :set_aside=6dadb9 set_paused=b4a89f settle=290a26 settle_end=bc0662\n"
+"function :settle_here=5405c2 signal=425b98 signal_here=428285 signal_look=e5c299 sleep=dbd0cb\n"
+"function :standing=58e646 step_done_here=3b39a2 step_here=05cc20 strays=c256c0\n"
+"function :strict_holders=cb9121 strict_job=2ff069 succeeded=2e18bc suspect_admitted=f2ea94\n"
+"function :suspect_goes=75cbb8 suspect_room=77acb0 take_key=61a9fb take_lines=665b8d\n"
+"function :tally_fold=2b4a54 tally_prune=195ccd tally_sums=67c4d7 tally_take=40fe71\n"
+"function :tell=af757f tell_waiters=e6f7be tenant_key=c7dfce tenant_keys=4cac9c\n"
+"function :tenant_may=b3b018 tenant_refuse=598bf1 tick=c8fdf3 times_bounds=f790f6\n"
+"function :times_quantile=683180 tokens_move=56d118 turn=29e963 unawait=0f67eb unpark=9fb2ce\n"
+"function :us=556c7b wait=2becbc wait_here=9f4c59 wake=c39d14 walk_quantum=089496\n"
+"function :walk_stop=31dc88 widen=8ad9b8 work_backoff=ffd834 work_decide=68f4fd\n"
+"function :work_done=7072ed work_fail=deebfc work_heartbeat=216cc5 work_join=212429\n"
+"function :work_lanes=fd28e6 work_leave=265edc work_modes=b30d04 work_recover=9342c0\n"
+"function :work_rescue=58672a work_settle=0b5c0a work_take=daa3fc work_tidy=6a94d5\n"
+"index :dead_letter_failed_at=799007 dead_letter_open=bc6a14 edge_child=d82247\n"
+"index :edge_flow=ea4ddb failed_finished_at=d0c335 failed_flow=bc80e3 flow_ended_at=81d616\n"
+"index :flow_job_id=487fd6 idempotency_ended_at=6d3891 job_flow=95c28e job_lane=a82a4c\n"
+"index :job_line=8984dd job_suspect=3111d9 quota_of=1c0b4d schedule_next=3da342\n"
+"index :signal_at=5800e5 signal_wait_name=f15249 worker_kinds=dc5e55\n"
+"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
+"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
+"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
+"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
+"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
+"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
+"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
+"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
+"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
+"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
+"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
+"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
+"type :claimed=2d084a cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
+"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
+"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n"
+"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
+    NULL
+};
+
 static const jobq_pg__migration jobq_pg__migrations[] = {
-    {1, "001_tables", jobq_pg__sql_001_tables},
-    {6, "006_schedules", jobq_pg__sql_006_schedules},
-    {7, "007_limits", jobq_pg__sql_007_limits},
-    {8, "008_results", jobq_pg__sql_008_results},
-    {9, "009_flows", jobq_pg__sql_009_flows},
-    {10, "010_doors", jobq_pg__sql_010_doors},
-    {11, "011_slices", jobq_pg__sql_011_slices},
-    {11, "version", jobq_pg__sql_version},
-    {11, "jobs", jobq_pg__sql_jobs},
-    {11, "lines", jobq_pg__sql_lines},
-    {11, "permits", jobq_pg__sql_permits},
-    {11, "workers", jobq_pg__sql_workers},
-    {11, "protocol", jobq_pg__sql_protocol},
-    {11, "outbox", jobq_pg__sql_outbox},
-    {11, "calendar", jobq_pg__sql_calendar},
-    {11, "operators", jobq_pg__sql_operators},
-    {11, "erase", jobq_pg__sql_erase},
-    {11, "export", jobq_pg__sql_export},
-    {11, "results", jobq_pg__sql_results},
-    {11, "flows", jobq_pg__sql_flows},
-    {11, "steps", jobq_pg__sql_steps},
-    {11, "progress", jobq_pg__sql_progress},
-    {11, "metrics", jobq_pg__sql_metrics},
-    {11, "schedules", jobq_pg__sql_schedules},
-    {11, "citus", jobq_pg__sql_citus},
-    {11, "roles", jobq_pg__sql_roles},
-    {11, "comments", jobq_pg__sql_comments},
+    {12, "001_tables", jobq_pg__sql_001_tables},
+    {12, "version", jobq_pg__sql_version},
+    {12, "jobs", jobq_pg__sql_jobs},
+    {12, "lines", jobq_pg__sql_lines},
+    {12, "permits", jobq_pg__sql_permits},
+    {12, "workers", jobq_pg__sql_workers},
+    {12, "protocol", jobq_pg__sql_protocol},
+    {12, "outbox", jobq_pg__sql_outbox},
+    {12, "calendar", jobq_pg__sql_calendar},
+    {12, "operators", jobq_pg__sql_operators},
+    {12, "erase", jobq_pg__sql_erase},
+    {12, "export", jobq_pg__sql_export},
+    {12, "results", jobq_pg__sql_results},
+    {12, "flows", jobq_pg__sql_flows},
+    {12, "steps", jobq_pg__sql_steps},
+    {12, "progress", jobq_pg__sql_progress},
+    {12, "metrics", jobq_pg__sql_metrics},
+    {12, "schedules", jobq_pg__sql_schedules},
+    {12, "citus", jobq_pg__sql_citus},
+    {12, "roles", jobq_pg__sql_roles},
+    {12, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 
@@ -26264,6 +26519,11 @@ static const jobq_pg__migration *jobq_pg__file(size_t i)
     size_t count = sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0];
 
     return i < count ? &jobq_pg__migrations[i] : NULL;
+}
+
+static const char *const *jobq_pg__fingerprint(bool list)
+{
+    return list ? jobq_pg__fingerprint_list : jobq_pg__fingerprint_query;
 }
 
 #if defined(__cplusplus) && defined(__GNUC__)

@@ -11,9 +11,10 @@
 -- views, and each version installs them whole. CREATE OR REPLACE keeps the grants and comments
 -- of what it replaces, and no session has to stop.
 --
--- To change a table, an index, a sequence or a row type (CREATE TYPE):
---   1. Raise the version in version.sql, say to 12, if the one there has been released.
---   2. Write 012_what.sql and enter it below. It only adds, because older programs work on.
+-- Until 1.0 is released, tables are changed where they are, in 001_tables.sql, and the version
+-- stays 12. From then on, to change a table, an index, a sequence or a row type (CREATE TYPE):
+--   1. Raise the version in version.sql, say to 13, if the one there has been released.
+--   2. Write 013_what.sql and enter it below. It only adds, because older programs work on.
 --   3. A new column has a DEFAULT or may be NULL, because older programs do not name it.
 --   4. Call no function of jobq there: the text installed then may be older or newer.
 --   5. Remove what older programs still use only when library_min has passed them.
@@ -21,11 +22,12 @@
 -- To change a function or a view:
 --   1. Edit it where it is. Raise the version in version.sql if that one has been released.
 --   2. Keep the names, types and order of its arguments, and its result columns. A view may
---      get more columns at its end. tests/statements.txt lists what released libraries call.
+--      get more columns at its end. (After 1.0.)
 --   3. For another signature or result write a new function. The old one moves to version.sql,
 --      "for older libraries", until library_min has passed the last one that calls it.
 --   4. Name the columns that you SELECT and INSERT, since a later migration may add some.
---   5. Run `make embed`, `make verify`, and the test programs deploy and pairs.
+--   5. Run `make embed`, `make fingerprint`, `make verify`, and the test programs deploy and
+--      pairs.
 
 \set ON_ERROR_STOP on
 \set QUIET on
@@ -56,35 +58,20 @@ SELECT to_regclass('jobq.meta') IS NULL AS new \gset
 \ir 001_tables.sql
 \endif
 
-SELECT version < 6 AS lacks_6 FROM jobq.meta \gset
-\if :lacks_6
-\ir 006_schedules.sql
-\endif
+DO $$ BEGIN
+    IF (SELECT m.version FROM jobq.meta m) < 12 THEN
+        RAISE EXCEPTION 'schema jobq is at version %, which was never released: it cannot be '
+            'upgraded', (SELECT m.version FROM jobq.meta m)
+            USING ERRCODE = '55000', HINT = 'Carry its work into a new schema: see '
+                'examples/carry.sql.';
+    END IF;
+END $$;
 
-SELECT version < 7 AS lacks_7 FROM jobq.meta \gset
-\if :lacks_7
-\ir 007_limits.sql
-\endif
-
-SELECT version < 8 AS lacks_8 FROM jobq.meta \gset
-\if :lacks_8
-\ir 008_results.sql
-\endif
-
-SELECT version < 9 AS lacks_9 FROM jobq.meta \gset
-\if :lacks_9
-\ir 009_flows.sql
-\endif
-
-SELECT version < 10 AS lacks_10 FROM jobq.meta \gset
-\if :lacks_10
-\ir 010_doors.sql
-\endif
-
-SELECT version < 11 AS lacks_11 FROM jobq.meta \gset
-\if :lacks_11
-\ir 011_slices.sql
-\endif
+-- The next migration goes here:
+-- SELECT version < 13 AS lacks_13 FROM jobq.meta \gset
+-- \if :lacks_13
+-- \ir 013_what.sql
+-- \endif
 
 \ir version.sql
 \ir jobs.sql

@@ -24,7 +24,7 @@
 --     JQ002  the worker is dead: it must register again
 --     JQ003  the queue is not registered for messages
 --     JQ004  the worker may not register: this database is a copy of another one, or a queue
---            has a limit that the worker's library does not know
+--            has a limit that a worker in SQL does not keep
 --     JQ005  too many jobs wait in this line
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
@@ -108,30 +108,19 @@ END $$;
 -- ---- enqueue -------------------------------------------------------------------------------
 
 -- Makes sure that claims list the lanes of this priority and of these stages. Workers list the
--- lanes of negative priorities as soon as they know of them; an older library never does. So
--- the queue's first negative ones are refused while such a worker lives.
+-- lanes of negative priorities as soon as they know of them.
 CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_queue jobq.queue;
-    v_worker text;
+DECLARE v_min smallint;
 BEGIN
-    SELECT q.* INTO v_queue FROM jobq.queue q
+    SELECT q.priority_min INTO v_min FROM jobq.queue q
     WHERE q.id = p_queue AND (q.priority_min > p_priority OR q.stages_max < p_stages);
     IF NOT FOUND THEN RETURN; END IF;
-    SELECT w.name INTO v_worker FROM jobq.worker w
-    WHERE p_queue = ANY (w.queues) AND w.library < 5 AND w.dead_at IS NULL
-      AND w.expires_at > statement_timestamp();
-    IF FOUND AND v_queue.priority_min > p_priority THEN
-        RAISE EXCEPTION 'worker % of queue % has an older library, which claims no negative '
-            'priority', v_worker, v_queue.name
-            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';
-    END IF;
     UPDATE jobq.queue q
     SET priority_min = least(q.priority_min, p_priority),
         stages_max = greatest(q.stages_max, p_stages)
     WHERE q.id = p_queue;
-    IF v_queue.priority_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;
+    IF v_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;
 END $$;
 
 -- Wakes sleeping workers of a queue: at most one for each job of the batch. NOTIFY takes a

@@ -112,7 +112,7 @@ BEGIN
 END $$;
 
 -- How long jobs waited, from run_at to the start, and how long handlers ran, by kind and for
--- whole queues, slowest first. Counted by the workers since version 8 of the schema.
+-- whole queues, slowest first. Counted by the workers.
 CREATE OR REPLACE VIEW jobq.times AS
 SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,
        jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,

@@ -278,7 +278,7 @@ END $$;
 
 -- A part of queue_set: the limit of a queue, or of one of its kinds. NULL leaves a part as it
 -- is; 0, and the rate '0', remove it. Workers follow with their next heartbeat, and those that
--- listen, at once. A worker of an older library would not keep the limit.
+-- listen, at once. A worker in SQL would not keep the limit.
 CREATE OR REPLACE FUNCTION jobq.quota_set(
     p_queue integer, p_kind integer, p_running_max integer, p_rate text, p_rate_burst integer,
     p_reset boolean DEFAULT false) RETURNS void
@@ -299,12 +299,11 @@ BEGIN
     END IF;
     SELECT * INTO v_rate FROM jobq.rate_parse(p_rate);
     SELECT w.name INTO v_worker FROM jobq.worker w
-    WHERE p_queue = ANY (w.queues) AND w.library < 7 AND w.dead_at IS NULL
+    WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
       AND w.expires_at > statement_timestamp();
     IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN
-        RAISE EXCEPTION 'worker % keeps no limits: it calls work_take or has an old library',
-            v_worker
-            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';
+        RAISE EXCEPTION 'worker % calls work_take, and such a worker keeps no limits', v_worker
+            USING ERRCODE = '55000', HINT = 'Stop it, and repeat.';
     END IF;
     PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);
     UPDATE jobq.quota q

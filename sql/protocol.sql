@@ -188,7 +188,7 @@ BEGIN
     worker := ('x' || left(v_random, 12) || right(v_random, 4))::bit(64)::bigint;
     channel := 'jobq_' || to_hex(worker);
     PERFORM jobq.register(worker, coalesce(name, 'sql-' || left(v_random, 8)),
-                          jobq.us(lease), v_queues, v_at, v_kinds, 6, host, pid);
+                          jobq.us(lease), v_queues, v_at, v_kinds, 0, host, pid);
 END $$;
 
 -- What a worker may claim: its queues' lanes, in the order of a claim, and its kinds. Queues

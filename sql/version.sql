@@ -5,7 +5,7 @@
 
 -- The row stays locked to the end, so that two installations follow each other.
 DO $$ BEGIN
-    UPDATE jobq.meta m SET version = 11, library_min = 5 WHERE m.version <= 11;
+    UPDATE jobq.meta m SET version = 12, library_min = 12 WHERE m.version <= 12;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'schema jobq is at version %, and these files are older',
             (SELECT m.version FROM jobq.meta m)

@@ -47,11 +47,11 @@ BEGIN
              ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE "C" LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
-    IF p_library < 7 AND EXISTS (
+    IF p_library = 0 AND EXISTS (
         SELECT FROM jobq.quota u WHERE u.queue_id = ANY (queue_ids)) THEN
-        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which the '
-            'worker''s version of jobq does not know'
-            USING ERRCODE = 'JQ004', HINT = 'Build the program with newer headers.';
+        RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which a worker '
+            'in SQL does not keep'
+            USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';
     END IF;
     INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)
     VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,

@@ -31,25 +31,6 @@ static jobq_pg *pg;     /* the handle, in a schema of this program's own */
 static PGconn *db;      /* a connection for looking around */
 static char schema[40];
 
-/* Takes the newest migration back, so that a test can apply it again. It may be run twice. What the
- * migration replaces has the grants of what it became. */
-#define CLAIM_BEFORE                                                                               \
-    "jobq.claim(bigint, bigint, integer, integer[], smallint[], smallint[], timestamptz[],"        \
-    " bigint[], integer[], boolean, boolean, boolean, boolean, bigint, boolean[], integer, bigint[]"
-#define VERSION_BEFORE                                                                             \
-    "UPDATE jobq.meta SET version = version - 1;"                                                  \
-    "DROP FUNCTION IF EXISTS jobq.claim_apart, jobq.claim_lines, jobq.claim_lanes;"                \
-    "CREATE OR REPLACE FUNCTION " CLAIM_BEFORE ") RETURNS SETOF jobq.claimed LANGUAGE plpgsql"     \
-    " AS 'BEGIN RETURN; END';"                                                                     \
-    "REVOKE ALL ON FUNCTION " CLAIM_BEFORE ") FROM PUBLIC;"                                        \
-    "DO $$ DECLARE v_role regrole; BEGIN"                                                          \
-    "  FOR v_role IN SELECT a.grantee FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a"            \
-    "    WHERE p.oid = to_regprocedure('" CLAIM_BEFORE ", timestamptz[])') LOOP"                   \
-    "    EXECUTE 'GRANT EXECUTE ON FUNCTION " CLAIM_BEFORE ") TO ' || v_role;"                     \
-    "  END LOOP;"                                                                                  \
-    "END $$;"                                                                                      \
-    "DROP FUNCTION IF EXISTS " CLAIM_BEFORE ", timestamptz[]);"
-
 /* Lets the server look as if it had Citus and a distributed table: only the catalogue of that. */
 #define CITUS_IS_THERE                                                                             \
     "SET allow_system_table_mods = on;"                                                            \

@@ -1,21 +1,28 @@
 /*
- * Deploys: many processes migrate at once; a program of the previous version goes on working while
- * a newer one migrates its schema; a program that the schema does not serve is refused, with both
- * versions. Row X32 (without a way down).
+ * Deploys: many processes migrate at once; a program of this version goes on working while the
+ * next one, of tests/next/, migrates its schema; a program that the schema does not serve is refused,
+ * with both versions; and so is a schema that is not as it was installed. Row X32 (without a way
+ * down).
  *
- *   test_pg_deploy --statements   prints what tests/statements.txt must contain: see there
+ *   test_pg_deploy --fingerprint   prints what sql/fingerprint.txt must contain
  */
 #define TEST_PRIVATE
 #include "pg_work.h"
 
-static int delivered, errors, migrations;
+static int delivered, errors;
 
+/* With a schema of this version, which a test may have changed. */
 static int start_over(void **state)
 {
+    jobq_pg_error error;
+
     SET(runs, 0);
     SET(delivered, 0);
     SET(errors, 0);
-    return pg_empty(state);
+    if (number("SELECT version FROM jobq.meta") == jobq_pg__newest()) return pg_empty(state);
+    RUN("DROP SCHEMA jobq CASCADE");
+    if (jobq_pg_migrate(pg, &error)) fail_msg("%s", error.message);
+    return 0;
 }
 
 /* -- sixteen at once -- */
@@ -106,7 +113,7 @@ static jobq_result takes(jobq_delivery *delivery, const jobq_message *message)
 
 /* What a later version might do: columns, an index, all functions again. Workers hold locks in
  * another order, so that it may have to be tried again: as a whole, as every migration. */
-static void migrate_to_the_next(void)
+static void migrate_to_a_later_one(void)
 {
     static const char script[] =
         "BEGIN;"
@@ -125,7 +132,7 @@ static void migrate_to_the_next(void)
     PGresult *res;
     bool good = false;
 
-    snprintf(version, sizeof version, "%d", jobq_pg__newest() + ADD(migrations));
+    snprintf(version, sizeof version, "%d", jobq_pg__newest() + 2);
     snprintf(text, sizeof text, "%s", script);
     while ((at = strstr(text, "VERSION")) != NULL) {
         memmove(at + strlen(version), at + 7, strlen(at + 7) + 1);
@@ -190,36 +197,44 @@ static jobq_pg *old_program(void)
     return old;
 }
 
-/* The newest migration and the whole text are applied again, in one transaction. */
-static jobq_error migrate_from_before(PGconn *conn, jobq_pg_error *error)
+/* What psql -f sql/install.sql does with a schema of this version: the whole text, in one
+ * transaction. */
+static jobq_error install_text(jobq_pg *mine, PGconn *conn, jobq_pg_error *error)
 {
     const jobq_pg__migration *file;
-    char *undo = for_schema("BEGIN;" VERSION_BEFORE, schema);
-    jobq_error code;
+    jobq_error code = jobq_pg__command(conn, "BEGIN", error);
     size_t i;
 
-    code = jobq_pg__command(conn, undo, error);
-    free(undo);
-    for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {
-        if (file->version >= jobq_pg__newest()) code = jobq_pg__apply(pg, conn, file, error);
-    }
+    for (i = 1; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++)
+        code = jobq_pg__apply(mine, conn, file, error);
     PQclear(PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK"));
     return code;
 }
 
-static void migrate_again(void)
+static void install_again(void)
 {
     jobq_pg_error error;
     jobq_error code;
 
-    do code = migrate_from_before(db, &error);
+    do code = install_text(pg, db, &error);
     while (code == JOBQ_ERROR_RETRYABLE); /* a deadlock with a worker */
     if (code != JOBQ_OK) fail_msg("%s", error.message);
-    assert_int_equal(number("SELECT version FROM jobq.meta"), jobq_pg__newest());
 }
 
-/* The old program works on, restarts, and goes on working; while the text of this version is
- * installed, and then what a later one might be. */
+/* The program of the next version migrates a schema. Its exit status: see tests/next/migrate.c. */
+static int next_migrates(const char *conninfo, const char *name)
+{
+    char command[700];
+    int status;
+
+    snprintf(command, sizeof command, ".build/next/migrate '%s' %s", conninfo, name);
+    status = system(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* This version's program works on, restarts, and goes on working; while its own text is installed
+ * again, the next version migrates, and then what a later one might be. */
 static void a_newer_schema_is_worked_on(void **unused)
 {
     jobq_pg *old = old_program();
@@ -244,8 +259,9 @@ static void a_newer_schema_is_worked_on(void **unused)
         jobq_pg_worker *w = start_on(old, &d);
         int before = GET(runs);
         assert_true(reaches(20, &runs, before + 50));
-        if (round == 0) migrate_again();
-        else migrate_to_the_next();
+        if (round == 0) install_again();
+        else if (round == 1) assert_int_equal(next_migrates(server(), schema), 0);
+        else migrate_to_a_later_one();
         before = GET(runs);
         assert_true(reaches(20, &runs, before + 50));
         if (round < 2) stop(w);
@@ -261,6 +277,7 @@ static void a_newer_schema_is_worked_on(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 0);
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), 4 * GET(produced));
     assert_int_equal(number("SELECT version FROM jobq.meta"), jobq_pg__newest() + 2);
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK); /* it still serves this version */
 }
 
 /* -- what does not serve -- */
@@ -291,9 +308,14 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
     RUN("UPDATE jobq.meta SET version = %d, library_min = %d", jobq_pg__newest() + 1,
         jobq_pg__newest() + 1);
     expect_refused(theirs, ours, "update the program");
-    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", jobq_pg__newest() - 1);
-    snprintf(theirs, sizeof theirs, "version %d", jobq_pg__newest() - 1);
-    expect_refused(theirs, ours, "run jobq_pg_migrate");
+    RUN("UPDATE jobq.meta SET version = 0, library_min = 1");
+    expect_refused("version 0", ours, "run jobq_pg_migrate");
+    RUN("UPDATE jobq.meta SET version = 11, library_min = 5"); /* the last one before 12 */
+    expect_refused("version 11", ours, "examples/carry.sql");
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_VERSION);
+    assert_non_null(strstr(error.message, "version 11, which was never released"));
+    assert_int_equal(number("SELECT version FROM jobq.meta"), 11);
     RUN("UPDATE jobq.meta SET version = %d, library_min = %ld", jobq_pg__newest(), library_min);
     RUN("CREATE TABLE jobq.kept AS TABLE jobq.meta");
     RUN("DELETE FROM jobq.meta");
@@ -301,6 +323,172 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
     assert_non_null(strstr(error.message, "restore it from a backup"));
     RUN("INSERT INTO jobq.meta TABLE jobq.kept");
     RUN("DROP TABLE jobq.kept");
+}
+
+/* -- the fingerprint -- */
+
+/* Prints the list: its first line is the sum of the files, which the caller knows. */
+static int print_fingerprint(void)
+{
+    char *query = jobq_pg__join(jobq_pg__fingerprint(false)), kind[80] = "";
+    const char *name = schema;
+    PGresult *res;
+    int i;
+
+    if (pg_up(NULL) != 0) return 1;
+    PQclear(PQexec(db, "BEGIN; " JOBQ_PG__FINGERPRINT_SETS "; SET LOCAL client_encoding = 'UTF8'"));
+    strcat(query, " ORDER BY 1, 2");
+    res = PQexecParams(db, query, 1, NULL, &name, NULL, NULL, 0);
+    printf("%s", getenv("JOBQ_TEST_SUM"));
+    for (i = 0; i < PQntuples(res); i++) {
+        if (strcmp(kind, PQgetvalue(res, i, 0)) != 0) {
+            snprintf(kind, sizeof kind, "%s", PQgetvalue(res, i, 0));
+            printf("\n%s:", kind);
+        } else {
+            printf(" ");
+        }
+        printf("%s=%s", PQgetvalue(res, i, 1), PQgetvalue(res, i, 2));
+    }
+    printf("\n");
+    PQclear(res);
+    free(query);
+    RUN("ROLLBACK");
+    return pg_down(NULL);
+}
+
+static char added[700]; /* the last warning of what was added */
+
+static void hears_added(void *user, jobq_pg_level level, const char *message)
+{
+    (void)user;
+    if (level == JOBQ_PG_WARNING && strstr(message, "did not install") != NULL)
+        snprintf(added, sizeof added, "%s", message);
+}
+
+/* `make verify` refuses a header without a list. */
+static void needs_list(void)
+{
+    if (jobq_pg__fingerprint(true)[0] == NULL) skip();
+}
+
+static jobq_pg *listener(const char *name)
+{
+    jobq_pg_desc d;
+    jobq_pg_error error;
+    jobq_pg *mine;
+
+    memset(&d, 0, sizeof d);
+    d.conninfo = server();
+    d.schema = name;
+    d.log = hears_added;
+    if (jobq_pg_open(&mine, &d, &error)) fail_msg("%s", error.message);
+    added[0] = '\0';
+    return mine;
+}
+
+/* Names that also are key words, columns, aliases, or need quotes; and whatever the server's settings
+ * make of names, intervals and strings. */
+static void a_fresh_schema_of_any_name_is_as_expected(void **unused)
+{
+    static const char *const names[] = {"j", "p", "Mail", "queue", "char", "name", "user", "job"};
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    needs_list();
+    for (i = 0; i < COUNT(names); i++) {
+        jobq_pg *mine = listener(names[i]);
+        if (jobq_pg_migrate(mine, &error)) fail_msg("%s: %s", names[i], error.message);
+        if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s: %s", names[i], error.message);
+        RUN("SET IntervalStyle = iso_8601; SET quote_all_identifiers = on;"
+            " SET DateStyle = German; SET standard_conforming_strings = off;"
+            " SET search_path = \"%s\", public", names[i]);
+        if (jobq_pg_check(mine, db, &error)) fail_msg("%s: %s", names[i], error.message);
+        assert_int_equal(number("SELECT (current_setting('search_path') LIKE '%%public%%'"
+                                " AND current_setting('IntervalStyle') = 'iso_8601')::int"), 1);
+        RUN("RESET ALL; SET client_min_messages = error; DROP SCHEMA \"%s\" CASCADE", names[i]);
+        assert_string_equal(added, "");
+        jobq_pg_close(mine);
+    }
+}
+
+/* Each change, and what the error says of it. */
+static const struct {
+    const char *change, *said;
+} changes[] = {
+    {"DROP FUNCTION jobq.recover", "function recover is missing"},
+    {"CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8'",
+     "function audit is changed"},
+    {"ALTER FUNCTION jobq.complete RESET ALL", "function complete is changed"},
+    {"ALTER FUNCTION jobq.prune SECURITY INVOKER", "function prune is changed"},
+    {"CREATE FUNCTION jobq.claim(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+     "function claim is changed"},
+    {"ALTER TABLE jobq.signal DROP COLUMN payload CASCADE", "column signal.payload is missing"},
+    {"ALTER TABLE jobq.nudge ALTER signal TYPE varchar(99)", "column nudge.signal is changed"},
+    {"ALTER TABLE jobq.edge ALTER wanted DROP NOT NULL", "column edge.wanted is changed"},
+    {"DROP TABLE jobq.history_7", "table history_7 is missing"},
+    {"DROP TABLE jobq.nudge", "column nudge.by is missing, column nudge.cancel is missing, column "
+     "nudge.id is missing and 4 more"},
+    {"ALTER TYPE jobq.walk DROP ATTRIBUTE whole", "type walk is changed"},
+    {"DROP INDEX jobq.job_flow", "index job_flow is missing"},
+    {"DROP INDEX jobq.job_flow; CREATE INDEX job_flow ON jobq.job (flow_id)",
+     "index job_flow is changed"},
+    {"ALTER TABLE jobq.job DROP CONSTRAINT job_law", "constraint job_law is missing"},
+    {"DROP VIEW jobq.failures", "view failures is missing"},
+    {"DROP SEQUENCE jobq.message_id CASCADE",
+     "column message.id is changed, sequence message_id is missing"}};
+
+static void what_is_missing_or_changed_is_refused_by_name(void **unused)
+{
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    needs_list();
+    for (i = 0; i < COUNT(changes); i++) {
+        RUN("BEGIN; SELECT 1");
+        RUN("%s", changes[i].change);
+        assert_int_equal(jobq_pg_check(pg, db, &error), JOBQ_ERROR_VERSION);
+        if (strstr(error.message, changes[i].said) == NULL)
+            fail_msg("%s: %s", changes[i].said, error.message);
+        assert_non_null(strstr(error.message, "psql -f sql/install.sql"));
+        assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
+        RUN("ROLLBACK");
+    }
+    assert_int_equal(jobq_pg_check(pg, db, &error), JOBQ_OK);
+    RUN("DROP INDEX jobq.job_flow");
+    expect_refused("index job_flow is missing", "not as this library installs it", "carry.sql");
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_VERSION);
+    RUN("CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0");
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
+}
+
+static void what_was_added_only_warns(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", three_ways);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *mine = listener(schema);
+    jobq_pg_error error;
+
+    (void)unused;
+    needs_list();
+    RUN("ALTER TABLE jobq.job SET (fillfactor = 60); ALTER INDEX jobq.job_lane SET (fillfactor = 80);"
+        "ALTER TABLE jobq.queue ALTER max_attempts SET DEFAULT 5;"
+        "ALTER TABLE jobq.job ALTER payload SET STORAGE EXTERNAL;"
+        "COMMENT ON FUNCTION jobq.audit() IS 'ours'");
+    if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
+    assert_string_equal(added, "");
+    RUN("CREATE TABLE jobq.theirs (id int); ALTER TABLE jobq.job ADD tenant text;"
+        "CREATE INDEX by_tenant ON jobq.job (tenant);"
+        "CREATE FUNCTION jobq.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
+    assert_non_null(strstr(added, "column job.tenant, column theirs.id, function mine and 2 more"));
+    added[0] = '\0';
+    stop(start_on(mine, &d));
+    assert_non_null(strstr(added, "column job.tenant"));
+    RUN("DROP TABLE jobq.theirs; ALTER TABLE jobq.job DROP tenant; DROP FUNCTION jobq.mine();"
+        "COMMENT ON FUNCTION jobq.audit() IS NULL");
+    jobq_pg_close(mine);
 }
 
 /* -- the whole text -- */
@@ -356,8 +544,15 @@ static void expect_catalogue(PGconn *conn, const char *name, const char *wanted)
     free(text);
 }
 
-/* Functions and views that the version before did not have, or had otherwise; grants stay. What one
- * role lost by hand it does not get again. */
+static long may_call(const char *role, const char *function)
+{
+    return number("SELECT bool_and(has_function_privilege('%s_%d', p.oid, 'EXECUTE'))::int "
+                  "FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = '%s'",
+                  role, (int)getpid(), function);
+}
+
+/* Functions and views that were lost or changed come back, and a next version adds some; grants
+ * stay. What one role lost by hand it does not get again. */
 static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
 {
     char *before;
@@ -379,14 +574,18 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
         " CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8';"
         " CREATE OR REPLACE VIEW jobq.dead_letters AS"
         "  SELECT d.*, 1 AS more FROM (SELECT * FROM jobq.dead_letters) d LIMIT 0");
-    RUN(VERSION_BEFORE);
-    assert_int_equal(jobq_pg_migrate(pg, NULL), JOBQ_ERROR_DATABASE); /* a view keeps its columns */
+    assert_int_equal(install_text(pg, db, NULL), JOBQ_ERROR_DATABASE); /* a view keeps its columns */
     RUN("DROP VIEW jobq.dead_letters");
-    migrate_again();
+    install_again();
     expect_catalogue(db, schema, before);
-    migrate_again();
+    install_again();
     expect_catalogue(db, schema, before);
     free(before);
+    assert_int_equal(next_migrates(server(), schema), 0);
+    assert_int_equal(may_call("jobq_works", "set_aside"), 0);
+    assert_int_equal(may_call("jobq_works", "work_note"), 1);   /* added to the right */
+    assert_int_equal(may_call("jobq_reads", "audit"), 1);       /* has another argument now */
+    assert_int_equal(may_call("jobq_works", "audit"), 0);
     RUN("DROP OWNED BY jobq_works_%d, jobq_reads_%d, jobq_watches_%d", (int)getpid(),
         (int)getpid(), (int)getpid());
     RUN("DROP ROLE jobq_works_%d, jobq_reads_%d, jobq_watches_%d", (int)getpid(), (int)getpid(),
@@ -398,7 +597,7 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
 static void the_owner_of_the_schema_migrates_it(void **unused)
 {
     jobq_pg_job job = plain_job();
-    char conninfo[300], role[60], *before;
+    char conninfo[300], role[60];
     jobq_pg_desc d;
     jobq_pg_error error;
     jobq_pg *mine;
@@ -412,228 +611,12 @@ static void the_owner_of_the_schema_migrates_it(void **unused)
     d.schema = role;
     if (jobq_pg_open(&mine, &d, &error)) fail_msg("%s", error.message);
     if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
-    before = for_schema(VERSION_BEFORE, role);
-    RUN("%s", before);
-    free(before);
-    if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
+    assert_int_equal(next_migrates(conninfo, role), 0);
     if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
     if (jobq_pg_enqueue(mine, NULL, &job, NULL, &error)) fail_msg("%s", error.message);
     jobq_pg_close(mine);
     RUN("DROP SCHEMA %s CASCADE; DROP ROLE %s", role, role);
-}
-
-/* -- what libraries send -- */
-
-/* A statement of the libraries `from` to `to`: its parameters, and the columns it answers with. */
-typedef struct sent {
-    int from, to;
-    char name[40], text[1600], takes[600], gives[1200];
-} sent;
-
-#define SENT_MAX 400
-#define STATEMENTS "tests/statements.txt"
-
-/* The columns of a table that a COPY goes into are asked by a SELECT. */
-static void text_sent(sent *s, const char *text)
-{
-    const char *table = strstr(text, "jobq.");
-
-    if (strncmp(text, "COPY ", 5) != 0) snprintf(s->text, sizeof s->text, "%s", text);
-    else snprintf(s->text, sizeof s->text, "SELECT * FROM %.*s", (int)strcspn(table, " ("), table);
-}
-
-static void add_text(char *out, size_t size, const char *text)
-{
-    size_t at = strlen(out);
-
-    assert_true(at + strlen(text) + 3 < size);
-    snprintf(out + at, size - at, "%s%s", at > 0 ? ", " : "", text);
-}
-
-static void add_type(char *out, size_t size, const char *name, Oid type)
-{
-    PGresult *res = sql(db, "SELECT '%s' || format_type(%u, NULL)", name, type);
-
-    add_text(out, size, PQgetvalue(res, 0, 0));
-    PQclear(res);
-}
-
-/* What the schema says about a statement. False: it is not offered. */
-static bool describe(sent *s)
-{
-    char *text = for_schema(s->text, schema), column[80];
-    PGresult *res = PQprepare(db, "", text, 0, NULL);
-    bool good = PQresultStatus(res) == PGRES_COMMAND_OK;
-    int i;
-
-    PQclear(res);
-    free(text);
-    s->takes[0] = s->gives[0] = '\0';
-    if (!good) return false;
-    res = PQdescribePrepared(db, "");
-    for (i = 0; i < PQnparams(res); i++)
-        add_type(s->takes, sizeof s->takes, "", PQparamtype(res, i));
-    for (i = 0; i < PQnfields(res); i++) {
-        snprintf(column, sizeof column, "%s ", PQfname(res, i));
-        add_type(s->gives, sizeof s->gives, column, PQftype(res, i));
-    }
-    PQclear(res);
-    if (s->takes[0] == '\0') add_text(s->takes, sizeof s->takes, "nothing");
-    if (s->gives[0] == '\0') add_text(s->gives, sizeof s->gives, "nothing");
-    return true;
-}
-
-/* The rest of the line after the word before it; empty where there is none. */
-static void line_of(FILE *file, const char *word, char *out, size_t size)
-{
-    char line[2000];
-    size_t skip = strlen(word);
-
-    assert_non_null(fgets(line, sizeof line, file));
-    line[strcspn(line, "\n")] = '\0';
-    assert_int_equal(strncmp(line, word, skip), 0);
-    snprintf(out, size, "%s", line + skip);
-}
-
-/* The list as it is in the file. */
-static int statements_listed(sent *list)
-{
-    FILE *file = fopen(STATEMENTS, "r");
-    char line[200];
-    int count = 0;
-
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        sent *s = &list[count];
-        if (sscanf(line, "%d-%d %39s", &s->from, &s->to, s->name) != 3) continue;
-        assert_true(++count < SENT_MAX);
-        line_of(file, "    ", s->text, sizeof s->text);
-        line_of(file, "    takes ", s->takes, sizeof s->takes);
-        line_of(file, "    gives ", s->gives, sizeof s->gives);
-    }
-    fclose(file);
-    return count;
-}
-
-static const char *const sent_names[] = {
-#define X(id, name, in, out) #id,
-    JOBQ_PG__STATEMENTS(X, X, X, X)
-#undef X
-};
-
-static bool same_sent(const sent *a, const sent *b)
-{
-    return strcmp(a->text, b->text) == 0 && strcmp(a->takes, b->takes) == 0 &&
-           strcmp(a->gives, b->gives) == 0;
-}
-
-/* Adds what this library sends to the list. */
-static int statements_add(sent *list, int count)
-{
-    int st, i;
-
-    for (st = 0; st < JOBQ_PG__STATEMENT_COUNT; st++) {
-        sent *s = &list[count];
-        char *sql;
-        if (st == JOBQ_PG__VACUUM) continue; /* answers nothing, and cannot be prepared */
-        assert_true(count + 1 < SENT_MAX);
-        s->from = s->to = jobq_pg__newest();
-        snprintf(s->name, sizeof s->name, "%s", sent_names[st]);
-        sql = jobq_pg__statement_sql((jobq_pg__statement)st);
-        assert_non_null(sql);
-        text_sent(s, sql);
-        free(sql);
-        if (!describe(s)) fail_msg("%s: %s", s->text, PQerrorMessage(db));
-        for (i = 0; i < count && !same_sent(&list[i], s); i++) continue;
-        if (i == count) count++;
-        else if (strcmp(list[i].name, s->name) == 0) list[i].to = s->to;
-    }
-    return count;
-}
-
-/* Prints the list as it is to be. What libraries sent that the schema no longer serves is left out,
- * and so is what this version sent before it was released. */
-static int print_statements(void)
-{
-    static sent list[SENT_MAX];
-    int count, i, kept = 0, oldest;
-
-    if (pg_up(NULL) != 0) return 1;
-    oldest = (int)number("SELECT library_min FROM jobq.meta");
-    count = statements_listed(list);
-    for (i = 0; i < count; i++) {
-        if (list[i].to == jobq_pg__newest()) list[i].to--;
-        if (list[i].to >= list[i].from && list[i].to >= oldest) list[kept++] = list[i];
-    }
-    count = statements_add(list, kept);
-    puts("The statements that libraries send, with the first and the last version that sends each,"
-         "\nthe types of its parameters and the columns of its answer. test_pg_deploy checks that "
-         "the\nschema offers all of them. `make statements` writes this file: run it for each "
-         "release.");
-    for (i = 0; i < count; i++) {
-        printf("\n%d-%d %s\n    %s\n    takes %s\n    gives %s\n", list[i].from, list[i].to,
-               list[i].name, list[i].text, list[i].takes, list[i].gives);
-    }
-    return pg_down(NULL);
-}
-
-/* Whether the schema answers a statement as it did. A table may have got more columns. */
-static bool is_offered(const sent *listed)
-{
-    sent now = *listed;
-    size_t len = strlen(listed->gives);
-    bool may_grow = strncmp(listed->text, "SELECT *", 8) == 0;
-
-    return describe(&now) && strcmp(now.takes, listed->takes) == 0 &&
-           strncmp(now.gives, listed->gives, len) == 0 &&
-           (now.gives[len] == '\0' || (may_grow && now.gives[len] == ','));
-}
-
-static int missing(bool aloud)
-{
-    static sent list[SENT_MAX];
-    int count = statements_listed(list), lost = 0, i;
-
-    assert_true(count > 50);
-    for (i = 0; i < count; i++) {
-        if (is_offered(&list[i])) continue;
-        lost++;
-        if (aloud) {
-            fprintf(stderr, "%s of the libraries %d to %d: %s%s\n", list[i].name, list[i].from,
-                    list[i].to, list[i].text, PQerrorMessage(db));
-        }
-    }
-    return lost;
-}
-
-/* What one of the supported libraries sends is answered as it was; and a function, a parameter or a
- * column that is no longer there is noticed. */
-static void what_older_libraries_send_is_still_offered(void **unused)
-{
-    static const char *const changes[] = {
-        "ALTER FUNCTION jobq.recover RENAME TO recovered",
-        "DROP FUNCTION jobq.sleep; CREATE FUNCTION jobq.sleep(bigint, text[], boolean)"
-        " RETURNS void LANGUAGE sql AS ''",
-        "DROP FUNCTION jobq.recover; CREATE FUNCTION jobq.recover(bigint, bigint, integer)"
-        " RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-        "ALTER VIEW jobq.jobs RENAME COLUMN suspect TO suspected",
-        "ALTER TYPE jobq.claimed DROP ATTRIBUTE alone",
-        "ALTER TABLE jobq.job RENAME COLUMN timeout_us TO time_us",
-        "ALTER TABLE jobq.message ALTER type TYPE varchar"};
-    size_t i;
-
-    (void)unused;
-    assert_int_equal(missing(true), 0);
-    RUN("BEGIN; ALTER TABLE jobq.job ADD later text; ALTER TABLE jobq.message ADD later text");
-    assert_int_equal(missing(true), 0);
-    RUN("ROLLBACK");
-    for (i = 0; i < COUNT(changes); i++) {
-        char text[300];
-        snprintf(text, sizeof text, "BEGIN; %s", changes[i]);
-        RUN("%s", text);
-        if (missing(false) == 0) fail_msg("not noticed: %s", changes[i]);
-        RUN("ROLLBACK");
-    }
 }
 
 /* -- databases of their own -- */
@@ -702,14 +685,29 @@ static bool schema_is_there(PGconn *conn)
     return there;
 }
 
-/* Every step-th command of an installation is the last one. How many installations were cut. */
-static int cut_everywhere(PGconn *conn, int step, const char *before)
+static bool this_one_migrates(void)
 {
     jobq_pg_error error;
+
+    if (database_migrate(&error) == JOBQ_OK) return true;
+    assert_true(error.code == JOBQ_ERROR_RETRYABLE || error.code == JOBQ_ERROR_CONNECTION);
+    return false;
+}
+
+static bool next_one_migrates(void)
+{
+    int status = next_migrates(database_conninfo, "jobq 2>/dev/null");
+
+    assert_true(status == 0 || status == 3);
+    return status == 0;
+}
+
+/* Every step-th command of a migration is the last one. How many migrations were cut. */
+static int cut_everywhere(PGconn *conn, int step, bool (*migrates)(void), const char *before)
+{
     int n = 1;
 
-    for (cut_at(conn, n); database_migrate(&error) != JOBQ_OK; cut_at(conn, n += step)) {
-        assert_true(error.code == JOBQ_ERROR_RETRYABLE || error.code == JOBQ_ERROR_CONNECTION);
+    for (cut_at(conn, n); !migrates(); cut_at(conn, n += step)) {
         assert_int_equal(schema_is_there(conn), before != NULL);
         if (before != NULL) expect_catalogue(conn, "jobq", before);
     }
@@ -729,12 +727,14 @@ static void a_migration_that_is_cut_leaves_nothing(void **unused)
                  " IF current_setting('cut.n') = current_setting('cut.at', true) THEN"
                  "  PERFORM pg_terminate_backend(pg_backend_pid()); END IF; END $$");
     run_on(conn, "CREATE EVENT TRIGGER cut ON ddl_command_end EXECUTE FUNCTION public.cut()");
-    assert_true(cut_everywhere(conn, step, NULL) > 300 / step);
-    whole = catalogue(conn, "jobq");
-    run_on(conn, "DROP FUNCTION jobq.audit, jobq.recover; DROP VIEW jobq.failures");
-    run_on(conn, VERSION_BEFORE);
+    assert_true(cut_everywhere(conn, step, this_one_migrates, NULL) > 300 / step);
     before = catalogue(conn, "jobq");
-    assert_true(cut_everywhere(conn, step, before) > 200 / step);
+    assert_true(cut_everywhere(conn, step, next_one_migrates, before) > 200 / step);
+    whole = catalogue(conn, "jobq");
+    assert_string_not_equal(whole, before);
+    run_on(conn, "DROP SCHEMA jobq CASCADE");
+    cut_at(conn, 0);
+    assert_true(next_one_migrates());
     expect_catalogue(conn, "jobq", whole);
     free(before);
     free(whole);
@@ -860,6 +860,13 @@ static void psql_and_a_program_wait_for_each_other(void **unused)
     database_drop(conn);
 }
 
+static void *next_program(void *arg)
+{
+    (void)arg;
+    if (next_migrates(database_conninfo, "jobq") != 0) ADD(errors);
+    return NULL;
+}
+
 /* Somebody who reads the view jobs and asks for ring, while a migration has ring and asks for the
  * view. The server ends the migration's transaction, because it has waited for longer. */
 static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unused)
@@ -870,15 +877,13 @@ static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unuse
 
     (void)unused;
     assert_int_equal(install(""), 0);
-    run_on(conn, VERSION_BEFORE);
     run_on(conn, "SET deadlock_timeout = '1min'; BEGIN; SELECT FROM jobq.jobs");
-    pthread_create(&program, NULL, migrates, NULL);
+    pthread_create(&program, NULL, next_program, NULL);
     while (ungranted(conn, "relation") < 1 && mono_us() < until) nap_us(5000);
     assert_int_equal(ungranted(conn, "relation"), 1);
     run_on(conn, "SELECT FROM jobq.ring; COMMIT");
     pthread_join(program, NULL);
     assert_int_equal(GET(errors), 0);
-    assert_int_equal(install(""), 0);
     database_drop(conn);
 }
 
@@ -889,8 +894,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(sixteen_processes_migrate_at_once),
         TEST(what_does_not_serve_is_refused_with_both_numbers),
+        TEST(a_fresh_schema_of_any_name_is_as_expected),
+        TEST(what_is_missing_or_changed_is_refused_by_name),
+        TEST(what_was_added_only_warns),
         TEST(a_version_installs_all_of_its_text_and_keeps_grants),
-        TEST(what_older_libraries_send_is_still_offered),
         TEST(a_newer_schema_is_worked_on), /* leaves the schema changed */
         TEST(the_owner_of_the_schema_migrates_it),
         TEST(a_migration_that_is_cut_leaves_nothing),
@@ -900,6 +907,6 @@ int main(int argc, char **argv)
         TEST(a_migration_that_deadlocks_with_a_worker_is_tried_again),
     };
 
-    if (argc > 1 && strcmp(argv[1], "--statements") == 0) return print_statements();
+    if (argc > 1 && strcmp(argv[1], "--fingerprint") == 0) return print_fingerprint();
     return cmocka_run_group_tests(tests, pg_up, pg_down);
 }

@@ -199,33 +199,6 @@ static void negative_priorities_are_told_and_mended(void **unused)
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }
 
-/* A worker of an older library registers without saying which: it would never claim them. */
-static void negative_priorities_wait_for_older_workers_to_go(void **unused)
-{
-    jobq_pg_job job = plain_job();
-    jobq_pg_error error;
-
-    (void)unused;
-    RUN("SELECT jobq.register(77, 'aged', 60000000, '{q}', '{1}', '{k}')");
-    job.priority = -1;
-    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_DATABASE);
-    assert_string_equal(error.sqlstate, "55000");
-    assert_non_null(strstr(error.message, "worker aged of queue q has an older library"));
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
-    job.priority = 1;
-    job.stages = 2;
-    enqueue_with(&job);
-    job.queue = "young";
-    job.priority = -1;
-    enqueue_with(&job);
-    assert_int_equal(least_of("q"), 0);
-    RUN("SELECT jobq.register(78, 'w', 60000000, '{q}', '{1}', '{k}', 5)");
-    RUN("SELECT jobq.deregister(77)");
-    job.queue = "q";
-    enqueue_with(&job);
-    assert_int_equal(least_of("q"), -1);
-}
-
 static void a_past_instant_is_lifted_to_now(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -1154,7 +1127,6 @@ int main(void)
         cmocka_unit_test_setup(fields_and_defaults_arrive, pg_empty),
         cmocka_unit_test_setup(each_way_to_a_negative_priority_widens_the_lanes, pg_empty),
         cmocka_unit_test_setup(negative_priorities_are_told_and_mended, pg_empty),
-        cmocka_unit_test_setup(negative_priorities_wait_for_older_workers_to_go, pg_empty),
         cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
         cmocka_unit_test_setup(sql_refuses_in_the_words_of_c, pg_empty),
         cmocka_unit_test_setup(no_way_leads_round_the_queues_limit, pg_empty),

@@ -174,7 +174,7 @@ static void lines_of_a_migration(void **unused)
     jobq_pg_error error;
 
     (void)unused;
-    RUN("%s", VERSION_BEFORE);
+    RUN("DROP SCHEMA jobq CASCADE");
     assert_int_equal(jobq_pg_migrate(loud, &error), JOBQ_OK);
     h = must_hear("migrated");
     assert_int_equal(h->e.level, JOBQ_PG_INFO);

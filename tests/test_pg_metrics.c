@@ -250,7 +250,7 @@ static void a_late_delivery_changes_nothing(void **unused)
     FLEET_SAYS(9, SUCCEEDED);
     RUN("SELECT " BEAT, 101, 3, 9);
     FLEET_SAYS(9, SUCCEEDED);
-    RUN("SELECT jobq.heartbeat(101, 60000000, '{}')"); /* an older library */
+    RUN("SELECT jobq.heartbeat(101, 60000000, '{}')"); /* a worker in SQL */
     FLEET_SAYS(9, SUCCEEDED);
 }
 

@@ -449,17 +449,16 @@ static const char *refused(const char *generic)
     return code;
 }
 
-/* A worker of an older library would pass the limit. */
-static void a_library_that_knows_no_quotas_is_refused(void **unused)
+/* A worker in SQL would pass the limit. */
+static void a_worker_in_sql_is_refused(void **unused)
 {
     (void)unused;
-    assert_string_equal(refused("SELECT jobq.register(1, 'old', 60000000, '{q}', '{}', '{}', 6)"),
-                        "");
+    assert_string_equal(refused("SELECT jobq.register(1, 'sql', 60000000, '{q}', '{}', '{}')"), "");
     RUN("SELECT jobq.deregister(1)");
     RUN("SELECT jobq.queue_set('q', running_max => 4)");
-    assert_string_equal(refused("SELECT jobq.register(2, 'old', 60000000, '{q}', '{}', '{}', 6)"),
+    assert_string_equal(refused("SELECT jobq.register(2, 'sql', 60000000, '{q}', '{}', '{}')"),
                         "JQ004");
-    assert_string_equal(refused("SELECT jobq.register(3, 'new', 60000000, '{q}', '{}', '{}', 7)"),
+    assert_string_equal(refused("SELECT jobq.register(3, 'c', 60000000, '{q}', '{}', '{}', 12)"),
                         "");
 }
 
@@ -478,7 +477,7 @@ static void limits_are_set_and_shown(void **unused)
     RUN("SELECT jobq.queue_set('q', kind => 'k', reset => true)");
     RUN("SELECT jobq.queue_set('q', rate => '0')");
     assert_int_equal(number("SELECT count(*) FROM jobq.quota"), 0);
-    RUN("SELECT jobq.register(1, 'old', 60000000, '{q}', '{}', '{}', 6)");
+    RUN("SELECT jobq.register(1, 'sql', 60000000, '{q}', '{}', '{}')");
     assert_string_equal(refused("SELECT jobq.queue_set('q', running_max => 1)"), "55000");
     assert_string_equal(refused("SELECT jobq.queue_set('q', running_max => -1)"), "22023");
     assert_string_equal(refused("SELECT jobq.queue_set('q', rate => 'fast')"), "22023");
@@ -509,7 +508,7 @@ int main(void)
         TEST(audit_finds_jobs_without_permits),
         TEST(audit_finds_permits_of_nobody),
         TEST(a_worker_whose_queue_is_deleted_gives_its_permits_back),
-        TEST(a_library_that_knows_no_quotas_is_refused),
+        TEST(a_worker_in_sql_is_refused),
         TEST(limits_are_set_and_shown),
     };
 

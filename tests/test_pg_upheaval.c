@@ -1026,9 +1026,6 @@ static void the_standby_is_promoted_during_an_upgrade(void **unused)
     crew_starts();
     assert_true(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
                        " WHERE ssl AND application_name LIKE 'jo%%'") >= 3);
-    insists(VERSION_BEFORE, "");
-    jobq_pg_close(pg);
-    migrate();
     goes_on(60);
     dba = keeps_installing(conninfo);
     assert_true(reaches(60, &b->installed, 2));

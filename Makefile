@@ -105,14 +105,8 @@ test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pair
 	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/run.sh \
 		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
-# The oldest commit whose programs must work on today's schema: a released one has a tag, and may be
-# named only until library_min in sql/version.sql has passed it. Chaos runs its programs beside
-# today's.
-SUPPORTED_SINCE = 7b9dd21bf89b39e52dde50b30e1c1ce207cecdf3
-
 # Chaos needs more of the server than tests do: replication, and deadlocks that are detected soon.
-CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms" \
-	JOBQ_SUPPORTED_SINCE=$(SUPPORTED_SINCE)
+CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
 	@tests/setup.sh psycopg 2>/dev/null || :
@@ -422,7 +416,7 @@ build-bench: .build/bench/bench ; @:
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
 		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@
 
-build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
+build-chaos: .build/chaos/actor .build/chaos/proxy .build/next/actor ; @:
 .build/chaos/%: tests/chaos/%.c tests/chaos/log.h tests/chaos/flows.h $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE $(CFLAGS) -I. \
@@ -479,6 +473,11 @@ $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 .build/next/migrate: tests/next/migrate.c .build/next/jobq_pg.h
 	@echo "build next/migrate"
 	$(QUIET)$(CC) -std=c99 $(POSIX) -w -O0 -I.build/next $(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
+
+.build/next/actor: tests/chaos/actor.c tests/chaos/log.h tests/chaos/flows.h .build/next/jobq_pg.h
+	@echo "build next/actor"
+	$(QUIET)$(CC) -std=c99 -D_GNU_SOURCE -w $(CFLAGS) -I.build/next $(LIBPQ_CFLAGS) -pthread $< \
+		$(LIBPQ_LIBS) -o $@
 
 $(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate
 

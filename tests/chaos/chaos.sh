@@ -1,18 +1,15 @@
 #!/usr/bin/env bash
-# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--old COMMIT] [--direct]
-#     [--list]
+# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--direct] [--list]
 #
 # Producers, workers and operators work while everything around them breaks. Afterwards check.sql
 # looks for broken promises in what they logged and in the database. N (default 1) may be a
 # fraction; each fault comes at least once. The seed chooses the order and the victims of the
 # faults. --mutant breaks the library with a patch of tests/mutants/, which the run must find.
 #
-# With the fault `deploy` all processes begin with the library of an older commit. The fault then
-# migrates to today's schema. From then on most processes run today's library, and the others go on
-# with the older one. The commit is JOBQ_SUPPORTED_SINCE (see the Makefile) or --old.
+# The fault `deploy` migrates to the made-up next version of tests/next/. From then on most processes
+# run the library of that version, and the others go on with this one.
 #
-# A worker and a producer of today's library go through pgbouncer, in transaction mode, but not with
-# --direct. Where psycopg is installed, a worker in Python serves the queues that have no quota.
+# A worker and a producer go through pgbouncer, in transaction mode, but not with --direct. Where psycopg is installed, a worker in Python serves the queues that have no quota.
 #
 # Runs on the server of JOBQ_SERVER (in the form "host=... user=..."), which may be a server of
 # yours, in the schemas jobq_chaos and jobq_chaos_watch, which it drops first. Without
@@ -26,14 +23,13 @@ tests=${here%/*}
 all_faults="kill kill_producer freeze freeze_inside late cut commits hold unsynced delay clock
     deploy trouble locks bouncer crash restart failover restore logical upgrade logical_upgrade"
 
-minutes=1 seed=$$ only= mutant= pooler=1 old=${JOBQ_SUPPORTED_SINCE-}
+minutes=1 seed=$$ only= mutant= pooler=1
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes) minutes=$2; shift ;;
     --seed) seed=$2; shift ;;
     --only) only=$2; shift ;;
     --mutant) mutant=$2; shift ;;
-    --old) old=$2; shift ;;
     --direct) pooler= ;;
     --list) echo $all_faults | tr ' ' '\n'; exit ;;
     *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
@@ -70,42 +66,6 @@ mutate() {
 }
 in_python=$here/worker.py
 [ -z "$mutant" ] || mutate
-
-# The version that a version.sql writes.
-version() { sed -n 's/.* SET version = \([0-9]*\),.*/\1/p'; }
-
-# Builds the older programs in .build/chaos/old/ and sets old_programs, or sets missing to the reason
-# why there are none. Before the first release a migration may be edited in place; then the commit
-# with that edit is the oldest one that is supported. Only the first parents count: two edits on
-# branches are together in the commit that merged them. Edits of today's migration do not count:
-# the older schema is without it.
-older_programs() {
-    local edited tree newest files
-    newest=$(printf 'sql/%03d_*.sql' "$(version <sql/version.sql)")
-    files=('sql/[0-9]*.sql' ":!$newest")
-    if ! git merge-base --is-ancestor "$old" HEAD 2>/dev/null; then
-        missing="the history of this tree does not contain the commit $old"
-    elif ! git diff --quiet --diff-filter=MD HEAD -- "${files[@]}"; then
-        missing="a migration is edited in place, and that is not committed"
-    else
-        edited=$(git log -1 --first-parent --format=%H --diff-filter=MD "$old..HEAD" -- "${files[@]}")
-        old=$(git rev-parse --short "${edited:-$old}")
-        if [ "$(git show "$old:sql/version.sql" | version)" = "$(version <sql/version.sql)" ]; then
-            missing="the tables have not changed since the commit $old"
-            return
-        fi
-        tree=.build/chaos/old/$old
-        [ -e "$tree" ] || {
-            mkdir -p "$tree.new"
-            git archive "$old" Makefile jobq.h jobq_pg.h tests | tar -x -C "$tree.new"
-            mv "$tree.new" "$tree"
-        }
-        make -s -C "$tree" .build/chaos/actor >/dev/null
-        old_programs=$PWD/$tree/.build/chaos
-        echo "chaos: older programs are of commit $old"
-        touch "$run/undeployed"
-    fi
-}
 
 # ---- small things --------------------------------------------------------------------------------
 
@@ -161,7 +121,7 @@ keep() {
     while [ ! -e "$run/stop.$role" ]; do
         program=("$(program_of "$name")")
         [ "$name" != python1 ] || program=(/usr/bin/python3 "$in_python")
-        JOBQ_SERVER=$(server_of "$server") "${program[@]}" "$role" "$run/log/$name" "$name" 100000 "$@" \
+        JOBQ_SERVER=$server "${program[@]}" "$role" "$run/log/$name" "$name" 100000 "$@" \
             2>>"$run/log/stderr" &
         pid=$!
         echo "$pid" >"$run/$name.pid"
@@ -169,18 +129,10 @@ keep() {
     done
 }
 
-# The program of a process. Until the deploy it is an older one, and for some after it, too.
+# The program of a process. After the deploy it is the next version's, but for some.
 program_of() {
-    local programs=$programs
-    [ ! -e "$run/undeployed" ] || programs=$old_programs
-    case $1 in worker1 | consumer1 | producer1) programs=${old_programs:-$programs} ;; esac
-    echo "$programs/actor"
-}
-
-# Until the deploy nobody uses the pooler: an older producer may take an error of the pooler for the
-# server's answer to COMMIT.
-server_of() {
-    [ ! -e "$run/undeployed" ] && echo "$1" || echo "$clients"
+    case $1 in worker1 | consumer1 | producer1) ;; *) [ ! -e "$run/deployed" ] || set -- next ;; esac
+    [ "$1" = next ] && echo "${programs%/*}/next/actor" || echo "$programs/actor"
 }
 
 start() {
@@ -281,7 +233,7 @@ kill_one() { shuffle "$@"; signal KILL "$(pid_of "${drawn[0]}")"; }
 fault_kill() { fault kill; kill_one "${workers[@]}"; sleep 2; }
 fault_kill_producer() {
     fault kill_producer
-    kill_one "${producers[@]}" ${planning:+planner1 sender1}
+    kill_one "${producers[@]}" planner1 sender1
     sleep 1
 }
 
@@ -360,15 +312,15 @@ fault_locks() {
     done
 }
 
-migrated() { JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60; }
+migrated() { JOBQ_SERVER=$admin_server "$(program_of "$1")" migrate "$run/log/migrate" migrate 60; }
 
 # What a process has done so far: jobs of a worker, transactions of a producer.
 done_by() {
     cat "$run/log/$1" 2>/dev/null | grep -cE $'\t(end|answer)\t.*\t(success|done|committed)$' || :
 }
 
-# The messages that older programs have handled so far.
-messages_by_older() {
+# The messages that programs of this version have handled so far.
+messages_by_this() {
     local letters
     letters=$(grep -c $'\tletter\t' "$run/log/worker1") || :
     number "SELECT $letters + count(*) FROM jobq_chaos_watch.delivered
@@ -376,7 +328,7 @@ messages_by_older() {
 }
 
 did() { [ "$(done_by "$1")" -gt "$2" ]; }
-did_messages() { [ "$(messages_by_older)" -gt "$1" ]; }
+did_messages() { [ "$(messages_by_this)" -gt "$1" ]; }
 
 # Tells the checker which of the processes does nothing for a minute.
 all_work() {
@@ -386,20 +338,15 @@ all_work() {
     done
 }
 
-older_receive() {
-    until_true 60 did_messages "$(messages_by_older)" || log note idle "receivers of older programs"
+this_one_receives() {
+    until_true 60 did_messages "$(messages_by_this)" || log note idle "receivers of this version"
 }
 
-# Schedules of every second, once, if the schema is not older than they are. check.sql knows their
-# names and their calendar: all begin and end at the same times. The jobs that take turns come before
+# Schedules of every second. check.sql knows their names and their calendar: all begin and end at the
+# same times. The jobs that take turns come before
 # those of the producers, so that there are many turns.
 schedules_start() {
     admin >/dev/null 2>>"$run/log/stderr" <<END
-SELECT version > 5 AS new FROM jobq_chaos.meta \gset
-\if :new
-SELECT count(*) = 0 AS new FROM jobq_chaos.schedule \gset
-\endif
-\if :new
 SELECT jobq_chaos.schedule('each', 'chaos', 'ledger', '{}', missed => 'all', starts_at => s,
            cron => '* * * * * *', zone => 'Europe/Berlin'),
        jobq_chaos.schedule('turns', 'chaos', 'flaky', '{}', missed => 'all', starts_at => s,
@@ -407,17 +354,12 @@ SELECT jobq_chaos.schedule('each', 'chaos', 'ledger', '{}', missed => 'all', sta
        jobq_chaos.schedule('ticks', 'ticks', NULL, '{}', missed => 'all', starts_at => s,
            every => '1 second', partition => 1)
 FROM date_trunc('second', now() + interval '1 second') s;
-\endif
 END
 }
 
-# Limits of lines, queues and kinds, if the schema is not older than they are. check.sql reads them
-# from the tables. Workers of older programs serve only the first queue, and keep the limits of its
-# lines, because they claim nothing from a line.
+# Limits of lines, queues and kinds. check.sql reads them from the tables.
 limits_start() {
     admin >/dev/null 2>>"$run/log/stderr" <<END
-SELECT version > 6 AS new FROM jobq_chaos.meta \gset
-\if :new
 SELECT jobq_chaos.queue_set(q, max_attempts => 1000, backoff_base => '20 ms',
            backoff_cap => '200 ms')
 FROM unnest('{lines,strict,quota}'::text[]) q;
@@ -433,23 +375,19 @@ SELECT jobq_chaos.queue_set('lines', line_running_max => 2),
        jobq_chaos.line_set('chaos', 'line-0', running_max => 1),
        jobq_chaos.line_set('chaos', 'line-1', strict => true);
 SELECT jobq_chaos.queue_set('quota', kind => 'outside', running_max => 1);
-\endif
 END
 }
 
-# The planner of flows and the sender of signals, once, if the schema is not older than flows are.
+# The planner of flows and the sender of signals.
 flows_start() {
-    [ -z "$planning" ] && [ "$(number "SELECT version > 8 FROM jobq_chaos.meta")" = t ] || return 0
     admin -c "SELECT jobq_chaos.queue_set('flow', max_attempts => 1000, backoff_base => '20 ms',
               backoff_cap => '200 ms')" >/dev/null
-    planning=1
     start planner1 "$clients" planner
     start sender1 "$clients" sender
 }
 
-# The worker in Python, once, if psycopg is installed. An older schema may not have its functions.
+# The worker in Python, if psycopg is installed.
 python_start() {
-    [ -z "$python" ] || return 0
     if ! /usr/bin/python3 -c 'import psycopg' 2>/dev/null; then
         echo "chaos: no worker in Python, because psycopg is not installed"
         return 0
@@ -463,7 +401,6 @@ python_start() {
 # What a person has to do for flows: close those whose planner was killed, revive what failed, and
 # cancel jobs that wait for the success of a job that was cancelled.
 mend_flows() {
-    [ -n "$planning" ] || return 0
     admin >/dev/null <<END
 SET search_path = jobq_chaos_watch, jobq_chaos;
 SELECT jobq_chaos.flow_close(id) FROM flow WHERE open;
@@ -490,25 +427,23 @@ schedules_end() {
 }
 schedules_ended() { [ "$(number "SELECT count(next_at) FROM jobq_chaos.schedule")" = 0 ]; }
 
-# Most processes are replaced by today's. A worker, a consumer and a producer go on with the older
-# library; that worker starts again.
+# Once. Most processes are replaced by the next version's. A worker, a consumer and a producer go on
+# with this one; that worker starts again.
 fault_deploy() {
     local name pid pids=()
-    [ -e "$run/undeployed" ] || return 0
+    [ ! -e "$run/deployed" ] || return 0
     fault deploy
-    until_true 60 migrated 2>>"$run/log/stderr"
-    until_true 60 schedules_start
-    until_true 60 limits_start
+    until_true 60 migrated next 2>>"$run/log/stderr"
     all_work
-    older_receive
-    rm "$run/undeployed"
-    flows_start
-    python_start
-    for name in worker{1,2,3} producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
+    this_one_receives
+    touch "$run/deployed"
+    for name in worker{1,2,3} producer2 consumer2 operator planner1 sender1; do
+        pids+=("$(pid_of "$name")")
+    done
     for pid in "${pids[@]}"; do signal TERM "$pid"; done
     for pid in "${pids[@]}"; do until_true 60 gone "$pid"; done
     all_work
-    older_receive
+    this_one_receives
 }
 
 fault_bouncer() { fault bouncer; signal KILL "$bouncer"; sleep 1; bouncer_start; sleep 1; }
@@ -559,9 +494,7 @@ fault_failover() {
 
 # What the manual tells a DBA to do on a server that was restored or copied.
 renew() {
-    local call
-    call=$(psql_on "$(direct "$1")" -At -c "SELECT CASE WHEN version > 5 THEN 'home => true' END FROM jobq_chaos.meta")
-    psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew($call)" >/dev/null
+    psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew(home => true)" >/dev/null
 }
 
 # Dumps the server into a file. Logs the times right before and right after its snapshot, so that the
@@ -668,14 +601,6 @@ fault_logical_upgrade() {
     JOBQ_SERVER_BIN=$JOBQ_UPGRADE_BIN
 }
 
-# Sets drawn to the faults of a round. The deploy is among the first five, because nobody uses the
-# pooler before it.
-draw_round() {
-    local at=$((RANDOM % 5))
-    shuffle ${list/deploy/}
-    case " $list " in *" deploy "*) drawn=("${drawn[@]:0:at}" deploy "${drawn[@]:at}") ;; esac
-}
-
 # ---- the run -------------------------------------------------------------------------------------
 
 clean_up() {
@@ -727,16 +652,8 @@ if [ -n "$primary" ]; then
 fi
 [ -n "${JOBQ_UPGRADE_BIN-}" ] || possible=${possible%%upgrade*}
 if [ -n "$through_bouncer" ]; then bouncer_start; else possible=${possible/bouncer/}; fi
-old_programs= missing=
-case " $(echo "${only:-$possible}" | tr ',\n' '  ') " in *" deploy "*) older_programs ;; esac
-if [ -n "$missing" ]; then
-    [ -z "$only" ] || { echo "chaos: no deploy: $missing" >&2; exit 1; }
-    echo "chaos: deploy is skipped: $missing"
-    possible=${possible/deploy/}
-fi
-
 admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jobq_chaos_watch CASCADE" 2>/dev/null
-JOBQ_SERVER=$admin_server "$(program_of migrate)" migrate "$run/log/migrate" migrate 60
+migrated this
 admin -f "$here/watch.sql" >/dev/null
 schedules_start
 limits_start
@@ -755,15 +672,16 @@ else
     start producer2 "$clients" producer
 fi
 
-planning= python=
-[ -e "$run/undeployed" ] || { flows_start; python_start; }
+python=
+flows_start
+python_start
 list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
 [ -n "$primary" ] || echo "chaos: left out, because they need the machine of the server:" ${all_faults#*locks}
 end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
 all_work
 while :; do
-    draw_round
+    shuffle $list
     for name in "${drawn[@]}"; do
         [ "$faults" -lt "$(echo $list | wc -w)" ] || [ "$SECONDS" -lt "$end" ] || break 2
         "fault_$name"
@@ -782,9 +700,8 @@ admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
 until_true 20 schedules_end
 until_true 60 schedules_ended || log note idle "schedules"
 unfinished() {
-    number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
-        jobq_chaos.message)${planning:+ + (SELECT count(*) FROM jobq_chaos.flow WHERE ended_at
-        IS NULL)}" 2>/dev/null
+    number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM jobq_chaos.message) +
+        (SELECT count(*) FROM jobq_chaos.flow WHERE ended_at IS NULL)" 2>/dev/null
 }
 moved() { mend_flows; [ "$(unfinished)" != "$left" ]; }
 until left=$(unfinished) && [ "$left" = 0 ]; do

@@ -62,6 +62,18 @@ static inline void nap_us(int64_t us)
     nanosleep(&t, NULL);
 }
 
+/* Whether the machine has something, found by a command; if not, says so, and the caller skips. Some
+ * containers have no /dev/pts, which terminals need, or no /dev/shm, which faketime needs. */
+static inline bool machine_has(const char *what, const char *command)
+{
+    if (system(command) == 0) return true;
+    print_message("skipped: no %s\n", what);
+    return false;
+}
+
+#define HAS_PTY machine_has("pty", "script -qec true /dev/null >/dev/null 2>&1")
+#define HAS_FAKETIME machine_has("faketime", "faketime -f +0 true >/dev/null 2>&1")
+
 static inline char *text_copy(const char *text)
 {
     char *copy = (char *)malloc(strlen(text) + 1);

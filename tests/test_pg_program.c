@@ -521,6 +521,7 @@ static void help_is_where_people_ask_for_it(void **unused)
 static void long_work_shows_how_far_it_is(void **unused)
 {
     (void)unused;
+    if (!HAS_PTY) skip();
     enqueue_count(2500);
     assert_int_equal(shell("script -qec \"$jobq cancel --queue q\" /dev/null"), 0);
     expect(out, "\r\033[Kcancelled 1000\r\033[Kcancelled 2000\r\033[Kcancelled 2500");

@@ -521,5 +521,6 @@ int main(void)
         TEST(signals_leave_the_terminal_as_it_was),
     };
 
+    if (!HAS_PTY) return printf(" %d SKIPPED TEST(S)\n", (int)COUNT(tests)), 0;
     return cmocka_run_group_tests_name("top", tests, top_up, top_down);
 }

@@ -6584,11 +6584,17 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     return code;
 }
 
+/* Whether no migration begins at this version. */
+static bool jobq_pg__too_old(int version)
+{
+    return version > 0 && version < jobq_pg__file(0)->version;
+}
+
 /* In rolling deploys a schema may be newer than the library, if it still serves the library. */
 static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
                                   jobq_pg_error *error)
 {
-    if (version > 0 && version < jobq_pg__file(0)->version) {
+    if (jobq_pg__too_old(version)) {
         return jobq_pg__fail(
             error, JOBQ_ERROR_VERSION,
             "schema %s is at version %d, which was never released and cannot be upgraded to %d: "
@@ -6765,7 +6771,7 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     if (code == JOBQ_OK && citus)
         code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
     if (code != JOBQ_OK) return code;
-    if (version >= jobq_pg__newest() || (version > 0 && version < jobq_pg__file(0)->version))
+    if (version >= jobq_pg__newest() || jobq_pg__too_old(version))
         return jobq_pg__fits(pg, conn, version, library_min, error);
     for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
         if (file->version <= version) continue;

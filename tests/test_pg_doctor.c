@@ -92,7 +92,12 @@ static void faults_of_the_schema(void **unused)
     planted("version",
             "UPDATE jobq.meta SET library_min = library_min + 994, version = version + 994",
             "UPDATE jobq.meta SET library_min = library_min - 994, version = version - 994",
-            "999", "jobq migrate");
+            "1006", "newer headers");
+    planted("version", "UPDATE jobq.meta SET version = 11", "UPDATE jobq.meta SET version = 12",
+            "version 11, which was never released", "examples/carry.sql");
+    planted("version", "DROP INDEX jobq.job_flow",
+            "CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0",
+            "index job_flow is missing", "psql -f sql/install.sql");
     planted("copy", "UPDATE jobq.meta SET home = 'elsewhere'",
             "UPDATE jobq.meta SET home = jobq.here()", "is a copy of another one",
             "renew(home => true)");

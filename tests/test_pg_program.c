@@ -139,6 +139,10 @@ static void a_schema_is_installed_and_checked(void **unused)
     JOBQ(0, "--schema ${schema}_other migrate --check");
     JOBQ(0, "--schema ${schema}_other migrate --print");
     assert_string_equal(out, "");
+    RUN("UPDATE %s_other.meta SET version = 11", schema);
+    JOBQ(1, "--schema ${schema}_other migrate --print");
+    assert_string_equal(out, "");
+    expect(err, "examples/carry.sql");
     RUN("DROP SCHEMA %s_other CASCADE", schema);
 }
 

@@ -186,6 +186,21 @@ static void doctor_ask(app *a, const doctor_check *check)
         doctor_found(a, check->name, PQgetvalue(res, row, 0), PQgetvalue(res, row, 1));
 }
 
+/* What to run about an error of jobq_pg_check, by the words in it. */
+static const char *doctor_remedy(const char *message)
+{
+    static const char *const remedies[][2] = {
+        {"run jobq_pg_migrate", "jobq migrate"},
+        {"update the program", "build jobq with newer headers"},
+        {"install.sql", "psql -f sql/install.sql"},
+        {"carry.sql", "psql -f examples/carry.sql -- see its top"}};
+    size_t i;
+
+    for (i = 0; i < sizeof remedies / sizeof remedies[0]; i++)
+        if (strstr(message, remedies[i][0]) != NULL) return remedies[i][1];
+    return "see the error";
+}
+
 /* Whether this program and the schema fit. False: no other check makes sense. */
 static bool doctor_version(app *a)
 {
@@ -197,7 +212,7 @@ static bool doctor_version(app *a)
 
     if (code == JOBQ_OK) code = jobq_pg_check(pg, NULL, &error);
     jobq_pg_close(pg);
-    if (code != JOBQ_OK) doctor_found(a, "version", error.message, "jobq migrate");
+    if (code != JOBQ_OK) doctor_found(a, "version", error.message, doctor_remedy(error.message));
     return code == JOBQ_OK;
 }
 

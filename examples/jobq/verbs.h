@@ -46,6 +46,8 @@ static jobq_error print_migrations(jobq_pg *pg, PGconn *conn, jobq_pg_error *err
 
     if (code == JOBQ_OK && citus)
         code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
+    if (code == JOBQ_OK && jobq_pg__too_old(version))
+        code = jobq_pg__serves(pg, version, library_min, error);
     if (code == JOBQ_OK && version < jobq_pg__newest())
         printf("-- in one transaction\n\n%s;\n\n", JOBQ_PG__MIGRATE_SETS);
     for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {

@@ -47,8 +47,8 @@ WITH s AS (
     FROM t JOIN pg_constraint k ON k.conrelid = t.oid
     WHERE NOT t.leaf AND k.contype IN ('c', 'p', 'u', 'f', 'x')
     UNION ALL
-    SELECT 'index ', t.relname, format('%s %s', i.indisvalid, regexp_replace(
-               pg_get_indexdef(i.indexrelid), ' WITH \([^)]*\)', '')), ''
+    SELECT 'index ', t.relname, regexp_replace(pg_get_indexdef(i.indexrelid),
+                                               ' WITH \([^)]*\)', ''), ''
     FROM t JOIN pg_index i ON i.indexrelid = t.oid
     WHERE NOT t.leaf AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = t.oid)
     UNION ALL -- all functions of a name together: one more might be called instead

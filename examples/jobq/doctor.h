@@ -201,7 +201,7 @@ static const char *doctor_remedy(const char *message)
     return "see the error";
 }
 
-/* Whether this program and the schema fit. False: no other check makes sense. */
+/* Whether the schema has a version that this program knows. False: no other check makes sense. */
 static bool doctor_version(app *a)
 {
     jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = a->schema, .log = tell_log, .user = a,
@@ -213,7 +213,7 @@ static bool doctor_version(app *a)
     if (code == JOBQ_OK) code = jobq_pg_check(pg, NULL, &error);
     jobq_pg_close(pg);
     if (code != JOBQ_OK) doctor_found(a, "version", error.message, doctor_remedy(error.message));
-    return code == JOBQ_OK;
+    return code == JOBQ_OK || strstr(error.message, "not as this library") != NULL;
 }
 
 /* Whether a notification that another connection sends arrives within two seconds. */

@@ -429,7 +429,9 @@ library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(if $(filter test_pg_throws,
 # A C program that links one in C++ needs its library.
 LIBCXX = $(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++)
 
-# $(1): flavour, $(2): its flags
+# Most tests wait more than they compute: to optimize them takes longer than it saves. These compute.
+HOT_TESTS = test_core_relay test_core_crowd test_core_permits test_pg_differential
+# $(1): flavour, $(2): its flags, $(3): flags for all but the library and HOT_TESTS
 define TEST_RULES
 .build/$(1)/library.o: tests/library.c $$(HEADERS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
@@ -442,11 +444,13 @@ define TEST_RULES
 
 .build/$(1)/test_core_%: tests/test_core_%.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$< -lcmocka -o $$@
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $$(if $$(filter $$(@F),$(HOT_TESTS)),,$(3)) \
+		-I. -Itests $$< -lcmocka -o $$@
 
 .build/$(1)/test_pg_%: tests/test_pg_%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $$(if $$(filter $$(@F),$(HOT_TESTS)),,$(3)) \
+		-I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
@@ -461,7 +465,7 @@ define TEST_RULES
 		.build/$(1)/library.o -lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
 FLAVOURS = cc check asan tsan
-$(eval $(call TEST_RULES,cc,))
+$(eval $(call TEST_RULES,cc,,-O0))
 $(eval $(call TEST_RULES,check,-O0))
 $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all))
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
@@ -508,9 +512,9 @@ compile-pg: $(COMPILE_PG) ; @:
 define COMPILE_RULE
 $(1): $(2) $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$(foreach file,$(filter %.c,$(2)),$$(CC_$(3)) $$(STRICT_C) $(4) $$(CFLAGS) -I. -Itests \
+	$$(QUIET)$(foreach file,$(filter %.c,$(2)),$$(CC_$(3)) $$(STRICT_C) $(4) $$(CFLAGS) -O0 -I. -Itests \
 		-c $(file) -o $$@-$(notdir $(file)).o &&) \
-	$(foreach file,$(filter %.cc,$(2)),$$(CXX_$(3)) $$(STRICT_CXX) $(4) $$(CXXFLAGS) -I. -Itests \
+	$(foreach file,$(filter %.cc,$(2)),$$(CXX_$(3)) $$(STRICT_CXX) $(4) $$(CXXFLAGS) -O0 -I. -Itests \
 		-c $(file) -o $$@-$(notdir $(file)).o &&) \
 	$$($(if $(filter %.cc,$(2)),CXX,CC)_$(3)) $(patsubst tests/%,$$@-%.o,$(2)) $(5) -o $$@
 

@@ -6619,9 +6619,9 @@ static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_mi
 
 /* -- the fingerprint -- */
 
-/* The query of sql/fingerprint.sql, and the list of what it answers about a fresh schema: they are at
- * the end of this header. Between `make embed` and `make fingerprint` the list is empty, and nothing
- * is compared. */
+/* The query of sql/fingerprint.sql, and the list of what it answers about a fresh schema: both are
+ * at the end of this header. Between `make embed` and `make fingerprint` the list is empty, and
+ * nothing is compared. */
 static const char *const *jobq_pg__fingerprint(bool list);
 
 /* Names of one sort of objects in one text: "function claim, column job.line and 3 more". */

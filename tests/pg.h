@@ -31,6 +31,12 @@ static jobq_pg *pg;     /* the handle, in a schema of this program's own */
 static PGconn *db;      /* a connection for looking around */
 static char schema[40];
 
+/* A schema of another version is not compared with a fresh one, so a function may be missing. */
+#define WITHOUT(function)                                                                          \
+    "UPDATE jobq.meta SET version = version + 1; ALTER FUNCTION jobq." function " RENAME TO away"
+#define WITH_AGAIN(function)                                                                       \
+    "UPDATE jobq.meta SET version = version - 1; ALTER FUNCTION jobq.away RENAME TO " function
+
 /* Lets the server look as if it had Citus and a distributed table: only the catalogue of that. */
 #define CITUS_IS_THERE                                                                             \
     "SET allow_system_table_mods = on;"                                                            \

@@ -280,10 +280,10 @@ static void a_line_of_housekeeping_that_fails(void **unused)
 
     (void)unused;
     work.loop.prune_us = 100000;
-    RUN("ALTER FUNCTION jobq.prune RENAME TO away");
+    RUN(WITHOUT("prune"));
     start_on(loud, &work);
     h = event_of("maintenance_failed", 30);
-    RUN("ALTER FUNCTION jobq.away RENAME TO prune");
+    RUN(WITH_AGAIN("prune"));
     assert_non_null(h);
     assert_memory_equal(h->text, "prune: ", 7);
     assert_string_equal(h->sqlstate, "42883");
@@ -449,10 +449,10 @@ static void lines_of_a_step_and_of_progress_that_fail(void **unused)
 
     (void)unused;
     id = enqueue_with(&job);
-    RUN("ALTER FUNCTION jobq.progress_here RENAME TO away");
+    RUN(WITHOUT("progress_here"));
     start_on(loud, &work);
     h = event_of("step_failed", 30);
-    RUN("ALTER FUNCTION jobq.away RENAME TO progress_here");
+    RUN(WITH_AGAIN("progress_here"));
     assert_non_null(h);
     lines_of_a_job(h, id);
     assert_string_equal(h->sqlstate, "22023");

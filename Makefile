@@ -37,7 +37,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against bench-peers figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
+	nightly test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
 	test-builds dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed fingerprint verify clean \
 	jobq
@@ -81,7 +81,11 @@ figures: ## compare the size of the library with that of an older commit (ARGS=R
 	@CC="$(CC)" tests/setup.sh demo
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
 
-SLOW_TESTS = $(addprefix test_pg_,pairs upheaval never_lost refusals outages faults life verbs)
+# The longest ones come first. Those of OWN_TESTS run on the installed Postgres, because they need all
+# of its programs, or test the worker more than the SQL; others also on those of JOBQ_TEST_BINS, if CI
+# has set it: folders of the programs of other versions.
+OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host)
+SLOW_TESTS = $(addprefix test_pg_,never_lost outages life deploy differential relay flows verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## run all tests except the slow targets; install what they need
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
@@ -92,11 +96,17 @@ test: ## run all tests except the slow targets; install what they need
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 20000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 5"
-	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) \
-		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
-	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
+	@printf '%s\n' $(OWN_TESTS:%=.build/cc/%) >.build/queue.own
+	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(OWN_TESTS:%=.build/cc/%) \
+		$(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
+	@for bin in $(JOBQ_TEST_BINS); do JOBQ_PG_BIN=$$bin tests/server.sh \
+		tests/run.sh --queue .build/queue & done; \
+	for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue.own .build/queue & done; wait
 	@tests/server.sh tests/examples.sh
 	@tests/run.sh --total
+
+nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
+	@exec .ci/run nightly
 
 LONG_TESTS = outbox_steps order refusals points pairs calendar
 test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pairs at each point (1 h)
@@ -153,7 +163,7 @@ test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
 	@tests/setup.sh servers
 	@tests/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-pg || :
-	@exec tests/servers.sh $(ARGS)
+	@exec env OWN_TESTS="$(OWN_TESTS)" tests/servers.sh $(ARGS)
 	@tests/run.sh --total
 
 test-nodes: export JOBQ_TEST_VERDICT = total

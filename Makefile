@@ -93,17 +93,22 @@ test: ## run all tests except the slow targets; install what they need
 	@tests/run.sh --step verify $(MAKE) -s verify
 	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples .build/jobq || :
 	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES) .build/jobq
-	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 20000"
-	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 5"
 	@printf '%s\n' $(OWN_TESTS:%=.build/cc/%) >.build/queue.own
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(OWN_TESTS:%=.build/cc/%) \
 		$(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
-	@for bin in $(JOBQ_TEST_BINS); do JOBQ_PG_BIN=$$bin tests/server.sh \
+	@$(MAKE) test-jobq-h & \
+	for bin in $(JOBQ_TEST_BINS); do JOBQ_PG_BIN=$$bin tests/server.sh \
 		tests/run.sh --queue .build/queue & done; \
 	for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue.own .build/queue & done; wait
 	@tests/server.sh tests/examples.sh
 	@tests/run.sh --total
+
+# What needs no database, beside what mostly waits for one.
+.PHONY: test-jobq-h
+test-jobq-h:
+	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 20000"
+	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 5"
 
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly
@@ -413,7 +418,7 @@ simulate: .build/simulate ## simulate hours of a busy queue (ARGS="--seed N --se
 # `@:` keeps make from saying that there was nothing to do.
 .PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos build-demo-outbox \
 	compile-core compile-pg
-build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
+build-core: $(CORE_TESTS:%=.build/cc/%) .build/explore .build/simulate ; @:
 build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
 build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
 build-sanitize: $(PG_TESTS:%=.build/tsan/%) ; @:

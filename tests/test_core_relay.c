@@ -1690,7 +1690,7 @@ static void world_run(uint64_t seed)
 static void random_worlds_keep_the_laws(void **unused)
 {
     const char *one = getenv("JOBQ_TEST_SEED");
-    uint64_t seed, most = check_slow() ? 40 : 400;
+    uint64_t seed, most = check_slow() ? 40 : getenv("JOBQ_TEST_LONG") != NULL ? 400 : 150;
 
     (void)unused;
     if (one != NULL) {

@@ -81,9 +81,10 @@ figures: ## compare the size of the library with that of an older commit (ARGS=R
 	@CC="$(CC)" tests/setup.sh demo
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
 
-# The longest ones come first. Those of OWN_TESTS run on the installed Postgres, because they need all
-# of its programs, or test the worker more than the SQL; others also on those of JOBQ_TEST_BINS, if CI
-# has set it: folders of the programs of other versions.
+# EACH_TESTS run on each server, of the others the longest ones first. OWN_TESTS run on the installed
+# Postgres, because they need all of its programs, or test the worker more than the SQL; the others
+# also on those of JOBQ_TEST_BINS, if CI has set it: folders of the programs of other versions.
+EACH_TESTS = test_pg_fingerprint
 OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host)
 SLOW_TESTS = $(addprefix test_pg_,never_lost outages life deploy differential relay flows verbs)
 test: export JOBQ_TEST_VERDICT = total
@@ -94,9 +95,10 @@ test: ## run all tests except the slow targets; install what they need
 	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples .build/jobq || :
 	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES) .build/jobq
 	@printf '%s\n' $(OWN_TESTS:%=.build/cc/%) >.build/queue.own
-	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(OWN_TESTS:%=.build/cc/%) \
-		$(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
+	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(EACH_TESTS:%=.build/cc/%) \
+		$(OWN_TESTS:%=.build/cc/%) $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@$(MAKE) test-jobq-h & \
+	export JOBQ_TEST_EACH="$(EACH_TESTS:%=.build/cc/%)"; \
 	for bin in $(JOBQ_TEST_BINS); do JOBQ_PG_BIN=$$bin tests/server.sh \
 		tests/run.sh --queue .build/queue & done; \
 	for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue.own .build/queue & done; wait
@@ -361,8 +363,8 @@ embed: ## copy sql/ into jobq_pg.h
 
 fingerprint: embed ## write what a fresh schema consists of into sql/fingerprint.txt and jobq_pg.h
 	@CC="$(CC)" tests/setup.sh test
-	@$(MAKE) .build/check/test_pg_deploy
-	@JOBQ_TEST_SUM="$(SQL_SUM)" tests/check.sh .build/check/test_pg_deploy --fingerprint >.build/fingerprint
+	@$(MAKE) .build/check/test_pg_fingerprint
+	@JOBQ_TEST_SUM="$(SQL_SUM)" tests/check.sh .build/check/test_pg_fingerprint --list >.build/fingerprint
 	@cp .build/fingerprint sql/fingerprint.txt
 	@$(MAKE) embed
 

@@ -60,6 +60,17 @@ static void sql(const char *text)
     PQclear(res);
 }
 
+static long number(const char *query)
+{
+    PGresult *res = PQexec(db, query);
+    long value;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) fail(PQerrorMessage(db));
+    value = strtol(PQgetvalue(res, 0, 0), NULL, 10);
+    PQclear(res);
+    return value;
+}
+
 /* -- processor time -- */
 
 static double cpu_of(clockid_t clock)
@@ -174,12 +185,13 @@ static void messages_step(PGconn *conn, int number) { put_messages(conn, number,
 static long handled;   /* atomic */
 static double handled_at;
 
-static void await(long count)
+/* pause: between two looks, in seconds. Looks cost processor time. */
+static void await(long count, double pause)
 {
     double started = now();
 
     while (__atomic_load_n(&handled, __ATOMIC_ACQUIRE) < count) {
-        nap(0.0002);
+        nap(pause);
         if (now() - started > 60) fail("not all was handled within a minute");
     }
 }
@@ -192,6 +204,34 @@ static jobq_outcome job_handler(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+static jobq_outcome result_handler(jobq_call *call)
+{
+    if (!jobq_call_result(call, call->payload, false)) fail("no result");
+    return job_handler(call);
+}
+
+/* Writes a row of its own, and completes the job in the same transaction. */
+static jobq_outcome tx_handler(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+    char id[24];
+    const char *value = id;
+    PGresult *res;
+    jobq_outcome outcome;
+
+    if (conn == NULL) fail(error.message);
+    snprintf(id, sizeof id, "%lld", (long long)call->job.id);
+    PQclear(PQexec(conn, "BEGIN"));
+    res = PQexecParams(conn, "INSERT INTO effect VALUES ($1)", 1, NULL, &value, NULL, NULL, 0);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) fail(PQerrorMessage(conn));
+    PQclear(res);
+    outcome = jobq_pg_call_commit(call, conn);
+    if (outcome != JOBQ_OUTCOME_DONE) fail("handler_tx: a COMMIT failed");
+    __atomic_fetch_add(&handled, 1, __ATOMIC_RELEASE);
+    return outcome;
+}
+
 static jobq_result message_handler(jobq_delivery *d)
 {
     handled_at = now();
@@ -199,7 +239,8 @@ static jobq_result message_handler(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-static jobq_pg_worker *worker_start(bool messages, int threads)
+/* A worker of jobs, with this handler; NULL: of messages. */
+static jobq_pg_worker *worker_start(jobq_handler run, int threads)
 {
     static const jobq_pg_worker_desc none;
     static const jobq_pg_handler no_handler;
@@ -212,12 +253,12 @@ static jobq_pg_worker *worker_start(bool messages, int threads)
 
     handler.queue = receiver.queue = QUEUE;
     handler.kind = "noop";
-    handler.run[0] = job_handler;
+    handler.run[0] = run;
     receiver.all = message_handler;
     desc.handlers = &handler;
-    desc.handler_count = messages ? 0 : 1;
+    desc.handler_count = run == NULL ? 0 : 1;
     desc.receivers = &receiver;
-    desc.receiver_count = messages ? 1 : 0;
+    desc.receiver_count = run == NULL ? 1 : 0;
     desc.loop.threads = threads;
     if (jobq_pg_worker_start(pg, &desc, &worker, &error)) fail(error.message);
     return worker;
@@ -243,7 +284,7 @@ static double single_run(void) { return enqueue_run(CONNECTIONS, job_step, SINGL
 static double arrays_run(void) { return enqueue_run(2, array_step, ARRAYS, BATCH); }
 
 /* Claims, runs and completes jobs, from the workers' start. */
-static double drain_run(int workers)
+static double drain_run(int workers, jobq_handler run)
 {
     jobq_pg_worker *crew[2];
     long flushed = 0;
@@ -254,7 +295,7 @@ static double drain_run(int workers)
     all_steps(2, array_step, DRAINED);
     used = cpu();
     started = now();
-    for (i = 0; i < workers; i++) crew[i] = worker_start(false, 1);
+    for (i = 0; i < workers; i++) crew[i] = worker_start(run, 1);
     while (flushed < DRAINED * BATCH) {
         nap(0.0005);
         for (flushed = 0, i = 0; i < workers; i++) {
@@ -271,8 +312,37 @@ static double drain_run(int workers)
     return 1e6 * used / (DRAINED * BATCH);
 }
 
-static double drain1_run(void) { return drain_run(1); }
-static double drain2_run(void) { return drain_run(2); }
+static double drain1_run(void) { return drain_run(1, job_handler); }
+static double drain2_run(void) { return drain_run(2, job_handler); }
+
+/* Drains also write history, but that is only a fifth of their figure. Here each job leaves a
+ * result, which is half of the figure with its row of history. */
+static double history_run(void)
+{
+    double figure = drain_run(1, result_handler);
+    long kept = number("SELECT count(*) FROM jobq.history WHERE result IS NOT NULL");
+
+    if (kept != DRAINED * BATCH) fail("history: not all jobs are kept with their results");
+    return figure;
+}
+
+/* One worker keeps running, and used is read, as in messages_run. */
+static double handler_tx_run(void)
+{
+    static double used;
+    double before = used;
+
+    if (used == 0) {
+        sql("DROP TABLE IF EXISTS effect; CREATE TABLE effect (job bigint NOT NULL)");
+        worker_start(tx_handler, 4);
+        before = cpu();
+    }
+    handled = 0;
+    put_jobs(db, BATCH);
+    await(BATCH, 0.005);
+    used = cpu();
+    return 1e6 * (used - before) / BATCH;
+}
 
 /* From the producers to the handler of one worker, which keeps running. What it does afterwards
  * (acknowledge, reclaim space) is included in the next run: used is read where the last one ended,
@@ -285,12 +355,12 @@ static double messages_run(void (*one)(PGconn *, int), int count, int batch)
 
     if (used == 0) {
         if (jobq_pg_outbox_register(pg, NULL, QUEUE, 64, NULL, &error)) fail(error.message);
-        worker_start(true, 0);
+        worker_start(NULL, 0);
         before = cpu();
     }
     handled = 0;
     all_steps(CONNECTIONS, one, count);
-    await((long)count * batch);
+    await((long)count * batch, 0.0002);
     used = cpu();
     return 1e6 * (used - before) / ((double)count * batch);
 }
@@ -310,7 +380,7 @@ static double latency_run(bool messages)
         if (messages && jobq_pg_outbox_register(pg, NULL, QUEUE, 64, NULL, &error)) {
             fail(error.message);
         }
-        worker_start(messages, 0);
+        worker_start(messages ? NULL : job_handler, 0);
         nap(0.5);
     }
     running = true;
@@ -320,7 +390,7 @@ static double latency_run(bool messages)
         started = now();
         if (messages) put_messages(db, i, 1);
         else put_jobs(db, 1);
-        await(1);
+        await(1, 0.0002);
         t = 1e6 * (handled_at - started);
         for (k = i; k > 0 && us[k - 1] > t; k--) us[k] = us[k - 1];
         us[k] = t;
@@ -340,6 +410,8 @@ static const struct {
     {"arrays", "cpu-us/job", arrays_run},           /* 1000 jobs a statement */
     {"drain1", "cpu-us/job", drain1_run},           /* claim and complete, 1 worker */
     {"drain2", "cpu-us/job", drain2_run},           /* 2 workers */
+    {"history", "cpu-us/job", history_run},         /* drain1 with results, which are kept */
+    {"handler_tx", "cpu-us/job", handler_tx_run},   /* ended in the handler's transaction */
     {"messages100", "cpu-us/msg", messages100_run}, /* end to end, 100 a transaction */
     {"messages1", "cpu-us/msg", messages1_run},     /* end to end, 1 a transaction */
     {"latency-job", "us", latency_job_run},         /* idle enqueue to handler */

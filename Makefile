@@ -183,7 +183,7 @@ test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TE
 
 # The tests of the library's SQL that run at the coordinator, in a schema of it; and those that run
 # in a distributed schema. tests/distributed.h says what is left out there, and why.
-CITUS_TESTS = conform enqueue verbs
+CITUS_TESTS = conform enqueue verbs fingerprint
 FAR_TESTS = conform steps
 FAR_RUN = tests/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
 test-citus: export JOBQ_TEST_VERDICT = total

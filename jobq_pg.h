@@ -6658,15 +6658,16 @@ static const char *jobq_pg__names_end(jobq_pg__names *names)
 static PGresult *jobq_pg__differences(const jobq_pg *pg, PGconn *conn)
 {
     static const char frame[] =
+        "WITH f AS (SELECT a.kind || a.name AS name, a.sum FROM (%s) a), "
+        "e AS (SELECT split_part(line, ':', 1) || split_part(n, '=', 1) AS name, "
+        "split_part(n, '=', 2) AS sum FROM string_to_table($2, E'\\n') line, "
+        "string_to_table(split_part(line, ':', 2), ' ') n WHERE n <> ''), "
+        "far AS (SELECT bool_or(f.sum = '') AS far FROM f) " /* distributed by Citus: less */
         "SELECT coalesce(f.name, e.name), CASE WHEN f.name IS NULL THEN 'missing' "
         "WHEN e.name IS NULL THEN 'added' ELSE 'changed' END "
-        "FROM (SELECT a.kind || a.name AS name, a.sum, bool_or(a.sum = '') OVER () AS far "
-        "FROM (%s) a) f FULL JOIN ("
-        "SELECT split_part(line, ':', 1) || split_part(n, '=', 1) AS name, split_part(n, '=', 2) "
-        "AS sum FROM string_to_table($2, E'\\n') line, "
-        "string_to_table(split_part(line, ':', 2), ' ') n WHERE n <> '') e ON e.name = f.name "
-        "WHERE f.name IS NULL OR (e.sum <> f.sum AND f.sum <> '') OR (e.name IS NULL AND NOT far) "
-        "ORDER BY 2, 1";
+        "FROM f FULL JOIN e ON e.name = f.name CROSS JOIN far WHERE CASE WHEN far "
+        "THEN f.name IS NULL AND e.name ~ '^(function (?!citus_)|column|type|view)' "
+        "ELSE e.sum IS DISTINCT FROM f.sum END ORDER BY 2, 1";
     char *query = jobq_pg__join(jobq_pg__fingerprint(false));
     char *list = jobq_pg__join(jobq_pg__fingerprint(true));
     size_t size = sizeof frame + (query != NULL ? strlen(query) : 0);
@@ -6741,16 +6742,6 @@ static jobq_error jobq_pg__compare(const jobq_pg *pg, PGconn *conn, jobq_pg_erro
     return code;
 }
 
-/* Whether a schema of this version, at least, serves this library. */
-static jobq_error jobq_pg__fits(const jobq_pg *pg, PGconn *conn, int version, int library_min,
-                                jobq_pg_error *error)
-{
-    jobq_error code = jobq_pg__serves(pg, version, library_min, error);
-
-    return code == JOBQ_OK && version == jobq_pg__newest() ? jobq_pg__compare(pg, conn, error)
-                                                           : code;
-}
-
 /* What a migration sets first. Elsewhere than on Citus its setting is a name without a meaning. */
 #define JOBQ_PG__MIGRATE_SETS                                                                      \
     "SET LOCAL client_min_messages = warning; SET LOCAL citus.enable_ddl_propagation = off"
@@ -6770,15 +6761,16 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
     if (code == JOBQ_OK && citus)
         code = jobq_pg__citus_refuses(pg, conn, version < jobq_pg__newest(), error);
-    if (code != JOBQ_OK) return code;
-    if (version >= jobq_pg__newest() || jobq_pg__too_old(version))
-        return jobq_pg__fits(pg, conn, version, library_min, error);
-    for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
-        if (file->version <= version) continue;
-        code = jobq_pg__apply(pg, conn, file, error);
-        if (code != JOBQ_OK) return code;
+    if (code == JOBQ_OK && (version >= jobq_pg__newest() || jobq_pg__too_old(version))) {
+        code = jobq_pg__serves(pg, version, library_min, error);
+        if (code == JOBQ_OK && version == jobq_pg__newest())
+            code = jobq_pg__compare(pg, conn, error);
+        return code;
     }
-    return JOBQ_OK;
+    for (i = 0; code == JOBQ_OK && (file = jobq_pg__file(i)) != NULL; i++) {
+        if (file->version > version) code = jobq_pg__apply(pg, conn, file, error);
+    }
+    return code;
 }
 
 static jobq_error jobq_pg__migrate_once(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
@@ -6819,8 +6811,9 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     code = jobq_pg__version(pg, conn, &version, &library_min, &citus, error);
-    if (code == JOBQ_OK) code = jobq_pg__fits(pg, conn, version, library_min, error);
+    if (code == JOBQ_OK) code = jobq_pg__serves(pg, version, library_min, error);
     if (code == JOBQ_OK && citus) code = jobq_pg__citus_refuses(pg, conn, false, error);
+    if (code == JOBQ_OK && version == jobq_pg__newest()) code = jobq_pg__compare(pg, conn, error);
     if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
         jobq_pg__citus_warns(pg, conn);
     if (mine != NULL) jobq_pg_release(pg, mine);
@@ -26223,8 +26216,8 @@ static const char *const jobq_pg__fingerprint_query[] = {
 "        SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = t.oid\n"
 "        AND d.deptype = 'i')\n"
 "    UNION ALL\n"
-"    SELECT 'constraint ', k.conname, format('%s %s', t.relname, pg_get_constraintdef(k.oid)),\n"
-"           ''\n"
+"    SELECT 'constraint ', k.conname, translate(format( -- without (): Citus writes fewer\n"
+"               '%s %s', t.relname, pg_get_constraintdef(k.oid)), '()', ''), ''\n"
 "    FROM t JOIN pg_constraint k ON k.conrelid = t.oid\n"
 "    WHERE NOT t.leaf AND k.contype IN ('c', 'p', 'u', 'f', 'x')\n"
 "    UNION ALL\n"
@@ -26253,245 +26246,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
-"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
-"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
-"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
-"column job.:timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:timeout_us=9604a6\n"
-"column line.:free_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19 name=7bcf57\n"
-"column line.:no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560 rate_count=c8e560\n"
-"column line.:rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d claim=9604a6 effective=4cab8d\n"
-"column partition.:error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19 lease_until=262c96\n"
-"column partition.:lease_us=9604a6 mark=4cab8d mark_at=a35e1c mark_xid=c856b2 number=fd44da\n"
-"column partition.:numbered=4cab8d queue_id=9cf76a reached=4cab8d reading=4cab8d run_at=262c96\n"
-"column partition.:settled=4cab8d successes=4cab8d swept=4cab8d swept_open=a877cf\n"
-"column partition.:swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n",
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db key_keep=f5d1b0\n"
-"column queue.:line_rate_burst=c8e560 line_rate_count=c8e560 line_rate_us=9604a6\n"
-"column queue.:line_running_max=c8e560 line_strict=bb3aa2 line_waiting_max=c8e560 lines=bb3aa2\n"
-"column queue.:max_attempts=a877cf max_crashes=a877cf message_max=a877cf name=7bcf57\n"
-"column queue.:partitions=a062db paused_at=262c96 payload_max=a877cf priority_min=a062db\n"
-"column queue.:retention=e5141e stages_max=a062db timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
-"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
-"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
-"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
-"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
-"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=f11de7 claim_pkey=0ff18e dead_letter_attempts_check=9b33b5\n"
-"constraint :dead_letter_check=0de1bc dead_letter_check1=058ae4\n"
-"constraint :dead_letter_partition_id_seq_key=e5c836 dead_letter_pkey=4d24dc\n"
-"constraint :dead_letter_status_check=daecd8 edge_pkey=13f258 failed_pkey=49799e\n"
-"constraint :flow_job_pkey=52c9c4 flow_on_failure_check=71bada flow_part_pkey=fc9a17\n"
-"constraint :flow_pkey=2b02b9 history_pkey=c338bc history_state_check=5b21e6\n"
-"constraint :idempotency_pkey=461611 job_law=8478bf job_pkey=e0c4f5\n"
-"constraint :kind_backoff_base_us_check=72520f kind_backoff_curve_check=f425d3\n"
-"constraint :kind_backoff_jitter_permille_check=754382 kind_check=95f684 kind_check1=d8a817\n"
-"constraint :kind_check2=30a1ef kind_max_attempts_check=214512 kind_name_check=bdcb8c\n"
-"constraint :kind_pkey=9c7bd6 kind_queue_id_name_key=4f0cfd\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=14ea93 kind_queue_name_key=9a6578\n"
-"constraint :kind_retention_check=e67fed kind_timeout_us_check=de13cc line_pkey=204281\n"
-"constraint :line_rate_burst_check=8c420d line_rate_count_check=1a14ab\n"
-"constraint :line_rate_us_check=e4b9be line_running_max_check=faee07 line_weight_check=b37570\n"
-"constraint :message_law=19bfe9 message_pkey=23a0d1 meta_one_check=9426d0 meta_pkey=a5f82a\n"
-"constraint :nudge_pkey=9510cc operation_pkey=aa3811 partition_law=01c597\n"
-"constraint :partition_pkey=a75c72 permit_held_check=5847dc permit_pkey=a3dbfb\n"
-"constraint :permit_quota_id_fkey=7facf7 permit_tokens_check=9b79a5 permit_wanted_check=2626e4\n"
-"constraint :queue_backoff_base_us_check=04d6cd queue_backoff_curve_check=f6ded1\n"
-"constraint :queue_backoff_jitter_permille_check=2272a0 queue_check=f18623 queue_check1=4b8513\n"
-"constraint :queue_failed_keep_check=8d3b6a queue_id_name_payload_max_key=8ca156\n",
-"constraint :queue_key_keep_check=8d5bfc queue_line_rate_burst_check=0b1b7d\n"
-"constraint :queue_line_rate_count_check=ab3e40 queue_line_rate_us_check=fcd169\n"
-"constraint :queue_line_running_max_check=e9112a queue_line_waiting_max_check=795a26\n"
-"constraint :queue_max_attempts_check=b2105a queue_max_crashes_check=dbe9fa\n"
-"constraint :queue_message_max_check=d2dd4e queue_name_check=ec84fc queue_name_key=d9305f\n"
-"constraint :queue_partitions_check=378ac2 queue_payload_max_check=0cb400 queue_pkey=f138af\n"
-"constraint :queue_priority_min_check=015c81 queue_retention_check=cff7a5\n"
-"constraint :queue_stages_max_check=609ab5 queue_timeout_us_check=1292ef\n"
-"constraint :quota_kind_id_fkey=9ace39 quota_pkey=034894 quota_queue_id_fkey=ff66aa\n"
-"constraint :quota_rate_burst_check=7fe40b quota_rate_count_check=ed9084\n"
-"constraint :quota_rate_us_check=fcc827 quota_running_max_check=423d76 ring_check=1632e1\n"
-"constraint :ring_export_wait_check=fa81ef ring_keep_check=b7fe8c ring_pkey=15cb6d\n"
-"constraint :ring_retention_check=7f161b schedule_check=98f817 schedule_check1=9b2d5d\n"
-"constraint :schedule_check2=11c659 schedule_every_us_check=2e5c6a\n"
-"constraint :schedule_kind_id_fkey=f02124 schedule_max_attempts_check=c96093\n"
-"constraint :schedule_missed_check=3f5eb3 schedule_missed_us_check=f6326f\n"
-"constraint :schedule_name_key=6c4296 schedule_offset_us_check=728a70\n"
-"constraint :schedule_overlap_check=11e14a schedule_owner_pkey=5b0060 schedule_pkey=ef7358\n"
-"constraint :schedule_priority_check=eee00e schedule_queue_id_fkey=79f9d8\n"
-"constraint :schedule_timeout_us_check=04fa60 signal_pkey=965248 signal_wait_pkey=ebeb88\n"
-"constraint :sleeper_pkey=8119ab tally_pkey=a3d8dc tenant_pkey=a0dcb6 waiter_pkey=c4eaf8\n"
-"constraint :worker_id_check=a763e3 worker_lease_us_check=d3a8b8 worker_pkey=38b2f7\n"
-"function :add_error=810ca1 audit=b3f13a audit_flows=0a51d0 audit_lines=4851ac\n"
-"function :audit_permits=f6431e audit_places=3d789f await=7afe9c awaited=145421 batch=851dff\n"
-"function :bulk=4bbde6 busy_or_lost=e9986c cancel=55b1d7 cancel_one=f27584 change=f9bbe3\n"
-"function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=3cfb15\n"
-"function :check_jobs=75554d check_known=0db227 check_lines=9d3a5f check_links=a4bfe9\n"
-"function :check_name=ec612e check_schedule=4adf11 citus_apart=282df3 citus_at=38f890\n"
-"function :citus_called=783627 citus_caller=1deb6f citus_calls=733059 citus_distribute=f04475\n"
-"function :citus_drop_views=7f574e citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
-"function :citus_joins=b29d4e citus_mute=c776b1 citus_node_texts=433a4d citus_place=5621c2\n"
-"function :citus_readers=30bb07 citus_run=106cf9 citus_script=6377e3 citus_sender=ea7699\n"
-"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=d76c07 citus_wake=300312\n"
-"function :claim=617335 claim_apart=07f303 claim_first=542866 claim_lanes=15430f\n"
-"function :claim_lines=3ee497 claim_look=431ea3 claim_sift=b9af3f claim_stretch=0400a9\n"
-"function :claim_suspect=c1b0f6 claim_visit=074542 claim_walk=522005 commit_waits=e45eeb\n"
-"function :complete=45c27e complete_unkept=0df54d complete_with=7732bb count_due=fc7b52\n"
-"function :count_ready=5a9f2f cron_field=be86e6 cron_local=870edc cron_near=303eb2\n"
-"function :cron_next=6e9b0b cron_parse=3da941 dead_letter_cleanup=322fba\n"
-"function :dead_letter_count=8ad3c5 dead_letter_discard=9b588b dead_letter_list=4ac631\n"
-"function :dead_letter_reject=f74671 dead_letter_replay=ef8806 dead_letter_resolve=a59166\n"
-"function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=e36134\n"
-"function :doors_beyond=2f8e78 edges_end=09659b edges_forget=b8af25 edges_revive=93488c\n"
-"function :end_keys=3bdeea ended=d530fe enqueue=51421f enqueue_after=e392e1\n"
-"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=a777eb\n"
-"function :enqueue_or_get=0e143e erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
-"function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n"
-"function :erased_errors=8a8ff9 erased_mark=bb73bb explain_job=ca9820 explain_line=c6e31f\n"
-"function :explain_quotas=1479e3 explain_ready=fe79f3 explain_waiting=ad9871\n",
-"function :export_done=5e5ce2 export_next=4115f9 export_set=27bd23 finish=5b0736 fire=9ec20b\n"
-"function :fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf flow=5979b5 flow_add=3c0335\n"
-"function :flow_cancel=aff9df flow_close=6029fb flow_count=623276 flow_free=725bcd\n"
-"function :flow_graph=e51830 flow_names=97e42f flow_revive=33c346 flow_tell=65310e\n"
-"function :flow_unknown=c99d92 flows_restored=e96451 follow=b8eb9d grant_added=66c15a\n"
-"function :grant_again=2f99d0 grant_enqueue=d36ff1 grant_functions=dd9ce1 grant_less=bdbaeb\n"
-"function :grant_operate=57784c grant_read=067675 grant_work=90cbd8 has_lines=f2cd80\n"
-"function :heartbeat=339f36 heartbeat_kinds=df4601 heartbeat_suspects=46f3f5 held_text=4feed3\n"
-"function :here=9025c9 hold=caedfd hold_here=d15765 id_beyond=e1ea82 in_circle=c6f245\n"
-"function :is_copy=c39752 job_ties=b32dd8 jobs_ahead=815cda keep_keys=aa1099 kept=1d63b2\n"
-"function :key_taken=8c05e5 kind_id=ee2daf kind_ids=f9f322 kind_lives=7e5d9a kind_set=a684b1\n"
-"function :known_change=e1ace0 known_decide=2fd81d known_kind=97b5fb known_lines=609000\n"
-"function :known_queue=da45da known_schedule=d2e5cf known_succeed=043932 late_workers=8d1c42\n"
-"function :lease_lost=5f46af line_at=32633d line_free=5ec491 line_fronts=d336c3\n"
-"function :line_holders=cfd178 line_no=d3e456 line_rooms=b4e90f line_row=5c3232\n"
-"function :line_set=fd3a78 line_suspects=1e66be line_up=b4a0d2 line_waiting=dab296\n"
-"function :line_waits=5dfe44 lines_ready=0d4aa0 lines_restored=24b03a lines_used=fd98dd\n"
-"function :link=41c3f7 lock_claimed=a7baab lock_flow_jobs=a792d5 lock_kinds=b39d4f\n"
-"function :lock_lines=e5e21c lock_parents=fe39df look_flows=014215 look_jobs=96ada7\n"
-"function :look_signals=a4751d make_ready=ccc7ee mend=5d031c metric=0f2023 metric_label=1af58b\n"
-"function :metric_times=7741fc metrics=71cb4b metrics_counted=2558cc metrics_others=b32f44\n"
-"function :metrics_outbox=b7c9d1 metrics_queues=3cdd0a move=4a8eda move_keys=881cad\n"
-"function :need_read_committed=9e43bb next_lines=30029a next_tick=a9a69c open_before=d47415\n"
-"function :operated=b3eb6c operated_one=e8f9ed outbox_ack=4df479 outbox_asked=6c161c\n"
-"function :outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=648995 outbox_done=5f8b51\n"
-"function :outbox_enqueue=70013b outbox_enqueue_many=f83d84 outbox_enqueue_one=06a19f\n"
-"function :outbox_fit=8c1583 outbox_grow=54316b outbox_hand=258694 outbox_hash=c2927c\n"
-"function :outbox_limit=4b0017 outbox_look=0010d8 outbox_mark=34e24e outbox_messages=fd9616\n"
-"function :outbox_number=56a270 outbox_partitions=30e997 outbox_queue=f8e8e6\n"
-"function :outbox_read=49859f outbox_register=4a6bd6 outbox_renew=b97b78\n"
-"function :outbox_restored=e95a3e outbox_store=916150 outbox_tried=8a9910 outbox_waits=9c52d2\n"
-"function :outbox_widen=b11221 parent_end=22cae7 parent_jobs=095f3f parent_text=4c1b2f\n"
-"function :parents=ce05f1 park=3410a8 part=f1a2ec pause=c9b534 peek=3e91e0 peek_lines=2e6238\n"
-"function :permit_exchange=284068 permit_fair=3d1e60 permit_one=7a7d6f permit_share=04a43d\n"
-"function :permit_tokens=cac7fb permits_free=bacd04 permits_prune=73d350\n"
-"function :permits_restored=dafe7e pick=9b3254 pick_failed=7ea276 pick_lined=d245bd\n"
-"function :policies=175c83 prioritize=07fbae progress_here=7d50f8 progress_write=b9f826\n"
-"function :promote=c68d55 promote_late=1801c5 prune=53a93a prune_flows=1a6519\n"
-"function :prune_lines=bb54ad prune_operations=0700bc prune_signals=d7d179\n"
-"function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=f9f007 queue_lines_set=8c12ef\n"
-"function :queue_rates=611286 queue_set=62020e quota_new=2d20b5 quota_set=47bffe\n"
-"function :rate_chunk=3e6562 rate_parse=dd9a55 rate_text=dd4046 recover=f752a6 refuse=4c4028\n"
-"function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=8970de\n"
-"function :request_many=7d1dcd reschedule=eece96 rescue=85127c rescue_jobs=fef70a\n"
-"function :rescue_singly=4deb79 resume=e0e41e retention_set=a3e444 retention_used=d0c52e\n"
-"function :return_key=5f1952 revive=3de7e1 revive_all=db89c4 revoke=26b4f6 ring_slot=556999\n"
-"function :rows_within=ce2d89 running=967a07 schedule=8bb950 schedule_after=79ec66\n",
-"function :schedule_drop=8d60c3 schedule_due=1999be schedule_last=cce60b schedule_pause=48a509\n"
-"function :schedule_preview=a1fd4e schedule_put=5a6e8e schedule_resume=70a867\n"
-"function :schedule_run=59d389 schedules_set=c6d6e4 secure=42e0e9 sequence_restored=0e0535\n"
-"function :set_aside=6dadb9 set_paused=b4a89f settle=290a26 settle_end=bc0662\n"
-"function :settle_here=5405c2 signal=425b98 signal_here=428285 signal_look=e5c299 sleep=dbd0cb\n"
-"function :standing=58e646 step_done_here=3b39a2 step_here=05cc20 strays=c256c0\n"
-"function :strict_holders=cb9121 strict_job=2ff069 succeeded=2e18bc suspect_admitted=f2ea94\n"
-"function :suspect_goes=75cbb8 suspect_room=77acb0 take_key=61a9fb take_lines=665b8d\n"
-"function :tally_fold=2b4a54 tally_prune=195ccd tally_sums=67c4d7 tally_take=40fe71\n"
-"function :tell=af757f tell_waiters=e6f7be tenant_key=c7dfce tenant_keys=4cac9c\n"
-"function :tenant_may=b3b018 tenant_refuse=598bf1 tick=c8fdf3 times_bounds=f790f6\n"
-"function :times_quantile=683180 tokens_move=56d118 turn=29e963 unawait=0f67eb unpark=9fb2ce\n"
-"function :us=556c7b wait=2becbc wait_here=9f4c59 wake=c39d14 walk_quantum=089496\n"
-"function :walk_stop=31dc88 widen=8ad9b8 work_backoff=ffd834 work_decide=68f4fd\n"
-"function :work_done=7072ed work_fail=deebfc work_heartbeat=216cc5 work_join=212429\n"
-"function :work_lanes=fd28e6 work_leave=265edc work_modes=b30d04 work_recover=9342c0\n"
-"function :work_rescue=58672a work_settle=0b5c0a work_take=daa3fc work_tidy=6a94d5\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 failed_finished_at=b7c79e failed_flow=fa57e5 flow_ended_at=6a1f29\n"
-"index :flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83\n"
-"index :job_line=9c88b3 job_suspect=ebedf7 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=2d084a cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
-"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n"
-"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
     NULL
 };
 

@@ -11,15 +11,15 @@
 /* Prints the list: its first line is the sum of the files, which the caller knows. */
 static int print_fingerprint(void)
 {
-    char *query = jobq_pg__join(jobq_pg__fingerprint(false)), kind[80] = "";
+    char *query = jobq_pg__join(jobq_pg__fingerprint(false)), ordered[8192], kind[80] = "";
     const char *name = schema;
     PGresult *res;
     int i;
 
     if (pg_up(NULL) != 0) return 1;
     PQclear(PQexec(db, "BEGIN; " JOBQ_PG__FINGERPRINT_SETS "; SET LOCAL client_encoding = 'UTF8'"));
-    strcat(query, " ORDER BY 1, 2");
-    res = PQexecParams(db, query, 1, NULL, &name, NULL, NULL, 0);
+    snprintf(ordered, sizeof ordered, "%s ORDER BY 1, 2", query);
+    res = PQexecParams(db, ordered, 1, NULL, &name, NULL, NULL, 0);
     printf("%s", getenv("JOBQ_TEST_SUM"));
     for (i = 0; i < PQntuples(res); i++) {
         if (strcmp(kind, PQgetvalue(res, i, 0)) != 0) {

@@ -1,5 +1,5 @@
--- carry.sql -- carries the work of a schema of version 11, which cannot be upgraded, into a
--- fresh schema of this version in the same database.
+-- carry.sql -- carries the work of a schema of version 11, which cannot be upgraded, or of one
+-- of version 12 that is not as it was installed, into a fresh one in the same database.
 --
 --     psql -X -v ON_ERROR_STOP=1 -v from=jobq_old -v schema=jobq \
 --         -c 'ALTER SCHEMA jobq RENAME TO jobq_old' \
@@ -77,13 +77,11 @@ BEGIN
         END IF;
     END LOOP;
     EXECUTE format('SELECT version FROM %s.meta', v_from) INTO v_version;
-    IF v_version < 11 THEN
-        RAISE EXCEPTION 'schema % is at version %, and only version 11 is carried', v_from,
-            v_version USING HINT = format('Bring it to version 11 with the program jobq of '
-                'commit 25920cd: jobq --schema %s migrate', v_from);
-    ELSIF v_version IS DISTINCT FROM 11 THEN
-        RAISE EXCEPTION 'schema % is at version %, and only version 11 is carried', v_from,
-            v_version USING HINT = 'from: the old schema; schema: the new one.';
+    IF (v_version IN (11, 12)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'schema % is at version %, and only 11 and 12 are carried', v_from,
+            v_version USING HINT = CASE WHEN v_version < 11 THEN format('Bring it to version '
+                '11 with the program jobq of commit 25920cd: jobq --schema %s migrate', v_from)
+                ELSE 'from: the old schema; schema: the new one.' END;
     END IF;
     EXECUTE format('SELECT version FROM %s.meta', v_into) INTO v_version;
     IF (v_version >= 12) IS NOT TRUE THEN

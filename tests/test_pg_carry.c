@@ -83,10 +83,13 @@ static const struct {
     {"SELECT 1", "-v from=nowhere -v schema=jobq " CARRY, "schema nowhere is not there", "",
      "SELECT 1"},
     {"UPDATE jobq_old.meta SET version = 10", BOTH CARRY,
-     "jobq_old is at version 10, and only version 11", "commit 25920cd: jobq --schema jobq_old mi",
+     "jobq_old is at version 10, and only 11 and 12", "commit 25920cd: jobq --schema jobq_old mi",
+     "UPDATE jobq_old.meta SET version = 11"},
+    {"UPDATE jobq_old.meta SET version = 13", BOTH CARRY,
+     "jobq_old is at version 13, and only 11 and 12", "from: the old schema",
      "UPDATE jobq_old.meta SET version = 11"},
     {"SELECT 1", "-v from=jobq -v schema=jobq_old " CARRY,
-     "jobq is at version 12, and only version 11", "from: the old schema", "SELECT 1"},
+     "jobq_old is at version 11, and nothing is carried into that", "Install a new one", "SELECT 1"},
     {"UPDATE jobq.meta SET version = 11", BOTH CARRY, "and nothing is carried into that",
      "psql -f sql/install.sql", "UPDATE jobq.meta SET version = 12"},
     {"UPDATE jobq_old.worker SET expires_at = expires_at + interval '1 day' WHERE name = 'running'",
@@ -469,6 +472,25 @@ static void the_old_program_leaves_a_new_schema_alone(void **unused)
     expect_sum("jobq", before);
 }
 
+/* What jobq_pg_check tells to do about a table that was changed. */
+static void a_changed_schema_of_this_version_is_carried(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    long jobs;
+
+    (void)unused;
+    all_carried();
+    enqueue_with(&job);
+    jobs = number("SELECT count(*) FROM jobq.job");
+    RUN("DROP SCHEMA IF EXISTS jobq_old CASCADE; ALTER TABLE jobq.signal DROP COLUMN payload CASCADE");
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
+    if (psql(BOTH AWAY CARRY) != 0) fail_msg("%s", said);
+    if (jobq_pg_check(pg, NULL, &error)) fail_msg("%s", error.message);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), jobs);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
 /* -- setup -- */
 
 /* A database with a schema of version 11 that has work of every kind. */
@@ -527,6 +549,7 @@ int main(void)
         TEST(keys_are_known),
         TEST(the_library_goes_on_with_the_work), /* drops the old schema */
         TEST(the_old_program_leaves_a_new_schema_alone),
+        TEST(a_changed_schema_of_this_version_is_carried),
     };
 
     return cmocka_run_group_tests(tests, up, down);

@@ -230,6 +230,7 @@ CREATE TABLE jobq.tally (
 
 -- ---- jobs ----------------------------------------------------------------------------------
 
+-- CACHE 1, so that ids are given out in the order in which jobs are enqueued.
 CREATE SEQUENCE jobq.job_id CACHE 1;
 
 -- The hot table: jobs that are ready or running. Columns that are never NULL come first, 48
@@ -246,6 +247,15 @@ CREATE SEQUENCE jobq.job_id CACHE 1;
 --                    else NULL. A job whose time has not come stands in its lane, and so does
 --                    one that was written by COPY. The claim that comes upon it there moves it
 --                    into its line
+--   run_at           not before; infinity: parked until a worker has its kind
+--   attempt, crash   attempts in this stage, with the one that runs; deaths of workers that
+--                    ran nothing else
+--   max_attempts, timeout_us   its own limits; NULL: those of its kind or queue
+--   stage, stages    the one it is in, from 0; how many it has
+--   state            r ready, x running, w waiting for others. It ends in another table
+--   suspect          it ran when its worker died; alone: and again, as a suspect
+--   payload, bytes   JSON or bytes: one of them, or neither
+--   errors           an array of failed attempts, see add_error
 --   steps            what its handler need not do again: an object that has the value of each
 --                    step that is done, by its name
 -- fillfactor 45: the new row version that a claim writes is 24 bytes longer, for the
@@ -353,6 +363,7 @@ CREATE TABLE jobq.failed (
 -- For retention, counts and the operators' verbs, queue by queue.
 CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);
 
+-- The failed jobs of a flow, for its revive and its graph.
 CREATE INDEX failed_flow ON jobq.failed (flow_id) WHERE flow_id > 0;
 
 -- An idempotency key outlives its job by its queue's key_keep: an enqueue repeated with the
@@ -565,6 +576,7 @@ CREATE TABLE jobq.flow_job (
     PRIMARY KEY (flow_id, name)
 );
 
+-- The name of a job, when it ends or is shown.
 CREATE INDEX flow_job_id ON jobq.flow_job (job_id);
 
 -- The job child waits (state w) for the job parent; parent < 0: for the end of a flow. The row
@@ -589,6 +601,7 @@ CREATE TABLE jobq.edge (
 -- What a child still waits for.
 CREATE INDEX edge_child ON jobq.edge (child, holds);
 
+-- The edges of a flow, which go with it.
 CREATE INDEX edge_flow ON jobq.edge (flow_id) WHERE flow_id > 0;
 
 -- Waiting jobs to look at: one of those that they wait for has ended. job_id < 0: a flow, some
@@ -624,6 +637,7 @@ CREATE TABLE jobq.signal_wait (
     until timestamptz NOT NULL
 );
 
+-- Who waits for a signal that was sent.
 CREATE INDEX signal_wait_name ON jobq.signal_wait (name);
 
 -- ---- schedules -----------------------------------------------------------------------------

@@ -642,6 +642,11 @@ static void a_dba_installs_by_psql(void **unused)
     assert_int_not_equal(install("2>/dev/null"), 0);
     expect_catalogue(conn, "jobq", whole);
     free(whole);
+    run_on(conn, "UPDATE jobq.meta SET version = 11, library_min = 5");
+    whole = catalogue(conn, "jobq");
+    assert_int_equal(install("2>&1 | grep -q 'version 11, which was never released'"), 0);
+    expect_catalogue(conn, "jobq", whole);
+    free(whole);
     database_drop(conn);
 }
 

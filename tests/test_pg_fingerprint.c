@@ -166,13 +166,14 @@ static void what_is_missing_or_changed_is_refused_by_name(void **unused)
     (void)unused;
     needs_list();
     for (i = 0; i < COUNT(changes); i++) {
-        RUN("BEGIN; SELECT 1");
+        RUN("BEGIN; SET LOCAL search_path = public");
         RUN("%s", changes[i].change);
         assert_int_equal(jobq_pg_check(pg, db, &error), JOBQ_ERROR_VERSION);
         if (strstr(error.message, changes[i].said) == NULL)
             fail_msg("%s: %s", changes[i].said, error.message);
         assert_non_null(strstr(error.message, "psql -f sql/install.sql"));
         assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
+        assert_int_equal(number("SELECT (current_setting('search_path') = 'public')::int"), 1);
         RUN("ROLLBACK");
     }
     assert_int_equal(jobq_pg_check(pg, db, &error), JOBQ_OK);

@@ -115,7 +115,7 @@ test-jobq-h:
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly
 
-LONG_TESTS = outbox_steps order refusals points pairs calendar
+LONG_TESTS = outbox_steps order refusals points pairs calendar faults
 test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pairs at each point (1 h)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@$(MAKE) $(JOBS) $(LONG_TESTS:%=.build/cc/test_pg_%)

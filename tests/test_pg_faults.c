@@ -233,12 +233,13 @@ static void check(long point)
     if (number("SELECT count(*) FROM jobq.failed") != 0) bad("a job failed", point);
     if (number("SELECT count(*) FROM jobq.ledger") != JOBS) bad("effects not once", point);
     if (number("SELECT count(DISTINCT id) FROM jobq.ledger") != JOBS) bad("effects twice", point);
-    RUN("TRUNCATE jobq.history, jobq.ledger, jobq.claim, jobq.worker, jobq.sleeper");
+    RUN("DELETE FROM jobq.history; DELETE FROM jobq.ledger; DELETE FROM jobq.claim;"
+        " DELETE FROM jobq.worker; DELETE FROM jobq.sleeper"); /* TRUNCATE takes ten times as long */
 }
 
 static int fault_series(fault_kind kind, int child)
 {
-    long point;
+    long point, every = getenv("JOBQ_TEST_LONG") != NULL ? 1 : 2;
 
     db = PQconnectdb(server());
     snprintf(schema, sizeof schema, "faults_%d_%d", (int)kind, child);
@@ -249,7 +250,8 @@ static int fault_series(fault_kind kind, int child)
     RUN("CREATE TABLE jobq.ledger (id bigint)");
     RUN("INSERT INTO jobq.queue (name, max_attempts, backoff_base_us, backoff_cap_us) "
         "VALUES ('q', 1000, 1000, 1000)");
-    for (point = 1 + child; point < POINTS; point += CHILDREN) {
+    /* Every other call; with JOBQ_TEST_LONG=1 each. */
+    for (point = 1 + child; point < POINTS; point += CHILDREN * every) {
         bool came = drain(kind, point);
         check(point);
         if (!came) break;

@@ -98,10 +98,11 @@ test: ## run all tests except the slow targets; install what they need
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(EACH_TESTS:%=.build/cc/%) \
 		$(OWN_TESTS:%=.build/cc/%) $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@$(MAKE) test-jobq-h & \
-	export JOBQ_TEST_EACH="$(EACH_TESTS:%=.build/cc/%)"; \
-	for bin in $(JOBQ_TEST_BINS); do JOBQ_PG_BIN=$$bin tests/server.sh \
+	each="$(EACH_TESTS:%=.build/cc/%)"; \
+	for bin in $(JOBQ_TEST_BINS); do JOBQ_TEST_EACH=$$each JOBQ_PG_BIN=$$bin tests/server.sh \
 		tests/run.sh --queue .build/queue & done; \
-	for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue.own .build/queue & done; wait
+	for each in "$$each" ""; do JOBQ_TEST_EACH=$$each tests/server.sh \
+		tests/run.sh --queue .build/queue.own .build/queue & done; wait
 	@tests/server.sh tests/examples.sh
 	@tests/run.sh --total
 

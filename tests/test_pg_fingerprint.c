@@ -98,7 +98,7 @@ static void a_schema_that_psql_installed_is_as_expected(void **unused)
 {
     static const char *const names[] = {"jobq", "by_psql"};
     const char *bin = getenv("JOBQ_SERVER_BIN");
-    char command[900], conninfo[300];
+    char command[900], conninfo[300], folder[60];
     jobq_pg_desc d;
     jobq_pg_error error;
     jobq_pg *mine;
@@ -107,13 +107,15 @@ static void a_schema_that_psql_installed_is_as_expected(void **unused)
     (void)unused;
     needs_list();
     RUN("CREATE DATABASE jobq_psql_%d", (int)getpid());
+    snprintf(folder, sizeof folder, ".build/by_psql.%d", (int)getpid());
     snprintf(conninfo, sizeof conninfo, "%s dbname=jobq_psql_%d", server(), (int)getpid());
     for (i = 0; i < COUNT(names); i++) {
         snprintf(command, sizeof command,
-                 "rm -rf .build/by_psql && mkdir -p .build/by_psql && for file in sql/*.sql; do "
-                 "sed 's/\\bjobq\\b/%s/g' $file >.build/by_psql/${file#sql/}; done && "
-                 "PATH=\"%s:$PATH\" psql -X -q -f .build/by_psql/install.sql '%s'",
-                 names[i], bin != NULL ? bin : "", conninfo);
+                 "folder=%s; mkdir -p $folder; for file in sql/*.sql; do "
+                 "sed 's/\\bjobq\\b/%s/g' $file >$folder/${file#sql/}; done; "
+                 "PATH=\"%s:$PATH\" psql -X -q -f $folder/install.sql '%s'; status=$?; "
+                 "rm -r $folder; exit $status",
+                 folder, names[i], bin != NULL ? bin : "", conninfo);
         assert_int_equal(system(command), 0);
         memset(&d, 0, sizeof d);
         d.conninfo = conninfo;

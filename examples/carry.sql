@@ -28,7 +28,7 @@
 --   partitions     Nobody holds them. Messages that were being delivered are delivered again,
 --                  one at a time at first.
 --   dead letters   A replay under way is over, and they are pending.
--- Not carried: history, workers, claims, counts, shares of limits, who waits for a job, and
+-- Not carried: history, workers, claims, counts, shares of limits, waiters, and
 -- the operators' log. Nor are grants: call the functions grant_* again. The limit of a role
 -- gives it no right by itself. Views of yours that read the old schema go on doing so.
 --

@@ -68,8 +68,8 @@ static inline void nap_us(int64_t us)
     nanosleep(&t, NULL);
 }
 
-/* Whether the machine has something, found by a command; if not, says so, and the caller skips. Some
- * containers have no /dev/pts, which terminals need, or no /dev/shm, which faketime needs. */
+/* Whether the machine has something, found by a command; if not, says so, and the caller skips.
+ * Some containers have no /dev/pts, which terminals need, or no /dev/shm, which faketime needs. */
 static inline bool machine_has(const char *what, const char *command)
 {
     if (system(command) == 0) return true;
@@ -343,7 +343,8 @@ static inline int pg_empty(void **state)
         "  JOIN pg_class c ON c.oid = l.relation AND c.relkind = 'r'"
         "   AND c.relnamespace = 'jobq'::regnamespace"
         "  WHERE l.pid = pg_backend_pid() AND l.mode = 'AccessExclusiveLock'"
-        "   AND (pg_relation_size(c.oid) > 0 OR c.relname IN ('kind', 'schedule', 'quota', 'permit'));"
+        "   AND (pg_relation_size(c.oid) > 0"
+        "    OR c.relname IN ('kind', 'schedule', 'quota', 'permit'));"
         " EXECUTE 'TRUNCATE ' || v_full; END $$"); /* the four refer to others */
 }
 

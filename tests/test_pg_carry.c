@@ -89,7 +89,8 @@ static const struct {
      "jobq_old is at version 13, and only 11 and 12", "from: the old schema",
      "UPDATE jobq_old.meta SET version = 11"},
     {"SELECT 1", "-v from=jobq -v schema=jobq_old " CARRY,
-     "jobq_old is at version 11, and nothing is carried into that", "Install a new one", "SELECT 1"},
+     "jobq_old is at version 11, and nothing is carried into that", "Install a new one",
+     "SELECT 1"},
     {"UPDATE jobq.meta SET version = 11", BOTH CARRY, "and nothing is carried into that",
      "psql -f sql/install.sql", "UPDATE jobq.meta SET version = 12"},
     {"UPDATE jobq_old.worker SET expires_at = expires_at + interval '1 day' WHERE name = 'running'",
@@ -483,7 +484,8 @@ static void a_changed_schema_of_this_version_is_carried(void **unused)
     all_carried();
     enqueue_with(&job);
     jobs = number("SELECT count(*) FROM jobq.job");
-    RUN("DROP SCHEMA IF EXISTS jobq_old CASCADE; ALTER TABLE jobq.signal DROP COLUMN payload CASCADE");
+    RUN("DROP SCHEMA IF EXISTS jobq_old CASCADE;"
+        " ALTER TABLE jobq.signal DROP COLUMN payload CASCADE");
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
     if (psql(BOTH AWAY CARRY) != 0) fail_msg("%s", said);
     if (jobq_pg_check(pg, NULL, &error)) fail_msg("%s", error.message);

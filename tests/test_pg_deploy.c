@@ -1,7 +1,7 @@
 /*
  * Deploys: many processes migrate at once; a program of this version goes on working while the
- * next one, of tests/next/, migrates its schema; a program that the schema does not serve is refused,
- * with both versions. Row X32 (without a way down).
+ * next one, of tests/next/, migrates its schema; a program that the schema does not serve is
+ * refused, with both versions. Row X32 (without a way down).
  */
 #define TEST_PRIVATE
 #include "pg_work.h"
@@ -405,7 +405,8 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
         " CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8';"
         " CREATE OR REPLACE VIEW jobq.dead_letters AS"
         "  SELECT d.*, 1 AS more FROM (SELECT * FROM jobq.dead_letters) d LIMIT 0");
-    assert_int_equal(install_text(pg, db, NULL), JOBQ_ERROR_DATABASE); /* a view keeps its columns */
+    /* A view keeps its columns. */
+    assert_int_equal(install_text(pg, db, NULL), JOBQ_ERROR_DATABASE);
     RUN("DROP VIEW jobq.dead_letters");
     install_again();
     expect_catalogue(db, schema, before);

@@ -1,7 +1,7 @@
 /*
  * The fingerprint: a schema of this version that is not as it was installed is refused, and what is
- * missing or was changed is named. It is the same on all versions of Postgres, so this program runs on
- * each server of `make test`.
+ * missing or was changed is named. It is the same on all versions of Postgres, so this program runs
+ * on each server of `make test`.
  *
  *   test_pg_fingerprint --list   prints what sql/fingerprint.txt must contain
  */
@@ -67,8 +67,8 @@ static jobq_pg *listener(const char *name)
     return mine;
 }
 
-/* Names that also are key words, columns, aliases, or need quotes; and whatever the server's settings
- * make of names, intervals and strings. */
+/* Names that also are key words, columns, aliases, or need quotes; and whatever the server's
+ * settings make of names, intervals and strings. */
 static void a_fresh_schema_of_any_name_is_as_expected(void **unused)
 {
     static const char *const names[] = {"j", "p", "Mail", "queue", "char", "name", "user", "job"};
@@ -181,7 +181,8 @@ static void what_is_missing_or_changed_is_refused_by_name(void **unused)
     assert_int_equal(jobq_pg_check(pg, db, &error), JOBQ_OK);
     RUN("DROP INDEX jobq.job_flow");
     assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_VERSION);
-    assert_non_null(strstr(error.message, "not as this library installs it: index job_flow is missing"));
+    assert_non_null(strstr(error.message, "not as this library installs it: "
+                                          "index job_flow is missing"));
     assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_VERSION);
     RUN("CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0");
     assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_OK);
@@ -196,7 +197,8 @@ static void what_was_added_only_warns(void **unused)
 
     (void)unused;
     needs_list();
-    RUN("ALTER TABLE jobq.job SET (fillfactor = 60); ALTER INDEX jobq.job_lane SET (fillfactor = 80);"
+    RUN("ALTER TABLE jobq.job SET (fillfactor = 60);"
+        "ALTER INDEX jobq.job_lane SET (fillfactor = 80);"
         "ALTER TABLE jobq.queue ALTER max_attempts SET DEFAULT 5;"
         "ALTER TABLE jobq.job ALTER payload SET STORAGE EXTERNAL;"
         "COMMENT ON FUNCTION jobq.audit() IS 'ours'");

@@ -1,6 +1,6 @@
 /*
  * migrate.c -- migrate CONNINFO SCHEMA: migrates a schema with the headers of the made-up next
- * version, and checks it. Exit status 3: the server ended the transaction, and it may be tried again.
+ * version, and checks it. Exit status 3: the server ended the transaction; it may be tried again.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -27,5 +27,6 @@ int main(int argc, char **argv)
         jobq_pg_close(pg);
     }
     if (code != JOBQ_OK) fprintf(stderr, "migrate: %s\n", error.message);
-    return code == JOBQ_OK ? 0 : code == JOBQ_ERROR_RETRYABLE || code == JOBQ_ERROR_CONNECTION ? 3 : 1;
+    if (code == JOBQ_ERROR_RETRYABLE || code == JOBQ_ERROR_CONNECTION) return 3;
+    return code != JOBQ_OK;
 }

@@ -6750,9 +6750,9 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
 {
     const jobq_pg__migration *file;
     char sql[96];
-    int version, library_min;
+    int version = 0, library_min = 0;
     jobq_error code;
-    bool citus;
+    bool citus = false;
     size_t i;
 
     snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",

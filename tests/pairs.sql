@@ -666,6 +666,7 @@ BEGIN
         WHERE j.state = 'r' AND isfinite(j.run_at) AND j.run_at > statement_timestamp();
         -- The others in one claim, then suspects one by one, then those that run alone.
         FOR i IN 0 .. 20 LOOP
+            EXIT WHEN NOT EXISTS (SELECT FROM jobq.job j WHERE j.state = 'r');
             v_number := v_number + 1;
             v_ids := ARRAY(SELECT c.id FROM (
                 SELECT array_agg(q) AS queues, array_agg(p::smallint) AS priorities,

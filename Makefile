@@ -110,8 +110,8 @@ test: ## run all tests except the slow targets; install what they need
 .PHONY: test-jobq-h
 test-jobq-h:
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 20000"
-	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 5"
+	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 10000"
+	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 3"
 
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly
@@ -124,7 +124,7 @@ test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pair
 		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
 # Chaos needs more of the server than tests do: replication, and deadlocks that are detected soon.
-CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"
+CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms -c jit=off"
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
 	@tests/setup.sh psycopg 2>/dev/null || :

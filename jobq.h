@@ -1281,7 +1281,9 @@ JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
  * often.
  *
  * Shape   SHUTDOWN: finish if that is a matter of moments, else return JOBQ_OUTCOME_RELEASE.
- *         CANCEL: JOBQ_OUTCOME_CANCELLED. TIMEOUT and LOST: what you return changes nothing now.
+ *         CANCEL: JOBQ_OUTCOME_CANCELLED. TIMEOUT and LOST: what you return changes nothing now:
+ *         the attempt has failed, or another worker runs the job again. A transaction of your own
+ *         that completed the job counts if it was committed before that was written.
  */
 JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
 
@@ -2124,6 +2126,10 @@ JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, ui
  */
 JOBQ_API void jobq_loop_next(jobq_loop *loop, int64_t mono_us, jobq_request *request);
 
+/* jobq_loop_abandon -- as jobq_loop_next, but no statement: a handler to abandon, or WAIT. For who
+ * may not send one yet. */
+JOBQ_API void jobq_loop_abandon(jobq_loop *loop, int64_t mono_us, jobq_request *request);
+
 /* jobq_loop_tell -- takes the answer of a statement. Outside data that breaks a rule is treated
  * like an answer JOBQ_ERROR_INVALID. */
 JOBQ_API void jobq_loop_tell(jobq_loop *loop, int64_t mono_us, jobq_answer *answer);
@@ -2144,9 +2150,9 @@ JOBQ_API void jobq_loop_hears(jobq_loop *loop, int64_t mono_us, bool hears);
  * shorter grace counts. */
 JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us);
 
-/* jobq_loop_due -- when a flush, a claim or a statement about messages is due next. A thread that
- * has told the loop something, or taken work, must wake the thread that sends requests if that
- * thread sleeps longer than this. */
+/* jobq_loop_due -- when something is due that the last WAIT may not have known of. Whoever has
+ * called jobq_loop_take, _handled, _delivered, _committed, _stop or _hears must wake the thread
+ * that calls jobq_loop_next if that thread would sleep longer than this. */
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
 
 /* jobq_loop_take -- gives work to a free thread; false: none. Messages come first. Nothing is
@@ -2165,11 +2171,13 @@ typedef struct jobq_handled {
     int64_t delay_us;  /* with delay_named, as in jobq_event */
     bool delay_named;
     bool missing;      /* this worker has no handler for its kind: park it */
+    bool lost;         /* it was told JOBQ_STOP_LOST: the job is given back */
     int64_t bytes;     /* size of its error and of the next stage's payload */
 } jobq_handled;
 
 /* jobq_loop_handled -- the handler of a job returned. *decision (may be NULL) says what becomes of
- * the job. False: the handler had been abandoned. */
+ * the job; after its time limit that is a time-out's, whatever the handler says. False: the
+ * handler had been abandoned. */
 JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                 const jobq_handled *handled, jobq_decision *decision);
 
@@ -5959,16 +5967,22 @@ static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
 
 /* Decides whether this worker takes nothing new. While claims fail, it does not wait for a job that
  * must run alone. */
+static bool jobq__quiet(const jobq_loop *l, int64_t now)
+{
+    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
+
+    return !l->informed || jobq__rescues_first(l, now) || jobq__alone_here(l) ||
+           (can && (now >= jobq__add(l->alone_mono_us, l->config.lease_us) ||
+                    jobq__alone_wanted(l, now)));
+}
+
 static void jobq__quiet_move(jobq_loop *l, int64_t now)
 {
     int64_t drain = jobq__add(l->alone_mono_us, l->config.lease_us);
-    bool first = jobq__rescues_first(l, now);
-    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
 
-    l->quiet = !l->informed || first || jobq__alone_here(l) ||
-               (can && (now >= drain || jobq__alone_wanted(l, now)));
+    l->quiet = jobq__quiet(l, now);
     l->quiet_mono_us = now < drain ? drain : JOBQ_NEVER;
-    if (first) {
+    if (jobq__rescues_first(l, now)) {
         l->quiet_mono_us =
             jobq__min(l->quiet_mono_us, l->rescue_mono_us + l->config.lease_us);
     }
@@ -7083,7 +7097,7 @@ static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
     while ((p = jobq__first_part(l, JOBQ_PART_QUEUED, &due)) != NULL && due <= now) {
         jobq__relay_all(l, p, JOBQ_RESULT_LEFT);
     }
-    return jobq__min(jobq__min(due, jobq__due_take_over(l, now)), jobq__relay_end(l));
+    return jobq__min(due, jobq__due_take_over(l, now));
 }
 
 /* When anything about messages is due next. */
@@ -7093,7 +7107,7 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
     int32_t i;
 
     if (!jobq__relay_serves(l)) return JOBQ_NEVER;
-    due = jobq__min(jobq__due_take_over(l, now), jobq__relay_end(l));
+    due = jobq__due_take_over(l, now);
     for (i = 0; i < l->relay.count; i++) {
         due = jobq__min(due, jobq__due_part(l, &l->relay.parts[i]));
     }
@@ -7381,9 +7395,13 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     jobq__count_run(l, s, took);
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
-    event.kind = jobq__event_of(handled->outcome);
-    event.delay_us = jobq__min(jobq__max(handled->delay_us, 0), JOBQ__DELAY_MAX);
-    event.delay_named = handled->delay_named;
+    if (now >= s->deadline_mono_us) event.kind = JOBQ_EVENT_TIMEOUT;
+    else if (handled->lost) event.kind = JOBQ_EVENT_RELEASE;
+    else {
+        event.kind = jobq__event_of(handled->outcome);
+        event.delay_us = jobq__min(jobq__max(handled->delay_us, 0), JOBQ__DELAY_MAX);
+        event.delay_named = handled->delay_named;
+    }
     event.random = jobq_random_next(&l->random);
     s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
     jobq__finish(l, slot, &event, now);
@@ -7423,9 +7441,9 @@ static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t
     JOBQ_ASSERT(l != NULL && slot >= 0 && slot < JOBQ_LOOP_SLOTS);
     s = &l->slots[slot];
     if (s->generation != generation || s->state != JOBQ_SLOT_RUNNING) return JOBQ_STOP_TIMEOUT;
+    if (mono_us >= s->deadline_mono_us) return JOBQ_STOP_TIMEOUT;
     if (s->job.worker != l->worker || mono_us >= l->lease_mono_us) return JOBQ_STOP_LOST;
     if (s->cancel) return JOBQ_STOP_CANCEL;
-    if (mono_us >= s->deadline_mono_us) return JOBQ_STOP_TIMEOUT;
     return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
 }
 
@@ -9496,6 +9514,14 @@ static int64_t jobq__stop_end(const jobq_loop *l)
     return jobq__add(l->stop_mono_us, l->config.answer_us);
 }
 
+/* Nothing keeps it from leaving. */
+static bool jobq__stopped(const jobq_loop *l)
+{
+    return l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) &&
+           !jobq__sent(l, JOBQ_REQUEST_CLAIM) && !jobq__sent(l, JOBQ_REQUEST_REGISTER) &&
+           l->orphan_count == 0;
+}
+
 /* STOPPING ends when nothing is held, or at jobq__stop_end whatever the database says. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
@@ -9509,13 +9535,17 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
         jobq_loop_stop(l, now, -1);
     }
     l->none_remain = false; /* it was true only then */
-    if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) &&
-        !jobq__sent(l, JOBQ_REQUEST_CLAIM) &&
-        !jobq__sent(l, JOBQ_REQUEST_REGISTER) && l->orphan_count == 0) {
-        l->phase = JOBQ_PHASE_LEAVING;
-    }
+    if (jobq__stopped(l)) l->phase = JOBQ_PHASE_LEAVING;
     if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
     if (now >= jobq__stop_end(l)) l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
+}
+
+/* When a handler has to be abandoned. */
+static int64_t jobq__due_abandon(const jobq_loop *l, int64_t now)
+{
+    int64_t due = jobq__min(l->deadline_mono_us, jobq__relay_end(l));
+
+    return now < l->stop_mono_us ? jobq__min(due, l->stop_mono_us) : due;
 }
 
 /* Not connected: connects, or waits until it may. */
@@ -9529,9 +9559,8 @@ static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
         return;
     }
     jobq__ask(a, JOBQ_REQUEST_WAIT);
-    until = jobq__min(jobq__min(until, jobq__stop_end(l)), jobq__relay_end(l));
-    until = jobq__min(until, l->deadline_mono_us);
-    a->until_mono_us = now < l->stop_mono_us ? jobq__min(until, l->stop_mono_us) : until;
+    until = jobq__min(until, jobq__stop_end(l));
+    a->until_mono_us = jobq__min(until, jobq__due_abandon(l, now));
 }
 
 /* Ends the holds of queues that are over. Returns when the next one ends. */
@@ -9571,16 +9600,23 @@ static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
         if (activity->make != NULL) activity->make(l, now, a);
         return;
     }
-    if (now < l->deadline_mono_us) until = jobq__min(until, l->deadline_mono_us);
-    if (now < l->stop_mono_us) until = jobq__min(until, l->stop_mono_us);
+    until = jobq__min(until, jobq__due_abandon(l, now));
     jobq__ask(a, JOBQ_REQUEST_WAIT);
     a->until_mono_us = jobq__min(until, jobq__min(jobq__stop_end(l), jobq__due_answer(l)));
 }
 
-JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
+JOBQ_API void jobq_loop_abandon(jobq_loop *l, int64_t mono_us, jobq_request *a)
 {
     JOBQ_ASSERT(l != NULL && a != NULL);
     if (jobq__job_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
+    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    a->until_mono_us = jobq__due_abandon(l, mono_us);
+}
+
+JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
+{
+    jobq_loop_abandon(l, mono_us, a);
+    if (a->kind != JOBQ_REQUEST_WAIT) return;
     jobq__phase_move(l, mono_us);
     jobq__quiet_move(l, mono_us);
     if (l->share_count > 0 && jobq__looks(l, mono_us)) l->looked_mono_us = mono_us;
@@ -9596,13 +9632,15 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     int64_t due;
 
     JOBQ_ASSERT(l != NULL);
-    if (!l->connected) return JOBQ_NEVER;
-    due = jobq__min(jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us),
-                    jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
-    due = jobq__min(due, jobq__claim_at(l, mono_us));
-    if (l->share_count > 0) {
+    if (jobq__stopped(l)) return mono_us;
+    due = jobq__min(jobq__due_abandon(l, mono_us), jobq__stop_end(l));
+    if (!l->connected) return due;
+    if (jobq__quiet(l, mono_us) != l->quiet) return mono_us;
+    if (l->share_count > 0)
         due = jobq__min(due, jobq__due_beat(l, JOBQ_REQUEST_HEARTBEAT, mono_us));
-    }
+    due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us));
+    due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
+    due = jobq__min(due, jobq__min(jobq__claim_at(l, mono_us), jobq__due_unhoard(l)));
     return jobq__min(due, jobq__due_relay(l, mono_us));
 }
 

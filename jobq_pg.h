@@ -6647,8 +6647,10 @@ static const char *jobq_pg__names_end(jobq_pg__names *names)
     return names->text;
 }
 
-/* The settings in which the query answers the same on every connection. */
+/* The settings in which the query answers the same on every connection. On a fresh one it takes 60
+ * ms, which a role may not allow. */
 #define JOBQ_PG__FINGERPRINT_SETS                                                                  \
+    "SET LOCAL statement_timeout = 0; "                                                            \
     "SET LOCAL search_path = pg_catalog; SET LOCAL IntervalStyle = postgres; "                     \
     "SET LOCAL DateStyle = ISO; SET LOCAL quote_all_identifiers = off; SET LOCAL jit = off; "      \
     "SET LOCAL standard_conforming_strings = on"
@@ -6723,12 +6725,16 @@ static jobq_error jobq_pg__weigh_differences(const jobq_pg *pg, const PGresult *
 static jobq_error jobq_pg__compare(const jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     bool nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
+    bool newer = PQserverVersion(conn) >= 170000;
+    char sets[512];
     jobq_error code;
     PGresult *res;
 
     if (jobq_pg__fingerprint(true)[0] == NULL) return JOBQ_OK;
-    code = jobq_pg__command(conn, nested ? "SAVEPOINT jobq_compare; " JOBQ_PG__FINGERPRINT_SETS
-                                         : "BEGIN; " JOBQ_PG__FINGERPRINT_SETS, error);
+    snprintf(sets, sizeof sets, "%s; " JOBQ_PG__FINGERPRINT_SETS "%s",
+             nested ? "SAVEPOINT jobq_compare" : "BEGIN",
+             newer ? "; SET LOCAL transaction_timeout = 0" : "");
+    code = jobq_pg__command(conn, sets, error);
     if (code == JOBQ_OK) {
         res = jobq_pg__differences(pg, conn);
         if (res == NULL) code = jobq_pg__no_memory(error);
@@ -10205,8 +10211,8 @@ struct jobq_pg__run {
     const jobq_pg_handler *handler; /* of a job */
     jobq_pg__delivery *kept;        /* of messages; else NULL */
     jobq_pg__delivering delivering;
-    jobq_stop stop;      /* the loop's last answer about messages, asked again at ask_mono_us */
-    int64_t remaining_us; /* ... and the time that was left then */
+    jobq_stop stop;       /* what the handler was told last; of messages asked at ask_mono_us */
+    int64_t remaining_us; /* ... of messages: the time that was left then */
     int64_t ask_mono_us;
     bool abandoned;  /* the worker no longer waits for the handler */
     int64_t abandoned_mono_us;
@@ -10498,6 +10504,16 @@ static void jobq_pg__log_keep(jobq_pg__held *h, const jobq_log *log)
     h->log_size = size;
 }
 
+/* The error of an attempt whose time limit ended. */
+static void jobq_pg__error_overran(jobq_pg__held *h, const jobq_decision *decision)
+{
+    static const char text[] = "the handler ran out of time";
+    char full[JOBQ_ERROR_MAX + 1];
+
+    h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
+    h->error = jobq_pg__dup(full);
+}
+
 /* A job's handler returned: the loop decides, and the slot keeps the texts for the database. The
  * lock is held. */
 static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
@@ -10507,15 +10523,19 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     jobq_pg__held *h = &w->held[run->work.slot];
     jobq_handled handled;
     jobq_decision decision;
+    int64_t remaining_us;
+    jobq_stop stop = jobq_loop_stopping(w->loop, now, &run->work, &remaining_us);
 
     memset(&handled, 0, sizeof handled);
+    handled.lost = run->stop == JOBQ_STOP_LOST;
     handled.outcome = report->outcome;
     handled.delay_us = call->delay_us;
     handled.delay_named = call->delay_named;
     handled.bytes = (int64_t)(call->error_size + run->next_size +
                               (run->data->log == NULL ? 0 : run->data->log->size));
     if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
-    jobq_pg__error_keep(h, &decision, report->outcome, call);
+    if (stop == JOBQ_STOP_TIMEOUT) jobq_pg__error_overran(h, &decision);
+    else jobq_pg__error_keep(h, &decision, report->outcome, call);
     jobq_pg__log_keep(h, run->data->log);
     if (decision.state == JOBQ_STATE_SUCCEEDED ||
         (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage)) {
@@ -10710,7 +10730,6 @@ static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
     d->results = run->work.results;
     d->store = &jobq_pg__leased; /* jobq_pg__deliver_in sets its own */
     d->context = &run->delivering;
-    run->stop = JOBQ_STOP_NONE;
     run->ask_mono_us = 0;
     memset(&run->delivering, 0, sizeof run->delivering);
     run->delivering.reasons = run->kept->reasons;
@@ -10835,11 +10854,12 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_handled handled;
 
     run->began_mono_us = jobq_pg__mono_us();
+    run->stop = JOBQ_STOP_NONE;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
         run->kept = w->deliveries[run->work.slot];
         run->kept->users++;
         jobq_pg__delivery_fill(w, run);
-        jobq_pg__told(w, run->began_mono_us); /* a lease to renew, a time limit */
+        jobq_pg__told(w, run->began_mono_us);
         return true;
     }
     run->handler = jobq_pg__handler_of(w, run->work.job.kind);
@@ -10854,6 +10874,7 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     w->held[run->work.slot].answer = NULL;
     w->held[run->work.slot].handler = run->handler;
     jobq_pg__call_fill(&run->data->call, w, run);
+    jobq_pg__told(w, run->began_mono_us);
     return true;
 }
 
@@ -11370,7 +11391,9 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
     jobq_pg__run *run = (jobq_pg__run *)call->context;
 
     *remaining_us = 0;
-    return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
+    if (!run->busy) return JOBQ_STOP_TIMEOUT;
+    if (run->stop != JOBQ_STOP_LOST) run->stop = jobq_pg__run_asks(run, remaining_us);
+    return (int)run->stop;
 }
 
 /* Keeps an answer until the handler returns, or clears it. */
@@ -12354,18 +12377,13 @@ static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request
 /* A job's handler ran out of time: its statement is cancelled and its thread replaced. */
 static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 {
-    static const char text[] = "the handler ran out of time";
     const jobq_decision *decision = &a->endings[0].decision;
     jobq_pg__held *h = &w->held[a->slot];
     jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
-    char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
-    if (!a->stopping) {
-        h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
-        h->error = jobq_pg__dup(full);
-    }
+    if (!a->stopping) jobq_pg__error_overran(h, decision);
     if (run != NULL) jobq_pg__log_keep(h, run->data->log);
     h->failed = decision->state == JOBQ_STATE_FAILED;
     if (hook_call != NULL) {
@@ -13096,15 +13114,14 @@ static bool jobq_pg__lingers(const jobq_pg_worker *w)
 }
 
 /* Behind a pooler the loop is not asked for the next statement before the answer to this one, or
- * before it is overdue: pgbouncer 1.18 may give the second answer to another client. */
-static bool jobq_pg__one_at_a_time(jobq_pg_worker *w)
+ * before it is overdue: pgbouncer 1.18 may give the second answer to another client. JOBQ_NEVER: it
+ * may be asked. */
+static int64_t jobq_pg__overdue(const jobq_pg_worker *w)
 {
     int64_t overdue = w->pending_mono_us + w->config.answer_us;
 
-    if (!w->pg->behind_pooler || w->pending_count == 0 || jobq_pg__mono_us() >= overdue)
-        return false;
-    w->io_until_us = overdue;
-    return true;
+    if (!w->pg->behind_pooler || w->pending_count == 0) return JOBQ_NEVER;
+    return jobq_pg__mono_us() < overdue ? overdue : JOBQ_NEVER;
 }
 
 /* Logs what the worker has done since its start, if that is due. */
@@ -13135,7 +13152,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     jobq_request *a = w->request;
     jobq_pg_error error;
     PGconn *conn;
-    int64_t await_us;
+    int64_t await_us, overdue_us;
 
     jobq_pg__tell_stats(w, jobq_pg__mono_us());
     while (!w->ended) {
@@ -13143,14 +13160,15 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
         if (w->broken) jobq_pg__disconnect(w);
         await_us = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (w->async_turn || !w->pg->behind_pooler) jobq_pg__async_send(w);
-        w->async_turn = false;
-        if (jobq_pg__one_at_a_time(w)) return true;
-        jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
-        w->async_turn = true;
+        overdue_us = jobq_pg__overdue(w);
+        w->async_turn = overdue_us == JOBQ_NEVER;
+        if (w->async_turn) jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
+        else jobq_loop_abandon(w->loop, jobq_pg__mono_us(), a);
         if (a->kind == JOBQ_REQUEST_WAIT) {
-            if (w->pg->behind_pooler) jobq_pg__async_send(w);
-            w->io_until_us = a->until_mono_us < w->stats_mono_us ? a->until_mono_us
-                                                                 : w->stats_mono_us;
+            if (w->pg->behind_pooler && w->async_turn) jobq_pg__async_send(w);
+            w->io_until_us = a->until_mono_us;
+            if (overdue_us < w->io_until_us) w->io_until_us = overdue_us;
+            if (w->stats_mono_us < w->io_until_us) w->io_until_us = w->stats_mono_us;
             if (await_us < w->io_until_us) w->io_until_us = await_us;
             return true;
         }

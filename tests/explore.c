@@ -55,6 +55,8 @@ static void explore_assert(const char *text);
 #define WIRE_PRIORITY 0
 #include "wire.h"
 #include "laws.h"
+static void violate(const char *format, ...);
+#define LATE violate
 #include "told.h"
 
 #include <setjmp.h>
@@ -66,7 +68,7 @@ static void explore_assert(const char *text);
 #include <unistd.h>
 
 #define TICK ((int64_t)1000000)
-enum { NODES = 3, JOBS = 5, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
+enum { NODES = 3, JOBS = 5, FLIGHT = 8, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
 enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 8, RELAXED = 2, FORGOTTEN = 6, PRODUCED = 3 };
 
 /* What sql/flows.sql has beside the edges. nudge: job 0: of the signal. by: the backend that wrote

@@ -41,6 +41,8 @@ static void simulate_assert(const char *text);
 #define WIRE_PRIORITY 2
 #include "wire.h"
 #include "laws.h"
+static void violate(const char *format, ...);
+#define LATE violate
 #include "told.h"
 
 #include <stdarg.h>
@@ -817,6 +819,22 @@ static void check_number(node *d, const jobq_request *a)
 static void take_messages(int n);
 static void abandon_messages(int n, const jobq_request *a);
 
+/* Threads have called the loop, and take what is there. Whether the loop's own thread sleeps on: if
+ * nothing is due before it would wake. */
+static bool sleeps_on(int n)
+{
+    node *d = &w->nodes[n];
+    int64_t due;
+
+    take_jobs(n);
+    take_messages(n);
+    due = jobq_loop_due(&d->loop, mono_us(d));
+    if (due <= mono_us(d)) return false;
+    due = true_us(d, due);
+    if (due < d->step_us) plan(d->step_us = due, EVENT_STEP, n);
+    return true;
+}
+
 /* The loop does what is due, then sleeps until its next deadline. */
 static void step(int n)
 {
@@ -826,8 +844,6 @@ static void step(int n)
     if (!d->up || d->paused) return;
     for (guard = 0; broken[0] == '\0'; guard++) {
         static jobq_request a;
-        take_jobs(n);
-        take_messages(n);
         jobq_loop_next(&d->loop, mono_us(d), &a);
         if (guard > 40 + JOBQ_LOOP_SLOTS) violate("the loop of worker %d spins", n);
         if (a.kind == JOBQ_REQUEST_WAIT) {
@@ -836,7 +852,8 @@ static void step(int n)
             }
             d->step_us = true_us(d, a.until_mono_us);
             if (d->step_us != JOBQ_NEVER) plan(d->step_us, EVENT_STEP, n);
-            break;
+            if (sleeps_on(n)) break;
+            continue;
         }
         if (a.kind == JOBQ_REQUEST_EXIT) {
             trace("worker %d: exits", n);
@@ -1010,7 +1027,7 @@ static void on_handled(const event *e)
     delay_us = between(0, 20 * SECOND);
     named = chance(200);
     told_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
-    step(e->node);
+    if (!sleeps_on(e->node)) step(e->node);
 }
 
 #include "simulate_outbox.h"

@@ -461,7 +461,7 @@ static void on_committed(const event *e, bool gone)
     if (gone) return;
     told_committed(&d->loop, mono_us(d), c->wire.request.slot, c->generation,
                          c->wire.answer.error);
-    step(e->node);
+    if (!sleeps_on(e->node)) step(e->node);
 }
 
 /* ---- deliveries ------------------------------------------------------------------------------ */
@@ -524,7 +524,7 @@ static void on_delivered(const event *e)
           (int)v.result, (int)v.processed);
     told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, results, running.own);
     if (running.own) send_commit(e->node, e->arg);
-    step(e->node);
+    if (!sleeps_on(e->node)) step(e->node);
 }
 
 /* A handler that took too long: its connection is cut. */

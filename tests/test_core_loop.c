@@ -4,6 +4,9 @@
  */
 #define JOBQ_LOOP_SLOTS 256 /* requests are copied a lot here: smaller ones are faster */
 #define JOBQ_LOOP_LANES 32
+#define JOBQ_LOOP_QUEUES 2
+#define JOBQ_LOOP_PARTITIONS 8
+#define JOBQ_TALLY_KINDS 4
 #define JOBQ_STRAYS_MAX 8
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -1613,6 +1616,68 @@ static void a_handler_that_overruns_is_given_up(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
 }
 
+/* A handler that returns after its time limit has failed, and one that was told that its job is lost
+ * gives it back, whatever it says. Nothing is sent to abandon it: it has returned. */
+static void what_a_handler_says_too_late_changes_nothing(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    const jobq_job *job;
+    jobq_handled handled = {.outcome = JOBQ_OUTCOME_SUCCESS};
+    jobq_decision decision;
+    jobq_work work;
+    int64_t left;
+
+    (void)unused;
+    policy.timeout_us = SECOND;
+    jobq_memory_policy(memory, 1, &policy, false);
+    add_job(0);
+    settle_down(0);
+    assert_true(jobq_loop_take(&loop, 0, &work));
+    assert_true(jobq_loop_due(&loop, 0) <= SECOND);
+    assert_int_equal(jobq_loop_stopping(&loop, SECOND, &work, &left), JOBQ_STOP_TIMEOUT);
+    assert_true(jobq_loop_handled(&loop, SECOND, &work, &handled, &decision));
+    assert_int_equal(decision.state, JOBQ_STATE_READY);
+    settle_down(SECOND + 5000);
+    job = &jobq_memory_get(memory, 1)->job;
+    assert_int_equal(job->state, JOBQ_STATE_READY);
+    assert_int_equal(job->attempt, 1);
+    assert_int_equal(loop.stats.abandoned, 0);
+    add_job(2 * SECOND);
+    settle_down(2 * SECOND);
+    assert_true(jobq_loop_take(&loop, 2 * SECOND, &work));
+    assert_int_equal(work.job.id, 2);
+    handled.lost = true;
+    assert_true(jobq_loop_handled(&loop, 2 * SECOND, &work, &handled, &decision));
+    settle_down(2 * SECOND + 5000);
+    job = &jobq_memory_get(memory, 2)->job;
+    assert_int_equal(decision.state, JOBQ_STATE_READY);
+    assert_int_not_equal(job->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(decision.attempt, 0);
+}
+
+/* Without a connection, and while an answer is awaited, a time limit ends as well. */
+static void a_time_limit_ends_while_no_statement_can_be_sent(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_request a;
+
+    (void)unused;
+    policy.timeout_us = SECOND;
+    jobq_memory_policy(memory, 1, &policy, false);
+    add_job(0);
+    settle_down(0);
+    jobq_loop_disconnected(&loop, 0);
+    assert_true(jobq__take_job(&loop, 0) >= 0);
+    assert_int_equal(jobq_loop_due(&loop, 0), SECOND);
+    jobq_loop_abandon(&loop, SECOND - 1, &a);
+    assert_int_equal(a.kind, JOBQ_REQUEST_WAIT);
+    assert_int_equal(a.until_mono_us, SECOND);
+    jobq_loop_abandon(&loop, SECOND, &a);
+    assert_int_equal(a.kind, JOBQ_REQUEST_ABANDON);
+    jobq_loop_abandon(&loop, SECOND, &a);
+    assert_int_equal(a.kind, JOBQ_REQUEST_WAIT);
+}
+
 /* A kind's policy wins over its queue's, for as long as it has one; a job's own limits win over
  * both. */
 static void a_kind_may_have_a_policy_of_its_own(void **unused)
@@ -2381,6 +2446,8 @@ int main(void)
         cmocka_unit_test_setup(a_dead_worker_registers_anew, setup),
         cmocka_unit_test_setup(a_stop_does_not_wait_for_a_database_that_is_away, setup),
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
+        cmocka_unit_test_setup(what_a_handler_says_too_late_changes_nothing, setup),
+        cmocka_unit_test_setup(a_time_limit_ends_while_no_statement_can_be_sent, setup),
         cmocka_unit_test_setup(a_kind_may_have_a_policy_of_its_own, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(a_worker_fetches_more_where_answers_take_long, setup),

@@ -86,6 +86,19 @@ static jobq_outcome outlives_the_lease(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+static jobq_outcome stops_when_lost(jobq_call *call)
+{
+    if (ADD(runs) > 1) {
+        while (!GET(gate)) nap_us(2000);
+        return JOBQ_OUTCOME_SUCCESS;
+    }
+    while (jobq_call_stopping(call) != JOBQ_STOP_LOST) nap_us(2000);
+    ADD(told);
+    while (GET(proxy.refuse)) nap_us(2000);
+    nap_us(SECOND); /* the lease may be renewed meanwhile */
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
 static void jobs_in_hand_go_on_after_an_outage_longer_than_the_lease(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", outlives_the_lease);
@@ -116,6 +129,34 @@ static void jobs_in_hand_go_on_after_an_outage_longer_than_the_lease(void **unus
     jobq_pg_close(handle);
 }
 
+/* What a handler says that was told LOST is void, even if the lease turns out to last: it may have
+ * stopped halfway. Its job runs again, and its attempt does not count. */
+static void a_job_that_was_called_lost_is_given_back(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", stops_when_lost);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc through = desc_of(proxy.conninfo);
+    jobq_pg *handle = open_on(&through);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.lease_us = 2 * SECOND;
+    enqueue_count(1);
+    w = start_on(handle, &d);
+    assert_true(reaches(20, &runs, 1));
+    SET(proxy.refuse, 1);
+    RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'job_ test'");
+    assert_true(reaches(20, &told, 1));
+    SET(proxy.refuse, 0);
+    assert_true(reaches(20, &runs, 2));
+    assert_int_equal(number("SELECT attempt FROM jobq.job"), 1); /* this one */
+    SET(gate, 1);
+    assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
+    stop(w);
+    jobq_pg_close(handle);
+}
+
 #define TEST(test, set_up) cmocka_unit_test_setup_teardown(test, set_up, all_stop)
 
 int main(void)
@@ -126,6 +167,7 @@ int main(void)
         WITH_TWO(a_worker_that_ends_while_it_is_rescued_does_not_deadlock),
         WITH_TWO(a_heartbeat_that_waited_does_not_shorten_the_lease),
         TEST(jobs_in_hand_go_on_after_an_outage_longer_than_the_lease, fresh),
+        TEST(a_job_that_was_called_lost_is_given_back, fresh),
     };
 
     return cmocka_run_group_tests_name("leases", tests, pg_and_proxy_up, pg_and_proxy_down);

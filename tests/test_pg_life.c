@@ -576,6 +576,71 @@ static void a_queues_time_limit_counts_and_the_handler_may_ask(void **unused)
     assert_true(reaches(5, &stop_seen, JOBQ_STOP_TIMEOUT + 1));
 }
 
+static int64_t began_us;
+
+static jobq_outcome notes_and_holds(jobq_call *call)
+{
+    SET(began_us, mono_us());
+    return holds(call);
+}
+
+/* With a heartbeat of 5 s, as in production, the worker sleeps when a handler begins. */
+static void a_time_limit_ends_a_workers_sleep(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", notes_and_holds);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    int64_t late, least = JOBQ_NEVER;
+    int i;
+
+    (void)unused;
+    d.loop.lease_us = 30 * SECOND;
+    d.loop.heartbeat_us = 0;
+    d.loop.threads = 8;
+    job.timeout_us = SECOND;
+    job.max_attempts = 1;
+    enqueue_with(&job); /* it is there before the worker */
+    start(&d);
+    for (i = 1; i <= 3 && least > 2 * SECOND; i++) {
+        assert_true(becomes(20, i, "SELECT count(*) FROM jobq.failed"));
+        late = mono_us() - GET(began_us) - job.timeout_us;
+        if (late < least) least = late;
+        if (i < 3) enqueue_with(&job);
+    }
+    assert_true(least < 2 * SECOND);
+    SET(gate, 1);
+}
+
+static jobq_outcome returns_late(jobq_call *call)
+{
+    ADD(runs);
+    while (jobq_call_remaining(call) > 0) nap_us(1000);
+    jobq_call_error(call, jobq_str_from("its own words"));
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void success_after_the_time_limit_is_a_failure(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", returns_late);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+    int i;
+
+    (void)unused;
+    d.loop.lease_us = 30 * SECOND;
+    d.loop.heartbeat_us = 0;
+    d.loop.threads = 16; /* more than are abandoned: a worker with many stuck handlers gives up */
+    job.timeout_us = 300000;
+    job.max_attempts = 1;
+    for (i = 0; i < 6; i++) enqueue_with(&job);
+    w = start(&d);
+    assert_true(becomes(20, 6, "SELECT count(*) FROM jobq.failed"
+                                " WHERE errors->0->>'error' LIKE '%the handler ran out of time'"));
+    assert_int_equal(stop(w).succeeded, 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 0);
+}
+
 static int64_t started_at_us;
 
 static jobq_outcome notes_the_time(jobq_call *call)
@@ -981,6 +1046,8 @@ int main(void)
         TEST(an_endless_handler_is_abandoned_and_the_worker_goes_on),
         TEST(the_statement_of_an_overrunning_handler_is_cut_short),
         TEST(a_queues_time_limit_counts_and_the_handler_may_ask),
+        TEST(a_time_limit_ends_a_workers_sleep),
+        TEST(success_after_the_time_limit_is_a_failure),
         TEST(a_scheduled_job_starts_within_50_ms_of_its_time),
         TEST(a_graceful_stop_gives_back_its_own_jobs_only),
         TEST(a_second_stop_ends_the_grace),

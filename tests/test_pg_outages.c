@@ -132,6 +132,39 @@ static void a_half_open_connection_is_noticed(void **unused)
     jobq_pg_close(handle);
 }
 
+/* Behind a pooler one answer is awaited at a time. A time limit that ends meanwhile is noticed. */
+static void a_time_limit_ends_while_an_answer_is_awaited(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc through = desc_of(proxy.conninfo);
+    jobq_pg_job job = plain_job();
+    jobq_pg_health health;
+    jobq_pg_worker *w;
+    jobq_pg *handle;
+    int64_t until;
+
+    (void)unused;
+    through.behind_pooler = true;
+    handle = open_on(&through);
+    d.loop.lease_us = 60 * SECOND;
+    d.loop.answer_us = 8 * SECOND;
+    job.timeout_us = 2 * SECOND;
+    enqueue_with(&job);
+    w = start_on(handle, &d);
+    assert_true(reaches(20, &runs, 1));
+    proxy_fault_at(PROXY_SILENT, 1);
+    until = mono_us() + 6 * SECOND; /* before the answer is overdue */
+    while (jobq_pg_worker_stats(w).jobs.abandoned == 0 && mono_us() < until) nap_us(10000);
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.abandoned, 1);
+    SET(gate, 1);
+    do nap_us(10000);
+    while (jobq_pg_worker_health(w, &health) != JOBQ_OK && health.abandoned > 0);
+    proxy_fault_at(PROXY_NONE, 0);
+    stop(w);
+    jobq_pg_close(handle);
+}
+
 /* -- servers that refuse -- */
 
 static void a_bad_conninfo_is_an_error_and_leaves_nothing(void **unused)
@@ -994,6 +1027,7 @@ int main(void)
         TEST(a_request_lost_at_any_moment_costs_nothing, fresh_connections),
         TEST(an_answer_lost_at_any_moment_costs_nothing, fresh_connections),
         TEST(a_half_open_connection_is_noticed, fresh_connections),
+        TEST(a_time_limit_ends_while_an_answer_is_awaited, fresh_connections),
         TEST(a_bad_conninfo_is_an_error_and_leaves_nothing, fresh_connections),
         TEST(patience_waits_for_a_server_that_is_away, fresh_connections),
         TEST(a_worker_outlives_its_server, fresh_connections),

@@ -2,6 +2,8 @@
 #ifndef JOBQ_TEST_TOLD_H
 #define JOBQ_TEST_TOLD_H
 
+#include "punctual.h"
+
 #include <string.h>
 
 static inline jobq_answer *told(jobq_request_kind kind, jobq_error error)

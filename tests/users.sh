@@ -2,7 +2,7 @@
 # users.sh [--short]  compile both headers with the flags of users, who may have -Werror
 #
 #   warnings    a user's file has none from our code, at any level of optimization; --short tries
-#               only a file with JOBQ_STATIC, and clang only at -O2
+#               only a file with JOBQ_STATIC, at -O2
 #   c, c++      every standard without extensions; if POSIX is hidden, one error names the fix;
 #               --short leaves out C++14 to C++20
 #   versions    jobq_pg.h refuses the jobq.h of another version; each place has the same version
@@ -81,10 +81,9 @@ step() { tests/run.sh --step "users/$1" tests/users.sh --run "${@:2}"; }
 declare -A cxx=([gcc]=g++ [clang]=clang++)
 levels="-O1 -O2 -O3 -Os"
 standards="c++11 c++14 c++17 c++20 c++2b"
-[ -z "$short" ] || standards="c++11 c++2b"
+[ -z "$short" ] || standards="c++11 c++2b" levels=-O2
 # shellcheck disable=SC2086  # several levels, several standards
 all_of() {
-    [ "$short$1" != 1clang ] || levels=-O2
     step "$1: no warning" warnings "$1" tests/compile_pg_static.c $levels
     [ -n "$short" ] || step "$1: no warning, the library" warnings "$1" tests/library.c $levels
     step "$1: C" c "$1"

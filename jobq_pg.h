@@ -105,13 +105,15 @@
  * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
  *            Without either, errors and warnings go to stderr. Both functions are called with
  *            locks held: they must not call jobq. A message is a single line that begins with the
- *            schema's name. The codes of events, which do not change when a text does:
+ *            schema's name. A job that fails for good, and a message that becomes a dead letter,
+ *            are warnings, unless the worker has no_failed_log; of lines that can come often five a
+ *            second are written. The codes of events, which do not change when a text does:
  *              connections   connect_failed connect_stuck connected connection_lost
  *                            connection_closed answer_missing listen_failed server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
  *                            migrated notice commit_unsafe objects_added
- *              jobs          result_refused decision_refused job_unreadable job_unlawful
- *                            hold_failed progress_failed step_failed
+ *              jobs          job_failed message_dead result_refused decision_refused
+ *                            job_unreadable job_unlawful hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
  *              workers       worker_gave_up statistics forked
@@ -140,6 +142,11 @@
  *          workers poll once a second. jobq_pg_open refuses a pooler that you did not name, or a
  *          listen_conninfo that leads through it. Do not rely on SET, temporary tables or advisory
  *          locks in handlers, and name the isolation in your BEGIN.
+ * PREPARED TRANSACTIONS  PREPARE TRANSACTION refuses one that has notified somebody, and enqueue,
+ *          signal and the verbs of operators notify workers that sleep. SET LOCAL
+ *          jobq_settings.notify = off keeps a transaction from it, SET a session, ALTER ROLE a
+ *          role; workers then look within poll_us. Its keys, flows and locks stay locked until
+ *          COMMIT PREPARED. Notifications also stop while the server's queue of them is half full.
  * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
@@ -654,7 +661,8 @@ typedef struct jobq_pg_desc {
     void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
     bool (*connect)(void *user, jobq_pg_dial *dial);
-    /* After each new connection of the pool, before its first use. False: close it. */
+    /* On a connection of the pool before its first use, and after each user of it whose settings
+       were undone (jobq_pg_release). False: close it. */
     bool (*set_up)(void *user, PGconn *conn);
     /* SEALED PAYLOADS. From any thread. False: why says why. */
     bool (*seal)(void *user, jobq_pg_seal *seal);
@@ -683,7 +691,9 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg);
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error);
 
 /* jobq_pg_release -- gives it back. A transaction left open is rolled back; a connection left in
- * pipeline mode, or in another encoding than UTF8, is closed. */
+ * pipeline mode, or in another encoding than UTF8, is closed. What else was changed is undone:
+ * libpq's notice receiver, verbosity and trace, and, except behind a pooler, role, settings,
+ * cursors, temporary tables, advisory locks and LISTEN. Prepared statements stay. */
 JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
 
 /* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */
@@ -1166,7 +1176,8 @@ typedef struct jobq_pg_filter {
     int64_t id;         /* this job; leave the other fields zero */
     const char *queue;  /* without an id: must be named, and there */
     const char *kind;   /* (default: any) */
-    jobq_state state;   /* cancel: ready or running (default both); delete: must be named */
+    jobq_state state;   /* cancel: ready or running (default both); delete: must be named; the
+                           other verbs: what they change anyway, or nothing */
     int64_t older_us;   /* enqueued, or ended, longer ago than this (default: any) */
     jobq_str tags;      /* JSON object contained in headers (default: any) */
     int64_t flow;       /* cancel and revive: the jobs of this flow; nothing else but at_most */
@@ -1468,6 +1479,7 @@ typedef struct jobq_pg_worker_desc {
                                          what was installed before comes back with free */
     jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
+    bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
     int64_t stats_us;                 /* time between two lines of statistics in the log, of level
                                          INFO (default: none) */
 } jobq_pg_worker_desc;
@@ -1650,9 +1662,10 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
                                      jobq_pg_error *error);
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
- * back when the handler returns; what is not committed then is rolled back. Cut short when the
- * handler overruns its time. NULL: see error; return JOBQ_OUTCOME_RETRY. In a call that no worker
- * made (jobq_test, or by hand): call->conn. */
+ * back when the handler returns, as by jobq_pg_release: what is not committed is rolled back, and
+ * no setting reaches the next handler. Cut short when the handler overruns its time. NULL: see
+ * error; return JOBQ_OUTCOME_RETRY. In a call that no worker made (jobq_test, or by hand):
+ * call->conn. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
 
 /* jobq_pg_call_handle -- the handle whose schema this job came from: to enqueue there, or to ask
@@ -2818,6 +2831,12 @@ typedef struct jobq_pg__ear {
     jobq_pg__waiting *waiting;
 } jobq_pg__ear;
 
+/* A line of the log that can come often: five a second are written, the others counted. */
+typedef struct jobq_pg__often {
+    int64_t second;
+    int written, left_out;
+} jobq_pg__often;
+
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
     char name[52];            /* the schema's, and */
@@ -2845,6 +2864,7 @@ struct jobq_pg {
     int pool_max, open_count, idle_count, idle_room;
     PGconn **idle;            /* idle_count connections, owned; room for idle_room */
     bool unchecked;           /* the self-check is due: no server has answered yet */
+    jobq_pg__often failures, leavings; /* jobs that failed for good; transactions left open */
     jobq_pg__ear ear;
 };
 
@@ -2906,6 +2926,25 @@ JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Whether a line may be written now. more: text about those that were left out before it. */
+static bool jobq_pg__may_log(jobq_pg *pg, jobq_pg__often *often, char more[48])
+{
+    int64_t second = jobq_pg__mono_us() / 1000000;
+    bool may;
+
+    more[0] = '\0';
+    pthread_mutex_lock(&pg->lock);
+    if (often->second != second) often->written = 0;
+    often->second = second;
+    may = often->written < 5;
+    if (may && often->left_out > 0)
+        snprintf(more, 48, " (and %d more before it)", often->left_out);
+    often->left_out = may ? 0 : often->left_out + 1;
+    often->written += may;
+    pthread_mutex_unlock(&pg->lock);
+    return may;
 }
 
 /* The clock of waits for conditions: a wall clock that is set back would prolong them. Some systems
@@ -3533,6 +3572,21 @@ static bool jobq_pg__well(PGconn *conn)
     return PQstatus(conn) == CONNECTION_OK;
 }
 
+/* Whether an idle connection can be lent: after JOBQ_PG__RESETS, if they were sent. */
+static bool jobq_pg__ready(const jobq_pg *pg, PGconn *conn)
+{
+    PGresult *res;
+    bool good = jobq_pg__well(conn);
+
+    if (!good || PQtransactionStatus(conn) == PQTRANS_IDLE) return good;
+    while ((res = PQgetResult(conn)) != NULL) {
+        good = good && PQresultStatus(res) != PGRES_FATAL_ERROR;
+        PQclear(res);
+    }
+    return good && PQstatus(conn) == CONNECTION_OK &&
+           (pg->set_up == NULL || pg->set_up(pg->user, conn));
+}
+
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
 {
     bool make = false, got, unchecked;
@@ -3551,7 +3605,7 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
                              "no connection free within %lld ms: raise pool_max, or release sooner",
                              (long long)(pg->acquire_us / 1000));
     }
-    if (!make && !jobq_pg__well(*conn)) {
+    if (!make && !jobq_pg__ready(pg, *conn)) {
         PQfinish(*conn);
         make = true;
     }
@@ -3566,17 +3620,24 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
 }
 
+/* Rolls back what was left open, and says so. what: who left it, and a blank; or nothing. */
+static void jobq_pg__roll_back(jobq_pg *pg, PGconn *conn, jobq_pg_event event, const char *what)
+{
+    char more[48];
+
+    if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) == PQTRANS_IDLE) return;
+    if (jobq_pg__may_log(pg, &pg->leavings, more))
+        jobq_pg__log(pg, event, "%sa transaction was left open; rolled back%s", what, more);
+    PQclear(PQexec(conn, "ROLLBACK"));
+}
+
 /* Whether a connection is as the pool lent it: no transaction (an open one is rolled back), no
  * pipeline, UTF8. */
 static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
 {
     jobq_pg_error error;
 
-    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"),
-                     "a transaction was left open; rolled back");
-        PQclear(PQexec(conn, "ROLLBACK"));
-    }
+    jobq_pg__roll_back(pg, conn, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"), "");
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
     jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "connection_closed", &error),
@@ -3584,9 +3645,28 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     return false;
 }
 
-/* Returns a connection to the pool, or closes it if spent: a cancel may arrive late and hit the
- * next statement, or VACUUM has changed the session's settings. */
-static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
+/* What others may have changed in a session, and libpq cannot see. DISCARD ALL would drop our
+ * prepared statements, too. Nobody waits for the answer: the next one to be lent the connection
+ * reads it. Through a pooler it would change another client's session. */
+#define JOBQ_PG__RESETS                                                                            \
+    "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *; "            \
+    "DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_catalog.pg_advisory_unlock_all(); " JOBQ_PG__PROBE
+
+static bool jobq_pg__reset(const jobq_pg *pg, PGconn *conn)
+{
+    PQuntrace(conn);
+    PQsetnonblocking(conn, 0);
+    PQsetErrorVerbosity(conn, PQERRORS_DEFAULT);
+    PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
+    return pg->behind_pooler || PQsendQuery(conn, JOBQ_PG__RESETS);
+}
+
+/* Who has used a connection that comes back. SPENT: a cancel may arrive late and hit the next
+ * statement. */
+typedef enum jobq_pg__used { JOBQ_PG__BY_US, JOBQ_PG__BY_OTHERS, JOBQ_PG__SPENT } jobq_pg__used;
+
+/* Returns a connection to the pool, or closes it. */
+static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, jobq_pg__used used)
 {
     bool keep;
 
@@ -3595,7 +3675,8 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
         jobq_pg__conn_leave(conn);
         return;
     }
-    keep = jobq_pg__clean(pg, conn) && !spent;
+    keep = jobq_pg__clean(pg, conn) && used != JOBQ_PG__SPENT;
+    if (keep && used == JOBQ_PG__BY_OTHERS) keep = jobq_pg__reset(pg, conn);
     pthread_mutex_lock(&pg->lock);
     if (keep && pg->idle_count == pg->idle_room) {
         int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
@@ -3616,7 +3697,7 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
 JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
 {
     JOBQ_ASSERT(pg != NULL);
-    jobq_pg__give_back(pg, conn, false);
+    jobq_pg__give_back(pg, conn, JOBQ_PG__BY_OTHERS);
 }
 
 /* -- prepared statements: each connection has a registry, which libpq's events free with it -- */
@@ -3964,7 +4045,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
         }
     }
     jobq_pg__params_clear(p);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return res;
 }
 
@@ -6802,7 +6883,7 @@ JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
     if (code != JOBQ_OK) return code;
     do code = jobq_pg__migrate_once(pg, conn, error);
     while (code == JOBQ_ERROR_RETRYABLE && ++tries < 10);
-    jobq_pg_release(pg, conn);
+    jobq_pg__give_back(pg, conn, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -6822,7 +6903,7 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     if (code == JOBQ_OK && version == jobq_pg__newest()) code = jobq_pg__compare(pg, conn, error);
     if (code == JOBQ_OK && citus && PQtransactionStatus(conn) == PQTRANS_IDLE)
         jobq_pg__citus_warns(pg, conn);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -7518,7 +7599,7 @@ static jobq_error jobq_pg__enqueue_sealed(jobq_pg *pg, PGconn *conn, const jobq_
         code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
                                     JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -7799,7 +7880,7 @@ static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
     if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else if (own) PQclear(PQexec(conn, "ROLLBACK"));
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -9080,7 +9161,7 @@ static jobq_error jobq_pg__outbox_sealed(jobq_pg *pg, PGconn *conn, const jobq_p
         code = jobq_pg__direct_send(pg, conn, &rights->messages, JOBQ_PG__OUTBOX_DIRECT,
                                     JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -9417,7 +9498,13 @@ static jobq_pg__change jobq_pg__change_of(const jobq_pg_filter *which)
 static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__change *c,
                                         jobq_pg_error *error)
 {
+    bool revives = *st == JOBQ_PG__REVIVE;
+
     if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
+    if (*st != JOBQ_PG__CANCEL && *st != JOBQ_PG__DELETE && c->of.state != JOBQ_STATE_NONE &&
+        c->of.state != (revives ? JOBQ_STATE_FAILED : JOBQ_STATE_READY))
+        return jobq_pg__invalid(error, "state", revives ? "only failed jobs are revived"
+                                                        : "only ready jobs are changed");
     if (c->of.flow != 0) {
         if (*st != JOBQ_PG__CANCEL && *st != JOBQ_PG__REVIVE)
             return jobq_pg__invalid(error, "flow", "a flow can be cancelled and revived");
@@ -10303,6 +10390,7 @@ struct jobq_pg_worker {
     int64_t io_until_us;            /* the stepping thread sleeps until then */
     int64_t end_us;                 /* once ended: maintenance may run until then */
     int64_t handler_us;             /* time spent in handlers */
+    bool no_failed_log;
     int64_t stats_us;               /* between two lines of statistics; 0: none */
     int64_t stats_mono_us;          /* when the next one is due */
     int64_t trouble_mono_us;        /* when trouble was recorded */
@@ -10335,6 +10423,47 @@ static jobq_error jobq_pg__call_signal(jobq_call *call, const char *name, int64_
 static const jobq_store jobq_pg__store = {
     jobq_pg__keep,     jobq_pg__stopping,  jobq_pg__call_hold,  jobq_pg__call_progress,
     jobq_pg__call_log, jobq_pg__call_step, jobq_pg__call_signal};
+
+/* -- what has failed for good -- */
+
+static bool jobq_pg__tells_failed(const jobq_pg_worker *w)
+{
+    return w->hooks.failed != NULL || !w->no_failed_log;
+}
+
+/* Whether a run may have ended in such a failure, of which somebody is told. */
+static bool jobq_pg__has_failed(const jobq_pg_worker *w, const jobq_pg_report *report)
+{
+    if (report->call != NULL && report->state != JOBQ_STATE_FAILED) return false;
+    return jobq_pg__tells_failed(w);
+}
+
+/* Logs a job that has failed, or a message that is a dead letter now, and calls the hook. */
+static void jobq_pg__tell_failed(const jobq_pg_worker *w, const jobq_pg_report *report)
+{
+    bool is_job = report->call != NULL;
+    jobq_pg_event e = jobq_pg__event(JOBQ_PG_WARNING, is_job ? "job_failed" : "message_dead");
+    char what[160], more[48];
+
+    if (!w->no_failed_log && jobq_pg__may_log(w->pg, &w->pg->failures, more)) {
+        e.queue = report->queue;
+        if (is_job) {
+            e.kind = report->call->kind;
+            e.worker = report->call->job.worker;
+            e.job = report->call->job.id;
+            e.attempt = report->call->job.attempt;
+            snprintf(what, sizeof what, "job %lld, kind %.*s, has failed for good",
+                     (long long)e.job, (int)e.kind.len, e.kind.ptr);
+        } else {
+            e.partition_id = report->delivery->partition_id;
+            snprintf(what, sizeof what, "message %lld of partition %lld is a dead letter now",
+                     (long long)report->message->seq, (long long)report->delivery->partition);
+        }
+        jobq_pg__log(w->pg, e, "queue %.*s: %s: %.*s%s", (int)e.queue.len, e.queue.ptr, what,
+                     (int)report->error.len, report->error.len > 0 ? report->error.ptr : "", more);
+    }
+    if (w->hooks.failed != NULL) w->hooks.failed(w->hooks.user, report);
+}
 
 /* -- what the worker keeps for a job -- */
 
@@ -10550,18 +10679,46 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     jobq_pg__told(w, now);
 }
 
+/* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
+static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
+                                        const char *code)
+{
+    jobq_pg_event e = jobq_pg__event(level, code);
+
+    e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        e.queue = run->data->delivery.queue;
+        e.worker = run->work.token.worker;
+        e.partition_id = run->work.partition_id;
+    } else if (run->handler != NULL) {
+        e.queue = jobq_str_from(run->handler->queue);
+        e.kind = jobq_str_from(run->handler->kind);
+        e.worker = run->work.job.worker;
+        e.job = run->work.job.id;
+        e.attempt = run->work.job.attempt;
+    }
+    return e;
+}
+
 /* Gives the handler's connection back. If the cancel is gone, it was sent and may still arrive. The
  * lock is not held: a rollback may take a round trip. */
 static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 {
     PGcancel *cancel;
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_WARNING, "transaction_left");
+    char what[160];
 
     pthread_mutex_lock(&w->group->lock);
     cancel = run->cancel;
     run->cancel = NULL;
     pthread_mutex_unlock(&w->group->lock);
     PQfreeCancel(cancel);
-    jobq_pg__give_back(w->pg, run->conn, cancel == NULL);
+    if (event.job != 0) snprintf(what, sizeof what, "queue %.*s, job %lld: ", (int)event.queue.len,
+                                 event.queue.ptr, (long long)event.job);
+    else snprintf(what, sizeof what, "queue %.*s, partition %lld: ", (int)event.queue.len,
+                  event.queue.ptr, (long long)event.partition_id);
+    jobq_pg__roll_back(w->pg, run->conn, event, what);
+    jobq_pg__give_back(w->pg, run->conn, cancel == NULL ? JOBQ_PG__SPENT : JOBQ_PG__BY_OTHERS);
     run->delivering.conn = run->conn = NULL;
 }
 
@@ -10742,7 +10899,7 @@ static void jobq_pg__run_data_plan(const jobq_pg_worker *w, jobq_pg__delivery *k
                                    jobq_pg__run_data *data)
 {
     data->planned = 0;
-    if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
+    if (w->hooks.after == NULL && !jobq_pg__tells_failed(w)) return;
     jobq_pg__delivery_reasons(kept, &data->ack);
     data->planned = data->ack.plan.done;
     memcpy(data->error, kept->error, kept->error_size + 1);
@@ -10891,27 +11048,6 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
     }
 }
 
-/* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
-static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
-                                        const char *code)
-{
-    jobq_pg_event e = jobq_pg__event(level, code);
-
-    e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
-        e.queue = run->data->delivery.queue;
-        e.worker = run->work.token.worker;
-        e.partition_id = run->work.partition_id;
-    } else if (run->handler != NULL) {
-        e.queue = jobq_str_from(run->handler->queue);
-        e.kind = jobq_str_from(run->handler->kind);
-        e.worker = run->work.job.worker;
-        e.job = run->work.job.id;
-        e.attempt = run->work.job.attempt;
-    }
-    return e;
-}
-
 #define JOBQ_PG__OPEN_AGAIN JOBQ_SECONDS(60) /* until a payload that could not be opened is again */
 
 /* An operating error: nobody runs the job, or gets the messages, until open works. */
@@ -11008,14 +11144,14 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
     if (messages && report->result != JOBQ_RESULT_SUCCESS)
         report->error = jobq_str_from(data->error);
     if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
-    if (w->hooks.failed == NULL) return;
-    if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
+    if (!jobq_pg__tells_failed(w)) return;
+    if (report->state == JOBQ_STATE_FAILED) jobq_pg__tell_failed(w, report);
     for (i = 0; messages && i < data->planned; i++) {
         if (!jobq_pg__is_dead(data->ack.results[i])) continue;
         report->message = i < report->delivery->count ? &report->delivery->messages[i] /* opened */
                                                        : &kept->portion.messages[i];
         report->error = jobq_str_from(kept->reasons[i]);
-        w->hooks.failed(w->hooks.user, report);
+        jobq_pg__tell_failed(w, report);
     }
 }
 
@@ -11033,7 +11169,7 @@ static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
     if (report->call == NULL && !told)
         jobq_pg__delivered(w, run, &data->delivery, verdict, false);
     run->busy = false;
-    if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
+    if (!run->abandoned && (w->hooks.after != NULL || jobq_pg__has_failed(w, report))) {
         pthread_mutex_unlock(&w->group->lock);
         jobq_pg__tell(w, report, data, run->kept);
         pthread_mutex_lock(&w->group->lock);
@@ -11085,7 +11221,7 @@ static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_
 {
     jobq_pg__hook_call *n;
 
-    if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
+    if (run == NULL || (w->hooks.after == NULL && !jobq_pg__tells_failed(w))) return NULL;
     n = (jobq_pg__hook_call *)calloc(1, sizeof *n);
     if (n == NULL) return NULL;
     /* Not the results: the handler may still write them. */
@@ -11117,8 +11253,8 @@ static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_
 static void jobq_pg__hook_failed(jobq_pg_worker *w, const jobq_pg__rescue_row *of, void *user,
                                  jobq_pg__answer *answer)
 {
-    jobq_pg__hook_call *n = w->hooks.failed == NULL
-                                ? NULL : (jobq_pg__hook_call *)calloc(1, sizeof *n);
+    jobq_pg__hook_call *n = jobq_pg__tells_failed(w)
+                                ? (jobq_pg__hook_call *)calloc(1, sizeof *n) : NULL;
 
     if (n == NULL) return;
     n->failed = true;
@@ -11141,8 +11277,8 @@ static void jobq_pg__hook_failed(jobq_pg_worker *w, const jobq_pg__rescue_row *o
 /* Lists the jobs that a rescue failed, and takes its result. */
 static void jobq_pg__rescue_failed(jobq_pg_worker *w, jobq_pg__pending *p)
 {
-    jobq_pg__answer *answer = w->hooks.failed == NULL
-                                  ? NULL : (jobq_pg__answer *)calloc(1, sizeof *answer);
+    jobq_pg__answer *answer = jobq_pg__tells_failed(w)
+                                  ? (jobq_pg__answer *)calloc(1, sizeof *answer) : NULL;
     int i;
 
     if (answer == NULL) return;
@@ -11171,7 +11307,7 @@ static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
     if (n == NULL) return false;
     w->hook_calls = n->next;
     pthread_mutex_unlock(&w->group->lock);
-    if (n->failed) w->hooks.failed(w->hooks.user, &n->report);
+    if (n->failed) jobq_pg__tell_failed(w, &n->report);
     else jobq_pg__tell(w, &n->report, &n->data, n->run.kept);
     pthread_mutex_lock(&w->group->lock);
     jobq_pg__answer_drop(n->run.answer);
@@ -13682,6 +13818,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->pg = pg;
     w->hooks = desc->hooks;
     w->stats_us = desc->stats_us;
+    w->no_failed_log = desc->no_failed_log;
     w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : jobq_pg__mono_us() + w->stats_us;
     w->poke[0] = w->poke[1] = -1;
     w->handler_count = desc->handler_count;
@@ -13815,7 +13952,7 @@ static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
         if (error != NULL) jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, "42501");
     }
     PQclear(res);
-    jobq_pg_release(pg, conn);
+    jobq_pg__give_back(pg, conn, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -14226,7 +14363,8 @@ static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, c
 }
 
 /* Copies what the loops have counted, so that the lock is held only for a moment. */
-static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy)
+static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy,
+                                  int32_t *idle)
 {
     jobq_tally tally;
     int32_t k;
@@ -14241,13 +14379,14 @@ static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, in
             jobq_pg__metrics_add(m, w, schema, &tally);
         *busy += jobq_loop_status_of(w->loop).running;
     }
+    *idle = *busy < group->threads ? group->threads - *busy : 0;
     pthread_mutex_unlock(&group->lock);
 }
 
 JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
 {
     jobq_pg__metrics m;
-    int32_t busy;
+    int32_t busy, idle;
 
     JOBQ_ASSERT(w != NULL && (buffer != NULL || size == 0));
     memset(&m, 0, sizeof m);
@@ -14257,7 +14396,7 @@ JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
     if (m.rows == NULL) return 0;
     m.out = buffer;
     m.size = size;
-    jobq_pg__metrics_copy(&m, w->group, &busy);
+    jobq_pg__metrics_copy(&m, w->group, &busy, &idle);
     jobq_pg__metrics_jobs(&m);
     jobq_pg__metrics_messages(&m);
     jobq_pg__metrics_times(&m, "jobq_waiting_seconds", "Time from when a job was due to its start.",
@@ -14266,8 +14405,7 @@ JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
                            JOBQ_TALLY_RUNNING, "process");
     jobq_pg__metrics_head(&m, "jobq_worker_threads", "gauge", NULL, "Threads of the worker.");
     jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"busy\"} %d\n", (int)busy);
-    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"idle\"} %d\n# EOF\n",
-                         (int)(busy < w->group->threads ? w->group->threads - busy : 0));
+    jobq_pg__metrics_say(&m, "jobq_worker_threads{state=\"idle\"} %d\n# EOF\n", (int)idle);
     free(m.rows);
     return m.len;
 }
@@ -16159,7 +16297,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     if (code == JOBQ_OK) *table = t;
     else jobq_pg_table_close(t);
     return code;
@@ -16571,7 +16709,7 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
         code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
     if (code == JOBQ_OK) code = jobq_pg__borrow(table->pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
-    if (mine != NULL) jobq_pg_release(table->pg, mine);
+    if (mine != NULL) jobq_pg__give_back(table->pg, mine, JOBQ_PG__BY_US);
     if (code == JOBQ_OK) jobq_pg__work_lists(w);
     if (code == JOBQ_OK && !(jobq_pg__work_plan(&w->claim, w, jobq_pg__say_claim) &&
                              jobq_pg__work_plan(&w->reset, w, jobq_pg__say_reset) &&
@@ -16724,7 +16862,7 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, 
     if (code != JOBQ_OK && idle && jobq_pg__was_stale(error))
         code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
     if (code != JOBQ_OK) jobq_pg_rows_clear(rows);
-    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
 
@@ -17531,14 +17669,22 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    WHERE q.id = p_queue;\n"
 "    IF v_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.notify(p_channel bigint, p_text text) RETURNS void\n"
+"LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF pg_notification_queue_usage() < 0.5\n"
+"       AND current_setting('jobq_settings.notify', true) IS DISTINCT FROM 'off' THEN\n"
+"        PERFORM pg_notify('jobq_' || to_hex(p_channel), p_text);\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
-"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
+"    PERFORM jobq.notify(s.worker, '')\n"
 "    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.check_job(\n"
-"    p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,\n"
+"    p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,\n",
 "    p_priority smallint, p_stages smallint, p_max_attempts integer, p_timeout_us bigint,\n"
 "    p_key text)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -17546,7 +17692,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_queue jobq.queue;\n"
 "    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));\n"
 "    v_hint text;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
 "    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
@@ -17616,12 +17762,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);\n"
 "BEGIN\n"
-"    IF v_begin IS NULL OR (p_flow IS NULL AND p_keys IS NULL) THEN RETURN p_keys; END IF;\n"
+"    IF v_begin IS NULL OR (p_flow IS NULL AND p_keys IS NULL) THEN RETURN p_keys; END IF;\n",
 "    IF p_flow IS NOT NULL THEN PERFORM jobq.tenant_refuse(p_queue, p_lines); END IF;\n"
 "    RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name\n"
 "                             ELSE v_begin || k.name END ORDER BY k.n)\n"
 "            FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -17685,13 +17831,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                            p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);\n"
 "    v_kinds := jobq.kind_ids(v_queue, p_kinds);\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
-"    IF p_keys IS NOT NULL THEN\n"
+"    IF p_keys IS NOT NULL THEN\n",
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
 "    END IF;\n"
 "    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN\n"
 "        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
 "    END IF;\n"
-"    IF p_lines IS NOT NULL THEN\n",
+"    IF p_lines IS NOT NULL THEN\n"
 "        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
 "    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;\n"
@@ -17761,7 +17907,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_one(\n"
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
-"    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
+"    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n",
 "    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
 "    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -17771,7 +17917,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_kind integer;\n"
 "    v_max integer;\n"
 "    v_line bigint;\n"
-"    v_tenants boolean;\n",
+"    v_tenants boolean;\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
 "    existed := false;\n"
@@ -17809,7 +17955,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            p_bytes, p_headers)\n"
 "    RETURNING job.id INTO id;\n"
 "    IF p_notify THEN\n"
-"        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
+"        PERFORM jobq.notify(s.worker, '')\n"
 "        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;\n"
 "    END IF;\n"
 "END $$;\n"
@@ -17837,12 +17983,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_merged jsonb := p_job.payload || p_new.payload;\n"
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
-"        UPDATE jobq.job j\n"
+"        UPDATE jobq.job j\n",
 "        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)\n"
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
-"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n",
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
 "            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END\n"
@@ -17913,11 +18059,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n"
 "            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'\n"
 "            WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'\n"
-"            ELSE v_old.state END);\n"
+"            ELSE v_old.state END);\n",
 "        IF v_what IN ('leave', 'reject') THEN RETURN; END IF;\n"
 "        PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
 "        AND k.key = p_key AND k.job_id = enqueue_known.id FOR UPDATE;\n"
-"        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n",
+"        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
 "        CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile\n"
 "            SELECT FROM jobq.job j WHERE j.id = enqueue_known.id\n"
 "            AND j.queue_id = v_new.queue_id AND j.key = p_key);\n"
@@ -17985,14 +18131,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
 "    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
 "        id := jobq.enqueue_after(\n"
-"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
+"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n",
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,\n"
 "            after, after_names, after_flow, on_end, on_known);\n"
 "        existed := false;\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN\n"
-"        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n",
+"        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
@@ -18062,7 +18208,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
 "    IF p_sure OR NOT FOUND THEN\n"
-"        RAISE EXCEPTION 'worker % is dead', p_worker\n"
+"        RAISE EXCEPTION 'worker % is dead', p_worker\n",
 "            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';\n"
 "    END IF;\n"
 "END $$;\n"
@@ -18073,7 +18219,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "DECLARE\n"
 "    v_queue integer;\n"
 "    v_line text;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
 "    INTO rows, ids, v_queue, v_line\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
@@ -18145,7 +18291,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_first jobq.claimed;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    v_first.id := p_id;\n"
 "    RETURN v_first;\n"
 "END $$;\n"
@@ -18153,7 +18299,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n"
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
 "    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
-"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n",
+"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL, p_lined boolean[]\n"
 "    DEFAULT NULL, p_quantum integer DEFAULT NULL, p_low_ids bigint[] DEFAULT NULL,\n"
 "    p_until_ats timestamptz[] DEFAULT NULL) RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -18221,7 +18367,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
 "RETURNS boolean LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n",
 "SET lock_timeout = '500ms' AS $$\n"
 "DECLARE\n"
 "    v_jobs bigint[];\n"
@@ -18232,7 +18378,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    ON CONFLICT (worker, number) DO NOTHING;\n"
 "    IF FOUND THEN RETURN false; END IF;\n"
 "    v_jobs := (SELECT c.jobs FROM jobq.claim c\n"
-"               WHERE c.worker = p_worker AND c.number = p_number);\n",
+"               WHERE c.worker = p_worker AND c.number = p_number);\n"
 "    v_held := ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
@@ -18312,17 +18458,18 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n"
 "    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
-"    RETURN (\n"
+"    RETURN (\n",
 "        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
 "            SELECT o.item, o.n\n"
 "            FROM jsonb_array_elements(v_errors) WITH ORDINALITY AS o (item, n)\n"
 "            WHERE o.n <= 10 OR o.n > v_count - 39\n"
 "            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11\n"
 "            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb)\n"
 "RETURNS void LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n"
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
 "    v_ids bigint[];\n"
 "    v_queues integer[];\n"
@@ -18387,7 +18534,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
-"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
+"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n",
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
 "END $$;\n"
@@ -18397,7 +18544,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_varies boolean;\n"
 "BEGIN\n"
-"    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n",
+"    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),\n"
 "           (SELECT bool_or(q.awaited) FROM jobq.queue q)\n"
 "    INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;\n"
 "    IF NOT v_varies THEN RETURN; END IF;\n"
@@ -18471,13 +18618,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
-"                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
+"                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n",
 "                payload, bytes, headers, errors, flow_id)\n"
 "            SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)],\n"
 "                            v_kept.slot), g.id, g.run_at, g.enqueued_at, g.claimed_at,\n"
 "                   statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,\n"
 "                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,\n"
-"                   g.headers, g.errors, g.flow_id\n",
+"                   g.headers, g.errors, g.flow_id\n"
 "            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
 "        )\n"
@@ -18544,7 +18691,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)], v_kept.slot),\n"
 "               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
-"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
+"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n",
 "               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
 "        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
@@ -18552,7 +18699,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n",
+"           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
 "           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
 "    INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;\n"
@@ -18625,7 +18772,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            SELECT j.* INTO v_job FROM jobq.job j\n"
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE SKIP LOCKED;\n"
-"        END IF;\n"
+"        END IF;\n",
 "        IF NOT FOUND THEN\n"
 "            RETURN QUERY SELECT p_ids[i], p_workers[i], p_claims[i],\n"
 "                                jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);\n"
@@ -18633,7 +18780,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        END IF;\n"
 "        v_entry := CASE WHEN num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN\n"
 "            jsonb_strip_nulls(jsonb_build_object(\n"
-"                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n",
+"                'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,\n"
 "                'error', p_errors[i], 'log', p_logs[i])) END;\n"
 "        IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN\n"
 "            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);\n"
@@ -19895,9 +20042,13 @@ static const char *const jobq_pg__sql_permits[] = {
 "      AND (q.running_max IS NULL AND p_running_max > 0\n"
 "           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
 "    RETURNING q.* INTO v_old;\n"
+"    IF EXISTS (SELECT FROM jobq.quota q\n"
+"               WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind) THEN\n"
+"        RETURN; -- without using up an id\n"
+"    END IF;\n",
 "    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
 "                            free_at)\n"
-"    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n",
+"    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
 "            v_old.rate_burst, coalesce(v_old.free_at, '-infinity'))\n"
 "    ON CONFLICT (queue_id, coalesce(kind_id, 0)) DO NOTHING;\n"
 "    IF NOT FOUND THEN RETURN; END IF;\n"
@@ -21017,7 +21168,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
 "    VALUES (v_partition, id, p_type, p_payload, p_bytes, p_headers);\n"
 "    IF p_notify THEN\n"
-"        PERFORM pg_notify('jobq_' || to_hex(s.worker), v_partition::text)\n"
+"        PERFORM jobq.notify(s.worker, v_partition::text)\n"
 "        FROM jobq.sleeper s WHERE s.queue_id = v_queue.id LIMIT 1;\n"
 "    END IF;\n"
 "END $$;\n"
@@ -21097,9 +21248,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        p.mark := p_mark;\n"
 "        p.mark_xid := p_mark_xid;\n"
 "        p.mark_at := statement_timestamp();\n"
-"    END IF;\n",
+"    END IF;\n"
 "    RETURN p;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -21170,8 +21321,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
-"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n",
-"                                 THEN pg_column_size(m.payload)\n"
+"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
+"                                 THEN pg_column_size(m.payload)\n",
 "                                 ELSE octet_length(m.payload::text) END,\n"
 "                            octet_length(m.bytes), 0)\n"
 "                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL\n"
@@ -21240,8 +21391,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    ON CONFLICT (partition_id, seq) DO NOTHING;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
-"        SELECT count(*) FROM jobq.dead_letter d\n",
-"        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
+"        SELECT count(*) FROM jobq.dead_letter d\n"
+"        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n",
 "        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
 "            USING ERRCODE = 'XX001',\n"
 "                HINT = 'After a restore: select jobq.renew(home => true).';\n"
@@ -21329,8 +21480,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
-"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n",
 "DECLARE v_held boolean := p.reading > 0;\n"
 "BEGIN\n"
 "    UPDATE jobq.partition r\n"
@@ -21422,10 +21573,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,\n"
 "                           p_watched_claim, p_watched_beat);\n"
 "    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;\n"
-"    IF p_aside <> v_row.acked THEN\n",
+"    IF p_aside <> v_row.acked THEN\n"
 "        v.answer := 'i';\n"
 "        v.lost := 0;\n"
-"        RETURN v;\n"
+"        RETURN v;\n",
 "    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN\n"
 "        v.answer := 'i';\n"
 "    END IF;\n"
@@ -21519,11 +21670,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                                     v_mark, v_mark_xid);\n"
 "        v_row := v_handed.p;\n"
 "        v := v_handed.v;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
 "    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.outbox_renew(\n"
 "    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n"
 "RETURNS bigint[]\n"
@@ -21605,10 +21756,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
 "        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
-"        SELECT o.id FROM jobq.dead_letter o\n",
+"        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
-"          AND (queue IS NULL\n"
+"          AND (queue IS NULL\n",
 "               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n"
 "          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
 "          AND (type IS NULL OR o.type = type)\n"
@@ -21693,10 +21844,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
 "            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)\n"
-"    OR EXISTS (\n",
+"    OR EXISTS (\n"
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
-"        SELECT FROM unnest(p_message_queues) AS q (id)\n"
+"        SELECT FROM unnest(p_message_queues) AS q (id)\n",
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.message m\n"
 "            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
@@ -22611,7 +22762,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w\n"
+"    PERFORM jobq.notify(w.id, 'cancel') FROM jobq.worker w\n"
 "    WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.operated(p_verb text, p_arguments jsonb, p_jobs integer)\n"
@@ -22686,7 +22837,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;\n"
 "    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n"
 "    WHERE c.worker = p_worker AND c.number = p_claim;\n"
-"    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n"
+"    PERFORM jobq.notify(p_worker, 'cancel');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.cancel(\n",
 "    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n"
@@ -23473,7 +23624,7 @@ static const char *const jobq_pg__sql_export[] = {
 static const char *const jobq_pg__sql_results[] = {
 "CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET jit = off AS $$\n"
+"SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_note record;\n"
 "BEGIN\n"
 "    FOR v_note IN\n"
@@ -23489,7 +23640,7 @@ static const char *const jobq_pg__sql_results[] = {
 "              FROM told o) AS t\n"
 "        GROUP BY t.channel, t.part\n"
 "    LOOP\n"
-"        PERFORM pg_notify('jobq_' || to_hex(v_note.channel), 'ended ' || v_note.ids);\n"
+"        PERFORM jobq.notify(v_note.channel, 'ended ' || v_note.ids);\n"
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.await(p_ids bigint[], p_channel bigint DEFAULT NULL)\n"
@@ -23543,8 +23694,8 @@ static const char *const jobq_pg__sql_results[] = {
 "               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
 "               result jsonb, result_bytes bytea)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET jit = off AS $$\n"
-"BEGIN\n",
+"SET jit = off AS $$\n",
+"BEGIN\n"
 "    RETURN QUERY SELECT a.* FROM jobq.await(ARRAY(\n"
 "        SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.parent > 0\n"
 "        ORDER BY e.parent)) a;\n"
@@ -25164,32 +25315,27 @@ static const char *const jobq_pg__sql_schedules[] = {
 "DECLARE v_next timestamptz;\n"
 "BEGIN\n"
 "    p.tick_at := jobq.schedule_after(p, statement_timestamp());\n"
-"    INSERT INTO jobq.schedule AS s (\n"
-"        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
-"        starts_at, ends_at, max_attempts, priority, partition, name, owner, zone, missed,\n"
-"        overlap, cron, parsed, type, payload, bytes, headers)\n"
-"    VALUES (\n"
-"        p.queue_id, p.kind_id, p.tick_at + p.offset_us * interval '1 microsecond', p.tick_at,\n"
-"        p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at, p.ends_at,\n"
-"        p.max_attempts, p.priority, p.partition, p.name, p.owner, p.zone, p.missed, p.overlap,\n"
-"        p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers)\n"
-"    ON CONFLICT (name) DO UPDATE SET (\n"
+"    IF NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.name = p.name) THEN -- uses up an id\n"
+"        INSERT INTO jobq.schedule (name, owner, queue_id, kind_id, partition, next_at, tick_at,\n"
+"                                   every_us, cron, parsed)\n"
+"        VALUES (p.name, p.owner, p.queue_id, p.kind_id, p.partition, p.tick_at, p.tick_at,\n"
+"                p.every_us, p.cron, p.parsed)\n"
+"        ON CONFLICT (name) DO NOTHING;\n"
+"    END IF;\n"
+"    UPDATE jobq.schedule s SET (\n"
 "        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
 "        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
 "        parsed, type, payload, bytes, headers, error, last_id) = (\n"
-"        SELECT excluded.queue_id, excluded.kind_id,\n"
-"               t.tick_at + excluded.offset_us * interval '1 microsecond', t.tick_at,\n"
-"               excluded.every_us, excluded.offset_us, excluded.missed_us, excluded.timeout_us,\n"
-"               excluded.starts_at, excluded.ends_at, excluded.max_attempts, excluded.priority,\n"
-"               excluded.partition, excluded.zone, excluded.missed, excluded.overlap,\n"
-"               excluded.cron, excluded.parsed, excluded.type, excluded.payload, excluded.bytes,\n"
-"               excluded.headers, NULL,\n"
-"               CASE WHEN (s.kind_id IS NULL) = (excluded.kind_id IS NULL) THEN s.last_id END\n"
+"        SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',\n"
+"               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at,\n"
+"               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,\n"
+"               p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers, NULL,\n"
+"               CASE WHEN (s.kind_id IS NULL) = (p.kind_id IS NULL) THEN s.last_id END\n"
 "        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n"
-"                               IS NOT DISTINCT FROM (excluded.cron, excluded.every_us,\n"
-"                                   excluded.zone, excluded.starts_at, excluded.ends_at)\n"
-"                          THEN s.tick_at ELSE excluded.tick_at END AS tick_at) AS t)\n"
-"    WHERE s.owner IS NOT DISTINCT FROM excluded.owner\n"
+"                               IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,\n"
+"                                   p.ends_at)\n"
+"                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)\n"
+"    WHERE s.name = p.name AND s.owner IS NOT DISTINCT FROM p.owner\n"
 "    RETURNING s.next_at INTO v_next;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(\n"
@@ -25203,14 +25349,14 @@ static const char *const jobq_pg__sql_schedules[] = {
 "CREATE OR REPLACE FUNCTION jobq.schedules_set(\n"
 "    p_owner text, p_revision bigint, p_names text[], p_queues text[], p_kinds text[],\n"
 "    p_crons text[], p_every_us bigint[], p_zones text[], p_missed text[],\n"
-"    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n",
+"    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n"
 "    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n"
 "    p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],\n"
 "    p_timeouts_us bigint[], p_partitions integer[], p_types text[])\n"
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.check_name('owner', p_owner);\n"
-"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n"
+"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n",
 "    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()\n"
 "    WHERE o.revision <= excluded.revision;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
@@ -25290,7 +25436,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "DECLARE v jobq.schedule;\n"
 "BEGIN\n"
 "    PERFORM jobq.check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,\n"
-"                                NULL, NULL);\n",
+"                                NULL, NULL);\n"
 "    v.cron := cron;\n"
 "    v.parsed := jobq.cron_parse(cron);\n"
 "    v.every_us := jobq.us(every);\n"
@@ -25304,7 +25450,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE VIEW jobq.schedules AS\n"
-"SELECT s.name, q.name AS queue, k.name AS kind,\n"
+"SELECT s.name, q.name AS queue, k.name AS kind,\n",
 "       coalesce(s.cron, 'every ' || s.every_us * interval '1 microsecond') AS calendar, s.zone,\n"
 "       s.next_at, s.last_at,\n"
 "       CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL\n"
@@ -25389,7 +25535,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "DECLARE v_workers bigint[];\n"
 "BEGIN\n"
 "    SELECT array_agg(s.worker) INTO v_workers FROM jobq.sleeper s;\n"
-"    PERFORM pg_notify('jobq_' || to_hex(u.worker), '') FROM unnest(v_workers) AS u (worker);\n"
+"    PERFORM jobq.notify(u.worker, '') FROM unnest(v_workers) AS u (worker);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_calls() RETURNS text[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -26401,7 +26547,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :citus_drop_views=7f574e citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
 "function :citus_joins=b29d4e citus_mute=c776b1 citus_node_texts=433a4d citus_place=5621c2\n"
 "function :citus_readers=30bb07 citus_run=106cf9 citus_script=6377e3 citus_sender=ea7699\n"
-"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=d76c07 citus_wake=300312\n"
+"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=d76c07 citus_wake=71b3e9\n"
 "function :claim=617335 claim_apart=07f303 claim_first=542866 claim_lanes=15430f\n"
 "function :claim_lines=3ee497 claim_look=431ea3 claim_sift=b9af3f claim_stretch=0400a9\n"
 "function :claim_suspect=c1b0f6 claim_visit=074542 claim_walk=522005 commit_waits=e45eeb\n"
@@ -26413,12 +26559,12 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=e36134\n"
 "function :doors_beyond=2f8e78 edges_end=09659b edges_forget=b8af25 edges_revive=93488c\n"
 "function :end_keys=3bdeea ended=d530fe enqueue=51421f enqueue_after=e392e1\n"
-"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=a777eb\n"
+"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=901c70\n"
 "function :enqueue_or_get=0e143e erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
 "function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n"
 "function :erased_errors=8a8ff9 erased_mark=bb73bb explain_job=ca9820 explain_line=c6e31f\n"
 "function :explain_quotas=1479e3 explain_ready=fe79f3 explain_waiting=ad9871\n",
-"function :export_done=5e5ce2 export_next=4115f9 export_set=27bd23 finish=5b0736 fire=9ec20b\n"
+"function :export_done=5e5ce2 export_next=4115f9 export_set=27bd23 finish=27b6d1 fire=9ec20b\n"
 "function :fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf flow=5979b5 flow_add=3c0335\n"
 "function :flow_cancel=aff9df flow_close=6029fb flow_count=623276 flow_free=725bcd\n"
 "function :flow_graph=e51830 flow_names=97e42f flow_revive=33c346 flow_tell=65310e\n"
@@ -26440,14 +26586,14 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :look_signals=a4751d make_ready=ccc7ee mend=5d031c metric=0f2023 metric_label=1af58b\n"
 "function :metric_times=7741fc metrics=71cb4b metrics_counted=2558cc metrics_others=b32f44\n"
 "function :metrics_outbox=b7c9d1 metrics_queues=3cdd0a move=4a8eda move_keys=881cad\n"
-"function :need_read_committed=9e43bb next_lines=30029a next_tick=a9a69c open_before=d47415\n"
-"function :operated=b3eb6c operated_one=e8f9ed outbox_ack=4df479 outbox_asked=6c161c\n"
-"function :outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=648995 outbox_done=5f8b51\n"
-"function :outbox_enqueue=70013b outbox_enqueue_many=f83d84 outbox_enqueue_one=06a19f\n"
-"function :outbox_fit=8c1583 outbox_grow=54316b outbox_hand=258694 outbox_hash=c2927c\n"
-"function :outbox_limit=4b0017 outbox_look=0010d8 outbox_mark=34e24e outbox_messages=fd9616\n"
-"function :outbox_number=56a270 outbox_partitions=30e997 outbox_queue=f8e8e6\n"
-"function :outbox_read=49859f outbox_register=4a6bd6 outbox_renew=b97b78\n"
+"function :need_read_committed=9e43bb next_lines=30029a next_tick=a9a69c notify=e97f8e\n"
+"function :open_before=d47415 operated=b3eb6c operated_one=e8f9ed outbox_ack=4df479\n"
+"function :outbox_asked=6c161c outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=648995\n"
+"function :outbox_done=5f8b51 outbox_enqueue=70013b outbox_enqueue_many=f83d84\n"
+"function :outbox_enqueue_one=072506 outbox_fit=8c1583 outbox_grow=54316b outbox_hand=258694\n"
+"function :outbox_hash=c2927c outbox_limit=4b0017 outbox_look=0010d8 outbox_mark=34e24e\n"
+"function :outbox_messages=fd9616 outbox_number=56a270 outbox_partitions=30e997\n"
+"function :outbox_queue=f8e8e6 outbox_read=49859f outbox_register=4a6bd6 outbox_renew=b97b78\n"
 "function :outbox_restored=e95a3e outbox_store=916150 outbox_tried=8a9910 outbox_waits=9c52d2\n"
 "function :outbox_widen=b11221 parent_end=22cae7 parent_jobs=095f3f parent_text=4c1b2f\n"
 "function :parents=ce05f1 park=3410a8 part=f1a2ec pause=c9b534 peek=3e91e0 peek_lines=2e6238\n"
@@ -26458,15 +26604,15 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :promote=c68d55 promote_late=1801c5 prune=53a93a prune_flows=1a6519\n"
 "function :prune_lines=bb54ad prune_operations=0700bc prune_signals=d7d179\n"
 "function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=f9f007 queue_lines_set=8c12ef\n"
-"function :queue_rates=611286 queue_set=62020e quota_new=2d20b5 quota_set=47bffe\n"
+"function :queue_rates=611286 queue_set=62020e quota_new=cb6486 quota_set=47bffe\n"
 "function :rate_chunk=3e6562 rate_parse=dd9a55 rate_text=dd4046 recover=f752a6 refuse=4c4028\n"
-"function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=8970de\n"
+"function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=3b88e8\n"
 "function :request_many=7d1dcd reschedule=eece96 rescue=85127c rescue_jobs=fef70a\n"
 "function :rescue_singly=4deb79 resume=e0e41e retention_set=a3e444 retention_used=d0c52e\n"
 "function :return_key=5f1952 revive=3de7e1 revive_all=db89c4 revoke=26b4f6 ring_slot=556999\n"
 "function :rows_within=ce2d89 running=967a07 schedule=8bb950 schedule_after=79ec66\n",
 "function :schedule_drop=8d60c3 schedule_due=1999be schedule_last=cce60b schedule_pause=48a509\n"
-"function :schedule_preview=a1fd4e schedule_put=5a6e8e schedule_resume=70a867\n"
+"function :schedule_preview=a1fd4e schedule_put=542828 schedule_resume=70a867\n"
 "function :schedule_run=59d389 schedules_set=c6d6e4 secure=42e0e9 sequence_restored=0e0535\n"
 "function :set_aside=6dadb9 set_paused=b4a89f settle=290a26 settle_end=bc0662\n"
 "function :settle_here=5405c2 signal=425b98 signal_here=428285 signal_look=e5c299 sleep=dbd0cb\n"
@@ -26474,10 +26620,10 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :strict_holders=cb9121 strict_job=2ff069 succeeded=2e18bc suspect_admitted=f2ea94\n"
 "function :suspect_goes=75cbb8 suspect_room=77acb0 take_key=61a9fb take_lines=665b8d\n"
 "function :tally_fold=2b4a54 tally_prune=195ccd tally_sums=67c4d7 tally_take=40fe71\n"
-"function :tell=af757f tell_waiters=e6f7be tenant_key=c7dfce tenant_keys=4cac9c\n"
+"function :tell=b4fac0 tell_waiters=00e7d1 tenant_key=c7dfce tenant_keys=4cac9c\n"
 "function :tenant_may=b3b018 tenant_refuse=598bf1 tick=c8fdf3 times_bounds=f790f6\n"
 "function :times_quantile=683180 tokens_move=56d118 turn=29e963 unawait=0f67eb unpark=9fb2ce\n"
-"function :us=556c7b wait=2becbc wait_here=9f4c59 wake=c39d14 walk_quantum=089496\n"
+"function :us=556c7b wait=2becbc wait_here=9f4c59 wake=925bbb walk_quantum=089496\n"
 "function :walk_stop=31dc88 widen=8ad9b8 work_backoff=ffd834 work_decide=68f4fd\n"
 "function :work_done=7072ed work_fail=deebfc work_heartbeat=216cc5 work_join=212429\n"
 "function :work_lanes=fd28e6 work_leave=265edc work_modes=b30d04 work_recover=9342c0\n"

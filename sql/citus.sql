@@ -98,7 +98,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_workers bigint[];
 BEGIN
     SELECT array_agg(s.worker) INTO v_workers FROM jobq.sleeper s;
-    PERFORM pg_notify('jobq_' || to_hex(u.worker), '') FROM unnest(v_workers) AS u (worker);
+    PERFORM jobq.notify(u.worker, '') FROM unnest(v_workers) AS u (worker);
 END $$;
 
 -- What a function at the node asks of the session at the coordinator: 1 the role that logged

@@ -123,13 +123,27 @@ BEGIN
     IF v_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;
 END $$;
 
+-- Notifies who listens on this channel: a worker, by its id, or who waits for jobs. Only this
+-- function does. A notification saves time and nothing else, so it must not cost the
+-- transaction that it rides on: COMMIT fails once the server's queue of notifications is full,
+-- so none is sent while that is half full. PREPARE TRANSACTION fails after any: whoever needs
+-- it says SET LOCAL jobq_settings.notify = off before, and workers look a little later.
+CREATE OR REPLACE FUNCTION jobq.notify(p_channel bigint, p_text text) RETURNS void
+LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_notification_queue_usage() < 0.5
+       AND current_setting('jobq_settings.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_notify('jobq_' || to_hex(p_channel), p_text);
+    END IF;
+END $$;
+
 -- Wakes sleeping workers of a queue: at most one for each job of the batch. NOTIFY takes a
 -- global lock at commit, so it is sent only when a worker sleeps. Each worker listens on a
 -- channel of its own.
 CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
-    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')
+    PERFORM jobq.notify(s.worker, '')
     FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
 END $$;
 
@@ -445,7 +459,7 @@ BEGIN
             p_bytes, p_headers)
     RETURNING job.id INTO id;
     IF p_notify THEN
-        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')
+        PERFORM jobq.notify(s.worker, '')
         FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;
     END IF;
 END $$;
@@ -1090,7 +1104,8 @@ END $$;
 -- ending. Only this function ends single jobs, except those that leave a result.
 CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb)
 RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids bigint[];
     v_queues integer[];

@@ -805,7 +805,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w
+    PERFORM jobq.notify(w.id, 'cancel') FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;
 END $$;
 
@@ -902,7 +902,7 @@ BEGIN
     WHERE j.id = p_id AND j.cancel_requested_at IS NULL;
     UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
     WHERE c.worker = p_worker AND c.number = p_claim;
-    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');
+    PERFORM jobq.notify(p_worker, 'cancel');
 END $$;
 
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.

@@ -227,7 +227,7 @@ BEGIN
     INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
     VALUES (v_partition, id, p_type, p_payload, p_bytes, p_headers);
     IF p_notify THEN
-        PERFORM pg_notify('jobq_' || to_hex(s.worker), v_partition::text)
+        PERFORM jobq.notify(s.worker, v_partition::text)
         FROM jobq.sleeper s WHERE s.queue_id = v_queue.id LIMIT 1;
     END IF;
 END $$;

@@ -337,6 +337,10 @@ BEGIN
       AND (q.running_max IS NULL AND p_running_max > 0
            OR q.rate_us IS NULL AND p_rate_count > 0)
     RETURNING q.* INTO v_old;
+    IF EXISTS (SELECT FROM jobq.quota q
+               WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind) THEN
+        RETURN; -- without using up an id
+    END IF;
     INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,
                             free_at)
     VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,

@@ -9,7 +9,7 @@
 -- bytes: 400 ids. A row that its waiter is removing is left to it.
 CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_note record;
 BEGIN
     FOR v_note IN
@@ -25,7 +25,7 @@ BEGIN
               FROM told o) AS t
         GROUP BY t.channel, t.part
     LOOP
-        PERFORM pg_notify('jobq_' || to_hex(v_note.channel), 'ended ' || v_note.ids);
+        PERFORM jobq.notify(v_note.channel, 'ended ' || v_note.ids);
     END LOOP;
 END $$;
 

@@ -343,32 +343,27 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_next timestamptz;
 BEGIN
     p.tick_at := jobq.schedule_after(p, statement_timestamp());
-    INSERT INTO jobq.schedule AS s (
-        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,
-        starts_at, ends_at, max_attempts, priority, partition, name, owner, zone, missed,
-        overlap, cron, parsed, type, payload, bytes, headers)
-    VALUES (
-        p.queue_id, p.kind_id, p.tick_at + p.offset_us * interval '1 microsecond', p.tick_at,
-        p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at, p.ends_at,
-        p.max_attempts, p.priority, p.partition, p.name, p.owner, p.zone, p.missed, p.overlap,
-        p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers)
-    ON CONFLICT (name) DO UPDATE SET (
+    IF NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.name = p.name) THEN -- uses up an id
+        INSERT INTO jobq.schedule (name, owner, queue_id, kind_id, partition, next_at, tick_at,
+                                   every_us, cron, parsed)
+        VALUES (p.name, p.owner, p.queue_id, p.kind_id, p.partition, p.tick_at, p.tick_at,
+                p.every_us, p.cron, p.parsed)
+        ON CONFLICT (name) DO NOTHING;
+    END IF;
+    UPDATE jobq.schedule s SET (
         queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,
         starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,
         parsed, type, payload, bytes, headers, error, last_id) = (
-        SELECT excluded.queue_id, excluded.kind_id,
-               t.tick_at + excluded.offset_us * interval '1 microsecond', t.tick_at,
-               excluded.every_us, excluded.offset_us, excluded.missed_us, excluded.timeout_us,
-               excluded.starts_at, excluded.ends_at, excluded.max_attempts, excluded.priority,
-               excluded.partition, excluded.zone, excluded.missed, excluded.overlap,
-               excluded.cron, excluded.parsed, excluded.type, excluded.payload, excluded.bytes,
-               excluded.headers, NULL,
-               CASE WHEN (s.kind_id IS NULL) = (excluded.kind_id IS NULL) THEN s.last_id END
+        SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',
+               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at,
+               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,
+               p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers, NULL,
+               CASE WHEN (s.kind_id IS NULL) = (p.kind_id IS NULL) THEN s.last_id END
         FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)
-                               IS NOT DISTINCT FROM (excluded.cron, excluded.every_us,
-                                   excluded.zone, excluded.starts_at, excluded.ends_at)
-                          THEN s.tick_at ELSE excluded.tick_at END AS tick_at) AS t)
-    WHERE s.owner IS NOT DISTINCT FROM excluded.owner
+                               IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,
+                                   p.ends_at)
+                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)
+    WHERE s.name = p.name AND s.owner IS NOT DISTINCT FROM p.owner
     RETURNING s.next_at INTO v_next;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(

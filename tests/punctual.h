@@ -11,6 +11,7 @@
 #define JOBQ_TEST_PUNCTUAL_H
 
 #ifndef LATE
+#include "check.h"
 #define LATE fail_msg
 #endif
 

@@ -634,6 +634,14 @@ static const profile_row profile_rows[] = {
     {JOBQ_PROFILE_RELAXED, JOBQ_ROLE_RECONCILER, 1, 1000, 1000, 120000, 0, 1000, 60000, 1},
 };
 
+static void headroom_is_a_sixth_of_the_lease(void **unused)
+{
+    jobq_tuning t = {.lease_us = 60 * SECOND};
+
+    (void)unused;
+    assert_int_equal(jobq_tuning_defaults(&t).headroom_us, 10 * SECOND);
+}
+
 static void the_profiles_numbers(void **unused)
 {
     size_t i;
@@ -786,6 +794,7 @@ int main(void)
         cmocka_unit_test_setup(bad_cursors_are_refused, setup),
         cmocka_unit_test_setup(only_bad_messages_die, setup),
         cmocka_unit_test_setup(the_pace_of_x30, setup),
+        cmocka_unit_test(headroom_is_a_sixth_of_the_lease),
         cmocka_unit_test_setup(the_profiles_numbers, setup),
         cmocka_unit_test_setup(tunings_are_checked, setup),
         cmocka_unit_test_setup(keys_fall_into_published_partitions, setup),

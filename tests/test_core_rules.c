@@ -219,6 +219,16 @@ static void no_pile_of_delays_stands_at_the_cap(void **unused)
     assert_true(at_cap <= 2);
 }
 
+/* Half of 1,999 us, to the microsecond. */
+static void jitter_counts_microseconds(void **unused)
+{
+    jobq_backoff b = {JOBQ_CURVE_CONSTANT, 500, 1999, SECOND, 0};
+
+    (void)unused;
+    assert_int_equal(jobq_backoff_delay(&b, 0, 0), 1000);
+    assert_int_equal(jobq_backoff_delay(&b, 0, UINT64_MAX), 2998);
+}
+
 static void curves_bend_as_they_say(void **unused)
 {
     jobq_backoff b = {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, 100 * SECOND, 0};
@@ -233,6 +243,11 @@ static void curves_bend_as_they_say(void **unused)
     assert_int_equal(jobq_backoff_delay(&b, 0xffffffffu, 0), 100 * SECOND);
     b.curve = JOBQ_CURVE_CONSTANT;
     assert_int_equal(jobq_backoff_delay(&b, 77, 0), SECOND);
+    b.curve = JOBQ_CURVE_EXPONENTIAL;
+    b.base_us = 1;
+    b.cap_us = (int64_t)1 << 45;
+    for (i = 0; i < 45; i++)
+        assert_int_equal(jobq_backoff_delay(&b, (uint32_t)i, 0), (int64_t)1 << i);
     for (i = 0; i < JOBQ_CURVE_COUNT; i++) {
         const char *name = jobq_enum_name(JOBQ_ENUM_CURVE, i);
         assert_int_equal(jobq_enum_from(JOBQ_ENUM_CURVE, jobq_str_from(name)), i);
@@ -444,6 +459,7 @@ int main(void)
         cmocka_unit_test(the_documents_delays_come_out_exactly),
         cmocka_unit_test(jitter_fills_its_band_and_no_more),
         cmocka_unit_test(no_pile_of_delays_stands_at_the_cap),
+        cmocka_unit_test(jitter_counts_microseconds),
         cmocka_unit_test(curves_bend_as_they_say),
         cmocka_unit_test(bad_backoffs_are_refused_and_zero_is_quick),
         cmocka_unit_test(partition_modes_move_as_listed),

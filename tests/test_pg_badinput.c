@@ -270,6 +270,7 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     verb_result r;
     jobq_pg_counts counts;
     bool more;
+    jobq_pg_filter failed = {.queue = "q", .state = JOBQ_STATE_FAILED};
     verb_claim_desc d = {.worker = 1, .number = 1, .limit = 1, .lanes = &lane, .lane_count = 1};
 
     memset(&r, 0, sizeof r);
@@ -305,6 +306,12 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 25: return jobq_pg_queue_counts(pg, conn, NULL, &counts, error);
     case 26: return jobq_pg_peek(pg, conn, null_names, 1, NULL, 0, 1, &peeked, error);
     case 27: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 3, 1, &peeked, error);
+    case 28: return jobq_pg_move(pg, conn, &failed, "q", NULL, error);
+    case 29: return jobq_pg_prioritize(pg, conn, &failed, 1, NULL, error);
+    case 30: return jobq_pg_reschedule(pg, conn, &failed, 0, NULL, error);
+    case 31:
+        failed.state = JOBQ_STATE_READY;
+        return jobq_pg_revive(pg, conn, &failed, NULL, error);
     default: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 0, &peeked, error);
     }
 }
@@ -315,7 +322,7 @@ static void the_other_verbs_refuse_nonsense(void **unused)
         "worker", "name", "name", "lease_us", "lease_us", "queue", "queue_count", "limit", "number",
         "lanes", "number", "lease_us", "lease_us", "decision", "decision", "decision", "error",
         "payload", "run_at_us", "priority", "target", "target", "queue", "kind", "queue", "queue",
-        "queue", "exclude", "at_most"};
+        "queue", "exclude", "state", "state", "state", "state", "at_most"};
     jobq_pg_error error;
     char *before;
     size_t i;

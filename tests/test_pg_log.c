@@ -630,8 +630,80 @@ static void the_manual_lists_the_codes(void **unused)
                 fail_msg("not listed:%s", code);
         }
     }
-    assert_int_equal(listed, 30);
+    assert_int_equal(listed, 32);
     assert_true(used >= listed);
+}
+
+static jobq_outcome breaks(jobq_call *call)
+{
+    jobq_call_error(call, jobq_str_from("the card is broken"));
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+static int events_of(const char *code)
+{
+    int i, count = 0;
+
+    for (i = 0; i < GET(heard_count) && i < EVENTS_MAX; i++) count += !strcmp(heard[i].code, code);
+    return count;
+}
+
+/* Five a second; those that are left out are counted. */
+static void failures_are_logged_but_not_all(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", breaks);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    const heard_event *first;
+    jobq_pg_error error;
+    int64_t began;
+    int most;
+
+    (void)unused;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    d.no_failed_log = true;
+    enqueue_count(1);
+    assert_int_equal(jobq_pg_work(loud, &d, &error), JOBQ_OK);
+    assert_int_equal(events_of("job_failed"), 0);
+    d.no_failed_log = false;
+    enqueue_count(100);
+    began = mono_us();
+    assert_int_equal(jobq_pg_work(loud, &d, &error), JOBQ_OK);
+    most = 5 * (int)((mono_us() - began) / SECOND + 2);
+    first = must_hear("job_failed");
+    assert_int_equal(first->e.level, JOBQ_PG_WARNING);
+    is_about(first, "q", "k", first->e.job, 1);
+    assert_non_null(strstr(first->text, ", kind k, has failed for good: the card is broken"));
+    assert_true(events_of("job_failed") >= 5);
+    assert_true(events_of("job_failed") <= (most < 100 ? most : 100));
+}
+
+/* A handler that leaves a transaction open is named. */
+static jobq_outcome leaves_a_transaction(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+
+    PQclear(PQexec(conn, "BEGIN"));
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void a_transaction_that_is_left_open_has_a_name(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", leaves_a_transaction);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    const heard_event *left;
+    jobq_pg_error error;
+    char text[100];
+
+    (void)unused;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    enqueue_count(1);
+    assert_int_equal(jobq_pg_work(loud, &d, &error), JOBQ_OK);
+    left = must_hear("transaction_left");
+    is_about(left, "q", "k", left->e.job, 1);
+    snprintf(text, sizeof text, "queue q, job %lld: a transaction was left open; rolled back",
+             (long long)left->e.job);
+    assert_string_equal(left->text, text);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, listen_in, both_forms)
@@ -655,6 +727,8 @@ int main(void)
         TEST(lines_of_a_step_and_of_progress_that_fail),
         TEST(a_line_of_a_payload_that_cannot_be_opened),
         TEST(lines_of_a_worker_that_gives_up),
+        TEST(failures_are_logged_but_not_all),
+        TEST(a_transaction_that_is_left_open_has_a_name),
         TEST(lines_of_a_refused_result),
         cmocka_unit_test(stderr_gets_what_nobody_takes),
         cmocka_unit_test(the_manual_lists_the_codes),

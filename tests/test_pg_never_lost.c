@@ -390,10 +390,11 @@ static void a_worker_that_ends_waits_for_its_claim_and_leaves_it_to_be_rescued(v
 /* Rows that a DBA deleted, or that a restored part of a copy lacks. */
 static void a_running_job_without_a_worker_or_a_claim_row_comes_back(void **unused)
 {
-    static const char *const gone[] = {"DELETE FROM jobq.worker WHERE id = 101",
-                                       "DELETE FROM jobq.claim",
-                                       "DELETE FROM jobq.worker WHERE id = 101;"
-                                       " DELETE FROM jobq.claim"};
+    static const char *const gone[] = {
+        "DELETE FROM jobq.worker WHERE id = 101",
+        "DELETE FROM jobq.claim",
+        "DELETE FROM jobq.worker WHERE id = 101; DELETE FROM jobq.claim",
+    };
     size_t i;
 
     (void)unused;

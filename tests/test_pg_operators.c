@@ -1019,11 +1019,53 @@ static void no_verb_is_compiled(void **unused)
     if (had == 0) skip(); /* this server compiles nothing */
 }
 
+/* A program declares what it needs at each start, for years, and ids of 32 bits must last. */
+static void declaring_again_uses_up_no_id(void **unused)
+{
+    static const char *const declarations[] = {
+        "jobq.queue_set('d', running_max => 5, rate => '9/s', max_attempts => 3)",
+        "jobq.queue_set('d', kind => 'k', running_max => 5)",
+        "jobq.line_set('d', 'l', running_max => 2, weight => 3)",
+        "jobq.schedule('cron', 'd', 'k', cron => '0 0 1 1 *')",
+        "jobq.schedule('every', 'd', 'k', every => '1 hour')",
+        "jobq.outbox_register('o', 4)",
+        "jobq.schedule('messages', 'o', every => '1 hour', partition => 1)",
+        "jobq.pause('d', 'k')",
+        "jobq.resume('d', 'k')"};
+    jobq_pg_schedule set = {.name = "set", .every_us = JOBQ_HOURS(1)};
+    jobq_pg_error error;
+    char *before = NULL, *after = NULL;
+    int round, times;
+    size_t i;
+
+    (void)unused;
+    set.job.queue = "d";
+    set.job.kind = "k";
+    for (round = 0; round < 2; round++) {
+        times = round == 0 ? 1 : 1000;
+        for (i = 0; i < COUNT(declarations); i++)
+            RUN("SELECT %s FROM generate_series(1, %d)", declarations[i], times);
+        while (times-- > 0) {
+            if (jobq_pg_schedules_set(pg, NULL, "me", 1, &set, 1, &error) != JOBQ_OK)
+                fail_msg("%s", error.message);
+        }
+        free(before);
+        before = after;
+        after = text_of("SELECT string_agg(sequencename || ' ' || last_value, ', ' ORDER BY"
+                        " sequencename) FROM pg_sequences WHERE schemaname = '%s'"
+                        " AND data_type = 'integer'::regtype", schema);
+    }
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, all_stop)
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        TEST(declaring_again_uses_up_no_id),
         TEST(every_verb_answers_every_state),
         TEST(c_says_what_sql_says),
         TEST(a_key_moves_with_its_job),

@@ -347,6 +347,108 @@ static void an_encoding_that_would_change_payloads_is_refused(void **unused)
     assert_non_null(strstr(error.message, "UTF8"));
 }
 
+/* -- what is lent comes back as it was -- */
+
+#define SESSION                                                                                    \
+    "SELECT concat_ws(' ', pg_backend_pid(), current_user, session_user,"                          \
+    " nullif(current_setting('app.tenant', true), ''), current_setting('statement_timeout'),"      \
+    " current_setting('DateStyle'), current_setting('standard_conforming_strings'),"               \
+    " current_setting('session_replication_role'), current_setting('transaction_isolation'),"      \
+    " current_setting('work_mem'), to_regclass('pg_temp.spoilt'),"                                 \
+    " (SELECT count(*) FROM pg_cursors WHERE name = 'spoilt'),"                                    \
+    " (SELECT count(*) FROM pg_listening_channels()),"                                             \
+    " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()))"
+
+#define SPOILS                                                                                     \
+    "CREATE TEMP TABLE spoilt (n int); DECLARE spoilt CURSOR WITH HOLD FOR SELECT 1;"              \
+    " LISTEN spoilt; SELECT pg_advisory_lock(4711); SET app.tenant = '7'; SET DateStyle = German;" \
+    " SET standard_conforming_strings = off; SET session_replication_role = replica;"              \
+    " SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE;"                    \
+    " SET work_mem = '1MB'; SET ROLE pg_monitor; SET statement_timeout = '10s'"
+
+static char session[300]; /* as the first one found it */
+static int notices;
+
+static void hears_notice(void *arg, const PGresult *res)
+{
+    (void)arg;
+    (void)res;
+    ADD(notices);
+}
+
+/* False: it is not as the first one found it. */
+static bool spoils(PGconn *conn)
+{
+    PGresult *res = PQexec(conn, SESSION);
+    bool same;
+
+    if (session[0] == '\0') snprintf(session, sizeof session, "%s", PQgetvalue(res, 0, 0));
+    same = strcmp(PQgetvalue(res, 0, 0), session) == 0;
+    if (!same) print_error("%s\nnot\n%s\n", PQgetvalue(res, 0, 0), session);
+    PQclear(res);
+    PQclear(PQexec(conn, "DO $$ BEGIN RAISE WARNING 'to whom?'; END $$"));
+    PQsetNoticeReceiver(conn, hears_notice, NULL);
+    PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+    res = PQexec(conn, SPOILS);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) print_error("%s", PQerrorMessage(conn));
+    PQclear(res);
+    return same;
+}
+
+static jobq_outcome spoils_its_session(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+
+    if (conn != NULL && spoils(conn)) ADD(told);
+    ADD(runs);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static bool sets_work_mem(void *user, PGconn *conn)
+{
+    PGresult *res = PQexec(conn, "SET work_mem = '9MB'");
+    bool good = PQresultStatus(res) == PGRES_COMMAND_OK;
+
+    (void)user;
+    PQclear(res);
+    return good;
+}
+
+static void nothing_that_a_handler_sets_reaches_the_next(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", spoils_its_session);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(server());
+    jobq_pg_error error;
+    jobq_pg *handle;
+    PGconn *conn;
+    int set_up, i;
+
+    (void)unused;
+    d.loop.threads = 1;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    for (set_up = 0; set_up < 2; set_up++) {
+        session[0] = '\0';
+        SET(told, 0);
+        SET(notices, 0);
+        desc.set_up = set_up ? sets_work_mem : NULL;
+        handle = open_on(&desc);
+        enqueue_count(5);
+        assert_int_equal(jobq_pg_work(handle, &d, &error), JOBQ_OK);
+        assert_int_equal(GET(told), 5);
+        for (i = 0; i < 5; i++) {
+            assert_int_equal(jobq_pg_acquire(handle, &conn, &error), JOBQ_OK);
+            assert_true(spoils(conn));
+            jobq_pg_release(handle, conn);
+            assert_int_equal(jobq_pg_check(handle, NULL, &error), JOBQ_OK);
+        }
+        assert_int_equal(strstr(session, "9MB") != NULL, set_up);
+        assert_int_equal(GET(notices), 0);
+        jobq_pg_close(handle);
+    }
+}
+
 /* The worker's own connection, in another encoding than the pool's. */
 static bool dial_by_hand_in_latin(void *user, jobq_pg_dial *dial)
 {
@@ -534,6 +636,71 @@ static void a_dial_has_limits_and_wipes_its_secrets(void **unused)
 }
 
 /* -- wake-ups -- */
+
+#define ALL_NOTIFY                                                                                 \
+    "SELECT jobq.enqueue('q', 'k'), jobq.outbox_enqueue('o', '1'), jobq.pause('q', 'k'),"          \
+    " jobq.resume('q', 'k'), jobq.signal('s'), jobq.queue_set('q', max_attempts => 7)"
+
+static void a_worker_sleeps(jobq_pg_handler *h)
+{
+    jobq_pg_worker_desc d;
+
+    *h = handler_of("q", "k", holds);
+    d = work_of(h, 1);
+    SET(gate, 1);
+    enqueue_count(1);
+    RUN("SELECT jobq.outbox_register('o', 1)");
+    start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
+}
+
+/* A transaction that has notified cannot be prepared. */
+static void what_notifies_can_be_prepared(void **unused)
+{
+    jobq_pg_handler h;
+    PGresult *res;
+
+    (void)unused;
+    a_worker_sleeps(&h);
+    RUN("BEGIN; " ALL_NOTIFY);
+    res = PQexec(db, "PREPARE TRANSACTION 'jobq_notifies'");
+    assert_int_equal(PQresultStatus(res), PGRES_FATAL_ERROR);
+    PQclear(res);
+    RUN("ROLLBACK");
+    RUN("BEGIN; SET LOCAL jobq_settings.notify = off; " ALL_NOTIFY
+        "; PREPARE TRANSACTION 'jobq_silent'");
+    RUN("COMMIT PREPARED 'jobq_silent'");
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.history"));
+}
+
+/* A listener that does not read lets the server's queue of notifications grow. Once it is full, a
+ * COMMIT with a notification fails; ours must not. */
+static void a_full_queue_of_notifications_stops_nobody(void **unused)
+{
+    PGconn *deaf = PQconnectdb(server());
+    jobq_pg_handler h;
+    PGresult *res;
+    bool full;
+
+    (void)unused;
+    if (PQserverVersion(deaf) < 170000) { /* it cannot be made small */
+        PQfinish(deaf);
+        skip();
+    }
+    PQclear(PQexec(deaf, "LISTEN filler"));
+    PQclear(PQexec(deaf, "BEGIN; SELECT 1"));
+    a_worker_sleeps(&h);
+    do {
+        res = PQexec(db, "SELECT pg_notify('filler', i || repeat('x', 7900))"
+                         " FROM generate_series(1, 50) i");
+        full = PQresultStatus(res) != PGRES_TUPLES_OK;
+        PQclear(res);
+    } while (!full);
+    RUN("BEGIN; " ALL_NOTIFY "; COMMIT");
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.history"));
+    PQfinish(deaf);
+}
 
 /* X26: a producer in a transaction: nothing before COMMIT, nothing after ROLLBACK. */
 static void a_rolled_back_job_never_was(void **unused)
@@ -1036,11 +1203,14 @@ int main(void)
         TEST(a_string_of_several_hosts_finds_the_one_that_works, fresh_connections),
         TEST(the_hooks_see_every_connection, fresh_connections),
         TEST(an_encoding_that_would_change_payloads_is_refused, fresh_connections),
+        TEST(nothing_that_a_handler_sets_reaches_the_next, fresh_connections),
         TEST(a_workers_connection_in_another_encoding_is_refused, fresh_connections),
         TEST(one_that_is_not_as_it_was_is_not_lent_again, fresh_connections),
         TEST(a_statement_that_cannot_be_sent_leaves_the_connection_usable, fresh_connections),
         TEST(a_pool_that_grows_tells_who_waits, fresh_connections),
         TEST(a_dial_has_limits_and_wipes_its_secrets, fresh_connections),
+        TEST(what_notifies_can_be_prepared, fresh_connections),
+        TEST(a_full_queue_of_notifications_stops_nobody, fresh_connections),
         TEST(a_rolled_back_job_never_was, fresh_connections),
         TEST(a_standby_is_waited_for_until_it_is_promoted, fresh_states),
         TEST(sessions_that_begin_read_only_work, fresh_states),

@@ -561,6 +561,7 @@ static void work(bool pooled)
     d.loop.heartbeat_us = 250000;
     d.loop.answer_us = 700000;
     d.loop.grace_us = 3000000;
+    if (pooled) d.loop.linger_us = 200000; /* few jobs are there: each claim costs 17 ms here */
     d.no_listen = pooled;
     while (going() && jobq_pg_worker_start(pg, &d, &worker, &error) != JOBQ_OK) nap_us(100000);
     if (!going()) return;

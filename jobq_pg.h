@@ -2300,6 +2300,13 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const cha
     return JOBQ_ERROR_INVALID;
 }
 
+/* Whether a time is so short that somebody meant seconds, or milliseconds. */
+static bool jobq_pg__short(int64_t us, const char *field, jobq_pg_error *error)
+{
+    if (us <= 0 || us >= 1000) return false;
+    return jobq_pg__invalid(error, field, "under a millisecond; it is in microseconds") != JOBQ_OK;
+}
+
 static void jobq_pg__about(jobq_pg_error *error, const char *entity, const char *field,
                            const char *value)
 {
@@ -2425,6 +2432,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "pg_catalog.has_table_privilege('jobq.queue', 'SELECT') AND "                                  \
     "pg_catalog.has_table_privilege('jobq.sleeper', 'SELECT') AND "                                \
     "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE') AND "                               \
+    "pg_catalog.has_function_privilege('jobq.notify(pg_catalog.int8, pg_catalog.text)', "          \
+    "'EXECUTE') AND "                                                                              \
     "pg_catalog.to_regclass('jobq.original') IS NULL"
 
 #define JOBQ_PG__ENQUEUE_DIRECT_SQL                                                                \
@@ -2437,8 +2446,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "$3::pg_catalog.jsonb, $4::pg_catalog.bytea, $5::pg_catalog.jsonb FROM jobq.kind k "           \
     "WHERE k.queue OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $2 "                \
     "AND $12::bigint OPERATOR(pg_catalog.<=) k.payload_max "                                       \
-    "RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "                  \
-    "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s "                                        \
+    "RETURNING id, (SELECT jobq.notify(s.worker, '') FROM jobq.sleeper s "                         \
     "WHERE s.queue_id OPERATOR(pg_catalog.=) job.queue_id AND $11 LIMIT 1)"
 
 #define JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL                                                         \
@@ -2453,9 +2461,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                         \
     "INSERT INTO jobq.message (partition_id, type, payload, bytes, headers) "                      \
     "SELECT partition_id, $4::pg_catalog.text, $5, $6, $7 "                                        \
-    "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "           \
-    "pg_catalog.to_hex(s.worker), q.partition_id::pg_catalog.text) FROM jobq.sleeper s JOIN q ON " \
-    "s.queue_id OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
+    "FROM q RETURNING id, (SELECT jobq.notify(s.worker, q.partition_id::pg_catalog.text) "         \
+    "FROM jobq.sleeper s JOIN q ON s.queue_id OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
 
 #define JOBQ_PG__VACUUM_SQL                                                                        \
     "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, jobq.message, "    \
@@ -7365,6 +7372,7 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
     if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
         return jobq_pg__invalid(error, "timeout_us", "positive, less than 70,000 years");
+    if (jobq_pg__short(job->timeout_us, "timeout_us", error)) return JOBQ_ERROR_INVALID;
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
@@ -9766,6 +9774,12 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
         return jobq_pg__invalid(error, "timeout_us", "positive, or JOBQ_NEVER for none");
     if (jobq_backoff_check(&d->backoff))
         return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
+    if (jobq_pg__short(d->timeout_us, "timeout_us", error) ||
+        jobq_pg__short(d->backoff.base_us, "backoff", error) ||
+        jobq_pg__short(d->backoff.cap_us, "backoff", error) ||
+        jobq_pg__short(d->backoff.floor_us, "backoff", error) ||
+        jobq_pg__short(d->failed_keep_us, "failed_keep_us", error) ||
+        jobq_pg__short(d->key_keep_us, "key_keep_us", error)) return JOBQ_ERROR_INVALID;
     if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
     if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
@@ -13785,6 +13799,7 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
         if (times[i].value < 0)
             return jobq_pg__invalid(error, times[i].name, "it is negative; 0 is the default");
     }
+    if (jobq_pg__short(c->grace_us, "loop.grace_us", error)) return JOBQ_ERROR_INVALID;
     if (c->threads < 0 || c->threads > JOBQ_LOOP_THREADS)
         return jobq_pg__invalid(error, "loop.threads", "1 to JOBQ_LOOP_THREADS");
     if (full.lease_us < JOBQ_MILLISECONDS(100)) {
@@ -17715,8 +17730,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('stages', '1 to 16');\n"
 "    ELSIF p_max_attempts < 1 THEN\n"
 "        PERFORM jobq.refuse('max_attempts', '1 or more');\n"
-"    ELSIF p_timeout_us < 1 THEN\n"
-"        PERFORM jobq.refuse('timeout', 'positive');\n"
+"    ELSIF p_timeout_us < 1000 THEN\n"
+"        PERFORM jobq.refuse('timeout', 'at least a millisecond');\n"
 "    ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN\n"
 "        PERFORM jobq.refuse('key', '1 to 1024 bytes');\n"
 "    END IF;\n"
@@ -17792,7 +17807,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)\n"
 "       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)\n"
 "       OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)\n"
-"       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN\n"
+"       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts)\n"
+"       OR 1000 > ANY (p_timeouts_us) THEN\n"
 "        PERFORM jobq.check_job(p_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,\n"
 "                               u.stages, u.max_attempts, u.timeout_us, u.key)\n"
 "        FROM ROWS FROM (\n"
@@ -17938,7 +17954,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                octet_length(p_headers::text)) > v_max\n"
 "       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)\n"
 "       OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1\n"
-"       OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n"
+"       OR p_timeout_us < 1000 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n"
 "        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,\n"
 "                               p_stages, p_max_attempts, p_timeout_us, p_key);\n"
 "    END IF;\n"
@@ -21198,6 +21214,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "           AND has_table_privilege('jobq.queue', 'SELECT')\n"
 "           AND has_table_privilege('jobq.sleeper', 'SELECT')\n"
 "           AND has_sequence_privilege('jobq.message_id', 'USAGE')\n"
+"           AND has_function_privilege('jobq.notify(bigint, text)', 'EXECUTE')\n"
 "           AND to_regclass('jobq.original') IS NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer\n"
@@ -21246,11 +21263,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "    IF (v_over OR v_long) AND p_mark_xid IS NOT NULL AND v_upto >= p.mark THEN\n"
 "        p.mark := p_mark;\n"
-"        p.mark_xid := p_mark_xid;\n"
+"        p.mark_xid := p_mark_xid;\n",
 "        p.mark_at := statement_timestamp();\n"
 "    END IF;\n"
 "    RETURN p;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -21321,8 +21338,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
-"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
-"                                 THEN pg_column_size(m.payload)\n",
+"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n",
+"                                 THEN pg_column_size(m.payload)\n"
 "                                 ELSE octet_length(m.payload::text) END,\n"
 "                            octet_length(m.bytes), 0)\n"
 "                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL\n"
@@ -21391,8 +21408,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    ON CONFLICT (partition_id, seq) DO NOTHING;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
-"        SELECT count(*) FROM jobq.dead_letter d\n"
-"        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n",
+"        SELECT count(*) FROM jobq.dead_letter d\n",
+"        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
 "        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
 "            USING ERRCODE = 'XX001',\n"
 "                HINT = 'After a restore: select jobq.renew(home => true).';\n"
@@ -21480,8 +21497,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_held boolean := p.reading > 0;\n"
 "BEGIN\n"
 "    UPDATE jobq.partition r\n"
@@ -21573,10 +21590,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,\n"
 "                           p_watched_claim, p_watched_beat);\n"
 "    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;\n"
-"    IF p_aside <> v_row.acked THEN\n"
+"    IF p_aside <> v_row.acked THEN\n",
 "        v.answer := 'i';\n"
 "        v.lost := 0;\n"
-"        RETURN v;\n",
+"        RETURN v;\n"
 "    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN\n"
 "        v.answer := 'i';\n"
 "    END IF;\n"
@@ -21670,11 +21687,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                                     v_mark, v_mark_xid);\n"
 "        v_row := v_handed.p;\n"
 "        v := v_handed.v;\n"
-"    END IF;\n"
+"    END IF;\n",
 "    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
 "    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_renew(\n"
 "    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n"
 "RETURNS bigint[]\n"
@@ -21756,10 +21773,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
 "        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
-"        SELECT o.id FROM jobq.dead_letter o\n"
+"        SELECT o.id FROM jobq.dead_letter o\n",
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
-"          AND (queue IS NULL\n",
+"          AND (queue IS NULL\n"
 "               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n"
 "          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
 "          AND (type IS NULL OR o.type = type)\n"
@@ -21844,10 +21861,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
 "            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)\n"
-"    OR EXISTS (\n"
+"    OR EXISTS (\n",
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
-"        SELECT FROM unnest(p_message_queues) AS q (id)\n",
+"        SELECT FROM unnest(p_message_queues) AS q (id)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.message m\n"
 "            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
@@ -23230,11 +23247,15 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
 "        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
 "    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
-"    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES\n"
-"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
-"        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
-"        ('key_keep', key_keep)) AS u (field, given)\n"
-"    WHERE NOT isfinite(u.given);\n"
+"    PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')\n"
+"    FROM (VALUES\n"
+"        ('backoff_base', backoff_base, '1000 years'::interval),\n"
+"        ('backoff_cap', backoff_cap, '1000 years'),\n"
+"        ('backoff_floor', backoff_floor, '1000 years'),\n"
+"        ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut\n"
+"        ('key_keep', key_keep, NULL)) AS u (field, given, most)\n"
+"    WHERE NOT isfinite(u.given) OR u.given > u.most\n"
+"       OR (u.given > '0' AND u.given < '1 millisecond');\n"
 "    PERFORM jobq.kind_ids(v_queue, CASE WHEN kind IS NULL THEN kinds ELSE ARRAY[kind] END);\n"
 "    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);\n"
 "    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,\n"
@@ -23243,13 +23264,13 @@ static const char *const jobq_pg__sql_operators[] = {
 "        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,\n"
 "        running_max, rate, rate_burst, reset);\n"
 "    IF kind IS NOT NULL THEN\n"
-"        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n"
+"        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n",
 "                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
 "                              retention);\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    UPDATE jobq.queue q\n"
-"    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n",
+"    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n"
 "        max_crashes = coalesce(max_crashes, q.max_crashes),\n"
 "        backoff_curve = coalesce(backoff, q.backoff_curve),\n"
 "        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),\n"
@@ -23319,11 +23340,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n"
 "        PERFORM jobq.refuse('keep', 'a positive, finite interval');\n"
 "    END IF;\n"
-"    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n"
+"    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n",
 "    WHERE r.retention = retention_set.retention;\n"
 "    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n",
+"CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;\n"
@@ -25963,7 +25984,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'batch|signal|outbox_enqueue|'\n"
 "            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest|'\n"
 "            'citus_apart'\n"
-"        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
+"        WHEN 'fast' THEN 'bulk|notify|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'\n"
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'\n"
@@ -26540,8 +26561,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :add_error=810ca1 audit=b3f13a audit_flows=0a51d0 audit_lines=4851ac\n"
 "function :audit_permits=f6431e audit_places=3d789f await=7afe9c awaited=145421 batch=851dff\n"
 "function :bulk=4bbde6 busy_or_lost=e9986c cancel=55b1d7 cancel_one=f27584 change=f9bbe3\n"
-"function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=3cfb15\n"
-"function :check_jobs=75554d check_known=0db227 check_lines=9d3a5f check_links=a4bfe9\n"
+"function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=7a080b\n"
+"function :check_jobs=1ffd72 check_known=0db227 check_lines=9d3a5f check_links=a4bfe9\n"
 "function :check_name=ec612e check_schedule=4adf11 citus_apart=282df3 citus_at=38f890\n"
 "function :citus_called=783627 citus_caller=1deb6f citus_calls=733059 citus_distribute=f04475\n"
 "function :citus_drop_views=7f574e citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
@@ -26556,10 +26577,10 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :cron_next=6e9b0b cron_parse=3da941 dead_letter_cleanup=322fba\n"
 "function :dead_letter_count=8ad3c5 dead_letter_discard=9b588b dead_letter_list=4ac631\n"
 "function :dead_letter_reject=f74671 dead_letter_replay=ef8806 dead_letter_resolve=a59166\n"
-"function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=e36134\n"
+"function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=fa2601\n"
 "function :doors_beyond=2f8e78 edges_end=09659b edges_forget=b8af25 edges_revive=93488c\n"
 "function :end_keys=3bdeea ended=d530fe enqueue=51421f enqueue_after=e392e1\n"
-"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=901c70\n"
+"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=4a420e\n"
 "function :enqueue_or_get=0e143e erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
 "function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n"
 "function :erased_errors=8a8ff9 erased_mark=bb73bb explain_job=ca9820 explain_line=c6e31f\n"
@@ -26588,7 +26609,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :metrics_outbox=b7c9d1 metrics_queues=3cdd0a move=4a8eda move_keys=881cad\n"
 "function :need_read_committed=9e43bb next_lines=30029a next_tick=a9a69c notify=e97f8e\n"
 "function :open_before=d47415 operated=b3eb6c operated_one=e8f9ed outbox_ack=4df479\n"
-"function :outbox_asked=6c161c outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=648995\n"
+"function :outbox_asked=6c161c outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=bf2ee7\n"
 "function :outbox_done=5f8b51 outbox_enqueue=70013b outbox_enqueue_many=f83d84\n"
 "function :outbox_enqueue_one=072506 outbox_fit=8c1583 outbox_grow=54316b outbox_hand=258694\n"
 "function :outbox_hash=c2927c outbox_limit=4b0017 outbox_look=0010d8 outbox_mark=34e24e\n"
@@ -26604,7 +26625,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :promote=c68d55 promote_late=1801c5 prune=53a93a prune_flows=1a6519\n"
 "function :prune_lines=bb54ad prune_operations=0700bc prune_signals=d7d179\n"
 "function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=f9f007 queue_lines_set=8c12ef\n"
-"function :queue_rates=611286 queue_set=62020e quota_new=cb6486 quota_set=47bffe\n"
+"function :queue_rates=611286 queue_set=7ad6af quota_new=cb6486 quota_set=47bffe\n"
 "function :rate_chunk=3e6562 rate_parse=dd9a55 rate_text=dd4046 recover=f752a6 refuse=4c4028\n"
 "function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=3b88e8\n"
 "function :request_many=7d1dcd reschedule=eece96 rescue=85127c rescue_jobs=fef70a\n"

@@ -182,8 +182,8 @@ BEGIN
         PERFORM jobq.refuse('stages', '1 to 16');
     ELSIF p_max_attempts < 1 THEN
         PERFORM jobq.refuse('max_attempts', '1 or more');
-    ELSIF p_timeout_us < 1 THEN
-        PERFORM jobq.refuse('timeout', 'positive');
+    ELSIF p_timeout_us < 1000 THEN
+        PERFORM jobq.refuse('timeout', 'at least a millisecond');
     ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN
         PERFORM jobq.refuse('key', '1 to 1024 bytes');
     END IF;
@@ -275,7 +275,8 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)
        OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)
        OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
-       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN
+       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts)
+       OR 1000 > ANY (p_timeouts_us) THEN
         PERFORM jobq.check_job(p_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
                                u.stages, u.max_attempts, u.timeout_us, u.key)
         FROM ROWS FROM (
@@ -442,7 +443,7 @@ BEGIN
                 octet_length(p_headers::text)) > v_max
        OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)
        OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1
-       OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN
+       OR p_timeout_us < 1000 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN
         PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
                                p_stages, p_max_attempts, p_timeout_us, p_key);
     END IF;

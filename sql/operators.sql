@@ -1362,11 +1362,15 @@ BEGIN
         ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),
         ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)
     WHERE u.given IS NOT NULL AND kind IS NOT NULL;
-    PERFORM jobq.refuse(u.field, 'a finite interval') FROM (VALUES
-        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),
-        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),
-        ('key_keep', key_keep)) AS u (field, given)
-    WHERE NOT isfinite(u.given);
+    PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')
+    FROM (VALUES
+        ('backoff_base', backoff_base, '1000 years'::interval),
+        ('backoff_cap', backoff_cap, '1000 years'),
+        ('backoff_floor', backoff_floor, '1000 years'),
+        ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut
+        ('key_keep', key_keep, NULL)) AS u (field, given, most)
+    WHERE NOT isfinite(u.given) OR u.given > u.most
+       OR (u.given > '0' AND u.given < '1 millisecond');
     PERFORM jobq.kind_ids(v_queue, CASE WHEN kind IS NULL THEN kinds ELSE ARRAY[kind] END);
     PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
     PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,

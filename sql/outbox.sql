@@ -264,6 +264,7 @@ BEGIN
            AND has_table_privilege('jobq.queue', 'SELECT')
            AND has_table_privilege('jobq.sleeper', 'SELECT')
            AND has_sequence_privilege('jobq.message_id', 'USAGE')
+           AND has_function_privilege('jobq.notify(bigint, text)', 'EXECUTE')
            AND to_regclass('jobq.original') IS NULL;
 END $$;
 

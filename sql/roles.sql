@@ -31,7 +31,7 @@ BEGIN
             'batch|signal|outbox_enqueue|'
             'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest|'
             'citus_apart'
-        WHEN 'fast' THEN 'bulk|wake|outbox_queue'
+        WHEN 'fast' THEN 'bulk|notify|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|complete_with|'
             'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
             'deregister|remains|work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'

@@ -319,6 +319,7 @@ static void a_schema_moves(int which, const char *by)
     long there;
 
     SET(all->slowly, 1);
+    SET(all->until, all->keys * 9 / 10); /* the rest is produced after the move */
     producers_start(pids);
     await(EFFECTS, all->keys / 10);
     snprintf(text, sizeof text, "SELECT count(*) FROM jq%d.history", which);
@@ -327,6 +328,7 @@ static void a_schema_moves(int which, const char *by)
     moves(which, by);
     assert_true(GET(all->produced) < all->keys);
     SET(all->slowly, 0);
+    SET(all->until, 0);
     assert_true(number_on(0, text) >= there);
     assert_int_equal(number_on(1, text), -1);
     worker_stops(worker);

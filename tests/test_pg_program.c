@@ -205,6 +205,27 @@ static void jobs_are_listed(void **unused)
     assert_int_equal(json_lines(), 1);
 }
 
+/* What is misspelt, or given twice, is not passed over. */
+static void names_that_are_not_there_are_refused(void **unused)
+{
+    (void)unused;
+    enqueue_of("mail", "k", "1");
+    JOBQ(2, "list --state bogus");
+    expect(err, "there is no state 'bogus': ready, running, waiting, succeeded, failed, cancelled");
+    JOBQ(2, "list --queue mial");
+    expect(err, "there is no queue 'mial': ");
+    expect(err, "mail");
+    JOBQ(2, "export --queue mial");
+    expect(err, "there is no queue 'mial': ");
+    assert_string_equal(out, "");
+    JOBQ(2, "export --state ready");
+    expect(err, "there is no state 'ready': succeeded, failed, cancelled");
+    JOBQ(2, "list --queue mail --queue mail");
+    expect(err, "--queue is given twice");
+    JOBQ(2, "work --exec true --queue mail --queue other");
+    expect(err, "--queue is given twice");
+}
+
 static void a_job_is_shown(void **unused)
 {
     int64_t id = fail_one("q");
@@ -981,6 +1002,7 @@ int main(void)
         TEST(a_schema_is_installed_and_checked),
         TEST(jobs_are_enqueued),
         TEST(jobs_are_listed),
+        TEST(names_that_are_not_there_are_refused),
         TEST(a_job_is_shown),
         TEST(output_cannot_steer_the_terminal),
         TEST(one_job_is_changed),

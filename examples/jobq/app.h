@@ -418,6 +418,7 @@ static bool app_options(app *a)
             return app_say(0, "%s needs a value", arg);
         if (o->takes != NULL) value = equal != NULL ? equal + 1 : a->argv[++from];
         if (o->type == app_positive && app_count(o->name, value, 1, 1) < 0) return false;
+        if (a->values[i] != NULL) return app_say(0, "--%s is given twice", o->name);
         a->values[i] = value;
     }
     for (from++; from < a->argc; from++) a->argv[to++] = a->argv[from];

@@ -101,7 +101,7 @@ static const app_verb verbs[] = {
                  {"after-names", "{NAME,...}", "and for these of its flow", "text[]"},
                  {"after-flow", "ID", "and for this flow", "bigint"},
                  {"on-end", "END", "success, failure or any of them", "text"}}},
-    {"list", "", "list jobs, the newest first", 0, 0, app_run,
+    {"list", "", "list jobs, the newest first", 0, 0, do_list,
      "SELECT id, queue, kind, state, priority, stage, attempt, enqueued_at, run_at, finished_at,"
      " key, line, errors -> -1 ->> 'error' AS error FROM jobq.jobs"
      " WHERE (:queue::text IS NULL OR queue = :queue) AND (:kind::text IS NULL OR kind = :kind)"

@@ -374,6 +374,32 @@ static int export_part(app *a, const char *folder, bool *any)
     return APP_OK;
 }
 
+/* ---- list and export ------------------------------------------------------------------------- */
+
+/* Whether an option's value, if it is given, is a row of this SQL; otherwise says what there is. */
+static bool app_known(app *a, const char *option, const char *names)
+{
+    const char *value = app_value(a, option);
+    app_text sql = {0};
+    PGresult *res;
+
+    if (value == NULL) return true;
+    app_format(&sql, "SELECT count(*) FILTER (WHERE n.name = $1), string_agg(n.name, ', ')"
+                     " FROM (%s) AS n (name)", names);
+    res = app_query(a, sql.ptr, 1, &value);
+    if (atol(PQgetvalue(res, 0, 0)) > 0) return true;
+    return app_say(0, "there is no %s '%s': %s", option, value,
+                   PQgetisnull(res, 0, 1) ? "there is none yet" : PQgetvalue(res, 0, 1));
+}
+
+static int do_list(app *a)
+{
+    return app_known(a, "queue", "SELECT queue FROM jobq.queues") &&
+                   app_known(a, "state", "VALUES ('ready'), ('running'), ('waiting'),"
+                                         " ('succeeded'), ('failed'), ('cancelled')")
+               ? app_run(a) : APP_USAGE;
+}
+
 static int do_export(app *a)
 {
     static const char *const filters[] = {"queue =", "kind =", "state =", "finished_at >=",
@@ -383,6 +409,9 @@ static int do_export(app *a)
     bool any = true;
     int code = APP_OK, i;
 
+    if (!app_known(a, "queue", "SELECT queue FROM jobq.queues") ||
+        !app_known(a, "state", "VALUES ('succeeded'), ('failed'), ('cancelled')"))
+        return APP_USAGE;
     app_put(&where, "finished_at IS NOT NULL");
     for (i = 0; i < 5; i++) {
         const char *value = a->values[i];

@@ -78,7 +78,10 @@ WHERE j.state = 'waiting' AND NOT EXISTS (
 -- How long jobs went on waiting after the last of their parents had ended, each of them once.
 CREATE TEMP TABLE late AS
 SELECT e.child, max(p.at) AS ended_at,
-       (SELECT min(m.at) FROM move m WHERE m.id = e.child AND m.was_state = 'w') AS at
+       (SELECT min(m.at) FROM move m WHERE m.id = e.child AND m.was_state = 'w'
+        AND NOT EXISTS ( -- the wait was not one that its own handler began
+            SELECT FROM move w WHERE w.id = m.id AND w.n < m.n
+              AND (w.was_state, w.now_state) = ('x', 'w'))) AS at
 FROM edge_of e
 JOIN LATERAL (SELECT count(*) AS ends, min(p.at) AS at, min(p.state) AS state
               FROM job_end p WHERE p.id = e.parent) p ON true

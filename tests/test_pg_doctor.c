@@ -242,6 +242,19 @@ static void a_snapshot_that_is_held(void **unused)
     is_silent("snapshot");
 }
 
+/* It grows while a session that LISTENs stays in a transaction. */
+static void a_full_queue_of_notifications(void **unused)
+{
+    (void)unused;
+    if (PQserverVersion(db) < 170000) skip(); /* that of the tests' server is small from 17 on */
+    is_silent("notifications");
+    holder = PQconnectdb(server());
+    PQclear(sql(holder, "LISTEN filler"));
+    PQclear(sql(holder, "BEGIN; SELECT 1"));
+    RUN("SELECT pg_notify('filler', i || repeat('x', 7900)) FROM generate_series(1, 200) i");
+    finds("notifications", "queue of notifications is", "pg_terminate_backend(pid)");
+}
+
 static void a_prepared_transaction(void **unused)
 {
     PGresult *res;
@@ -383,6 +396,7 @@ int main(void)
         T(faults_of_a_set_up_with_citus),
         T(faults_of_the_work),
         T(a_snapshot_that_is_held),
+        T(a_full_queue_of_notifications),
         T(a_prepared_transaction),
         T(tables_that_have_grown),
         T(settings_of_the_server),

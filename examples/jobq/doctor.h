@@ -60,6 +60,12 @@ static const doctor_check doctor_checks[] = {
      "AND w.expires_at > now()) AND k.id IN (SELECT j.kind_id FROM (SELECT o.kind_id "
      "FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
      "AND o.run_at < now() - interval '1 minute' LIMIT 10000) AS j)"},
+    {"notifications",
+     "SELECT format('the server''s queue of notifications is %s %% full; at 50 none is sent, so "
+     "idle workers find jobs late', round(u.usage::numeric * 100)), "
+     "'select pid, usename, xact_start, query from pg_stat_activity where xact_start is not null "
+     "order by xact_start -- pg_terminate_backend(pid) for the first one that LISTENs' "
+     "FROM pg_notification_queue_usage() AS u (usage) WHERE u.usage > 0.1"},
     {"paused",
      "SELECT format('queue %s is paused; ready jobs: %s', queue, ready), "
      "format('select jobq.resume(%L)', queue) FROM jobq.queues WHERE paused AND ready > 0"},
@@ -222,12 +228,20 @@ static void doctor_listen(app *a)
     PGconn *other = PQconnectdb(a->conninfo);
     app_text listen = {0}, notify = {0};
     PGnotify *note = NULL;
+    PGresult *sent;
     int tries;
 
     app_format(&listen, "LISTEN jobq_doctor_%d", (int)getpid());
     app_format(&notify, "NOTIFY jobq_doctor_%d", (int)getpid());
     PQexec(a->conn, listen.ptr);
-    PQexec(other, notify.ptr);
+    sent = PQexec(other, notify.ptr);
+    if (PQresultStatus(sent) != PGRES_COMMAND_OK) {
+        const char *why = PQresultErrorField(sent, PG_DIAG_MESSAGE_PRIMARY);
+        doctor_found(a, "listen", why == NULL ? PQerrorMessage(other) : why,
+                     "see check notifications, or the server's log");
+        PQfinish(other);
+        return;
+    }
     for (tries = 0; note == NULL && tries < 20; tries++) {
         struct pollfd fd = {.fd = PQsocket(a->conn), .events = POLLIN};
         poll(&fd, 1, 100);

@@ -18,7 +18,8 @@ import urllib.parse
 import urllib.request
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (NoAlertPresentException, StaleElementReferenceException,
+                                        UnexpectedAlertPresentException)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -152,12 +153,24 @@ class Test(unittest.TestCase):
         return self.chrome.find_element(By.CSS_SELECTOR, selector)
 
     def wait(self, condition):
-        return WebDriverWait(self.chrome, 10, ignored_exceptions=[StaleElementReferenceException]) \
+        return WebDriverWait(self.chrome, 10, ignored_exceptions=[
+            StaleElementReferenceException, UnexpectedAlertPresentException]) \
             .until(lambda _: condition())
 
     def press(self, selector):
         """Clicks in a section that may be replaced at any time."""
         self.wait(lambda: [self.one(selector).click()])
+
+    def press_and_accept(self, selector):
+        """The same, if it asks first. A press on what is just replaced is lost: press again."""
+        def accepted():
+            try:
+                self.chrome.switch_to.alert.accept()
+                return True
+            except NoAlertPresentException:
+                self.one(selector).click()
+                return False
+        self.wait(accepted)
 
     # -- plain HTTP ----------------------------------------------------------------------------
 
@@ -516,8 +529,7 @@ class Test(unittest.TestCase):
         sql("SELECT jobq.enqueue('crowd', k) FROM unnest(ARRAY['a', 'a', 'b']) k")
         self.chrome.get(self.operator.url + "/jobs?queue=crowd&kind=a")
         self.assertIn("kind => 'a'", self.one("button[value=cancel_all] + code").text)
-        self.one("button[value=cancel_all]").click()
-        self.chrome.switch_to.alert.accept()
+        self.press_and_accept("button[value=cancel_all]")
         self.wait(lambda: self.all(".said"))
         self.assertEqual(self.one(".said").text, "Cancel all that match: 2")
         self.assertEqual(sql("SELECT kind FROM jobq.live_jobs WHERE queue = 'crowd'"), ["b"])
@@ -534,8 +546,7 @@ class Test(unittest.TestCase):
     def test_outbox(self):
         self.chrome.get(self.operator.url + "/outbox")
         self.assertIn("no such address", self.one("main").text)
-        self.press("button[value='replay orders']")
-        self.chrome.switch_to.alert.accept()
+        self.press_and_accept("button[value='replay orders']")
         self.wait(lambda: self.all(".said"))
         self.assertEqual(self.one(".said").text, "Send again: 2")
         self.assertEqual(sql("SELECT status, count(*) FROM jobq.dead_letters GROUP BY 1"),
@@ -588,8 +599,7 @@ class Test(unittest.TestCase):
         self.assertEqual(self.one(".said").text, "Revive failed jobs: 1")
         self.assertEqual(sql(f"SELECT state FROM jobq.flows WHERE id = {flow}"), ["running"])
         self.chrome.get(f"{self.operator.url}/flows")
-        self.press(f"button[value='flow_cancel {flow}']")
-        self.chrome.switch_to.alert.accept()
+        self.press_and_accept(f"button[value='flow_cancel {flow}']")
         self.wait(lambda: self.all(".said"))
         self.assertEqual(self.one(".said").text, "Cancel flow: 3")
         self.assertEqual(sql(f"SELECT DISTINCT state FROM jobq.flow_graph({flow})"), ["cancelled"])

@@ -691,9 +691,9 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg);
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error);
 
 /* jobq_pg_release -- gives it back. A transaction left open is rolled back; a connection left in
- * pipeline mode, or in another encoding than UTF8, is closed. What else was changed is undone:
- * libpq's notice receiver, verbosity and trace, and, except behind a pooler, role, settings,
- * cursors, temporary tables, advisory locks and LISTEN. Prepared statements stay. */
+ * pipeline mode, or in another encoding than UTF8, is closed. Otherwise these are reset: role,
+ * settings, cursors, temporary tables, advisory locks and LISTEN (not behind a pooler), and
+ * libpq's notice receiver, verbosity and trace. Prepared statements stay. */
 JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
 
 /* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */

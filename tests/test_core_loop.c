@@ -1616,8 +1616,8 @@ static void a_handler_that_overruns_is_given_up(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
 }
 
-/* A handler that returns after its time limit has failed, and one that was told that its job is lost
- * gives it back, whatever it says. Nothing is sent to abandon it: it has returned. */
+/* A handler that returns after its time limit has failed, and one that was told that its job is
+ * lost gives it back, whatever it says. Nothing is sent to abandon it: it has returned. */
 static void what_a_handler_says_too_late_changes_nothing(void **unused)
 {
     jobq_policy policy = jobq_policy_defaults(NULL);

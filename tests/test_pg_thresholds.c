@@ -1,6 +1,6 @@
 /*
- * test_pg_thresholds.c -- limits and times of the SQL are met exactly: what is just within them
- * stays or is taken, what is just beyond goes or is refused.
+ * test_pg_thresholds.c -- the limits and times of the SQL are exact. A value just inside a limit is
+ * accepted, and one just outside it is refused.
  */
 #include "pg.h"
 
@@ -23,7 +23,8 @@ static void prune_keeps_for_as_long_as_it_says(void **unused)
     (void)unused;
     RUN("SELECT jobq.queue_set('q', key_keep => '1 day', failed_keep => '1 day')");
     RUN("INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)"
-        " SELECT %d, 'key ' || h, h, now() - h * interval '1 hour' FROM unnest('{23, 25}'::int[]) h",
+        " SELECT %d, 'key ' || h, h, now() - h * interval '1 hour'"
+        " FROM unnest('{23, 25}'::int[]) h",
         queue_id);
     RUN("INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)"
         " SELECT h, 'w', 1000000, now(), now() - h * interval '1 hour', '{}', '{}'"
@@ -98,8 +99,8 @@ static void the_oldest_suspect_is_first(void **unused)
     (void)unused;
     enqueue_count(3);
     RUN("UPDATE jobq.job SET suspect = true, run_at = now() - (id %% 3) * interval '1 minute'");
-    assert_int_equal(number("SELECT (ids[1] = (SELECT id FROM jobq.job ORDER BY run_at LIMIT 1))::int"
-                            " FROM jobq.claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
+    assert_int_equal(number("SELECT (ids[1] = (SELECT id FROM jobq.job"
+                            " ORDER BY run_at LIMIT 1))::int FROM jobq.claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
                             queue_id), 1);
     RUN("DELETE FROM jobq.job");
 }

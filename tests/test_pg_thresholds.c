@@ -100,7 +100,8 @@ static void the_oldest_suspect_is_first(void **unused)
     enqueue_count(3);
     RUN("UPDATE jobq.job SET suspect = true, run_at = now() - (id %% 3) * interval '1 minute'");
     assert_int_equal(number("SELECT (ids[1] = (SELECT id FROM jobq.job"
-                            " ORDER BY run_at LIMIT 1))::int FROM jobq.claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
+                            " ORDER BY run_at LIMIT 1))::int"
+                            " FROM jobq.claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
                             queue_id), 1);
     RUN("DELETE FROM jobq.job");
 }

@@ -191,7 +191,7 @@ test-citus: export JOBQ_TEST_VERDICT = total
 test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=FOLDER)
 	@CC="$(CC)" tests/setup.sh nodes
 	@tests/run.sh --reset
-	@$(MAKE) .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) $(FAR_TESTS:%=.build/cc/test_pg_%) || :
+	@$(MAKE) .build/jobq .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) $(FAR_TESTS:%=.build/cc/test_pg_%) || :
 	@rm -f .build/counts-far
 	@tests/run.sh --skip citus tests/citus.sh sh -c 'tests/run.sh .build/cc/citus \
 		$(CITUS_TESTS:%=.build/cc/test_pg_%) && echo "in a distributed schema:" && \

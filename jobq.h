@@ -1079,10 +1079,10 @@ typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
 
 /* How serious a line of a job's log is. */
 typedef enum jobq_level {
-    JOBQ_LEVEL_ERROR,
-    JOBQ_LEVEL_WARNING,
+    JOBQ_LEVEL_DEBUG,
     JOBQ_LEVEL_INFO,
-    JOBQ_LEVEL_DEBUG
+    JOBQ_LEVEL_WARNING,
+    JOBQ_LEVEL_ERROR
 } jobq_level;
 
 /* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
@@ -2206,6 +2206,8 @@ typedef struct jobq_loop_status {
     int64_t lease_mono_us; /* local end of its lease; INT64_MIN: never renewed yet */
     int32_t running;       /* handlers of jobs and of messages */
     int32_t ready;         /* jobs and partitions that a thread may take */
+    int64_t asked_mono_us; /* when the oldest statement was sent that has no answer yet; JOBQ_NEVER:
+                              none waits for one, but maintenance */
     jobq_loop_stats jobs;
     jobq_relay_stats messages;
 } jobq_loop_status;
@@ -2637,7 +2639,7 @@ static const char *const jobq__unique_names[] = {"", "period", "live", "ready", 
 static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
 static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
 static const char *const jobq__on_end_names[] = {"success", "failure", "any", NULL};
-static const char *const jobq__level_names[] = {"error", "warning", "info", "debug", NULL};
+static const char *const jobq__level_names[] = {"debug", "info", "warning", "error", NULL};
 
 /* By value, up to NULL; "" is not a name. */
 static const char *const *jobq__names(jobq_enum of)
@@ -4085,7 +4087,7 @@ JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text)
     char kept[JOBQ_LOG_LINE_MAX + 1];
     jobq_str line = {kept, 0};
 
-    JOBQ_ASSERT(call != NULL && (int)level >= JOBQ_LEVEL_ERROR && level <= JOBQ_LEVEL_DEBUG);
+    JOBQ_ASSERT(call != NULL && (int)level >= JOBQ_LEVEL_DEBUG && level <= JOBQ_LEVEL_ERROR);
     if (call->store == NULL || call->store->log == NULL) return;
     line.len = jobq_utf8_mend(kept, JOBQ_LOG_LINE_MAX, text);
     call->store->log(call, level, line);
@@ -9449,8 +9451,8 @@ static const jobq_activity jobq__activities[] = {
 
 /* -- what to do next -- */
 
-/* When the oldest statement on its way has waited long enough. */
-static int64_t jobq__due_answer(const jobq_loop *l)
+/* When the oldest statement on its way was sent. */
+static int64_t jobq__asked(const jobq_loop *l)
 {
     int64_t first = jobq__due_part_answer(l);
     int kind;
@@ -9459,6 +9461,14 @@ static int64_t jobq__due_answer(const jobq_loop *l)
         if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
         if (jobq__sent(l, (jobq_request_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
     }
+    return first;
+}
+
+/* When it has waited long enough. */
+static int64_t jobq__due_answer(const jobq_loop *l)
+{
+    int64_t first = jobq__asked(l);
+
     return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
 }
 
@@ -9800,6 +9810,7 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     s.lease_mono_us = l->lease_mono_us;
     s.running = l->running_count + l->relay.running;
     s.ready = l->queued.count + l->relay.held;
+    s.asked_mono_us = jobq__asked(l);
     s.jobs = l->stats;
     s.messages = l->relay.stats;
     return s;

@@ -185,8 +185,9 @@
  * BAD HANDLERS  A handler that hangs keeps its thread for ever, unless its queue or kind has a
  *             time limit. There is none by default: give each queue one (jobq_pg_queue_set). A
  *             handler that overruns it counts as a failed attempt, and its thread is replaced.
- *             When more than half of the threads are lost that way within an hour, the worker
- *             stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs
+ *             When more than half of the threads are lost that way within an hour, while the
+ *             server answers, the worker stops with JOBQ_ERROR_TIMEOUT (of several schemas, that
+ *             one does); end the process then. A job whose process died runs
  *             again, in the end alone, and only then does a death count against it (law (6) of
  *             jobq.h). pthread_exit is a failed attempt, and so is a C++ exception where jobq.h is
  *             compiled as C++ (see C++ there). An open transaction on jobq_pg_call_conn is rolled
@@ -250,16 +251,21 @@
  * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
  *
  * A worker with threads serves its own handle and those in work.also, with the same handlers and
- * receivers and one set of threads. A producer spreads keys over the same list with jobq_schema_of.
- * A free thread asks the schemas in turn. Each schema has connections and a lease of its own, so an
- * unreachable server delays only itself. At start at least one of them must answer. The others are
- * waited for; if a schema then does not serve this library, the log says so, as an error. A program
- * that may start while a server is down opens the handles with desc.may_be_down. Priorities,
- * loop.until and loop.jobs_max hold for each schema by itself; a stop is for all.
- * jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the worst; functions that end in
- * _of report one schema. Lines of the log begin with the schema's name, and jobq_pg_call_handle
- * tells a handler where its job came from; so give the schemas different names, also on different
- * servers.
+ * receivers and one set of threads. A producer spreads keys over the same list with
+ * jobq_schema_of. A free thread asks the schemas in turn, first those that hold less than their
+ * share of the threads. Each schema has connections and a lease of its own, so a server that is
+ * down, or frozen, delays only itself: there is one thread more than loop.threads, no schema holds
+ * more than loop.threads, and where a server has not answered for a second, others take the place
+ * of threads whose handlers may wait for it. A handler that overran its time limit waits on until
+ * the server answers; when more than half of a schema's do, it starts no others until then. Give
+ * such handlers a time limit, so that others may have their jobs. At start at least one server
+ * must answer. The others are waited for; if a schema then does not serve this library, the log
+ * says so, as an error. A program that may start while a server is down opens the handles with
+ * desc.may_be_down. Priorities, loop.until and loop.jobs_max hold for each schema by itself; a
+ * stop is for all. jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the worst;
+ * functions that end in _of report one schema. Lines of the log begin with the schema's name, and
+ * jobq_pg_call_handle tells a handler where its job came from; so give the schemas different
+ * names, also on different servers.
  *
  * SCHEDULES
  *
@@ -463,7 +469,8 @@
  *         in half; so does jobq doctor.
  * DISTRIBUTED SCHEMA  Citus may place the schema on one of its nodes, and move it: programs connect
  *         to the coordinator, and each call runs on that node (jobq.citus_distribute). COPY is
- *         done by arrays there, and only enqueues notify. A new version is installed between
+ *         done by arrays there, and only enqueues notify. While it moves, each call is refused
+ *         with JOBQ_ERROR_RETRYABLE (jobq.citus_close). A new version is installed between
  *         jobq.citus_undistribute() and citus_distribute; migrate refuses it otherwise, as it
  *         refuses a schema that was distributed in another way.
  *
@@ -593,10 +600,10 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 typedef struct jobq_pg jobq_pg;
 
 typedef enum jobq_pg_level {
-    JOBQ_PG_ERROR,
-    JOBQ_PG_WARNING,
+    JOBQ_PG_DEBUG,
     JOBQ_PG_INFO,
-    JOBQ_PG_DEBUG
+    JOBQ_PG_WARNING,
+    JOBQ_PG_ERROR /* so level >= JOBQ_PG_WARNING is what a person should see */
 } jobq_pg_level;
 
 /* A line of the log as fields, for desc.log_event. What does not apply is zero. Pointers live until
@@ -1577,9 +1584,9 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  *
  * Shape   stats may be NULL. Once.
  * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
- *         and still has not returned; so with desc.connect; or it gave up, because more than half
- *         of its handlers did within an hour, or their threads could not be replaced. End the
- *         process: they use the worker and the handle.
+ *         and still has not returned; so with desc.connect; or it, or that of one schema, gave
+ *         up, because more than half of its handlers did within an hour, or their threads could
+ *         not be replaced. End the process: they use the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
@@ -2203,7 +2210,8 @@ static const struct {
     {"JQ004", JOBQ_ERROR_DATABASE, ""},
     {"JQ005", JOBQ_ERROR_FULL, ""},
     {"JQ006", JOBQ_ERROR_NOT_FOUND, ""},
-    {"23505", JOBQ_ERROR_EXISTS, ""},
+    {"JQ007", JOBQ_ERROR_EXISTS, ""},
+    {"23505", JOBQ_ERROR_EXISTS, ""}, /* but see jobq_pg__code_of */
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
     {"25P02", JOBQ_ERROR_DATABASE, "; an earlier error aborted the transaction: roll it back"},
@@ -2243,6 +2251,16 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate)
     if (sqlstate == NULL || sqlstate[0] == '\0') return JOBQ_ERROR_CONNECTION;
     class_at = jobq_pg__class_of(sqlstate);
     return class_at < 0 ? JOBQ_ERROR_DATABASE : jobq_pg__classes[class_at].code;
+}
+
+/* The same for the library's own tables. They tell of a key that is known with JQ007, or in a row.
+ * A unique index that is violated is a fault there: whoever took it for a known key would lose a
+ * job. */
+static jobq_error jobq_pg__code_of(const char *sqlstate)
+{
+    bool unique = sqlstate != NULL && strcmp(sqlstate, "23505") == 0;
+
+    return unique ? JOBQ_ERROR_DATABASE : jobq_pg_classify(sqlstate);
 }
 
 /* Copies as much as fits, in whole characters. NULL is empty. */
@@ -2395,7 +2413,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 {
     const char *state = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *text = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    jobq_error code = jobq_pg_classify(state);
+    jobq_error code = jobq_pg__code_of(state);
     const char *hint = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
     int class_at = state == NULL ? -1 : jobq_pg__class_of(state);
     const char *fix = class_at < 0 ? "" : jobq_pg__classes[class_at].fix;
@@ -2881,7 +2899,7 @@ JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
 static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *message)
 {
     (void)user;
-    if (level <= JOBQ_PG_WARNING)
+    if (level >= JOBQ_PG_WARNING)
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
 }
 
@@ -9126,7 +9144,7 @@ static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st
     if (res == NULL) return error->code;
     if (to->refused.ptr != NULL) {
         int class_at = to->code.ptr == NULL ? -1 : jobq_pg__class_of(to->code.ptr);
-        code = jobq_pg__fail(error, jobq_pg_classify(to->code.ptr), "%.*s%s",
+        code = jobq_pg__fail(error, jobq_pg__code_of(to->code.ptr), "%.*s%s",
                              (int)to->refused.len, to->refused.ptr,
                              class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
     }
@@ -10353,7 +10371,6 @@ typedef struct jobq_pg__group {
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
     size_t turn;               /* counts up: the worker that a free thread asks next */
     size_t open;               /* workers that have not ended */
-    bool gave_up;              /* too many handlers were stuck, or no thread was left */
 } jobq_pg__group;
 
 struct jobq_pg_worker {
@@ -10408,6 +10425,7 @@ struct jobq_pg_worker {
     int64_t stats_us;               /* between two lines of statistics; 0: none */
     int64_t stats_mono_us;          /* when the next one is due */
     int64_t trouble_mono_us;        /* when trouble was recorded */
+    bool gave_up;                   /* too many handlers were stuck, or no thread was left */
     char trouble[512];              /* the last trouble, for health; empty: none */
     bool away;                      /* the connection was lost, or could not be made */
     bool unproved;                  /* no server answered at the start: the schema may not serve */
@@ -11344,15 +11362,67 @@ static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
+/* Whether its server does not answer: then its handlers may wait for it, too. The lock is held. */
+static bool jobq_pg__silent(const jobq_pg_worker *w, int64_t now)
+{
+    jobq_loop_status s = jobq_loop_status_of(w->loop);
+
+    return !s.connected || (s.asked_mono_us != JOBQ_NEVER && s.asked_mono_us < now - 1000000);
+}
+
+/* The threads that handlers of a worker hold. stuck: more, whose handlers were given up within the
+ * last hour; old: before that. */
+typedef struct jobq_pg__hold {
+    int32_t held, stuck, old;
+} jobq_pg__hold;
+
+static jobq_pg__hold jobq_pg__hold_of(const jobq_pg_worker *w)
+{
+    int64_t since = jobq_pg__mono_us() - JOBQ_HOURS(1);
+    jobq_pg__hold hold = {0, 0, 0};
+    const jobq_pg__run *run;
+
+    for (run = w->group->runs; run != NULL; run = run->link) {
+        if (run->worker != w || !run->busy) continue;
+        if (!run->abandoned) hold.held++;
+        else if (run->abandoned_mono_us < since) hold.old++;
+        else hold.stuck++;
+    }
+    return hold;
+}
+
+/* Many within an hour are an outage of what the handlers call. Single ones, days apart, only cost
+ * a thread each. */
+static bool jobq_pg__too_many(const jobq_pg_worker *w, const jobq_pg__hold *hold)
+{
+    return hold->stuck > (w->config.threads + 1) / 2 || hold->old >= JOBQ_LOOP_THREADS;
+}
+
+/* Whether a free thread may take work of this worker. No schema takes all threads, because its
+ * server may freeze: there is one more than loop.threads where there are several schemas. Those
+ * that hold less than their share come first (within), then those that hold more. */
+static bool jobq_pg__may_take(const jobq_pg_worker *w, bool within)
+{
+    int32_t threads = w->config.threads, share = threads / (int32_t)w->group->count;
+    jobq_pg__hold hold;
+
+    if (w->ended) return false;
+    if (w->group->count == 1 && w->group->stuck == 0) return within;
+    hold = jobq_pg__hold_of(w);
+    if (jobq_pg__too_many(w, &hold)) return false;
+    if (share == 0) share = 1;
+    return within ? hold.held < share : hold.held >= share && hold.held < threads;
+}
+
 /* Asks the workers in turn for work. False: none has any. The lock is held before and after. */
 static bool jobq_pg__group_runs(jobq_pg__group *group, jobq_pg__run *run)
 {
     bool ran = false;
     size_t i;
 
-    for (i = 0; i < group->count && !ran; i++) {
+    for (i = 0; i < 2 * group->count && !ran; i++) {
         jobq_pg_worker *w = group->workers[group->turn++ % group->count];
-        if (w->ended) continue;
+        if (!jobq_pg__may_take(w, i < group->count)) continue;
         run->worker = w;
         ran = jobq_pg__run_one(w, run);
         if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
@@ -11389,11 +11459,29 @@ static bool jobq_pg__group_busy(const jobq_pg_worker *w)
     return run != NULL;
 }
 
+/* The threads that are missing, or too many, if those do not count whose handlers may wait for a
+ * server that does not answer. Others take their place, and end when it is back. The lock is
+ * held. */
+static int32_t jobq_pg__missing(const jobq_pg__group *group)
+{
+    int32_t missing = group->workers[0]->config.threads + (group->count > 1) - group->threads;
+    int64_t now = jobq_pg__mono_us();
+    size_t i;
+
+    if (group->count == 1) return missing;
+    for (i = 0; i < group->count; i++) {
+        const jobq_pg_worker *w = group->workers[i];
+        if (jobq_pg__silent(w, now)) missing += jobq_pg__hold_of(w).held;
+    }
+    return missing;
+}
+
 /* Waits for work and does it. The lock is held before and after. */
 static void jobq_pg__thread_work(jobq_pg__group *group, jobq_pg__run *run)
 {
     while (run->data != NULL && group->open > 0 && !run->abandoned) {
         if (jobq_pg__group_runs(group, run)) continue;
+        if (jobq_pg__missing(group) < 0) return;
         group->idle++;
         pthread_cond_wait(&group->work, &group->lock);
         group->idle--;
@@ -11409,31 +11497,29 @@ static bool jobq_pg__thread_start(jobq_pg__group *group)
     return good;
 }
 
-/* Stops all workers of the group; jobq_pg_worker_wait will report it. The lock is held. */
+/* Stops the worker; jobq_pg_worker_wait will report it. The lock is held. */
 static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
 {
     int64_t now = jobq_pg__mono_us();
-    size_t i;
 
-    if (!jobq_pg__group_works(w->group)) return;
-    w->group->gave_up = true;
+    if (!jobq_pg__works(w)) return;
+    w->gave_up = true;
     jobq_pg__trouble(w, why);
     jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "worker_gave_up", NULL), "%s", why);
-    for (i = 0; i < w->group->count; i++) {
-        jobq_pg_worker *worker = w->group->workers[i];
-        if (!jobq_pg__works(worker)) continue;
-        jobq_loop_stop(worker->loop, now, 0);
-        jobq_pg__told(worker, now);
-    }
+    jobq_loop_stop(w->loop, now, 0);
+    jobq_pg__told(w, now);
 }
 
-/* Replaces a thread that no longer counts; gives up if no thread is left. The lock is held. */
-static void jobq_pg__thread_replace(jobq_pg_worker *w)
+/* Replaces a thread that no longer counts. All give up if no thread is left. The lock is held. */
+static void jobq_pg__thread_replace(jobq_pg__group *group)
 {
-    jobq_pg__group *group = w->group;
+    size_t i;
 
     if (group->open == 0 || jobq_pg__thread_start(group) || group->threads > 0) return;
-    jobq_pg__give_up(w, "no thread could be started: the worker stops; raise the limit");
+    for (i = 0; i < group->count; i++) {
+        jobq_pg__give_up(group->workers[i],
+                         "no thread could be started: the worker stops; raise the limit");
+    }
 }
 
 /* A thread ends. w: the worker whose handler ended it, or NULL. Releases the lock. */
@@ -11445,7 +11531,7 @@ static void jobq_pg__thread_end(jobq_pg__group *group, jobq_pg__run *run, jobq_p
     *link = run->link;
     if (run->abandoned) group->stuck--;
     else group->threads--;
-    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
+    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w->group);
     pthread_cond_broadcast(&group->gone);
     pthread_mutex_unlock(&group->lock);
     free(run->data);
@@ -11499,6 +11585,18 @@ static void jobq_pg__wake_threads(jobq_pg_worker *w)
     int32_t n = w->group->idle < want ? w->group->idle : want;
 
     while (n-- > 0) pthread_cond_signal(&w->group->work);
+}
+
+/* Work waits, and no thread is idle: whether one is missing is seen when a server has been silent
+ * for a while. Returns when to look again; JOBQ_NEVER: no need. The lock is held. */
+static int64_t jobq_pg__reinforce(jobq_pg_worker *w)
+{
+    jobq_pg__group *group = w->group;
+
+    if (group->count == 1 || group->idle > 0 || jobq_loop_status_of(w->loop).ready == 0)
+        return JOBQ_NEVER;
+    if (jobq_pg__missing(group) > 0) jobq_pg__thread_start(group); /* or at the next look */
+    return jobq_pg__mono_us() + 250000;
 }
 
 /* -- what a handler may call -- */
@@ -12492,21 +12590,17 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg__cancel(run->cancel);
     run->cancel = NULL;
     w->group->threads--;
-    if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w);
+    if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w->group);
     return true;
 }
 
-/* Many within an hour are an outage of what the handlers call, and this process must end. Single
- * ones, days apart, only cost a thread each. */
+/* Handlers that wait for the schema's own server go on, or fail, with it, so the worker waits, too.
+ * What else they wait for, only the end of this process ends. */
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    int64_t since = jobq_pg__mono_us() - JOBQ_HOURS(1);
-    const jobq_pg__run *run;
-    int32_t old = 0;
+    jobq_pg__hold hold = jobq_pg__hold_of(w);
 
-    for (run = w->group->runs; run != NULL; run = run->link)
-        old += run->abandoned && run->abandoned_mono_us < since;
-    if (w->group->stuck - old > (w->config.threads + 1) / 2 || old >= JOBQ_LOOP_THREADS)
+    if (jobq_pg__too_many(w, &hold) && !jobq_pg__silent(w, jobq_pg__mono_us()))
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
 }
 
@@ -12674,11 +12768,14 @@ static bool jobq_pg__delivery_keep(jobq_pg_worker *w, int32_t slot, const jobq_p
 /* The error code for the loop, which has to know whether a row may be to blame. Postgres reports
  * 53200 for a row that is too large, but also when the lock table of all sessions is full. 23514
  * without a constraint's name: an operator has detached the part of the history that is written
- * now. */
-static jobq_error jobq_pg__blame(const jobq_pg_error *error, const char *source_file)
+ * now. 23505: the worker's id, or the number of its claim, is in use. */
+static jobq_error jobq_pg__blame(jobq_request_kind kind, const jobq_pg_error *error,
+                                 const char *source_file)
 {
     bool locks = source_file != NULL && strcmp(source_file, "lock.c") == 0;
+    bool numbers = kind == JOBQ_REQUEST_REGISTER || kind == JOBQ_REQUEST_CLAIM;
 
+    if (numbers && strcmp(error->sqlstate, "23505") == 0) return JOBQ_ERROR_EXISTS;
     if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* another one failed */
     if (strcmp(error->sqlstate, "53200") == 0 && !locks) return JOBQ_ERROR_MEMORY;
     if (strcmp(error->sqlstate, "23514") == 0 && error->constraint[0] == '\0')
@@ -12698,7 +12795,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     jobq_pg__trouble(w, error.message);
     if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->behind_pooler)
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
-    code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
+    code = jobq_pg__blame(p->kind, &error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING
                                                                         : JOBQ_PG_ERROR,
@@ -13320,6 +13417,8 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
             if (overdue_us < w->io_until_us) w->io_until_us = overdue_us;
             if (w->stats_mono_us < w->io_until_us) w->io_until_us = w->stats_mono_us;
             if (await_us < w->io_until_us) w->io_until_us = await_us;
+            await_us = jobq_pg__reinforce(w);
+            if (await_us < w->io_until_us) w->io_until_us = await_us;
             return true;
         }
         if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
@@ -13872,12 +13971,11 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
 
 static bool jobq_pg__group_start(jobq_pg__group *group)
 {
-    int32_t threads = group->workers[0]->config.threads;
     bool good = true;
     size_t i;
 
     pthread_mutex_lock(&group->lock);
-    while (good && threads-- > 0) good = jobq_pg__thread_start(group);
+    while (good && jobq_pg__missing(group) > 0) good = jobq_pg__thread_start(group);
     for (i = 0; good && i < group->count; i++) {
         jobq_pg_worker *w = group->workers[i];
         good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
@@ -14088,7 +14186,8 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
     }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
     pthread_mutex_lock(&w->group->lock);
-    failed = w->group->gave_up || w->group->stuck > 0;
+    failed = w->group->stuck > 0;
+    for (i = 0; i < w->group->count; i++) failed = failed || w->group->workers[i]->gave_up;
     pthread_mutex_unlock(&w->group->lock);
     return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
@@ -14441,7 +14540,7 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
     h->running = l.running;
     h->threads = w->group->threads;
     h->abandoned = w->group->stuck;
-    if (w->trouble[0] == '\0' || (h->silent_us >= 0 && !w->group->gave_up &&
+    if (w->trouble[0] == '\0' || (h->silent_us >= 0 && !w->gave_up &&
                                   now - w->trouble_mono_us > h->silent_us)) {
         h->error_us = -1;
         return;
@@ -14465,7 +14564,7 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t index,
     pthread_mutex_lock(&w->group->lock);
     w = w->group->workers[index];
     jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
-    gave_up = w->group->gave_up;
+    gave_up = w->gave_up;
     ended = w->ended;
     pthread_mutex_unlock(&w->group->lock);
     pthread_mutex_lock(&w->pg->lock);
@@ -14512,7 +14611,9 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
         else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
             jobq_pg__health_add(&sum, &one);
         }
-        if (code != JOBQ_ERROR_DEAD && (worst == JOBQ_ERROR_DEAD || worst == JOBQ_OK)) worst = code;
+        if (code == JOBQ_ERROR_TIMEOUT ||
+            (code != JOBQ_ERROR_DEAD && (worst == JOBQ_ERROR_DEAD || worst == JOBQ_OK)))
+            worst = code;
     }
     if (health != NULL) *health = sum;
     return worst;
@@ -14524,9 +14625,10 @@ static bool jobq_pg__unready(const jobq_pg__group *group)
     jobq_pg_health h;
     size_t i;
 
-    for (i = 0; i < group->count && !group->gave_up; i++) {
-        jobq_pg__health_fill(&h, group->workers[i], jobq_pg__mono_us());
-        if (!group->workers[i]->ended && h.lease_us == 0) return true;
+    for (i = 0; i < group->count; i++) {
+        const jobq_pg_worker *w = group->workers[i];
+        jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
+        if (!w->ended && !w->gave_up && h.lease_us == 0) return true;
     }
     return false;
 }
@@ -15093,6 +15195,7 @@ static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *er
     jobq_pg_error said;
     jobq_error code = jobq_pg__result_error(&said, conn, res);
 
+    if (strcmp(said.sqlstate, "23505") == 0) code = said.code = JOBQ_ERROR_EXISTS;
     if (error == NULL || code == JOBQ_ERROR_CONNECTION) {
         if (error != NULL) *error = said;
         return code;
@@ -18159,7 +18262,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
 "            unique_for, jobq.us(at_latest), line) e;\n"
 "        IF existed AND on_known = 'reject' THEN\n"
-"            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
+"            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';\n"
 "        END IF;\n"
 "        RETURN;\n"
 "    END IF;\n"
@@ -24254,7 +24357,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        p_lines, p_flow) e;\n"
 "    IF true = ANY (existed) THEN\n"
 "        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n"
-"            p_keys[array_position(existed, true)] USING ERRCODE = '23505';\n"
+"            p_keys[array_position(existed, true)] USING ERRCODE = 'JQ007';\n"
 "    END IF;\n"
 "    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,\n"
 "                      p_parent_flows, p_on);\n"
@@ -25506,11 +25609,30 @@ static const char *const jobq_pg__sql_citus[] = {
 "    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN false; END IF;\n"
 "    EXECUTE $q$\n"
 "        SELECT bool_or(p.partmethod <> 'n' OR p.repmodel = 't' OR p.colocationid <> 0)\n"
-"               AND NOT bool_or(p.logicalrelid = 'jobq.job'::regclass)\n"
+"               AND NOT bool_or(p.logicalrelid = to_regclass('jobq.' || 'job'))\n"
 "               AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgname = 'joint'\n"
 "                               AND t.tgrelid = 'jobq.job'::regclass)\n"
 "        FROM pg_dist_partition p $q$ INTO v_apart;\n"
 "    RETURN coalesce(v_apart, false);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_doubts()\n"
+"RETURNS TABLE (node text, gid text, since timestamptz, ends_in interval)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN; END IF;\n"
+"    RETURN QUERY EXECUTE $q$\n"
+"        SELECT n.nodename || ':' || n.nodeport, d.gid, d.since,\n"
+"               CASE WHEN i.ms > 0 THEN i.ms * interval '1 ms' END\n"
+"        FROM run_command_on_all_nodes($c$\n"
+"                SELECT jsonb_agg(jsonb_build_object('gid', gid, 'since', prepared))\n"
+"                FROM pg_prepared_xacts WHERE gid ~ '^citus_' AND database = current_database()\n"
+"                AND prepared < clock_timestamp() - interval '5 seconds' $c$) r\n"
+"            JOIN pg_dist_node n ON n.nodeid = r.nodeid\n"
+"            CROSS JOIN LATERAL jsonb_to_recordset(nullif(r.result, '')::jsonb)\n"
+"                               AS d (gid text, since timestamptz)\n"
+"            CROSS JOIN (SELECT setting::bigint AS ms FROM pg_settings\n"
+"                        WHERE name = 'citus.recover_2pc_interval') i\n"
+"        WHERE r.success $q$;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_joins() RETURNS trigger\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25561,7 +25683,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "CREATE OR REPLACE FUNCTION jobq.citus_calls() RETURNS text[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN ARRAY[session_user, current_setting('application_name'), ARRAY(\n"
+"    RETURN ARRAY[session_user, current_setting('application_name'), ARRAY(\n",
 "        SELECT t.oid FROM pg_roles r JOIN pg_roles t ON pg_has_role(r.oid, t.oid, 'MEMBER')\n"
 "        WHERE r.rolname = session_user AND NOT r.rolsuper\n"
 "          AND r.rolname <> current_user)::text];\n"
@@ -25586,7 +25708,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "        EXECUTE v_text;\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)\n",
+"CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY SELECT c.oid, c.relname::text, c.relname || '_' || s.shardid\n"
@@ -25642,7 +25764,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v pg_proc := (SELECT p FROM pg_proc p WHERE p.oid = p_function);\n"
-"    v_outs text := (SELECT string_agg(format('%I', o.name), ', ' ORDER BY o.n)\n"
+"    v_outs text := (SELECT string_agg(format('%I', o.name), ', ' ORDER BY o.n)\n",
 "                    FROM unnest(v.proargnames, v.proargmodes) WITH ORDINALITY\n"
 "                         AS o (name, mode, n)\n"
 "                    WHERE o.mode IN ('o', 'b'));\n"
@@ -25658,7 +25780,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "        'jobq.citus_called(m.one, v_caller) s CROSS JOIN LATERAL ' ELSE '' END || v_call\n"
 "        || ' f';\n"
 "    v_type text := format_type(v.prorettype, NULL);\n"
-"    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);\n",
+"    v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);\n"
 "    v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),\n"
 "                                     array_position(v.proargnames, 'p_notify'));\n"
 "    v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN\n"
@@ -25707,7 +25829,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "                     AND r.ev_class = u.refobjid\n"
 "                JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid\n"
 "        )\n"
-"        SELECT format('GRANT SELECT (%s) ON jobq.%I TO %s', string_agg(DISTINCT\n"
+"        SELECT format('GRANT SELECT (%s) ON jobq.%I TO %s', string_agg(DISTINCT\n",
 "                          quote_ident(a.attname), ', '), s.stored, p_role)\n"
 "        FROM jobq.citus_shards() s JOIN pg_attribute a ON a.attrelid = s.id\n"
 "        WHERE EXISTS (SELECT FROM used u WHERE u.refclassid = 'pg_class'::regclass\n"
@@ -25723,7 +25845,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "    WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one)\n"
 "    SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq.citus_run(v_texts) f;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]\n",
+"CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$\n"
 "DECLARE v_texts text[] := ARRAY(\n"
 "    SELECT t.text FROM pg_class c CROSS JOIN LATERAL (\n"
@@ -25769,12 +25891,66 @@ static const char *const jobq_pg__sql_citus[] = {
 "        PERFORM setval(v_name, v_last) WHERE v_last IS NOT NULL;\n"
 "    END LOOP;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_sent() RETURNS SETOF oid\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN QUERY SELECT p.oid FROM pg_proc p\n"
+"    WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f' AND p.provolatile <> 'i'\n"
+"      AND p.proname <> 'outbox_direct' AND p.proname !~ '^(citus_|grant|revoke|secure)';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_closed() RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace\n"
+"                   AND p.proname = 'enqueue' AND p.prosrc ~ 'citus_place');\n"
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.citus_close() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF to_regclass('jobq.original') IS NULL THEN\n"
+"        RAISE EXCEPTION 'the schema is not distributed' USING ERRCODE = '55000';\n"
+"    END IF;\n"
+"    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
+"    PERFORM jobq.citus_run(ARRAY(\n"
+"        SELECT format(\n"
+"            'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '\n"
+"            'search_path = pg_catalog, pg_temp AS %L', p.proname,\n"
+"            pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),\n"
+"            CASE p.provolatile WHEN 's' THEN 'STABLE' ELSE '' END\n"
+"            || CASE WHEN p.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,\n"
+"            'BEGIN RAISE EXCEPTION ''the schema is being moved: calls are refused until '\n"
+"            'jobq.citus_place() has succeeded'' USING ERRCODE = ''57P03''; END')\n"
+"        FROM jobq.citus_sent() s JOIN pg_proc p ON p.oid = s));\n"
+"    PERFORM setval(q.seqrelid, q.seqmax)\n"
+"    FROM jobq.original o JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || o.name)\n"
+"    WHERE o.what = 'sequence';\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_must_be_closed() RETURNS void\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF NOT jobq.citus_closed() THEN\n"
+"        RAISE EXCEPTION 'the schema takes calls'\n"
+"            USING ERRCODE = '55000', HINT = 'Call jobq.citus_close() first, and commit it.';\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_views text[];\n"
+"DECLARE\n"
+"    v_views text[];\n"
+"    v_workers text;\n"
 "BEGIN\n"
 "    IF to_regclass('jobq.original') IS NOT NULL THEN\n"
 "        RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';\n"
+"    END IF;\n"
+"    PERFORM jobq.citus_run(ARRAY( -- nobody registers, or draws an id, from here on\n"
+"        SELECT format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', c.oid::regclass)\n"
+"        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'\n"
+"        ORDER BY c.oid));\n"
+"    SELECT string_agg(w.name, ', ' ORDER BY w.name) INTO v_workers FROM jobq.worker w\n"
+"    WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp();\n"
+"    IF v_workers IS NOT NULL THEN\n"
+"        RAISE EXCEPTION 'workers run: %', v_workers\n"
+"            USING ERRCODE = '55006', HINT = 'Stop them, and producers, until citus_place.';\n"
 "    END IF;\n"
 "    v_views := jobq.citus_drop_views();\n"
 "    PERFORM set_config('client_min_messages', 'error', true);\n"
@@ -25784,7 +25960,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "    SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (\n"
 "        SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p\n"
 "        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
-"          AND (p.proname !~ '^citus_' OR p.proname ~ '^citus_(mute|run|calle[dr])$')\n"
+"          AND (p.proname !~ '^citus_'\n"
+"               OR p.proname ~ '^citus_(mute|run|calle[dr]|apart|doubts)$')\n"
 "        UNION ALL\n"
 "        SELECT 'view', v.n::oid, '', v.text FROM unnest(v_views) WITH ORDINALITY AS v (text, n)\n"
 "        WHERE v.text ~ '^CREATE'\n"
@@ -25797,17 +25974,32 @@ static const char *const jobq_pg__sql_citus[] = {
 "        WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)\n"
 "    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid\n"
 "    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';\n"
-"    PERFORM jobq.citus_identities(\n",
+"    PERFORM jobq.citus_identities(\n"
 "        (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);\n"
 "    PERFORM jobq.citus_run(ARRAY(\n"
 "        SELECT format('DROP TRIGGER joint ON %s', c.oid::regclass)\n"
-"        FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid\n"
+"        FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid\n",
 "        WHERE t.tgname = 'joint' AND c.relnamespace = 'jobq'::regnamespace));\n"
 "    ALTER TABLE jobq.tenant ALTER role TYPE oid; -- a role has another oid at the node\n"
 "    PERFORM set_config('citus.enable_ddl_propagation', 'on', true);\n"
 "    EXECUTE 'SELECT citus_schema_distribute(''jobq'')';\n"
 "    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
 "    PERFORM jobq.citus_run(v_views);\n"
+"    PERFORM jobq.citus_close();\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.citus_sequence(p_name text, p_last bigint) RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN format($q$DO $s$ DECLARE v_last bigint; BEGIN\n"
+"        ALTER SEQUENCE jobq.%1$I CACHE 1;\n"
+"        SELECT greatest(%2$s, CASE WHEN q.seqmin = 1\n"
+"                              THEN s.last_value - (NOT s.is_called)::integer END)\n"
+"        INTO v_last FROM pg_sequence q, jobq.%1$I s WHERE q.seqrelid = 'jobq.%1$I'::regclass;\n"
+"        EXECUTE 'ALTER SEQUENCE jobq.%1$I START 1 MINVALUE 1 MAXVALUE %3$s RESTART '\n"
+"                || (v_last + 1)::text;\n"
+"        PERFORM setval('jobq.%1$I', v_last) WHERE v_last > 0;\n"
+"    END $s$ $q$, p_name, p_last, q.seqmax)\n"
+"    FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || p_name);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_node_texts(p_last jsonb) RETURNS text[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25822,11 +26014,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "    || ARRAY(\n"
 "        SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',\n"
 "                      s.stored, s.name) FROM jobq.citus_shards() s)\n"
-"    || ARRAY(\n"
-"        SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',\n"
-"                      s.key, q.seqmax, s.value::bigint + 1)\n"
-"        FROM jsonb_each_text(p_last) s\n"
-"            JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))\n"
+"    || ARRAY(SELECT jobq.citus_sequence(s.key, s.value::bigint)\n"
+"             FROM jsonb_each_text(p_last) s)\n"
 "    || ARRAY(\n"
 "        SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',\n"
 "                      s.stored, 'id', i.sequence)\n"
@@ -25838,7 +26027,10 @@ static const char *const jobq_pg__sql_citus[] = {
 "    || jobq.citus_texts(ARRAY(\n"
 "        SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')\n"
 "        ORDER BY o.what, o.n))\n"
-"    || ARRAY['SELECT jobq.secure()'];\n"
+"    || jobq.citus_texts(ARRAY[\n"
+"        'SELECT jobq.secure()',\n"
+"        'SELECT jobq.renew(home => true) FROM jobq.meta m '\n"
+"        'WHERE m.home IS DISTINCT FROM jobq.here() OR m.home IS NULL']);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_at(p_name text, p_port integer, p_statement text)\n"
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25865,7 +26057,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "            END;\n"
 "        END LOOP;\n"
 "    END $node$ $q$, p_texts);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -25877,7 +26069,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "    v_grants text[] := ARRAY(\n"
 "        SELECT regexp_replace(\n"
 "            CASE o.name WHEN 'grant_enqueue' THEN o.text ELSE regexp_replace(o.text,\n"
-"                'END\\s*(\\$\\w*\\$\\s*)$', 'PERFORM jobq.citus_readers(role); END \\1') END,\n",
+"                'END\\s*(\\$\\w*\\$\\s*)$', 'PERFORM jobq.citus_readers(role); END \\1') END,\n"
 "            'DELETE (.* = )(\\w+\\.role);', 'EXECUTE ''DELETE \\1'' || \\2::oid;')\n"
 "        FROM jobq.original o\n"
 "        WHERE o.what = 'function' AND o.name IN ('grant_enqueue', 'grant_read', 'revoke'));\n"
@@ -25887,6 +26079,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "            CROSS JOIN LATERAL aclexplode(a.attacl) g\n"
 "        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');\n"
 "BEGIN\n"
+"    PERFORM jobq.citus_must_be_closed();\n"
 "    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
 "    PERFORM set_config('check_function_bodies', 'off', true);\n"
 "    SELECT h.* INTO v_home FROM jobq.citus_home() h;\n"
@@ -25916,17 +26109,9 @@ static const char *const jobq_pg__sql_citus[] = {
 "    END LOOP;\n"
 "    PERFORM jobq.citus_at(v_home.name, v_home.port,\n"
 "                          jobq.citus_script(jobq.citus_node_texts(v_last)));\n"
-"    PERFORM jobq.citus_run(ARRAY(\n"
-"        SELECT jobq.citus_sender(p.oid) FROM pg_proc p\n"
-"        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
-"          AND p.provolatile <> 'i' AND p.proname <> 'outbox_direct' -- it asks about the caller\n"
-"          AND p.proname !~ '^(citus_|grant|revoke|secure)'));\n"
+"    PERFORM jobq.citus_run(ARRAY(SELECT jobq.citus_sender(s) FROM jobq.citus_sent() s));\n"
 "    PERFORM jobq.citus_run(v_grants);\n"
 "    PERFORM jobq.citus_readers(u.role) FROM unnest(v_readers) AS u (role);\n"
-"    FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP\n"
-"        PERFORM setval('jobq.' || v.name, q.seqmax)\n"
-"        FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || v.name);\n"
-"    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25936,6 +26121,7 @@ static const char *const jobq_pg__sql_citus[] = {
 "    v_last jsonb;\n"
 "    v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');\n"
 "BEGIN\n"
+"    PERFORM jobq.citus_must_be_closed();\n"
 "    v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');\n"
 "    SELECT jobq.citus_at(h.name, h.port, $q$\n"
 "        SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))\n"
@@ -25947,11 +26133,12 @@ static const char *const jobq_pg__sql_citus[] = {
 "    v_views := jobq.citus_drop_views();\n"
 "    EXECUTE 'SELECT citus_schema_undistribute(''jobq'')';\n"
 "    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);\n"
-"    DROP TABLE jobq.original;\n"
+"    DROP TABLE jobq.original;\n",
 "    PERFORM jobq.citus_identities(v_identities, true);\n"
 "    ALTER TABLE jobq.tenant ALTER role TYPE regrole;\n"
-"    PERFORM jobq.citus_run(v_texts || v_views);\n",
+"    PERFORM jobq.citus_run(v_texts || v_views);\n"
 "    PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;\n"
+"    PERFORM jobq.renew(home => true);\n"
 "END $$;\n"
 "DO $$ BEGIN\n"
 "    PERFORM jobq.citus_join();\n"
@@ -26563,12 +26750,14 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :bulk=4bbde6 busy_or_lost=e9986c cancel=55b1d7 cancel_one=f27584 change=f9bbe3\n"
 "function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=7a080b\n"
 "function :check_jobs=1ffd72 check_known=0db227 check_lines=9d3a5f check_links=a4bfe9\n"
-"function :check_name=ec612e check_schedule=4adf11 citus_apart=282df3 citus_at=38f890\n"
-"function :citus_called=783627 citus_caller=1deb6f citus_calls=733059 citus_distribute=f04475\n"
+"function :check_name=ec612e check_schedule=4adf11 citus_apart=216848 citus_at=38f890\n"
+"function :citus_called=783627 citus_caller=1deb6f citus_calls=733059 citus_close=3a424d\n"
+"function :citus_closed=489f70 citus_distribute=bed341 citus_doubts=8b84bd\n"
 "function :citus_drop_views=7f574e citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
-"function :citus_joins=b29d4e citus_mute=c776b1 citus_node_texts=433a4d citus_place=5621c2\n"
-"function :citus_readers=30bb07 citus_run=106cf9 citus_script=6377e3 citus_sender=ea7699\n"
-"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=d76c07 citus_wake=71b3e9\n"
+"function :citus_joins=b29d4e citus_must_be_closed=d6fc6f citus_mute=c776b1\n"
+"function :citus_node_texts=66d0ea citus_place=119050 citus_readers=30bb07 citus_run=106cf9\n"
+"function :citus_script=6377e3 citus_sender=ea7699 citus_sent=198121 citus_sequence=15c648\n"
+"function :citus_shards=19bff3 citus_texts=725604 citus_undistribute=7760e2 citus_wake=71b3e9\n"
 "function :claim=617335 claim_apart=07f303 claim_first=542866 claim_lanes=15430f\n"
 "function :claim_lines=3ee497 claim_look=431ea3 claim_sift=b9af3f claim_stretch=0400a9\n"
 "function :claim_suspect=c1b0f6 claim_visit=074542 claim_walk=522005 commit_waits=e45eeb\n"
@@ -26580,11 +26769,11 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :delete=1de418 delete_all=2c8987 deregister=ca982f digest=95f3ab doors=fa2601\n"
 "function :doors_beyond=2f8e78 edges_end=09659b edges_forget=b8af25 edges_revive=93488c\n"
 "function :end_keys=3bdeea ended=d530fe enqueue=51421f enqueue_after=e392e1\n"
-"function :enqueue_known=2e9038 enqueue_linked=ea7b55 enqueue_many=4487d4 enqueue_one=4a420e\n"
-"function :enqueue_or_get=0e143e erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
-"function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n"
+"function :enqueue_known=2e9038 enqueue_linked=3e4a12 enqueue_many=4487d4 enqueue_one=4a420e\n"
+"function :enqueue_or_get=5568ef erase=c2ec0a erase_live=d93847 erase_messages=ef7c53\n"
+"function :erase_otherwise=d627f0 erase_page=6b6626 erase_rows=d20285 erase_unreached=f3579e\n",
 "function :erased_errors=8a8ff9 erased_mark=bb73bb explain_job=ca9820 explain_line=c6e31f\n"
-"function :explain_quotas=1479e3 explain_ready=fe79f3 explain_waiting=ad9871\n",
+"function :explain_quotas=1479e3 explain_ready=fe79f3 explain_waiting=ad9871\n"
 "function :export_done=5e5ce2 export_next=4115f9 export_set=27bd23 finish=27b6d1 fire=9ec20b\n"
 "function :fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf flow=5979b5 flow_add=3c0335\n"
 "function :flow_cancel=aff9df flow_close=6029fb flow_count=623276 flow_free=725bcd\n"
@@ -26629,9 +26818,9 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :rate_chunk=3e6562 rate_parse=dd9a55 rate_text=dd4046 recover=f752a6 refuse=4c4028\n"
 "function :refuse_dead=467eed register=32a5a7 remains=7b6101 renew=8a866b request=3b88e8\n"
 "function :request_many=7d1dcd reschedule=eece96 rescue=85127c rescue_jobs=fef70a\n"
-"function :rescue_singly=4deb79 resume=e0e41e retention_set=a3e444 retention_used=d0c52e\n"
+"function :rescue_singly=4deb79 resume=e0e41e retention_set=a3e444 retention_used=d0c52e\n",
 "function :return_key=5f1952 revive=3de7e1 revive_all=db89c4 revoke=26b4f6 ring_slot=556999\n"
-"function :rows_within=ce2d89 running=967a07 schedule=8bb950 schedule_after=79ec66\n",
+"function :rows_within=ce2d89 running=967a07 schedule=8bb950 schedule_after=79ec66\n"
 "function :schedule_drop=8d60c3 schedule_due=1999be schedule_last=cce60b schedule_pause=48a509\n"
 "function :schedule_preview=a1fd4e schedule_put=542828 schedule_resume=70a867\n"
 "function :schedule_run=59d389 schedules_set=c6d6e4 secure=42e0e9 sequence_restored=0e0535\n"

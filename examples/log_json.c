@@ -56,7 +56,7 @@ static void put_number(line *l, const char *name, int64_t value)
 /* It is called with locks held, by several threads: one write for each line, and no jobq calls. */
 static void log_json(void *user, const jobq_pg_event *e)
 {
-    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    static const char *const levels[] = {"debug", "info", "warning", "error"};
     char worker[24];
     line l = {"{", 1};
 

@@ -106,10 +106,10 @@ static const jobq_pg_handler handlers[] = {
  * job's row. */
 static void log_line(void *user, jobq_pg_level level, const char *message)
 {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
+    static const char *const names[] = {"debug", "info", "warning", "error"};
 
     (void)user;
-    if (level <= JOBQ_PG_WARNING) fprintf(stderr, "%s: %s\n", names[level], message);
+    if (level >= JOBQ_PG_WARNING) fprintf(stderr, "%s: %s\n", names[level], message);
 }
 
 static void must(bool good, const char *why)

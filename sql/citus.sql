@@ -4,9 +4,9 @@
 -- switches off citus.enable_ddl_propagation, which would copy types and functions to all
 -- nodes. What that leaves is here: transactions that also write distributed tables.
 
--- Whether such a transaction may be committed on one server and lost on the other, when one of
--- them crashes. There are distributed tables, and Citus, which counts only tables in its own
--- metadata, does not know of any here: it commits in one phase.
+-- Whether such a transaction may be committed on one server and lost on the other, when one
+-- of them crashes. There are distributed tables, and Citus, which counts only tables in its
+-- own metadata, does not know of any here: it commits in one phase.
 CREATE OR REPLACE FUNCTION jobq.citus_apart() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_apart boolean;
@@ -14,11 +14,33 @@ BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN false; END IF;
     EXECUTE $q$
         SELECT bool_or(p.partmethod <> 'n' OR p.repmodel = 't' OR p.colocationid <> 0)
-               AND NOT bool_or(p.logicalrelid = 'jobq.job'::regclass)
+               AND NOT bool_or(p.logicalrelid = to_regclass('jobq.' || 'job'))
                AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgname = 'joint'
                                AND t.tgrelid = 'jobq.job'::regclass)
         FROM pg_dist_partition p $q$ INTO v_apart;
     RETURN coalesce(v_apart, false);
+END $$;
+
+-- Transactions in doubt: a server was lost between their two phases, and they hold rows of
+-- any table. Citus ends them; ends_in: at the latest; NULL: it does not.
+CREATE OR REPLACE FUNCTION jobq.citus_doubts()
+RETURNS TABLE (node text, gid text, since timestamptz, ends_in interval)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN; END IF;
+    RETURN QUERY EXECUTE $q$
+        SELECT n.nodename || ':' || n.nodeport, d.gid, d.since,
+               CASE WHEN i.ms > 0 THEN i.ms * interval '1 ms' END
+        FROM run_command_on_all_nodes($c$
+                SELECT jsonb_agg(jsonb_build_object('gid', gid, 'since', prepared))
+                FROM pg_prepared_xacts WHERE gid ~ '^citus_' AND database = current_database()
+                AND prepared < clock_timestamp() - interval '5 seconds' $c$) r
+            JOIN pg_dist_node n ON n.nodeid = r.nodeid
+            CROSS JOIN LATERAL jsonb_to_recordset(nullif(r.result, '')::jsonb)
+                               AS d (gid text, since timestamptz)
+            CROSS JOIN (SELECT setting::bigint AS ms FROM pg_settings
+                        WHERE name = 'citus.recover_2pc_interval') i
+        WHERE r.success $q$;
 END $$;
 
 -- What the triggers of citus_join do. It writes no row, and Citus takes part in the commit.
@@ -68,21 +90,26 @@ END $$;
 
 -- ---- a distributed schema ------------------------------------------------------------------
 
--- Citus keeps all tables of a distributed schema on one node, as shards: ordinary tables whose
--- names end in a number, jobq.job_102008 say. It refuses many statements on the distributed
--- tables, and plans each one anew. So the functions run on that node. Only the names of tables
--- differ there, and Postgres plans them as everywhere. At the coordinator a function of the
--- same name sends its call there. Views need no change: Citus sends them whole.
+-- Citus keeps all tables of a distributed schema on one node, as shards: ordinary tables
+-- whose names end in a number, jobq.job_102008 say. It refuses many statements on the
+-- distributed tables, and plans each one anew. So the functions run on that node. Only the
+-- names of tables differ there, and Postgres plans them as everywhere. At the coordinator a
+-- function of the same name sends its call there. Views need no change: Citus sends them
+-- whole.
 --
 --     select jobq.citus_distribute();  -- once, at the coordinator
 --     select jobq.citus_place();       -- after that, and after each move of the shards
---     select jobq.renew(home => true); -- the same; until then the node claims nothing
+--     select jobq.citus_close();       -- before a move
+--
+-- Between citus_close, or citus_distribute, and citus_place every call is refused. So nothing
+-- is written while the shards, the functions or the numbers that sequences give are on their
+-- way, whatever fails or is repeated meanwhile.
 --
 -- Transactions, ids and the clock are those of that one node, whoever calls. So the outbox
 -- numbers its messages there as it does on any other server. The other nodes do not have the
 -- functions and refuse the call. Workers connected to the coordinator are notified of new
--- jobs; they learn of everything else when they poll. To upgrade, call citus_undistribute,
--- install the new version, and distribute the schema again.
+-- jobs; they learn of everything else when they poll. To upgrade, call citus_close and
+-- citus_undistribute, install the new version, and distribute the schema again.
 
 -- What replaces pg_notify on the node. Nobody listens there, and a transaction that has
 -- notified cannot be prepared.
@@ -103,8 +130,8 @@ END $$;
 
 -- What a function at the node asks of the session at the coordinator: 1 the role that logged
 -- in, 2 the application, 3 the roles of which it is a member, as an array of their oids here.
--- The owner's answer to 3 is empty, and that of a superuser: the limits of tenants do not hold
--- for them.
+-- The owner's answer to 3 is empty, and that of a superuser: the limits of tenants do not
+-- hold for them.
 CREATE OR REPLACE FUNCTION jobq.citus_calls() RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -201,8 +228,9 @@ END $$;
 
 -- The definition of the function that sends its call to the node. A call that may write is
 -- part of an UPDATE, which finds no row: so Citus begins a transaction there, or joins the
--- caller's, commits it with what else the caller writes, and the shards cannot move meanwhile.
--- bulk and outbox_queue answer NULL: a COPY cannot be sent, so the library sends arrays.
+-- caller's, commits it with what else the caller writes, and the shards cannot move
+-- meanwhile. bulk and outbox_queue answer NULL: a COPY cannot be sent, so the library sends
+-- arrays.
 CREATE OR REPLACE FUNCTION jobq.citus_sender(p_function oid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -250,9 +278,9 @@ BEGIN
 END $$;
 
 -- Who may call a function here needs no right at the node, because its owner calls it there.
--- But there the tables of a view are read as the caller. So who may read all columns of a view
--- gets those columns of its tables at the node, and what functions it calls. A view with a
--- column that the role may not read is closed to it.
+-- But there the tables of a view are read as the caller. So who may read all columns of a
+-- view gets those columns of its tables at the node, and what functions it calls. A view with
+-- a column that the role may not read is closed to it.
 CREATE OR REPLACE FUNCTION jobq.citus_readers(p_role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -347,14 +375,78 @@ BEGIN
     END LOOP;
 END $$;
 
--- Distributes the schema. Its functions, views and sequences are kept as rows of the table
--- original, for citus_place.
+-- The functions whose calls are sent to the node. outbox_direct asks about the caller.
+CREATE OR REPLACE FUNCTION jobq.citus_sent() RETURNS SETOF oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT p.oid FROM pg_proc p
+    WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f' AND p.provolatile <> 'i'
+      AND p.proname <> 'outbox_direct' AND p.proname !~ '^(citus_|grant|revoke|secure)';
+END $$;
+
+-- Whether every call is refused.
+CREATE OR REPLACE FUNCTION jobq.citus_closed() RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
+                   AND p.proname = 'enqueue' AND p.prosrc ~ 'citus_place');
+END $$;
+
+-- Refuses every call, from its commit until citus_place. 57P03, cannot connect now: programs
+-- try again later. Nobody draws an id here: that is for the node to do.
+CREATE OR REPLACE FUNCTION jobq.citus_close() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF to_regclass('jobq.original') IS NULL THEN
+        RAISE EXCEPTION 'the schema is not distributed' USING ERRCODE = '55000';
+    END IF;
+    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    PERFORM jobq.citus_run(ARRAY(
+        SELECT format(
+            'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '
+            'search_path = pg_catalog, pg_temp AS %L', p.proname,
+            pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+            CASE p.provolatile WHEN 's' THEN 'STABLE' ELSE '' END
+            || CASE WHEN p.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
+            'BEGIN RAISE EXCEPTION ''the schema is being moved: calls are refused until '
+            'jobq.citus_place() has succeeded'' USING ERRCODE = ''57P03''; END')
+        FROM jobq.citus_sent() s JOIN pg_proc p ON p.oid = s));
+    PERFORM setval(q.seqrelid, q.seqmax)
+    FROM jobq.original o JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || o.name)
+    WHERE o.what = 'sequence';
+END $$;
+
+-- What follows a move, or what comes before undistribution, must not meet calls.
+CREATE OR REPLACE FUNCTION jobq.citus_must_be_closed() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT jobq.citus_closed() THEN
+        RAISE EXCEPTION 'the schema takes calls'
+            USING ERRCODE = '55000', HINT = 'Call jobq.citus_close() first, and commit it.';
+    END IF;
+END $$;
+
+-- Distributes the schema, and closes it. Its functions, views and sequences are kept as rows
+-- of the table original, for citus_place. A worker that lives would go on with the functions
+-- of an ordinary schema, which end the server on distributed tables.
 CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_views text[];
+DECLARE
+    v_views text[];
+    v_workers text;
 BEGIN
     IF to_regclass('jobq.original') IS NOT NULL THEN
         RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';
+    END IF;
+    PERFORM jobq.citus_run(ARRAY( -- nobody registers, or draws an id, from here on
+        SELECT format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', c.oid::regclass)
+        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
+        ORDER BY c.oid));
+    SELECT string_agg(w.name, ', ' ORDER BY w.name) INTO v_workers FROM jobq.worker w
+    WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp();
+    IF v_workers IS NOT NULL THEN
+        RAISE EXCEPTION 'workers run: %', v_workers
+            USING ERRCODE = '55006', HINT = 'Stop them, and producers, until citus_place.';
     END IF;
     v_views := jobq.citus_drop_views();
     PERFORM set_config('client_min_messages', 'error', true);
@@ -364,7 +456,8 @@ BEGIN
     SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (
         SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-          AND (p.proname !~ '^citus_' OR p.proname ~ '^citus_(mute|run|calle[dr])$')
+          AND (p.proname !~ '^citus_'
+               OR p.proname ~ '^citus_(mute|run|calle[dr]|apart|doubts)$')
         UNION ALL
         SELECT 'view', v.n::oid, '', v.text FROM unnest(v_views) WITH ORDINALITY AS v (text, n)
         WHERE v.text ~ '^CREATE'
@@ -388,10 +481,31 @@ BEGIN
     EXECUTE 'SELECT citus_schema_distribute(''jobq'')';
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM jobq.citus_run(v_views);
+    PERFORM jobq.citus_close();
+END $$;
+
+-- What makes a sequence at the node go on after p_last, the last number that was given
+-- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws
+-- one until this is committed. Citus made it with a range for each node, which does not
+-- count.
+CREATE OR REPLACE FUNCTION jobq.citus_sequence(p_name text, p_last bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN format($q$DO $s$ DECLARE v_last bigint; BEGIN
+        ALTER SEQUENCE jobq.%1$I CACHE 1;
+        SELECT greatest(%2$s, CASE WHEN q.seqmin = 1
+                              THEN s.last_value - (NOT s.is_called)::integer END)
+        INTO v_last FROM pg_sequence q, jobq.%1$I s WHERE q.seqrelid = 'jobq.%1$I'::regclass;
+        EXECUTE 'ALTER SEQUENCE jobq.%1$I START 1 MINVALUE 1 MAXVALUE %3$s RESTART '
+                || (v_last + 1)::text;
+        PERFORM setval('jobq.%1$I', v_last) WHERE v_last > 0;
+    END $s$ $q$, p_name, p_last, q.seqmax)
+    FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || p_name);
 END $$;
 
 -- What the node that holds the shards runs to have all the rest. Ids of jobs are drawn there.
--- p_last: of each sequence, the last number that was given anywhere.
+-- p_last: of each sequence, the last number that was given anywhere. At its end the node is
+-- the schema's home, if it was not: the outbox goes on by the numbers of its transactions.
 CREATE OR REPLACE FUNCTION jobq.citus_node_texts(p_last jsonb) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -405,11 +519,8 @@ BEGIN
     || ARRAY(
         SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',
                       s.stored, s.name) FROM jobq.citus_shards() s)
-    || ARRAY(
-        SELECT format('ALTER SEQUENCE jobq.%I START 1 MINVALUE 1 MAXVALUE %s RESTART %s',
-                      s.key, q.seqmax, s.value::bigint + 1)
-        FROM jsonb_each_text(p_last) s
-            JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || s.key))
+    || ARRAY(SELECT jobq.citus_sequence(s.key, s.value::bigint)
+             FROM jsonb_each_text(p_last) s)
     || ARRAY(
         SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',
                       s.stored, 'id', i.sequence)
@@ -421,7 +532,10 @@ BEGIN
     || jobq.citus_texts(ARRAY(
         SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')
         ORDER BY o.what, o.n))
-    || ARRAY['SELECT jobq.secure()'];
+    || jobq.citus_texts(ARRAY[
+        'SELECT jobq.secure()',
+        'SELECT jobq.renew(home => true) FROM jobq.meta m '
+        'WHERE m.home IS DISTINCT FROM jobq.here() OR m.home IS NULL']);
 END $$;
 
 -- Runs a statement at a node, in a transaction of its own, and answers its value.
@@ -454,9 +568,9 @@ BEGIN
     END $node$ $q$, p_texts);
 END $$;
 
--- Installs the functions and views on the node that has the shards, and sends all calls there.
--- Until then, and again after the shards were moved, every call fails. The sequences of a node
--- that had the shards before give nothing any more, in case the shards come back.
+-- Installs the functions and views on the node that has the shards, and sends all calls there
+-- from its commit on. The schema must be closed. If it fails, call it again. The sequences of
+-- a node that had the shards before give nothing any more, in case the shards come back.
 CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -478,6 +592,7 @@ DECLARE
             CROSS JOIN LATERAL aclexplode(a.attacl) g
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
 BEGIN
+    PERFORM jobq.citus_must_be_closed();
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM set_config('check_function_bodies', 'off', true);
     SELECT h.* INTO v_home FROM jobq.citus_home() h;
@@ -507,20 +622,13 @@ BEGIN
     END LOOP;
     PERFORM jobq.citus_at(v_home.name, v_home.port,
                           jobq.citus_script(jobq.citus_node_texts(v_last)));
-    PERFORM jobq.citus_run(ARRAY(
-        SELECT jobq.citus_sender(p.oid) FROM pg_proc p
-        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-          AND p.provolatile <> 'i' AND p.proname <> 'outbox_direct' -- it asks about the caller
-          AND p.proname !~ '^(citus_|grant|revoke|secure)'));
+    PERFORM jobq.citus_run(ARRAY(SELECT jobq.citus_sender(s) FROM jobq.citus_sent() s));
     PERFORM jobq.citus_run(v_grants);
     PERFORM jobq.citus_readers(u.role) FROM unnest(v_readers) AS u (role);
-    FOR v IN SELECT o.name FROM jobq.original o WHERE o.what = 'sequence' LOOP
-        PERFORM setval('jobq.' || v.name, q.seqmax)
-        FROM pg_sequence q WHERE q.seqrelid = to_regclass('jobq.' || v.name);
-    END LOOP;
 END $$;
 
--- Makes the schema an ordinary one of the coordinator again. Call renew(home => true) then.
+-- Makes the schema an ordinary one of the coordinator again, which is its home then. It must
+-- be closed.
 CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -529,6 +637,7 @@ DECLARE
     v_last jsonb;
     v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');
 BEGIN
+    PERFORM jobq.citus_must_be_closed();
     v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');
     SELECT jobq.citus_at(h.name, h.port, $q$
         SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))
@@ -545,6 +654,7 @@ BEGIN
     ALTER TABLE jobq.tenant ALTER role TYPE regrole;
     PERFORM jobq.citus_run(v_texts || v_views);
     PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;
+    PERFORM jobq.renew(home => true);
 END $$;
 
 DO $$ BEGIN

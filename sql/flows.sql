@@ -593,7 +593,7 @@ BEGIN
         p_lines, p_flow) e;
     IF true = ANY (existed) THEN
         RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],
-            p_keys[array_position(existed, true)] USING ERRCODE = '23505';
+            p_keys[array_position(existed, true)] USING ERRCODE = 'JQ007';
     END IF;
     PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,
                       p_parent_flows, p_on);

@@ -26,6 +26,7 @@
 --     JQ004  the worker may not register: this database is a copy of another one, or a queue
 --            has a limit that a worker in SQL does not keep
 --     JQ005  too many jobs wait in this line
+--     JQ007  another job has the key
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
 
@@ -689,7 +690,7 @@ BEGIN
             stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,
             unique_for, jobq.us(at_latest), line) e;
         IF existed AND on_known = 'reject' THEN
-            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';
+            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';
         END IF;
         RETURN;
     END IF;

@@ -169,6 +169,36 @@ static void a_distributed_schema_is_refused(void **unused)
     RUN("DROP SCHEMA dist_too CASCADE");
 }
 
+/* "ok", or the SQLSTATE, of a statement that is rolled back. */
+static const char *state_of(const char *statement, char state[6])
+{
+    PGresult *res;
+    const char *code;
+
+    RUN("BEGIN");
+    res = PQexec(db, statement);
+    code = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    snprintf(state, 6, "%s", code == NULL ? "ok" : code);
+    if (code != NULL) snprintf(seen_by_stage[0], 300, "%s", PQresultErrorMessage(res));
+    PQclear(res);
+    RUN("ROLLBACK");
+    return state;
+}
+
+/* Its functions would end the server on distributed tables. */
+static void no_worker_lives_while_a_schema_is_distributed(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    char state[6];
+
+    (void)unused;
+    start(&d);
+    assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.worker"));
+    assert_string_equal(state_of("SELECT jobq.citus_distribute()", state), "55006");
+    all_stop(NULL);
+}
+
 /* ---- a node that dies ------------------------------------------------------------------------ */
 
 #define KEYS 1500
@@ -223,6 +253,49 @@ static void a_dead_node_loses_and_repeats_nothing(void **unused)
     assert_true(becomes(30, KEYS, "SELECT count(*) FROM public.effect"));
     assert_int_equal(number("SELECT count(DISTINCT key) FROM public.effect"), KEYS);
     assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* What jobq doctor says at a server. */
+static const char *doctor_at(const char *conninfo)
+{
+    static char out[16000];
+    char command[600];
+    FILE *pipe;
+
+    snprintf(command, sizeof command, "timeout 60 .build/jobq -d \"%s\" --schema %s doctor 2>&1",
+             conninfo, schema);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    out[fread(out, 1, sizeof out - 1, pipe)] = '\0';
+    pclose(pipe);
+    return out;
+}
+
+/* A server was lost between the phases of a commit: the node holds rows of the schema, or of other
+ * tables. Doctor tells so at the coordinator and at the node. */
+static void doctor_sees_what_is_in_doubt(void **unused)
+{
+    static const char doubt[] = "transaction citus_0_999999_5_1 is in doubt at ";
+    PGconn *there = PQconnectdb(far_end);
+
+    (void)unused;
+    if (access(".build/jobq", X_OK) != 0) fail_msg("make .build/jobq");
+    RUN("ALTER SYSTEM SET citus.recover_2pc_interval = '10min'");
+    RUN("SELECT pg_reload_conf()");
+    PQclear(sql(there, "CREATE TABLE IF NOT EXISTS public.doubt (n int)"));
+    PQclear(sql(there, "BEGIN"));
+    PQclear(sql(there, "INSERT INTO public.doubt VALUES (1)"));
+    PQclear(sql(there, "PREPARE TRANSACTION 'citus_0_999999_5_1'"));
+    nap_us(6 * SECOND); /* younger ones are on their way */
+    assert_non_null(strstr(doctor_at(server()), doubt));
+    assert_non_null(strstr(doctor_at(server()), "Citus ends it within 00:10:00"));
+    assert_null(strstr(doctor_at(server()), "not checked"));
+    PQclear(sql(there, "ROLLBACK PREPARED 'citus_0_999999_5_1'"));
+    assert_null(strstr(doctor_at(server()), doubt));
+    PQclear(sql(there, "DROP TABLE public.doubt"));
+    RUN("ALTER SYSTEM RESET citus.recover_2pc_interval");
+    RUN("SELECT pg_reload_conf()");
+    PQfinish(there);
 }
 
 /* ---- a distributed schema -------------------------------------------------------------------- */
@@ -349,20 +422,17 @@ static void messages_come_in_order(void **unused)
 #define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
 #define PADDING HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
 
-/* "ok", or the SQLSTATE, of a statement that is rolled back. */
-static const char *state_of(const char *statement, char state[6])
+/* Who connects to the node by mistake is not sent astray. */
+static void doctor_works_at_the_node(void **unused)
 {
-    PGresult *res;
-    const char *code;
+    char conninfo[200];
 
-    RUN("BEGIN");
-    res = PQexec(db, statement);
-    code = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    snprintf(state, 6, "%s", code == NULL ? "ok" : code);
-    if (code != NULL) snprintf(seen_by_stage[0], 300, "%s", PQresultErrorMessage(res));
-    PQclear(res);
-    RUN("ROLLBACK");
-    return state;
+    (void)unused;
+    snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=postgres",
+             PQhost(shards_at));
+    if (strstr(doctor_at(conninfo), "not checked") != NULL ||
+        strstr(doctor_at(conninfo), "citus: ") != NULL) fail_msg("%s", doctor_at(conninfo));
+    if (strstr(doctor_at(server()), "not checked") != NULL) fail_msg("%s", doctor_at(server()));
 }
 
 /* Calls each view and function, with all arguments NULL, here and in a schema of the coordinator.
@@ -624,8 +694,8 @@ static void a_name_may_need_quotes(void **unused)
     RUN("SELECT \"Mx\".grant_read('jobq_other')");
     RUN("SELECT \"Mx\".grant_enqueue('jobq_other', queues => '{q}')");
     RUN("SELECT \"Mx\".citus_distribute()");
+    assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_ERROR_RETRYABLE);
     RUN("SELECT \"Mx\".citus_place()");
-    RUN("SELECT \"Mx\".renew(home => true)");
     assert_int_equal(jobq_pg_check(mine, NULL, &error), JOBQ_OK);
     may("jobq_other", "TABLE \"Mx\".jobs", "ok");
     may("jobq_other", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
@@ -636,9 +706,9 @@ static void a_name_may_need_quotes(void **unused)
     all_stop(NULL);
     assert_int_equal(GET(runs), 6);
     assert_int_equal(number("SELECT \"Mx\".audit()"), 0);
+    RUN("SELECT \"Mx\".citus_close()");
     RUN("SELECT \"Mx\".citus_undistribute()");
     if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
-    RUN("SELECT \"Mx\".renew(home => true)");
     assert_int_equal(jobq_pg_enqueue(mine, NULL, &job, NULL, &error), JOBQ_OK);
     may("jobq_other", "TABLE \"Mx\".jobs", "ok");
     may("jobq_other", "SELECT \"Mx\".enqueue('q', 'k')", "ok");
@@ -685,59 +755,122 @@ static void moves(void)
     free(text);
 }
 
-/* Enqueues, one by one, until it is killed. */
-static pid_t enqueuer(int *done)
+/* What the steps of a move meet: producers of keyed jobs, who repeat each until they are told that
+ * it is there. They may go on as far as *allowed, so that some of them are left for each step. */
+enum { PRODUCERS = 3, PRODUCED = 2500, PLACES = 8, MOVES = 3 };
+
+static pid_t producer(int which, const int *allowed)
 {
     jobq_pg_job job = plain_job();
     jobq_pg_error error;
+    char key[30];
     pid_t pid;
+    int i;
 
     fflush(NULL);
     pid = fork();
     if (pid != 0) return pid;
     pg = handle();
-    for (;;)
-        if (jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK) ADD(*done);
+    job.key = key;
+    for (i = 0; i < PRODUCED; i++) {
+        jobq_error code = JOBQ_ERROR_RETRYABLE;
+
+        snprintf(key, sizeof key, "\"%d-%d\"", which, i);
+        job.payload = jobq_str_from(key);
+        while (i >= GET(*allowed)) nap_us(10000);
+        while (code != JOBQ_OK && code != JOBQ_ERROR_EXISTS) {
+            code = jobq_pg_enqueue(pg, NULL, &job, NULL, &error);
+            if (code == JOBQ_ERROR_INVALID || code == JOBQ_ERROR_DATABASE) {
+                fprintf(stderr, "%s\n", error.message);
+                _exit(1); /* an id that was given twice, say */
+            }
+        }
+    }
+    _exit(0);
 }
 
-/* Two times, so that the shards come back to a node that had them. Ids go on also before renew. A
- * job that is enqueued meanwhile is kept, or refused; one more may be there, whose producer died
- * before the answer. */
+/* A step of a move, which is ended now and then, and repeated until it has succeeded. */
+static void steps(const char *statement, uint64_t *chance)
+{
+    char text[200], *resolved = for_schema(statement, schema);
+    int64_t until = mono_us() + 120 * SECOND;
+    PGresult *res = NULL;
+
+    do {
+        PGconn *other = PQconnectdb(server());
+
+        if (mono_us() > until) fail_msg("%s: %s", statement, PQresultErrorMessage(res));
+        PQclear(res);
+        *chance = *chance * 6364136223846793005u + 1442695040888963407u;
+        assert_int_equal(PQsendQuery(db, resolved), 1);
+        if (*chance >> 62 == 0) {
+            nap_us((int64_t)(*chance >> 44 & 0x3ffff));
+            snprintf(text, sizeof text, "SELECT pg_terminate_backend(%d)", PQbackendPID(db));
+            PQclear(sql(other, text));
+        }
+        PQfinish(other);
+        res = PQgetResult(db);
+        while (PQstatus(db) == CONNECTION_OK && PQtransactionStatus(db) == PQTRANS_ACTIVE)
+            PQclear(PQgetResult(db));
+        if (PQresultStatus(res) != PGRES_TUPLES_OK) db_again();
+    } while (PQresultStatus(res) != PGRES_TUPLES_OK);
+    PQclear(res);
+    PQclear(PQgetResult(db));
+    free(resolved);
+}
+
+/* Jobs come and run while the schema is closed, moved, to nodes that had it, too, and placed, and
+ * while steps end half-way. */
 static void a_move_loses_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    int i, jobs = 0, *done = shared(sizeof *done);
-    jobq_pg_job job = plain_job();
-    long last;
+    pid_t pids[PRODUCERS];
+    uint64_t chance = 42;
+    int i, *allowed = shared(sizeof *allowed);
 
     (void)unused;
     RUN("CREATE ROLE jobq_mover LOGIN");
     RUN("SELECT jobq.grant_read('jobq_mover')");
-    for (i = 0; i < 2; i++) {
-        pid_t pid = enqueuer(done);
-
-        assert_true(reaches(20, done, jobs + 50));
-        moves();
-        nap_us(SECOND / 2);
-        kill(pid, SIGKILL);
-        reap(pid);
-        jobs = (int)number("SELECT count(*) FROM jobq.job");
-        assert_in_range(jobs, GET(*done), GET(*done) + 1);
-        last = number("SELECT max(id) FROM jobq.job");
-        RUN("SELECT jobq.citus_place()");
-        assert_true(enqueue_with(&job) > last);
-        RUN("SELECT jobq.renew(home => true)");
-        enqueue_count(10);
-        SET(*done, jobs += 11);
+    for (i = 0; i < PRODUCERS; i++) pids[i] = producer(i, allowed);
+    start(&d);
+    start(&d);
+    for (i = 0; i < PLACES; i++) {
+        SET(*allowed, PRODUCED * (i + 1) / PLACES);
+        nap_us(200000);
+        steps("SELECT jobq.citus_close()", &chance);
+        if (i % 3 == 0) moves();
+        steps("SELECT jobq.citus_place()", &chance);
         may("jobq_mover", "TABLE jobq.jobs", "ok");
     }
+    for (i = 0; i < PRODUCERS; i++) assert_int_equal(reap(pids[i]), 0);
+    assert_true(becomes(120, PRODUCERS * PRODUCED, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(number("SELECT count(DISTINCT payload) FROM jobq.history"),
+                     PRODUCERS * PRODUCED);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    all_stop(NULL);
     RUN("SELECT jobq.revoke('jobq_mover')");
     RUN("DROP ROLE jobq_mover");
-    start(&d);
-    assert_true(becomes(60, jobs, "SELECT count(*) FROM jobq.history"));
-    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), jobs);
-    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* The steps are in order, or refused. Ids go on, also where none was given between two places. */
+static void steps_come_in_order(void **unused)
+{
+    char state[6];
+    jobq_pg_job job = plain_job();
+    int64_t id = enqueue_with(&job), other;
+
+    (void)unused;
+    assert_string_equal(state_of("SELECT jobq.citus_place()", state), "55000");
+    assert_string_equal(state_of("SELECT jobq.citus_undistribute()", state), "55000");
+    assert_string_equal(state_of("SELECT jobq.citus_distribute()", state), "55000");
+    RUN("SELECT jobq.citus_close()");
+    assert_string_equal(state_of("SELECT jobq.enqueue('q', 'k')", state), "57P03");
+    RUN("SELECT jobq.citus_place()");
+    RUN("SELECT jobq.citus_close()");
+    RUN("SELECT jobq.citus_place()");
+    other = enqueue_with(&job);
+    assert_int_equal(other, id + 1);
 }
 
 /* The last test: the schema is an ordinary one from then on. */
@@ -750,9 +883,9 @@ static void a_schema_comes_back(void **unused)
     (void)unused;
     enqueue_count(20);
     last = number("SELECT max(id) FROM jobq.job");
+    RUN("SELECT jobq.citus_close()");
     RUN("SELECT jobq.citus_undistribute()");
     assert_int_equal(number("SELECT count(*) FROM citus_schemas"), 0);
-    RUN("SELECT jobq.renew(home => true)");
     enqueue_count(1);
     assert_true(number("SELECT max(id) FROM jobq.job") > last);
     start(&d);
@@ -801,6 +934,8 @@ int main(void)
         TEST(a_schema_joins_later),
         TEST(a_distributed_schema_is_refused),
         TEST(a_dead_node_loses_and_repeats_nothing),
+        TEST(doctor_sees_what_is_in_doubt),
+        TEST(no_worker_lives_while_a_schema_is_distributed),
     };
 
     const struct CMUnitTest far[] = {
@@ -811,6 +946,7 @@ int main(void)
         TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),
         TEST(every_view_and_function_answers),
+        TEST(doctor_works_at_the_node),
         TEST(a_version_is_kept),
         TEST(a_refusal_names_the_field),
         TEST(what_cannot_be_copied_is_sent_in_arrays),
@@ -820,6 +956,7 @@ int main(void)
         TEST(a_tenant_keeps_to_its_lines),
         TEST(nothing_more_is_open_at_the_node),
         TEST(psql_refuses_it_too),
+        TEST(steps_come_in_order),
         TEST(a_move_loses_nothing),
         TEST(a_schema_comes_back),
     };

@@ -67,7 +67,6 @@ static inline void distribute(void)
 {
     RUN("SELECT jobq.citus_distribute()");
     RUN("SELECT jobq.citus_place()");
-    RUN("SELECT jobq.renew(home => true)");
     find_node();
     RUN("ALTER SEQUENCE jobq.job_id RESTART; ALTER SEQUENCE jobq.message_id RESTART");
 }

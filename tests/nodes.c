@@ -296,6 +296,130 @@ static void a_killed_server_loses_and_repeats_nothing(void **unused)
     worker_stops(second);
 }
 
+/* ---- a server that freezes ------------------------------------------------------------------- */
+
+/* SIGSTOP or SIGCONT for all its processes. */
+static void second_server(const char *signal)
+{
+    char command[200];
+
+    snprintf(command, sizeof command, "p=$(head -1 \"$JOBQ_SERVER_DIR/data/postmaster.pid\"); "
+             "kill -%s $p $(pgrep -P $p)", signal);
+    assert_int_equal(system(command), 0);
+}
+
+static void enqueue_on(int node, int first, int count)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "SELECT jq%d.enqueue('q', 'k', to_jsonb(i), key => 'k' || i, "
+             "notify => i %% 100 = 0) FROM generate_series(%d, %d) i", node, first,
+             first + count - 1);
+    run_on(node, text);
+}
+
+/* How many effects the first server gets while jobs trickle, or wait in great number. */
+static long pace(int *next, bool saturated, double seconds)
+{
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
+    long before = number_on(0, EFFECTS);
+
+    while (mono_us() < until) {
+        if (!saturated) enqueue_on(0, *next, 5), *next += 5;
+        nap_us(100000);
+    }
+    return number_on(0, EFFECTS) - before;
+}
+
+/* Handlers take 20 ms, so the pace is that of threads and not of the processor. */
+static jobq_outcome does_slowly(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+    char text[100];
+
+    call->delay_named = true;
+    snprintf(text, sizeof text, "INSERT INTO public.effect VALUES (%d)", atoi(call->payload.ptr));
+    nap_us(20000);
+    if (conn == NULL || !runs_well(conn, "BEGIN") || !runs_well(conn, text))
+        return JOBQ_OUTCOME_RETRY;
+    return jobq_pg_call_commit(call, conn);
+}
+
+static void schemas_of_both(jobq_pg **handles)
+{
+    handles[0] = open_schema(0);
+    handles[1] = open_schema(1);
+}
+
+/* Of two servers one freezes: the other keeps its pace, also while every thread could hang in the
+ * frozen one. Health tells which. It goes on when it is back; every effect comes once. */
+static void one_freezes(bool saturated, const char *timeout)
+{
+    jobq_pg_handler h = handler_of("q", "k", does_slowly);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    bool longer = getenv("JOBQ_TEST_LONG") != NULL;
+    int next = 0, total = longer ? 40000 : 8000; /* more than it does meanwhile */
+    jobq_pg *handles[2];
+    jobq_pg_worker *worker;
+    jobq_pg_health health;
+    jobq_pg_error error;
+    long before, during, there;
+    char text[100];
+
+    schemas_of_both(handles);
+    for (next = 0; next < 2; next++) {
+        snprintf(text, sizeof text, "SELECT jq%d.queue_set('q', timeout => %s, max_attempts => 99)",
+                 next, timeout);
+        run_on(next, text);
+    }
+    next = 0;
+    enqueue_on(1, 0, total);
+    if (saturated) enqueue_on(0, 0, total), next = total;
+    d.also = handles + 1;
+    d.also_count = 1;
+    d.loop.threads = 4;
+    d.loop.lease_us = 3 * SECOND;
+    d.loop.answer_us = 2 * SECOND;
+    assert_int_equal(jobq_pg_worker_start(handles[0], &d, &worker, &error), JOBQ_OK);
+    pace(&next, saturated, 2);
+    before = pace(&next, saturated, longer ? 60 : 6);
+    second_server("STOP");
+    during = pace(&next, saturated, longer ? 60 : 6);
+    assert_int_equal(jobq_pg_worker_health_of(worker, 0, &health), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health_of(worker, 1, &health), JOBQ_ERROR_CONNECTION);
+    second_server("CONT");
+    there = number_on(1, EFFECTS);
+    print_message("%s, timeout %s: %ld effects before, %ld while the other one is frozen\n",
+                  saturated ? "saturated" : "low load", timeout, before, during);
+    assert_true(during * 10 >= before * 8);
+    while (number_on(1, EFFECTS) < there + 100) nap_us(50000);
+    jobq_pg_worker_stop(worker);
+    assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_OK);
+    jobq_pg_worker_free(worker);
+    assert_int_equal(number_of_both("SELECT count(*) - count(DISTINCT key) FROM public.effect"), 0);
+    jobq_pg_close(handles[0]);
+    jobq_pg_close(handles[1]);
+}
+
+static void a_frozen_server_delays_only_itself(void **unused)
+{
+    (void)unused;
+    one_freezes(false, "NULL");
+}
+
+static void also_where_all_threads_could_hang(void **unused)
+{
+    (void)unused;
+    one_freezes(true, "NULL");
+}
+
+static void also_with_a_time_limit(void **unused)
+{
+    (void)unused;
+    one_freezes(true, "'1 second'");
+}
+
 /* ---- a schema that moves --------------------------------------------------------------------- */
 
 /* Moves a schema from the second server to the first, as README says. */
@@ -424,6 +548,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_killed_server_loses_and_repeats_nothing),
+        TEST(a_frozen_server_delays_only_itself),
+        TEST(also_where_all_threads_could_hang),
+        TEST(also_with_a_time_limit),
         TEST(a_schema_moves_by_a_dump),
         TEST(a_schema_moves_by_replication),
         TEST(a_move_that_fails_moves_nothing),

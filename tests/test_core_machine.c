@@ -466,7 +466,7 @@ static void names_go_round(void **unused)
         {JOBQ_MISSED_LAST, JOBQ_MISSED_SKIP + 1},
         {JOBQ_OVERLAP_ALLOW, JOBQ_OVERLAP_CANCEL + 1},
         {JOBQ_ON_SUCCESS, JOBQ_ON_ANY + 1},
-        {JOBQ_LEVEL_ERROR, JOBQ_LEVEL_DEBUG + 1},
+        {JOBQ_LEVEL_DEBUG, JOBQ_LEVEL_ERROR + 1},
     };
     int of, i;
 

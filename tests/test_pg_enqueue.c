@@ -632,6 +632,23 @@ static void a_key_is_enqueued_once(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
+/* Whoever is told EXISTS takes the job for enqueued. An id that is given out twice must not look
+ * like that. */
+static void only_a_known_key_exists(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t id = enqueue_with(&job);
+
+    (void)unused;
+    RUN("SELECT setval('jobq.job_id', %lld, false)", (long long)id);
+    job.key = "new";
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_DATABASE);
+    assert_string_equal(error.sqlstate, "23505");
+    assert_string_equal(error.constraint, "job_pkey");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK); /* the next id */
+}
+
 static void a_key_of_a_rolled_back_transaction_is_free(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -1144,6 +1161,7 @@ int main(void)
         cmocka_unit_test_setup(one_by_one_and_by_copy_write_the_same, pg_empty),
         cmocka_unit_test_setup(ids_come_back_in_order, pg_empty),
         cmocka_unit_test_setup(a_key_is_enqueued_once, pg_empty),
+        cmocka_unit_test_setup(only_a_known_key_exists, pg_empty),
         cmocka_unit_test_setup(a_key_of_a_rolled_back_transaction_is_free, pg_empty),
         cmocka_unit_test_setup(a_key_outlives_its_job_by_a_day, pg_empty),
         cmocka_unit_test_setup(eight_at_once_with_one_key_make_one_job, pg_empty),

@@ -752,7 +752,7 @@ static void keeps_warnings(void *user, jobq_pg_level level, const char *message)
 {
     (void)user;
     quiet_log(NULL, level, message);
-    if (level > JOBQ_PG_INFO) return;
+    if (level < JOBQ_PG_INFO) return;
     pthread_mutex_lock(&log_lock);
     if (logged_count < 200) snprintf(logged[logged_count++], sizeof logged[0], "%s", message);
     pthread_mutex_unlock(&log_lock);

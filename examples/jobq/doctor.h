@@ -135,6 +135,11 @@ static const doctor_check doctor_checks[] = {
      "SELECT 'a transaction that also writes a distributed table may be committed in half when "
      "a server crashes', 'select jobq.citus_join() -- at the coordinator; at a node, keep what "
      "handlers write in its own tables' WHERE jobq.citus_apart()"},
+    {"doubt",
+     "SELECT format('transaction %s is in doubt at %s since %s, and may hold jobs; %s', gid, node, "
+     "since, coalesce('Citus ends it within ' || ends_in::text, 'Citus does not end it, because "
+     "citus.recover_2pc_interval is -1')), 'select recover_prepared_transactions() -- at the "
+     "coordinator; if it stays, its log says why' FROM jobq.citus_doubts()"},
     {"durability",
      "SELECT format('%s is off: a crash of the server loses what was confirmed', name), "
      "format('ALTER SYSTEM SET %s = on', name) FROM pg_settings "

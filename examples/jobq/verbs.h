@@ -9,7 +9,7 @@ static void tell_log(void *user, jobq_pg_level level, const char *message)
 {
     const app *a = user;
 
-    if (level <= JOBQ_PG_WARNING) fprintf(stderr, "jobq: %s\n", message);
+    if (level >= JOBQ_PG_WARNING) fprintf(stderr, "jobq: %s\n", message);
     else if (level == JOBQ_PG_INFO && !a->json) fprintf(stderr, "%s\n", message);
 }
 

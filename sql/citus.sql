@@ -485,15 +485,15 @@ BEGIN
 END $$;
 
 -- What makes a sequence at the node go on after p_last, the last number that was given
--- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws
--- one until this is committed. Citus made it with a range for each node, which does not
--- count.
+-- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws one
+-- until this is committed. What Citus made it with does not count: a range for each node, or,
+-- of integers, the end.
 CREATE OR REPLACE FUNCTION jobq.citus_sequence(p_name text, p_last bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format($q$DO $s$ DECLARE v_last bigint; BEGIN
         ALTER SEQUENCE jobq.%1$I CACHE 1;
-        SELECT greatest(%2$s, CASE WHEN q.seqmin = 1
+        SELECT greatest(%2$s, CASE WHEN q.seqmin = 1 AND s.last_value < %3$s
                               THEN s.last_value - (NOT s.is_called)::integer END)
         INTO v_last FROM pg_sequence q, jobq.%1$I s WHERE q.seqrelid = 'jobq.%1$I'::regclass;
         EXECUTE 'ALTER SEQUENCE jobq.%1$I START 1 MINVALUE 1 MAXVALUE %3$s RESTART '

@@ -185,17 +185,27 @@ static const char *state_of(const char *statement, char state[6])
     return state;
 }
 
+/* The same, of a statement about this test's schema. */
+static const char *answer_of(const char *statement)
+{
+    static char state[6];
+    char *text = for_schema(statement, schema);
+
+    state_of(text, state);
+    free(text);
+    return state;
+}
+
 /* Its functions would end the server on distributed tables. */
 static void no_worker_lives_while_a_schema_is_distributed(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    char state[6];
 
     (void)unused;
     start(&d);
     assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.worker"));
-    assert_string_equal(state_of("SELECT jobq.citus_distribute()", state), "55006");
+    assert_string_equal(answer_of("SELECT jobq.citus_distribute()"), "55006");
     all_stop(NULL);
 }
 
@@ -391,31 +401,103 @@ static void effects_at_another_node_come_once(void **unused)
 static int64_t last_of[4];
 static int disorder;
 
+/* A delivery may come again when its end was lost. */
 static jobq_result in_order(jobq_delivery *delivery, const jobq_message *message)
 {
     int64_t *last = &last_of[delivery->partition % 4];
 
+    if (message->seq <= *last) return JOBQ_RESULT_SUCCESS;
     if (message->seq != *last + 1) ADD(disorder);
     *last = message->seq;
     ADD(runs);
     return JOBQ_RESULT_SUCCESS;
 }
 
+static void at_the_home(const char *arguments)
+{
+    char command[300];
+
+    snprintf(command, sizeof command, "JOBQ_SERVER_DIR='%s' tests/server.sh %s </dev/null "
+             ">/dev/null 2>&1", PQhost(shards_at), arguments);
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+/* The key makes it one message, however often an answer was lost. */
+static void sends(int i)
+{
+    int64_t until = mono_us() + 120 * SECOND;
+    jobq_error code = JOBQ_ERROR_RETRYABLE;
+    jobq_pg_error error;
+    jobq_pg_message m;
+    char key[20], order[20];
+
+    memset(&m, 0, sizeof m);
+    snprintf(key, sizeof key, "%d", i);
+    snprintf(order, sizeof order, "%d", i % 7);
+    m.queue = "o";
+    m.key = key;
+    m.order_key = order;
+    while (code != JOBQ_OK && code != JOBQ_ERROR_EXISTS) {
+        if (mono_us() > until) fail_msg("%s", error.message);
+        code = jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error);
+        if (code != JOBQ_OK) nap_us(50000);
+    }
+}
+
+/* The node that has them is killed meanwhile. */
 static void messages_come_in_order(void **unused)
 {
     jobq_pg_receiver r = receiver(in_order, NULL);
     jobq_pg_worker *worker;
+    int i;
 
     (void)unused;
     memset(last_of, 0, sizeof last_of);
     RUN("SELECT jobq.outbox_register('o', 4)");
-    RUN("SELECT jobq.outbox_enqueue('o', order_key => (i % 7)::text) "
-        "FROM generate_series(1, 200) i");
     worker = begin(pg, &r, 2);
-    assert_true(reaches(30, &runs, 200));
+    for (i = 0; i < 100; i++) sends(i);
+    assert_true(reaches(30, &runs, 50));
+    at_the_home("--crash");
+    nap_us(SECOND / 2);
+    at_the_home("--ctl start");
+    find_node();
+    for (; i < 200; i++) sends(i);
+    assert_true(reaches(60, &runs, 200));
     end(worker);
+    assert_int_equal(GET(runs), 200);
     assert_int_equal(GET(disorder), 0);
     assert_int_equal(number("SELECT sum(lag) FROM jobq.outbox"), 0);
+}
+
+static int at_once, most_at_once;
+
+static jobq_outcome counts_at_once(jobq_call *call)
+{
+    int now = ADD(at_once);
+
+    (void)call;
+    if (now > GET(most_at_once)) SET(most_at_once, now);
+    nap_us(10000);
+    __atomic_sub_fetch(&at_once, 1, __ATOMIC_SEQ_CST);
+    ADD(runs);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void a_quota_holds(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", counts_at_once);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    SET(most_at_once, 0);
+    RUN("SELECT jobq.queue_set('q', running_max => 3)");
+    enqueue_count(150);
+    d.loop.threads = 8;
+    start(&d);
+    start(&d);
+    assert_true(becomes(60, 150, "SELECT count(*) FROM jobq.history"));
+    assert_in_range(GET(most_at_once), 2, 3);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
 }
 
 #define TEN "xxxxxxxxxx"
@@ -856,16 +938,15 @@ static void a_move_loses_nothing(void **unused)
 /* The steps are in order, or refused. Ids go on, also where none was given between two places. */
 static void steps_come_in_order(void **unused)
 {
-    char state[6];
     jobq_pg_job job = plain_job();
     int64_t id = enqueue_with(&job), other;
 
     (void)unused;
-    assert_string_equal(state_of("SELECT jobq.citus_place()", state), "55000");
-    assert_string_equal(state_of("SELECT jobq.citus_undistribute()", state), "55000");
-    assert_string_equal(state_of("SELECT jobq.citus_distribute()", state), "55000");
+    assert_string_equal(answer_of("SELECT jobq.citus_place()"), "55000");
+    assert_string_equal(answer_of("SELECT jobq.citus_undistribute()"), "55000");
+    assert_string_equal(answer_of("SELECT jobq.citus_distribute()"), "55000");
     RUN("SELECT jobq.citus_close()");
-    assert_string_equal(state_of("SELECT jobq.enqueue('q', 'k')", state), "57P03");
+    assert_string_equal(answer_of("SELECT jobq.enqueue('q', 'k')"), "57P03");
     RUN("SELECT jobq.citus_place()");
     RUN("SELECT jobq.citus_close()");
     RUN("SELECT jobq.citus_place()");
@@ -945,6 +1026,7 @@ int main(void)
         TEST(effects_at_another_node_come_once),
         TEST(a_dead_node_loses_and_repeats_nothing),
         TEST(messages_come_in_order),
+        TEST(a_quota_holds),
         TEST(every_view_and_function_answers),
         TEST(doctor_works_at_the_node),
         TEST(a_version_is_kept),

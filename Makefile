@@ -508,6 +508,15 @@ $(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate
 OLDER = 25920cd
 .build/older/jobq:
 	@rm -rf $(@D) && mkdir -p $(@D)
+# Two plugins, each with a copy of the library, which test_pg_copies loads.
+PLUGINS = .build/plugins/a.so .build/plugins/b.so
+$(PLUGINS): tests/plugin.c tests/copy.h $(HEADERS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -O0 -fPIC -shared -I. $(LIBPQ_CFLAGS) -pthread $< \
+		$(LIBPQ_LIBS) -o $@
+
+$(FLAVOURS:%=.build/%/test_pg_copies): | $(PLUGINS)
+
 	@! git archive -o $(@D)/tree.tar $(OLDER) jobq.h jobq_pg.h examples/jobq sql 2>/dev/null || { \
 		echo "build older/jobq" && tar -x -C $(@D) -f $(@D)/tree.tar && cd $(@D) && \
 		$(CC) -std=c99 $(POSIX) -w -O0 -I. $(LIBPQ_CFLAGS) -pthread examples/jobq/jobq.c \

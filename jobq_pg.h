@@ -120,6 +120,11 @@
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those in jobq_pg_worker_desc.stop_signals are handled. SIGPIPE is never raised.
+ *            A signal stops all workers of the process that name it, also those of another copy of
+ *            the library, such as a plugin with JOBQ_STATIC, which may be unloaded when its workers
+ *            have been freed. The action before is not called meanwhile, and comes back when the
+ *            last of these workers is freed. An action that the program sets later stays: it may
+ *            call the one that it found, but not once the workers have been freed.
  *
  * CONNECTIONS AND TRANSACTIONS
  *
@@ -221,7 +226,8 @@
  *                     except in poll, never by handlers, hooks and desc.connect
  *     an attempt's    its result; taken while holding the worker's
  *     the pool's      the list of idle connections; taken alone
- *     signals'        the table of stop_signals; taken alone
+ *     signals'        this copy's stop_signals; taken alone
+ *     a signal's      which workers it stops; taken while holding signals'
  *
  * Stopping takes the handlers' grace time plus at most twice loop.answer_us. jobq_pg_worker_wait
  * returns an error if a handler or desc.connect has not returned by then.
@@ -1482,8 +1488,7 @@ typedef struct jobq_pg_worker_desc {
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
-                                         SIGINT} (default: none, and no handler is installed);
-                                         what was installed before comes back with free */
+                                         SIGINT} (default: none): see SIGNALS */
     jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
     bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
@@ -13618,40 +13623,106 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
 
 /* -- signals: for workers that asked for it -- */
 
-#define JOBQ_PG__SIGNALS 64 /* entries, and the highest signal number */
+#define JOBQ_PG__SIGNALS 64 /* the highest signal number, and workers that one may stop */
 
-static struct jobq_pg__signal {
-    jobq_pg_worker *volatile worker; /* NULL: the entry is free */
-    volatile sig_atomic_t number;
-    volatile pid_t pid;              /* the worker's process; a forked child must not use it */
-} jobq_pg__signals[JOBQ_PG__SIGNALS];
-static struct jobq_pg__former { /* the action before ours, by signal number */
-    struct sigaction action;
-    bool kept;
-} jobq_pg__formers[JOBQ_PG__SIGNALS + 1];
+typedef void (*jobq_pg__on)(int number, siginfo_t *info, void *asked);
+
+/*
+ * Whom a signal stops. All copies of the library in the process share it, such as two plugins with
+ * JOBQ_STATIC, and any copy's handler stops the workers of all. It outlives a plugin, and points
+ * into one only while a worker of it is here. So plugins may come and go in any order.
+ */
+typedef struct jobq_pg__signal {
+    pthread_mutex_t lock;
+    int copies;              /* that point to it: the last one frees it */
+    int busy;                /* handlers at work: they may still use a worker */
+    bool installed;          /* some copy's handler, perhaps below a later one of the program */
+    struct sigaction former; /* the action before it */
+    volatile pid_t pid;      /* the process of the worker that came last */
+    struct jobq_pg__stopped {
+        jobq_pg_worker *worker; /* NULL: the entry is free */
+        pid_t pid;              /* its process; a forked child must not use it */
+        jobq_pg__on on_signal;  /* of its copy, */
+        void (*stop)(jobq_pg_worker *);
+    } stopped[JOBQ_PG__SIGNALS];
+} jobq_pg__signal;
+
+static jobq_pg__signal *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */
 static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
-static int jobq_pg__signals_busy; /* signal handlers that run: they may still use a worker */
-static volatile pid_t jobq_pg__signals_pid; /* the process that last installed a handler */
+static int jobq_pg__signals_busy; /* handlers of this copy at work */
+
+/* The signals that are blocked meanwhile tell a copy's handler from any other. Change them when
+ * jobq_pg__signal changes: copies that differ in it must not share one. */
+static struct sigaction jobq_pg__action(jobq_pg__on on_signal)
+{
+    struct sigaction action;
+
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
+    sigaddset(&action.sa_mask, SIGTTIN);
+    sigaddset(&action.sa_mask, SIGTTOU);
+    sigaddset(&action.sa_mask, SIGURG);
+    sigaddset(&action.sa_mask, SIGVTALRM);
+    return action;
+}
+
+static bool jobq_pg__of_a_copy(const struct sigaction *action)
+{
+    struct sigaction like = jobq_pg__action(NULL);
+    bool same = (action->sa_flags & SA_SIGINFO) != 0;
+    int i;
+
+    for (i = 1; i <= JOBQ_PG__SIGNALS; i++)
+        same = same && sigismember(&action->sa_mask, i) == sigismember(&like.sa_mask, i);
+    return same;
+}
+
+/* True: it stopped a worker of this process. *forked: it has found another's. */
+static bool jobq_pg__signal_stops(jobq_pg__signal *s, bool *forked)
+{
+    pid_t pid = getpid();
+    bool mine = false;
+    int i;
+
+    __atomic_add_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
+    *forked = s->pid != pid;
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        struct jobq_pg__stopped *e = &s->stopped[i];
+        jobq_pg_worker *w = __atomic_load_n(&e->worker, __ATOMIC_SEQ_CST);
+        if (w == NULL) continue;
+        if (e->pid == pid) e->stop(w), mine = true;
+        else *forked = true;
+    }
+    __atomic_sub_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
+    return mine;
+}
+
+/* Gives another copy the signal, counted. */
+static void jobq_pg__signal_share(int number, jobq_pg__signal **to)
+{
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    *to = jobq_pg__signals[number];
+    if (*to != NULL) __atomic_add_fetch(&(*to)->copies, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+}
 
 /* A forked child must not stop its parent's workers. If it has none of its own, the signal's
- * default action happens. */
-static void jobq_pg__on_signal(int number)
+ * default action happens. A negative number is another copy that asks. */
+static void jobq_pg__on_signal(int number, siginfo_t *info, void *asked)
 {
-    int saved = errno, i;
-    pid_t pid = getpid();
-    bool mine = false, forked = pid != jobq_pg__signals_pid;
+    int saved = errno;
+    bool mine = false, forked = false;
+    jobq_pg__signal *s;
 
-    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        jobq_pg_worker *w = jobq_pg__signals[i].worker;
-        if (w == NULL || jobq_pg__signals[i].number != number) continue;
-        if (jobq_pg__signals[i].pid != pid) {
-            forked = true;
-            continue;
-        }
-        mine = true;
-        jobq_pg_worker_stop(w);
+    (void)info;
+    if (number < 0) {
+        jobq_pg__signal_share(-number, (jobq_pg__signal **)asked);
+        return;
     }
+    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    s = __atomic_load_n(&jobq_pg__signals[number], __ATOMIC_SEQ_CST);
+    if (s != NULL) mine = jobq_pg__signal_stops(s, &forked);
     __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
     if (forked && !mine) {
         signal(number, SIG_DFL);
@@ -13660,35 +13731,133 @@ static void jobq_pg__on_signal(int number)
     errno = saved;
 }
 
-static bool jobq_pg__signal_used(int number)
+static void jobq_pg__signal_drop(jobq_pg__signal *s)
 {
-    int i;
+    if (s == NULL || __atomic_sub_fetch(&s->copies, 1, __ATOMIC_SEQ_CST) > 0) return;
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
 
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        if (jobq_pg__signals[i].worker != NULL && jobq_pg__signals[i].number == number) return true;
-    }
+static jobq_pg__signal *jobq_pg__signal_new(void)
+{
+    jobq_pg__signal *s = (jobq_pg__signal *)calloc(1, sizeof *s);
+
+    if (s == NULL) return NULL;
+    pthread_mutex_init(&s->lock, NULL);
+    s->copies = 1;
+    return s;
+}
+
+static bool jobq_pg__signal_install(jobq_pg__signal *s, int number)
+{
+    struct sigaction ours = jobq_pg__action(jobq_pg__on_signal);
+
+    if (!s->installed) s->installed = sigaction(number, &ours, &s->former) == 0;
+    return s->installed;
+}
+
+/* An entry of the signal, for which a handler is installed. False: none is free, or it cannot be
+ * handled. */
+static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int number)
+{
+    struct jobq_pg__stopped *e = s->stopped;
+
+    while (e < s->stopped + JOBQ_PG__SIGNALS && e->worker != NULL) e++;
+    if (e == s->stopped + JOBQ_PG__SIGNALS) return false;
+    e->pid = s->pid = getpid();
+    e->on_signal = jobq_pg__on_signal;
+    e->stop = jobq_pg_worker_stop;
+    __atomic_store_n(&e->worker, w, __ATOMIC_SEQ_CST);
+    if (jobq_pg__signal_install(s, number)) return true;
+    e->worker = NULL;
     return false;
 }
 
+/* The signal that a copy with this action is in, counted; NULL: none, or it is no copy's action. */
+static jobq_pg__signal *jobq_pg__signal_asked(const struct sigaction *action, int number)
+{
+    jobq_pg__signal *s = NULL;
+
+    if (jobq_pg__of_a_copy(action)) action->sa_sigaction(-number, NULL, &s);
+    return s;
+}
+
+/* True: this copy has no worker left there. Then another's handler takes the place of ours, or the
+ * former action comes back; a later one of the program stays. */
+static bool jobq_pg__signal_remove(jobq_pg__signal *s, const jobq_pg_worker *w, int number)
+{
+    struct jobq_pg__stopped *e, *heir = NULL;
+    struct sigaction there, next;
+    bool last = true;
+
+    pthread_mutex_lock(&s->lock);
+    for (e = s->stopped; e < s->stopped + JOBQ_PG__SIGNALS; e++) {
+        if (e->worker == w) __atomic_store_n(&e->worker, NULL, __ATOMIC_SEQ_CST);
+        if (e->worker == NULL) continue;
+        if (e->on_signal == jobq_pg__on_signal) last = false;
+        else heir = e;
+    }
+    next = heir != NULL ? jobq_pg__action(heir->on_signal) : s->former;
+    if (last && s->installed && sigaction(number, NULL, &there) == 0 &&
+        there.sa_sigaction == jobq_pg__on_signal) sigaction(number, &next, NULL);
+    if (last && heir == NULL) s->installed = false;
+    while (__atomic_load_n(&s->busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+    pthread_mutex_unlock(&s->lock);
+    return last;
+}
+
+static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
+{
+    jobq_pg__signal *s;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    s = jobq_pg__signals[number];
+    if (s != NULL && jobq_pg__signal_remove(s, w, number)) {
+        __atomic_store_n(&jobq_pg__signals[number], NULL, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+        jobq_pg__signal_drop(s);
+    }
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+}
+
+/* there: another copy's signal, if its handler is installed, or this copy's. */
+static bool jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
+{
+    jobq_pg__signal *s;
+    bool good = false;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    s = jobq_pg__signals[number];
+    if (s != NULL) jobq_pg__signal_drop(there);
+    else s = there != NULL ? there : jobq_pg__signal_new();
+    if (s != NULL) {
+        __atomic_store_n(&jobq_pg__signals[number], s, __ATOMIC_SEQ_CST);
+        pthread_mutex_lock(&s->lock);
+        good = jobq_pg__signal_add(s, w, number);
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+    return good;
+}
+
+/* No lock is held while another copy is asked: it might be asking this one. So two that come at the
+ * same time may each have installed its own handler; the later one sees it, and joins the other. */
 static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
 {
-    struct jobq_pg__former *former;
-    struct sigaction action;
-    int at = 0;
+    jobq_pg__signal *below;
+    struct sigaction there;
+    bool apart;
 
-    while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
-    if (at == JOBQ_PG__SIGNALS || number < 0 || number > JOBQ_PG__SIGNALS) return false;
-    former = &jobq_pg__formers[number];
-    memset(&action, 0, sizeof action);
-    action.sa_handler = jobq_pg__on_signal;
-    action.sa_flags = SA_RESTART;
-    jobq_pg__signals[at].pid = getpid();
-    jobq_pg__signals_pid = jobq_pg__signals[at].pid;
-    jobq_pg__signals[at].number = number;
-    jobq_pg__signals[at].worker = w;
-    /* A forked child has inherited this handler, and kept, from its parent. */
-    if (!former->kept) former->kept = sigaction(number, &action, &former->action) == 0;
-    return former->kept;
+    if (number < 0 || number > JOBQ_PG__SIGNALS) return false;
+    do {
+        if (sigaction(number, NULL, &there) != 0) return false;
+        if (!jobq_pg__signal_join(w, number, jobq_pg__signal_asked(&there, number))) return false;
+        below = jobq_pg__signal_asked(&jobq_pg__signals[number]->former, number);
+        apart = below != NULL && below != jobq_pg__signals[number];
+        if (apart) jobq_pg__signal_leave(w, number);
+        jobq_pg__signal_drop(below);
+    } while (apart);
+    return true;
 }
 
 static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
@@ -13696,36 +13865,29 @@ static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
     bool good = true;
     int i;
 
-    pthread_mutex_lock(&jobq_pg__signals_lock);
     for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
     return good;
 }
 
+/* In a forked child, without the locks: a thread of the parent may have held them. */
 static void jobq_pg__signals_forget(const jobq_pg_worker *w)
 {
-    int i;
+    int number, i;
 
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
+    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) {
+        jobq_pg__signal *s = jobq_pg__signals[number];
+        for (i = 0; s != NULL && i < JOBQ_PG__SIGNALS; i++) {
+            if (s->stopped[i].worker == w) s->stopped[i].worker = NULL;
+        }
     }
 }
 
 /* Afterwards no signal reaches the worker, and no signal handler still uses it. */
 static void jobq_pg__signals_clear(const jobq_pg_worker *w)
 {
-    int i;
+    int number;
 
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    jobq_pg__signals_forget(w);
-    for (i = 1; i <= JOBQ_PG__SIGNALS; i++) {
-        struct jobq_pg__former *f = &jobq_pg__formers[i];
-        if (!f->kept || jobq_pg__signal_used(i)) continue;
-        sigaction(i, &f->action, NULL);
-        f->kept = false;
-    }
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-    while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) jobq_pg__signal_leave(w, number);
 }
 
 /* -- start, stop, wait, free -- */
@@ -14100,7 +14262,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
         jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
     }
     if (code == JOBQ_OK && !jobq_pg__signals_set(group->workers[0], desc->stop_signals)) {
-        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
+        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 workers share it");
     }
     if (code == JOBQ_OK) *worker = group->workers[0];
     else jobq_pg__group_free(group);

@@ -98,6 +98,17 @@ build_program() {
         2>"$work/build.log"
 }
 
+# The plugins that test_pg_copies loads.
+build_plugins() {
+    local name
+    export JOBQ_PLUGINS=$work
+    for name in a b; do
+        # shellcheck disable=SC2086  # several flags
+        ${CC:-cc} $flags -O0 -fPIC -shared -I"$work/tree" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread \
+            "$work/tree/tests/plugin.c" -lpq -o "$work/$name.so" 2>"$work/build.log" || return 1
+    done
+}
+
 # The dashboard, in a browser: one test, or all.
 try_web() {
     build_program -DJOBQ_WEB -lmicrohttpd || return 1
@@ -125,6 +136,7 @@ try_test() {
         build "$1" $level -lcmocka || return 1 ;;
     *)
         [[ $1 != test_pg_@(program|top|doctor) ]] || build_program || return 1
+        [[ $1 != test_pg_copies ]] || build_plugins || return 1
         grep -q '^#define TEST_PRIVATE' "tests/$1.c" || library=$work/tree/tests/library.c
         # shellcheck disable=SC2086  # nothing, or one word; several flags
         build "$1" $library $level ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq \

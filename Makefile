@@ -379,6 +379,11 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
 		END { exit bad }' sql/*.sql >&2
 	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
+	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
+		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
+		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
+		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
+		$(HEADERS) >&2
 	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
 	@tests/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
@@ -503,11 +508,6 @@ $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 
 $(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate
 
-# The program jobq of schema version 11, with its sql/, which test_pg_carry runs. Without that commit,
-# as in a tarball or a shallow clone, nothing is built, and the tests are skipped.
-OLDER = 25920cd
-.build/older/jobq:
-	@rm -rf $(@D) && mkdir -p $(@D)
 # Two plugins, each with a copy of the library, which test_pg_copies loads.
 PLUGINS = .build/plugins/a.so .build/plugins/b.so
 $(PLUGINS): tests/plugin.c tests/copy.h $(HEADERS)
@@ -517,6 +517,11 @@ $(PLUGINS): tests/plugin.c tests/copy.h $(HEADERS)
 
 $(FLAVOURS:%=.build/%/test_pg_copies): | $(PLUGINS)
 
+# The program jobq of schema version 11, with its sql/, which test_pg_carry runs. Without that commit,
+# as in a tarball or a shallow clone, nothing is built, and the tests are skipped.
+OLDER = 25920cd
+.build/older/jobq:
+	@rm -rf $(@D) && mkdir -p $(@D)
 	@! git archive -o $(@D)/tree.tar $(OLDER) jobq.h jobq_pg.h examples/jobq sql 2>/dev/null || { \
 		echo "build older/jobq" && tar -x -C $(@D) -f $(@D)/tree.tar && cd $(@D) && \
 		$(CC) -std=c99 $(POSIX) -w -O0 -I. $(LIBPQ_CFLAGS) -pthread examples/jobq/jobq.c \

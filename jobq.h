@@ -440,8 +440,11 @@
  * C++     A handler's exception is a failed attempt, and the text of std::exception::what is its
  *         error, if this implementation is compiled as C++, with exceptions. If it is compiled as
  *         C, an exception that leaves a handler ends the program (std::terminate).
- * ERRORS  Functions that read outside data return a jobq_error; programmer errors (NULL descriptors
- *         and outputs) assert. Functions that cannot fail return their value.
+ * ERRORS  Functions that read outside data return a jobq_error. Functions that cannot fail return
+ *         their value. Asserted is only what is wrong in the program's text: NULL for what must be
+ *         there, a value outside its enum, something that was not opened or checked before. A
+ *         number that a program computes is not: a time, share or count outside its range counts
+ *         as the nearest one in it (deadline - now in the past: no time), or is JOBQ_ERROR_INVALID.
  * MEMORY  No allocation. Strings are borrowed: pointer and length. The caller owns every struct.
  * THREADS No global state. One thread at a time per struct.
  */
@@ -552,7 +555,7 @@ extern "C" {
     X(ERROR_NOT_FOUND, "not_found", "no such row; check its id")                                   \
     X(ERROR_EXISTS, "exists", "a row with this key exists already; use that or another key")       \
     X(ERROR_TIMEOUT, "timeout", "it took too long; try again, or allow more time")                 \
-    X(ERROR_FULL, "full", "no room left in memory of fixed size; make it larger")                  \
+    X(ERROR_FULL, "full", "no room left in something of limited size; enlarge it, or free some")   \
     X(ERROR_MEMORY, "memory", "out of memory; try again with less")                                \
     X(ERROR_VERSION, "version", "the schema is too new or too old for this library; update one")   \
     X(ERROR_CONNECTION, "connection", "the connection is lost; check whether the work was done")   \
@@ -621,7 +624,7 @@ JOBQ_API uint64_t jobq_random_next(jobq_random *random);
 /*
  * jobq_random_between -- maps 64 uniform bits onto [low, high].
  *
- * Shape   high >= low; any span, even all of int64_t.
+ * Shape   any span, even all of int64_t; high below low: low.
  * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32.
  */
 JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
@@ -1172,9 +1175,9 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
  * worker's next heartbeat (every 5 s by default: loop.heartbeat_us) carries it, without a statement
  * of its own, so call it as often as you like. The store keeps it until the attempt ends.
  *
- * Shape   permille: 0 to 1000. note: what it does just now, copied, made valid UTF-8 and cut to
- *         JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is no longer this
- *         worker's, nothing happens.
+ * Shape   permille: 0 to 1000, or the nearest. note: what it does just now, copied, made valid
+ *         UTF-8 and cut to JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is
+ *         no longer this worker's, nothing happens.
  */
 JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note);
 
@@ -1225,8 +1228,8 @@ JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_
  * No thread is held meanwhile, and no attempt is used up.
  *
  * Shape   name: 1 to JOBQ_NAME_MAX bytes. timeout_us: from the first call with this name on;
- *         JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0}; valid until the
- *         handler returns. A job waits for one signal at a time.
+ *         less than 0 is 0, JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0};
+ *         valid until the handler returns. A job waits for one signal at a time.
  * Tx      own.
  * Errors  JOBQ_ERROR_NOT_FOUND: it has not been sent. JOBQ_ERROR_TIMEOUT: nor within timeout_us. To
  *         wait on, jobq_call_delay and return JOBQ_OUTCOME_SNOOZE: the signal still ends the delay.
@@ -1520,11 +1523,11 @@ typedef jobq_result (*jobq_message_handler)(jobq_delivery *delivery, const jobq_
  * before it are done. */
 typedef jobq_result (*jobq_batch_handler)(jobq_delivery *delivery);
 
-/* jobq_delivery_done -- a batch handler has done the first count messages. */
+/* jobq_delivery_done -- a batch handler has done the first count messages, all of them at most. */
 JOBQ_API void jobq_delivery_done(jobq_delivery *delivery, int32_t count);
 
-/* jobq_delivery_reject -- a batch handler rejects one message and says why. False: out of
- * memory. */
+/* jobq_delivery_reject -- a batch handler rejects one message and says why. False: out of memory,
+ * or no such message. */
 JOBQ_API bool jobq_delivery_reject(jobq_delivery *delivery, int32_t index, jobq_str why);
 
 /* jobq_delivery_error -- why it failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
@@ -2709,9 +2712,8 @@ static uint64_t jobq__mul_high(uint64_t a, uint64_t b)
 
 JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high)
 {
-    uint64_t span = (uint64_t)high - (uint64_t)low + 1;
+    uint64_t span = (uint64_t)jobq__max(high, low) - (uint64_t)low + 1;
 
-    JOBQ_ASSERT(low <= high);
     if (span != 0) bits = jobq__mul_high(bits, span);
     return (int64_t)((uint64_t)low + bits);
 }
@@ -4053,12 +4055,12 @@ JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t 
 {
     jobq_str none;
 
-    JOBQ_ASSERT(call != NULL && name != NULL && timeout_us >= 0);
+    JOBQ_ASSERT(call != NULL && name != NULL);
     if (payload == NULL) payload = &none;
     *payload = jobq_str_from(NULL);
     if (!jobq__step_name(name)) return JOBQ_ERROR_INVALID;
     if (call->store == NULL || call->store->signal == NULL) return JOBQ_ERROR_NOT_FOUND;
-    timeout_us = jobq__min(timeout_us, JOBQ_DAYS(365250)); /* a store's times end somewhere */
+    timeout_us = jobq__max(jobq__min(timeout_us, JOBQ__DELAY_MAX), 0);
     return call->store->signal(call, name, timeout_us, payload);
 }
 
@@ -4066,8 +4068,9 @@ static jobq_error jobq__call_progress(jobq_call *call, int permille, jobq_str no
 {
     char text[JOBQ_NOTE_MAX + 1];
 
-    JOBQ_ASSERT(call != NULL && permille >= 0 && permille <= 1000);
+    JOBQ_ASSERT(call != NULL);
     if (call->store == NULL || call->store->progress == NULL) return JOBQ_OK;
+    permille = (int)jobq__max(jobq__min(permille, 1000), 0);
     jobq_utf8_mend(text, JOBQ_NOTE_MAX, note);
     return call->store->progress(call, permille, text, now);
 }
@@ -4733,13 +4736,14 @@ static void jobq__outbox_plan(const jobq_policy *policy, const jobq_tuning *tuni
 
 JOBQ_API void jobq_delivery_done(jobq_delivery *d, int32_t count)
 {
-    JOBQ_ASSERT(d != NULL && count >= 0);
-    d->processed = (uint32_t)jobq__min(count, d->count);
+    JOBQ_ASSERT(d != NULL);
+    d->processed = (uint32_t)jobq__max(jobq__min(count, d->count), 0);
 }
 
 JOBQ_API bool jobq_delivery_reject(jobq_delivery *d, int32_t index, jobq_str why)
 {
-    JOBQ_ASSERT(d != NULL && index >= 0 && index < d->count && d->store != NULL);
+    JOBQ_ASSERT(d != NULL && d->store != NULL);
+    if (index < 0 || index >= d->count) return false;
     d->results[index] = JOBQ_RESULT_REJECT;
     return d->store->keep(d, index, why);
 }
@@ -12414,7 +12418,8 @@ JOBQ_API void jobq_test_conn(jobq_test *t, void *conn)
     t->conn = conn;
 }
 
-/* Copies a text. The byte before the copy says whether it holds bytes. False: no room. */
+/* Copies a text. The byte before the copy says whether it holds bytes. False: no room, and the text
+ * is as it was. */
 static bool jobq__test_copy(jobq_test *t, jobq_str *text, bool bytes)
 {
     char *copy = t->bytes + t->used + 1;
@@ -12426,6 +12431,16 @@ static bool jobq__test_copy(jobq_test *t, jobq_str *text, bool bytes)
     t->used += text->len + 1;
     text->ptr = copy;
     return true;
+}
+
+/* Copies both texts, or neither. */
+static bool jobq__test_copy_both(jobq_test *t, jobq_str *first, bool bytes, jobq_str *second)
+{
+    size_t used = t->used;
+
+    if (jobq__test_copy(t, first, bytes) && jobq__test_copy(t, second, false)) return true;
+    t->used = used;
+    return false;
 }
 
 static bool jobq__test_json(jobq_str text)
@@ -12450,8 +12465,6 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     int64_t id;
 
     JOBQ_ASSERT(t != NULL && job != NULL);
-    JOBQ_ASSERT(job->stages >= 0 && job->stages <= JOBQ_STAGES_MAX);
-    JOBQ_ASSERT(job->priority >= JOBQ_PRIORITY_MIN && job->priority <= JOBQ_PRIORITY_MAX);
     payload = job->payload;
     headers = job->headers;
     like.queue = jobq__test_id(&t->queues, job->queue);
@@ -12461,11 +12474,12 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     like.max_attempts = job->max_attempts;
     like.timeout_us = job->timeout_us;
     like.run_at_us = jobq__add(t->now_us, jobq__max(job->delay_us, 0));
-    if (job->delay_us < 0 || job->timeout_us < 0 || job->max_attempts < 0) return 0;
+    if (job->delay_us < 0 || job->timeout_us < 0 || job->max_attempts < 0 || job->stages < 0 ||
+        job->stages > JOBQ_STAGES_MAX || job->priority < JOBQ_PRIORITY_MIN ||
+        job->priority > JOBQ_PRIORITY_MAX) return 0;
     if (like.queue == 0 || like.kind == 0 || !jobq__test_object(headers) ||
         (!job->payload_bytes && !jobq__test_json(payload)) ||
-        !jobq__test_copy(t, &payload, job->payload_bytes) ||
-        !jobq__test_copy(t, &headers, false)) {
+        !jobq__test_copy_both(t, &payload, job->payload_bytes, &headers)) {
         return 0;
     }
     id = jobq_memory_enqueue(t->memory, &like, payload, t->now_us);
@@ -12531,12 +12545,17 @@ static int64_t jobq__test_serve(jobq_test *t)
     }
 }
 
+static int64_t jobq__test_after(const jobq_test *t, int64_t us)
+{
+    return jobq__add(t->now_us, jobq__max(jobq__min(us, JOBQ__DELAY_MAX), 0));
+}
+
 JOBQ_API void jobq_test_sleep(jobq_test *t, int64_t us)
 {
     int64_t end, due;
 
-    JOBQ_ASSERT(t != NULL && us >= 0 && us <= JOBQ_NEVER - t->now_us);
-    end = t->now_us + us;
+    JOBQ_ASSERT(t != NULL);
+    end = jobq__test_after(t, us);
     while ((due = jobq__test_serve(t)) <= end) t->now_us = due;
     t->now_us = end;
     jobq__test_serve(t);
@@ -12600,8 +12619,7 @@ static jobq_error jobq__test_add(jobq_test *t, int64_t job, const char *name, jo
     note->job = job;
     note->name = jobq_str_from(name);
     note->value = value;
-    if (!jobq__test_copy(t, &note->name, false) || !jobq__test_copy(t, &note->value, false))
-        return JOBQ_ERROR_FULL;
+    if (!jobq__test_copy_both(t, &note->name, false, &note->value)) return JOBQ_ERROR_FULL;
     t->note_count++;
     return JOBQ_OK;
 }
@@ -12627,7 +12645,8 @@ static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int6
     jobq_test *t = (jobq_test *)call->context;
     jobq__test_kept *kept = &t->kept[call->job.id - 1];
     const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
-    const jobq__test_note *sent = jobq__test_find(t, 0, jobq_str_from(name));
+    jobq_str wanted = jobq_str_from(name);
+    const jobq__test_note *sent = jobq__test_find(t, 0, wanted);
 
     if (!jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return JOBQ_ERROR_LOST;
     if (sent != NULL) {
@@ -12635,9 +12654,9 @@ static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int6
         *payload = sent->value;
         return JOBQ_OK;
     }
-    if (!jobq_str_equal(kept->signal, jobq_str_from(name))) {
-        kept->signal = jobq_str_from(name);
-        if (!jobq__test_copy(t, &kept->signal, false)) return JOBQ_ERROR_FULL;
+    if (!jobq_str_equal(kept->signal, wanted)) {
+        if (!jobq__test_copy(t, &wanted, false)) return JOBQ_ERROR_FULL;
+        kept->signal = wanted;
         kept->until_us = jobq__add(t->now_us, timeout_us);
     }
     if (kept->until_us <= t->now_us) return JOBQ_ERROR_TIMEOUT;
@@ -12754,8 +12773,8 @@ JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
 {
     int64_t runs = 0, end, due;
 
-    JOBQ_ASSERT(t != NULL && for_us >= 0 && for_us <= JOBQ_NEVER - t->now_us);
-    end = t->now_us + for_us;
+    JOBQ_ASSERT(t != NULL);
+    end = jobq__test_after(t, for_us);
     for (;;) {
         due = jobq__test_serve(t);
         if (t->loop.phase == JOBQ_PHASE_EXITED) jobq__test_start(t);

@@ -699,8 +699,8 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **pg, const jobq_pg_desc *desc, jobq_pg
  * NULL: nothing. */
 JOBQ_API void jobq_pg_close(jobq_pg *pg);
 
-/* jobq_pg_acquire -- a connection of the pool; JOBQ_ERROR_TIMEOUT after acquire_us. Give it
- * back. */
+/* jobq_pg_acquire -- a connection of the pool, to be given back; JOBQ_ERROR_FULL: none got free
+ * within acquire_us. */
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error);
 
 /* jobq_pg_release -- gives it back. A transaction left open is rolled back; a connection left in
@@ -919,11 +919,12 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
  *         share one connection that LISTENs, and which the first one makes; they borrow others for
  *         the moments in which they look. It looks after 1, 2, 4 ... ms too, up to 4 s (without
  *         that connection 250 ms), so a notification that is lost only delays.
- * Units   timeout_us: 0 looks once; JOBQ_NEVER waits without a limit.
+ * Units   timeout_us: 0 or less looks once; JOBQ_NEVER waits without a limit.
  * Errors  JOBQ_ERROR_TIMEOUT: some have not ended. JOBQ_ERROR_NOT_FOUND: all others have, and some
  *         are not there, for the reasons of jobq_pg_get. JOBQ_ERROR_INVALID: conn is in a
  *         transaction; commit it first, because no worker sees the jobs that it enqueued. A
- *         connection that is lost between two looks is not an error, unless the time ends.
+ *         connection that is lost between two looks is not an error, unless the time ends; nor is
+ *         a busy pool, which then is JOBQ_ERROR_FULL: it does not know what has become of them.
  * SQL     await, unawait; in psql: call jobq.wait(42, '5 s'). Needs grant_read
  */
 JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, int32_t count,
@@ -3459,12 +3460,18 @@ static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd
         "itself");
 }
 
+/* An instant that may be JOBQ_NEVER. */
+static int64_t jobq_pg__after(int64_t now, int64_t us)
+{
+    return us > JOBQ_NEVER - now ? JOBQ_NEVER : now + (us > 0 ? us : 0);
+}
+
 /* The first connection, retried with backoff for up to patience_us. */
 static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
     static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
     int64_t now = jobq_pg__mono_us();
-    int64_t until = pg->patience_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + pg->patience_us;
+    int64_t until = jobq_pg__after(now, pg->patience_us);
     jobq_random random = {(uint64_t)now};
     uint32_t tries = 0;
     jobq_error code;
@@ -3631,7 +3638,7 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     pthread_mutex_unlock(&pg->lock);
     if (!got) {
         *conn = NULL;
-        return jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT,
+        return jobq_pg__fail(error, JOBQ_ERROR_FULL,
                              "no connection free within %lld ms: raise pool_max, or release sooner",
                              (long long)(pg->acquire_us / 1000));
     }
@@ -8221,7 +8228,8 @@ static void jobq_pg__wait_leave(jobq_pg *pg, jobq_pg__waiting *w)
 }
 
 /* Looks again and again. The first time that the ear is up, it writes that it waits, at once: a
- * job that ends meanwhile tells it. A connection that is lost is no reason to give up. */
+ * job that ends meanwhile tells it. A connection that is lost is no reason to give up, and neither
+ * is a pool that is busy. */
 static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waiting *w, int64_t until,
                                       jobq_pg_rows *jobs, jobq_pg_error *error)
 {
@@ -8240,7 +8248,8 @@ static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waitin
         code = jobq_pg__wait_look(pg, conn, w, w->written || !up ? 0 : pg->ear.channel, jobs,
                                   error);
         w->written = up && code == JOBQ_OK;
-        if (code != JOBQ_OK && (conn != NULL || code != JOBQ_ERROR_CONNECTION)) return code;
+        if (code != JOBQ_OK && (conn != NULL || (code != JOBQ_ERROR_CONNECTION &&
+                                                 code != JOBQ_ERROR_FULL))) return code;
         nap_us *= 2;
         if (nap_us > (up ? 4096000 : 250000)) nap_us = up ? 4096000 : 250000;
     }
@@ -8271,16 +8280,17 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
                                  int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error)
 {
     int64_t now = jobq_pg__mono_us();
-    int64_t until = timeout_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + timeout_us;
+    int64_t until = jobq_pg__after(now, timeout_us);
     jobq_pg_error local;
     jobq_pg_rows rows;
     jobq_pg__waiting w;
     jobq_error code = JOBQ_OK;
 
-    JOBQ_ASSERT(pg != NULL && ids != NULL && count > 0 && timeout_us >= 0);
+    JOBQ_ASSERT(pg != NULL && (ids != NULL || count == 0));
     if (error == NULL) error = &local;
     if (jobs == NULL) jobs = &rows;
     memset(jobs, 0, sizeof *jobs);
+    if (count <= 0) return count == 0 ? JOBQ_OK : jobq_pg__invalid(error, "count", "at least 0");
     if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
         return jobq_pg__invalid(error, "conn", "a wait inside a transaction: no worker sees the "
@@ -8291,10 +8301,10 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
     w.ended = (bool *)calloc((size_t)count, sizeof *w.ended);
     if (w.ended == NULL) return jobq_pg__no_memory(error);
     jobq_pg__wait_join(pg, &w);
-    if (timeout_us == 0 || !jobq_pg__ear_up(pg))
+    if (timeout_us <= 0 || !jobq_pg__ear_up(pg))
         code = jobq_pg__wait_look(pg, conn, &w, 0, jobs, error);
-    if (code == JOBQ_OK && w.open > 0 && timeout_us > 0)
-        code = jobq_pg__wait_until(pg, conn, &w, until, jobs, error);
+    if ((code == JOBQ_OK || (code == JOBQ_ERROR_FULL && conn == NULL)) && w.open > 0 &&
+        timeout_us > 0) code = jobq_pg__wait_until(pg, conn, &w, until, jobs, error);
     jobq_pg__wait_leave(pg, &w);
     if (code == JOBQ_OK && w.open > 0)
         code = jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT, "%d of %d jobs have not ended: wait for "
@@ -9927,7 +9937,8 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
     size_t at = 0;
     int i;
 
-    JOBQ_ASSERT(pg != NULL && text != NULL && size > 0);
+    JOBQ_ASSERT(pg != NULL && text != NULL);
+    if (size == 0) return jobq_pg__invalid(error, "size", "at least 1");
     if (error == NULL) error = &local;
     text[0] = '\0';
     memset(&from, 0, sizeof from);
@@ -13181,12 +13192,12 @@ JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int
     jobq_pg_error local;
     jobq_pg__async *n;
 
-    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL && timeout_us >= 0);
+    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
     if (error == NULL) error = &local;
     n = jobq_pg__async_new(worker, JOBQ_PG__AWAIT, done, user, error);
     if (n == NULL) return error->code;
     n->reply.id = id;
-    n->until_us = timeout_us > JOBQ_NEVER - now ? JOBQ_NEVER : now + timeout_us;
+    n->until_us = jobq_pg__after(now, timeout_us);
     n->nap_us = 1000;
     from.ids.items = &n->reply.id;
     from.ids.count = 1;

@@ -214,6 +214,8 @@ static jobq_result deliver_all(jobq_delivery *d)
 
     for (i = 0; i < d->count; i++) note(&d->messages[i]);
     assert_true(jobq_delivery_reject(d, d->count - 1, jobq_str_from("the last one")));
+    assert_false(jobq_delivery_reject(d, d->count, jobq_str_from("no such one")));
+    assert_false(jobq_delivery_reject(d, -1, jobq_str_from("nor this")));
     return JOBQ_RESULT_SUCCESS;
 }
 

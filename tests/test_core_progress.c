@@ -106,6 +106,24 @@ static void the_latest_progress_of_an_attempt_counts(void **unused)
     assert_string_equal(got, "");
 }
 
+static void what_is_out_of_range_counts_as_the_nearest(void **unused)
+{
+    jobq_test_job job = {.queue = "q", .kind = "tells"};
+    static const int given[] = {1001, -1, INT32_MAX, INT32_MIN};
+    static const int kept[] = {1000, 0, 1000, 0};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(given); i++) {
+        int64_t id = jobq_test_enqueue(test, &job);
+        permille = given[i];
+        assert_int_equal(jobq_test_run(test, 0), 1);
+        assert_int_equal(jobq_test_progress(test, id, NULL), kept[i]);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
 static void notes_are_cut_at_a_character_and_mended(void **unused)
 {
     char text[JOBQ_NOTE_MAX + 2], kept[JOBQ_NOTE_MAX + 1];
@@ -148,6 +166,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_progress_of_an_attempt_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_out_of_range_counts_as_the_nearest, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(notes_are_cut_at_a_character_and_mended, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lost_job_tells_nothing, setup, teardown),
         cmocka_unit_test(a_call_without_a_store_takes_it),

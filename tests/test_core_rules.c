@@ -130,6 +130,7 @@ static void random_bits_reach_all_of_a_span(void **unused)
     assert_true(jobq_random_between(UINT64_MAX, INT64_MIN, INT64_MAX) == INT64_MAX);
     assert_true(jobq_random_between(0, INT64_MIN, INT64_MAX) == INT64_MIN);
     assert_true(jobq_random_between(123, 5, 5) == 5);
+    assert_true(jobq_random_between(UINT64_MAX, 5, 4) == 5);
     r.state = 0;
     assert_true(jobq_random_next(&r) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64's own vector */
 }

@@ -142,6 +142,51 @@ static void its_time_ends(void **unused)
     assert_int_equal(code, JOBQ_ERROR_TIMEOUT);
 }
 
+static void a_time_limit_that_is_over_is_none_left(void **unused)
+{
+    (void)unused;
+    timeout_us = -1;
+    add("awaits");
+    assert_int_equal(jobq_test_run(test, -1), 1);
+    assert_int_equal(code, JOBQ_ERROR_TIMEOUT);
+    jobq_test_sleep(test, INT64_MIN);
+    assert_int_equal(jobq_test_now(test), 0);
+}
+
+static void fill(size_t left)
+{
+    static char digits[JOBQ_TEST_BYTES];
+    jobq_test_job job;
+
+    memset(&job, 0, sizeof job);
+    job.queue = "q";
+    job.kind = "nobody";
+    job.payload_bytes = true;
+    job.payload.ptr = memset(digits, '1', sizeof digits);
+    job.payload.len = JOBQ_TEST_BYTES - test->used - 1 - left;
+    assert_true(jobq_test_enqueue(test, &job) > 0);
+}
+
+static void without_room_nothing_is_kept(void **unused)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k", .payload = {"1", 1}, .headers = {"{}", 2}};
+    size_t used;
+
+    (void)unused;
+    timeout_us = JOBQ_NEVER;
+    add("awaits");
+    fill(4);
+    used = test->used;
+    assert_int_equal(jobq_test_enqueue(test, &job), 0);
+    assert_int_equal(test->used, used);
+    assert_false(jobq_test_signal(test, "a", jobq_str_from("[]")));
+    assert_int_equal(test->used, used);
+    jobq_test_run(test, JOBQ_SECONDS(1));
+    assert_int_equal(code, JOBQ_ERROR_FULL);
+    assert_null(test->kept[0].signal.ptr);
+    assert_true(jobq_test_signal(test, "a", jobq_str_from("1"))); /* what fits */
+}
+
 static void without_a_time_limit_it_waits_on(void **unused)
 {
     (void)unused;
@@ -277,6 +322,8 @@ int main(void)
         T(a_signal_ends_the_snooze),
         T(a_signal_during_the_attempt_counts),
         T(its_time_ends),
+        T(a_time_limit_that_is_over_is_none_left),
+        T(without_room_nothing_is_kept),
         T(without_a_time_limit_it_waits_on),
         T(a_job_waits_until_the_test_lets_it_run),
         T(a_worker_without_the_job_is_told),

@@ -860,7 +860,7 @@ static void the_pool_is_bounded_and_waits(void **unused)
     assert_int_equal(jobq_pg_open(&small, &desc, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_acquire(small, &a, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_acquire(small, &b, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_acquire(small, &c, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_acquire(small, &c, &error), JOBQ_ERROR_FULL);
     assert_non_null(strstr(error.message, "pool_max"));
     PQclear(PQexec(a, "BEGIN"));
     jobq_pg_release(small, a);
@@ -898,7 +898,7 @@ static void the_pools_wait_ends_by_its_own_clock(void **unused)
     assert_int_equal(jobq_pg_acquire(small, &a, &error), JOBQ_OK);
     began = mono_us();
     wall_ahead = 20;
-    assert_int_equal(jobq_pg_acquire(small, &b, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_acquire(small, &b, &error), JOBQ_ERROR_FULL);
     wall_ahead = 0;
     assert_true(mono_us() - began < 10 * SECOND);
     jobq_pg_release(small, a);
@@ -920,7 +920,7 @@ static void the_pools_defaults(void **unused)
     assert_int_equal(jobq_pg_open(&plain, &desc, &error), JOBQ_OK);
     for (i = 0; i < 5; i++) assert_int_equal(jobq_pg_acquire(plain, &conns[i], &error), JOBQ_OK);
     clock_gettime(CLOCK_MONOTONIC, &before);
-    assert_int_equal(jobq_pg_acquire(plain, &conns[5], &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_acquire(plain, &conns[5], &error), JOBQ_ERROR_FULL);
     clock_gettime(CLOCK_MONOTONIC, &after);
     took = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
     assert_true(took >= 3.0 && took < 10.0);

@@ -869,29 +869,29 @@ static void a_job_is_awaited(void **unused)
     id = enqueue_kind("k", "1");
     awaits(w, 4711, JOBQ_NEVER);
     assert_int_equal(answered(1), JOBQ_ERROR_NOT_FOUND); /* so it is connected */
-    for (i = 0; i < 2; i++) { /* also without any time */
+    for (i = -1; i < 2; i++) { /* also without any time, or with less */
         awaits(w, id, i * 30000);
-        assert_int_equal(answered(i + 2), JOBQ_ERROR_TIMEOUT);
+        assert_int_equal(answered(i + 3), JOBQ_ERROR_TIMEOUT);
         assert_int_equal(latest.job.state, JOBQ_STATE_READY);
     }
     awaits(w, id, JOBQ_NEVER);
     assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.waiter"));
     start(&does);
-    assert_int_equal(answered(4), JOBQ_OK);
+    assert_int_equal(answered(5), JOBQ_OK);
     assert_int_equal(latest.job.state, JOBQ_STATE_SUCCEEDED);
     assert_string_equal(left, "{\"done\": 1}");
     id = enqueue_kind("later", "1"); /* nobody does it */
     awaits(w, id, JOBQ_NEVER);
-    assert_false(turns(3.0, &replies, 5)); /* looks at 2 s and at 4 s: far from both */
-    assert_int_equal(replies, 4);
+    assert_false(turns(3.0, &replies, 6)); /* looks at 2 s and at 4 s: far from both */
+    assert_int_equal(replies, 5);
     began = mono_us();
     RUN("SELECT jobq.cancel(%lld)", (long long)id);
-    assert_int_equal(answered(5), JOBQ_OK);
+    assert_int_equal(answered(6), JOBQ_OK);
     assert_true(mono_us() - began < 500000);
     assert_int_equal(latest.job.state, JOBQ_STATE_CANCELLED);
     awaits(w, enqueue_kind("later", "1"), JOBQ_NEVER);
     freed(w);
-    assert_int_equal(replies, 6);
+    assert_int_equal(replies, 7);
     assert_int_equal(latest.code, JOBQ_ERROR_DEAD);
 }
 

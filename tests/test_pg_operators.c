@@ -942,6 +942,7 @@ static void explain_tells_what_became_of_a_job(void **unused)
         assert_string_equal(explained(job_in(ends[i][0])), ends[i][1]);
     }
     assert_string_equal(explained(INT64_MAX), "no job has this id");
+    assert_int_equal(jobq_pg_explain(pg, NULL, INT64_MAX, text, 0, NULL), JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_explain(pg, NULL, INT64_MAX, text, sizeof text, NULL), JOBQ_OK);
     assert_string_equal(text, "no ");
 }

@@ -259,6 +259,62 @@ static void what_is_not_there_is_answered_so(void **unused)
     assert_int_equal(jobq_pg_wait(pg, NULL, ids, 2, 20000, NULL, &error), JOBQ_ERROR_TIMEOUT);
 }
 
+static void a_wait_takes_any_numbers(void **unused)
+{
+    int64_t id = enqueue_kind("k", "1");
+    jobq_pg_rows rows;
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(wait_for(id, -1, &rows, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(rows.count, 1);
+    jobq_pg_rows_clear(&rows);
+    assert_int_equal(wait_for(id, INT64_MIN, NULL, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_wait(pg, NULL, NULL, 0, SECOND, &rows, &error), JOBQ_OK);
+    assert_int_equal(rows.count, 0);
+    assert_int_equal(jobq_pg_wait(pg, NULL, &id, -1, SECOND, &rows, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "count");
+}
+
+/* When the wait has begun: it has made the connection that listens. */
+static void *frees_the_pool(void *conn)
+{
+    while (number("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'busy pool'") < 2)
+        nap_us(1000);
+    jobq_pg_release(pg, (PGconn *)conn);
+    return NULL;
+}
+
+/* It says so, and not that the job has not ended; and it goes on when a connection is free. */
+static void a_busy_pool_is_no_end_that_did_not_come(void **unused)
+{
+    char conninfo[300];
+    jobq_pg_desc desc = {.conninfo = conninfo, .schema = schema, .pool_max = 1,
+                         .acquire_us = 1000};
+    int64_t id = enqueue_kind("k", "1");
+    jobq_pg *usual = pg;
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    pthread_t thread;
+    PGconn *conn;
+
+    (void)unused;
+    snprintf(conninfo, sizeof conninfo, "%s application_name='busy pool'", server());
+    RUN("SELECT jobq.cancel(%lld)", (long long)id);
+    assert_int_equal(jobq_pg_open(&pg, &desc, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_acquire(pg, &conn, NULL), JOBQ_OK);
+    assert_int_equal(wait_for(id, 0, &rows, &error), JOBQ_ERROR_FULL);
+    assert_int_equal(wait_for(id, 50000, &rows, &error), JOBQ_ERROR_FULL);
+    assert_non_null(strstr(error.message, "pool_max"));
+    assert_int_equal(pthread_create(&thread, NULL, frees_the_pool, conn), 0);
+    assert_int_equal(wait_for(id, 60 * SECOND, &rows, &error), JOBQ_OK);
+    assert_int_equal(ROW(rows, 0).facts.state, JOBQ_STATE_CANCELLED);
+    jobq_pg_rows_clear(&rows);
+    pthread_join(thread, NULL);
+    jobq_pg_close(pg);
+    pg = usual;
+}
+
 static void a_wait_inside_a_transaction_is_refused(void **unused)
 {
     PGconn *conn = PQconnectdb(server());
@@ -485,6 +541,8 @@ int main(void)
         TEST(a_wait_ends_when_all_its_jobs_have),
         TEST(a_wait_has_a_limit),
         TEST(what_is_not_there_is_answered_so),
+        TEST(a_wait_takes_any_numbers),
+        TEST(a_busy_pool_is_no_end_that_did_not_come),
         TEST(a_wait_inside_a_transaction_is_refused),
         TEST(an_end_is_heard_at_once),
         TEST(many_waiters_share_one_connection),

@@ -403,7 +403,8 @@
  *        before it sent the statement that took or renewed it.
  *   (14) Each message has its own attempts: the deliveries that contained it. They are stored
  *        before a handler runs, so they survive kill -9. A message that no handler got, or whose
- *        READ was never answered, gets its attempt back.
+ *        READ was never answered, gets its attempt back. A delivery whose transaction was rolled
+ *        back shows a message that is handled a second time in it an attempt more.
  *   (15) A message becomes a dead letter when a handler rejects it, when it alone fails at its
  *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
  *        survive. A batch that fails as a whole makes no dead letter: at the limit its messages are
@@ -1477,7 +1478,7 @@ typedef struct jobq_plan {
 typedef struct jobq_message {
     int64_t seq;           /* 1, 2, 3 ... within its partition */
     int64_t created_at_us; /* store's clock */
-    int32_t attempts;      /* earlier deliveries */
+    int32_t attempts;      /* earlier times that a handler got it: see law (14) */
     bool payload_bytes;    /* payload holds bytes */
     jobq_str type;         /* chosen by the producer */
     jobq_str payload;      /* JSON text, or bytes */

@@ -443,7 +443,8 @@
  * RECEIVERS  Leased (the default): the handler runs outside any transaction, and one statement
  *     then acknowledges the batch and reads the next. Transactional: the handler runs in the
  *     transaction that acknowledges, on jobq_pg_delivery_conn, so what it writes there happens
- *     exactly once. Writes for a message that is retried or rejected are undone by a savepoint.
+ *     exactly once. Writes for a message that is retried or rejected are undone by a savepoint, and
+ *     those for the messages before it in the batch with them: each runs a second time at once.
  * TIME  A delivery has tuning.budget_us. Then the handler is told to stop (jobq_delivery_stopping),
  *     and soon after its batch counts as a retry, and its thread is replaced.
  * LEASE  The next holder must have seen no heartbeat for a whole lease, and the lease must have
@@ -1433,7 +1434,9 @@ typedef struct jobq_pg_receiver {
     jobq_message_handler each; /* one of the two */
     jobq_batch_handler all;
     bool transactional;        /* it runs in the transaction that acknowledges:
-                                  jobq_pg_delivery_conn; else outside any, under the lease */
+                                  jobq_pg_delivery_conn; else outside any, under the lease. When a
+                                  message does not succeed, each is called a second time for those
+                                  before it in the batch, whose attempts are one more then */
     jobq_tuning tuning;        /* batch, lease, retries, pace (default quick: jobq_tuning_of) */
     void *user;                /* delivery->user */
 } jobq_pg_receiver;
@@ -10090,6 +10093,10 @@ typedef struct jobq_pg__delivering {
     int64_t deadline_mono_us; /* when the handler has to stop, if run is NULL */
     char **reasons;           /* the delivery's: why message i is a dead letter, or NULL */
     jobq_pg__run *run;        /* of a worker's thread, or NULL */
+    jobq_message_handler each; /* of a transaction in which message failed_at has failed */
+    int32_t failed_at;        /* -1: none */
+    jobq_result failed;       /* its result */
+    const jobq_delivery *then; /* the delivery as it was at that moment */
 } jobq_pg__delivering;
 
 static int jobq_pg__run_stop(jobq_pg__run *run, int64_t *remaining_us);
@@ -10108,17 +10115,6 @@ static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
     return true;
 }
 
-static void jobq_pg__reasons_clear(jobq_delivery *d)
-{
-    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
-    int32_t i;
-
-    for (i = 0; i < d->count; i++) {
-        free(reasons[i]);
-        reasons[i] = NULL;
-    }
-}
-
 static int jobq_pg__reading_stop(const jobq_delivery *d, int64_t *remaining_us)
 {
     const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
@@ -10135,11 +10131,13 @@ static bool jobq_pg__in_transaction(const PGconn *conn)
     return PQtransactionStatus(conn) == PQTRANS_INTRANS;
 }
 
+/* A savepoint for each message after the failed one. */
 static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
 {
-    (void)index;
-    return jobq_pg__command(((jobq_pg__delivering *)d->context)->conn, "SAVEPOINT jobq_one",
-                            NULL) == JOBQ_OK;
+    const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
+
+    return index <= in->failed_at ||
+           jobq_pg__command(in->conn, "SAVEPOINT jobq_one", NULL) == JOBQ_OK;
 }
 
 /* In an aborted transaction every further statement would fail, so the delivery stops. */
@@ -10151,9 +10149,8 @@ static int jobq_pg__whole_stop(const jobq_delivery *d, int64_t *remaining_us)
 }
 
 /* A success counts only if the handler left the transaction open and not aborted. */
-static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
+static bool jobq_pg__sound(jobq_delivery *d, jobq_result result)
 {
-    (void)index;
     if (result != JOBQ_RESULT_SUCCESS ||
         jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn)) {
         return true;
@@ -10162,13 +10159,26 @@ static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result re
     return false;
 }
 
-/* Keeps what the handler wrote for a message that succeeded; otherwise rolls it back. */
+/* The first message that does not succeed ends the batch. */
+static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
+{
+    jobq_pg__delivering *in = (jobq_pg__delivering *)d->context;
+
+    in->failed = jobq_pg__sound(d, result) ? result : JOBQ_RESULT_RETRY;
+    if (in->failed != JOBQ_RESULT_SUCCESS) in->failed_at = index;
+    return in->failed == JOBQ_RESULT_SUCCESS;
+}
+
+/* Keeps what the handler wrote for a message that succeeded; otherwise rolls it back. One before
+ * the failed message that does not succeed again ends the batch. */
 static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
 {
-    PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
-    bool good = jobq_pg__whole_leave(d, index, result);
+    const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
+    bool good = jobq_pg__sound(d, result);
 
-    return jobq_pg__command(conn, good && result == JOBQ_RESULT_SUCCESS
+    if (index == in->failed_at) return true;
+    if (index < in->failed_at) return good && result == JOBQ_RESULT_SUCCESS;
+    return jobq_pg__command(in->conn, good && result == JOBQ_RESULT_SUCCESS
                                       ? "RELEASE jobq_one"
                                       : "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) ==
                JOBQ_OK && good;
@@ -10208,19 +10218,65 @@ static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdic
     return verdict->result == JOBQ_RESULT_SUCCESS;
 }
 
+/* Handles a message after the writes of those before the failed one were undone with its own. They
+ * are handled again, and see one attempt more. The failed one is not: its result is known. */
+static jobq_result jobq_pg__again(jobq_delivery *d, const jobq_message *m)
+{
+    const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
+    jobq_str why = {NULL, 0};
+
+    if (m - d->messages < in->failed_at) ((jobq_message *)m)->attempts++;
+    if (m - d->messages != in->failed_at) return in->each(d, m);
+    why.ptr = in->then->error;
+    why.len = in->then->error_size;
+    jobq_delivery_error(d, why);
+    d->delay_us = in->then->delay_us;
+    d->delay_named = in->then->delay_named;
+    return in->failed;
+}
+
+/* After a rollback to before the first message: once more without the writes of the failed one. If
+ * another one fails now, nothing is kept, and the messages so far are retried as a group. */
+static void jobq_pg__deliver_again(jobq_delivery *d, jobq_message_handler each,
+                                   jobq_verdict *verdict)
+{
+    jobq_pg__delivering *in = (jobq_pg__delivering *)d->context;
+    const jobq_delivery then = *d;
+    int32_t handled = in->failed_at + 1;
+
+    in->each = each;
+    in->then = &then;
+    d->count = (int32_t)jobq__min(d->count, handled + JOBQ_PG__SAVEPOINTS);
+    memset(d->results, JOBQ_RESULT_NONE, (size_t)d->count);
+    memset(d->results + d->count, JOBQ_RESULT_LEFT, (size_t)(then.count - d->count));
+    d->store = &jobq_pg__singly;
+    d->error_size = 0;
+    d->delay_named = false;
+    jobq_delivery_run(d, jobq_pg__again, NULL, verdict);
+    d->count = then.count;
+    if (handled > 0 && d->results[handled - 1] == JOBQ_RESULT_LEFT) {
+        d->results[handled - 1] = JOBQ_RESULT_RETRY; /* it was handled, and that counts */
+        if (verdict->result != JOBQ_RESULT_RETRY) return; /* a stop came in between */
+        verdict->processed = JOBQ_COUNT_UNKNOWN;
+        memset(d->results, JOBQ_RESULT_RETRY, (size_t)handled);
+        jobq_pg__command(in->conn, "ROLLBACK TO jobq_batch", NULL);
+    }
+}
+
 /*
  * Runs a handler in the open transaction of conn. At first one savepoint covers the whole batch.
- * When a message fails, everything is rolled back to it, and the first messages are handled again
- * at once, each after a savepoint of its own, so that the writes of those that succeed stay. When a
- * batch handler fails, nothing is kept: the messages that it reported as processed are delivered
- * again too. False: the transaction cannot be committed.
+ * When a message fails, everything is rolled back to it, and the messages before are handled again
+ * at once, because a savepoint before each of them would cost a round trip, and a transaction id.
+ * When a batch handler fails, nothing is kept: the messages that it reported as processed are
+ * delivered again too. False: the transaction cannot be committed.
  */
 static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict)
 {
-    int32_t count = d->count, i;
+    int32_t i;
     bool lost = jobq_pg__command(conn, "SAVEPOINT jobq_batch", NULL) != JOBQ_OK;
 
+    ((jobq_pg__delivering *)d->context)->failed_at = -1;
     d->store = &jobq_pg__whole;
     if (!lost) jobq_delivery_run(d, each, all, verdict);
     if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL) &&
@@ -10235,21 +10291,12 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
         jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
         return false;
     }
-    for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < count &&
+    for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < d->count &&
                 i < (int32_t)verdict->processed; i++) {
         d->results[i] = JOBQ_RESULT_LEFT;
     }
-    if (each == NULL || count == 1) return true;
-    d->count = count < JOBQ_PG__SAVEPOINTS ? count : JOBQ_PG__SAVEPOINTS;
-    memset(d->results, JOBQ_RESULT_NONE, (size_t)d->count);
-    memset(d->results + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
-    d->store = &jobq_pg__singly;
-    jobq_pg__reasons_clear(d);
-    d->error_size = 0;
-    d->delay_named = false;
-    jobq_delivery_run(d, each, NULL, verdict);
-    d->count = count;
-    if (jobq_pg__in_transaction(conn)) return true;
+    if (each != NULL) jobq_pg__deliver_again(d, each, verdict);
+    if (jobq_pg__command(conn, "RELEASE jobq_batch", NULL) == JOBQ_OK) return true;
     jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
     return false;
 }

@@ -315,8 +315,8 @@
  *                   | answered, or it never registered
  *                   v
  *              .----------.  EXIT. Any phase ends here once the grace and the time for one answer
- *              |  EXITED  |  are over; what is still held will be rescued
- *              '----------'
+ *              |  EXITED  |  are over; if others have locked the rows of all that is held, once the
+ *              '----------'  grace is. What is still held will be rescued
  *
  * A lost connection changes no phase: the loop connects again. A worker that the store has declared
  * dead registers again, with a new id.
@@ -9523,10 +9523,20 @@ static void jobq__amid_move(jobq_loop *l, int64_t now)
     jobq__relay_look(l, now);
 }
 
-/* The latest end of a stop: the grace, plus the time of one answer about what the handlers did. */
+/* Whether it holds nothing but decisions whose rows others have locked, and will get nothing. */
+static bool jobq__all_locked(const jobq_loop *l)
+{
+    return l->done.count + l->odd.count > 0 && l->relay.held == 0 && l->orphan_count == 0 &&
+           l->queued.count + l->running_count + l->sent_done.count + l->sent_odd.count == 0 &&
+           l->done.count <= l->locked[JOBQ_REQUEST_COMPLETE] &&
+           l->odd.count <= l->locked[JOBQ_REQUEST_SETTLE] && !jobq__sent(l, JOBQ_REQUEST_CLAIM);
+}
+
+/* The latest end of a stop: the grace, plus the time of one answer about what the handlers did. Who
+ * has locked a row may keep it for ever, so that is not waited for beyond the grace. */
 static int64_t jobq__stop_end(const jobq_loop *l)
 {
-    return jobq__add(l->stop_mono_us, l->config.answer_us);
+    return jobq__add(l->stop_mono_us, jobq__all_locked(l) ? 0 : l->config.answer_us);
 }
 
 /* Nothing keeps it from leaving. */

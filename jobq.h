@@ -695,6 +695,10 @@ JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
  */
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
 
+/* jobq_json_valid -- the same without the limits of jsonb, except the depth: for a text that is
+ * kept as bytes. */
+JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why);
+
 /* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
  * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
  * escapes are not found; jsonb writes none that needs none. */
@@ -2893,6 +2897,7 @@ typedef struct jobq__json {
     const char *ptr;
     size_t len, at;
     const char *why;
+    bool any; /* also what jsonb cannot hold */
 } jobq__json;
 
 static int jobq__json_peek(const jobq__json *j)
@@ -2940,6 +2945,7 @@ static bool jobq__json_unicode(jobq__json *j)
     int32_t code = jobq__json_hex(j), low;
 
     if (code < 0) return jobq__json_fail(j, "\\u needs four hex digits");
+    if (j->any) return true;
     if (code == 0) return jobq__json_fail(j, "\\u0000 cannot be stored as text");
     if (code >= 0xdc00 && code <= 0xdfff) return jobq__json_fail(j, "lone low surrogate");
     if (code < 0xd800 || code > 0xdbff) return true;
@@ -3047,8 +3053,8 @@ static bool jobq__json_number(jobq__json *j)
         if (fraction == 0) return jobq__json_fail(j, "digit expected after the point");
     }
     if (!jobq__json_exponent(j, &exponent)) return false;
-    if (exponent == JOBQ__JSON_EXPONENT || (int64_t)fraction - exponent > 16383 ||
-        jobq__json_magnitude(j->ptr + from, whole, fraction) + exponent > 131072) {
+    if (!j->any && (exponent == JOBQ__JSON_EXPONENT || (int64_t)fraction - exponent > 16383 ||
+                    jobq__json_magnitude(j->ptr + from, whole, fraction) + exponent > 131072)) {
         return jobq__json_fail(j, "number beyond what a numeric holds");
     }
     return true;
@@ -3134,11 +3140,12 @@ static bool jobq__json_value(jobq__json *j)
     }
 }
 
-JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
+static jobq_error jobq__json_read(jobq_str json, bool any, size_t *at, const char **why)
 {
-    jobq__json j = {NULL, 0, 0, NULL};
+    jobq__json j = {NULL, 0, 0, NULL, false};
     bool good;
 
+    j.any = any;
     j.ptr = json.ptr;
     j.len = json.ptr == NULL ? 0 : json.len;
     good = jobq__json_value(&j);
@@ -3149,10 +3156,20 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
     return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
 }
 
+JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
+{
+    return jobq__json_read(json, false, at, why);
+}
+
+JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why)
+{
+    return jobq__json_read(json, true, at, why);
+}
+
 JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name)
 {
     jobq_str wanted = jobq_str_from(name), found = {NULL, 0}, none = {NULL, 0}, key, value;
-    jobq__json j = {NULL, 0, 0, NULL};
+    jobq__json j = {NULL, 0, 0, NULL, false};
     int c;
 
     j.ptr = object.ptr;

@@ -789,7 +789,8 @@ typedef struct jobq_pg_job {
                               but the last of equal ones, and leaves out blanks */
     bool payload_bytes;    /* payload holds bytes, kept exactly as they are */
     bool payload_exact;    /* payload is a JSON text, checked, and kept exactly as it is: as bytes,
-                              with the header "content-type": "application/json" */
+                              with the header "content-type": "application/json". It may hold what
+                              jsonb cannot, such as \u0000 */
     jobq_str headers;      /* a JSON object: tags (default: none) */
     jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
@@ -7054,13 +7055,16 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body bod
 
 /* ---- >>enqueue ------------------------------------------------------------------------------- */
 
-static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field, jobq_str json)
+/* exact: it is kept as bytes, so it need not fit into jsonb. */
+static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field, jobq_str json,
+                                        bool exact)
 {
     const char *why;
     size_t at;
     char text[128];
 
-    if (jobq_json_check(json, &at, &why) == JOBQ_OK) return JOBQ_OK;
+    if ((exact ? jobq_json_valid(json, &at, &why) : jobq_json_check(json, &at, &why)) == JOBQ_OK)
+        return JOBQ_OK;
     snprintf(text, sizeof text, "not JSON at byte %llu: %s", (unsigned long long)at, why);
     return jobq_pg__invalid(error, field, text);
 }
@@ -7071,18 +7075,19 @@ static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *fiel
     size_t at = 0;
 
     if (json.ptr == NULL) return JOBQ_OK;
-    if (jobq_pg__json_invalid(error, field, json)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__json_invalid(error, field, json, false)) return JOBQ_ERROR_INVALID;
     while (strchr(" \t\n\r", json.ptr[at]) != NULL) at++;
     return json.ptr[at] == '{' ? JOBQ_OK : jobq_pg__invalid(error, field, "not a JSON object");
 }
 
-/* Checks an optional payload, JSON or bytes. */
-static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes)
+/* Checks an optional payload: JSON, bytes, or exact, which is JSON that is kept as bytes. */
+static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes,
+                                           bool exact)
 {
     if (payload.ptr == NULL && payload.len > 0)
         return jobq_pg__invalid(error, "payload", "a length without a pointer");
-    return payload.ptr == NULL || bytes ? JOBQ_OK
-                                        : jobq_pg__json_invalid(error, "payload", payload);
+    if (payload.ptr == NULL || (bytes && !exact)) return JOBQ_OK;
+    return jobq_pg__json_invalid(error, "payload", payload, exact);
 }
 
 static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
@@ -7396,8 +7401,7 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
         jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__too_large(job, pg->payload_max, "jobq_pg_desc.payload_max", error))
         return JOBQ_ERROR_INVALID;
-    if (jobq_pg__payload_invalid(error, job->payload,
-                                 job->payload_bytes && !job->payload_exact) ||
+    if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes, job->payload_exact) ||
         jobq_pg__object_invalid(error, "headers", job->headers) ||
         jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
     if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
@@ -8818,7 +8822,7 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
     if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
     if (with->log.ptr != NULL && jobq_json_check(with->log, NULL, NULL) != JOBQ_OK)
         return jobq_pg__invalid(error, "log", "not JSON: see jobq_log_format");
-    return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes);
+    return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes, false);
 }
 
 static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_content *c,
@@ -9118,11 +9122,8 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
     }
     if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
     if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
-    if (m->payload.ptr != NULL && (!m->payload_bytes || m->payload_exact) &&
-        jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
-        return JOBQ_ERROR_INVALID;
-    }
-    if (jobq_pg__object_invalid(error, "headers", m->headers) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__payload_invalid(error, m->payload, m->payload_bytes, m->payload_exact) ||
+        jobq_pg__object_invalid(error, "headers", m->headers)) return JOBQ_ERROR_INVALID;
     if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
         return jobq_pg__invalid(error, "order_key", "not UTF-8");
     }

@@ -442,6 +442,32 @@ static void json_verdicts_are_those_of_postgres(void **unused)
     }
 }
 
+/* JSON that jsonb cannot hold, and what is no JSON at all. */
+static void json_that_is_kept_as_bytes(void **unused)
+{
+    static const char *const beyond[] = {
+        "\"\\u0000\"", "{\"\\u0000\": \"\\ud800\"}", "\"\\udc00x\"", "\"\\ud800\\n\"", "1e131072",
+        "1e-16384", "1e999999999999999999999"};
+    jobq_str text;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(beyond); i++) {
+        text = jobq_str_from(beyond[i]);
+        if (jobq_json_valid(text, NULL, NULL) != JOBQ_OK) fail_msg("refused: %s", beyond[i]);
+        assert_int_equal(jobq_json_check(text, NULL, NULL), JOBQ_ERROR_INVALID);
+    }
+    for (i = 0; i < COUNT(json_good_texts); i++)
+        assert_int_equal(jobq_json_valid(jobq_str_from(json_good_texts[i]), NULL, NULL), JOBQ_OK);
+    for (i = 0; i < COUNT(json_bad_texts); i++) {
+        text = jobq_str_from(json_bad_texts[i]);
+        if (strstr(json_bad_texts[i], "\\u") == NULL && strstr(json_bad_texts[i], "1e") == NULL)
+            assert_int_equal(jobq_json_valid(text, NULL, NULL), JOBQ_ERROR_INVALID);
+    }
+    assert_int_equal(jobq_json_valid(jobq_str_from("\"\\u12\""), NULL, NULL), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_json_valid(jobq_str_from("1e+"), NULL, NULL), JOBQ_ERROR_INVALID);
+}
+
 static void json_errors_say_where(void **unused)
 {
     static const struct {
@@ -847,6 +873,7 @@ int main(void)
         cmocka_unit_test(mending_replaces_what_is_bad_and_nothing_else),
         cmocka_unit_test(anything_can_be_mended),
         cmocka_unit_test(json_verdicts_are_those_of_postgres),
+        cmocka_unit_test(json_that_is_kept_as_bytes),
         cmocka_unit_test(json_errors_say_where),
         cmocka_unit_test(json_answers_without_place_and_reason),
         cmocka_unit_test(a_nul_is_refused_wherever_it_stands),

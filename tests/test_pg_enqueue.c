@@ -99,6 +99,31 @@ static void an_exact_payload_is_kept_as_it_was_written(void **unused)
     assert_int_equal(exact_seen, 14); /* all but those with a content type of their own */
 }
 
+/* What jsonb cannot hold is kept as well: in jobs, messages and schedules. */
+static void an_exact_payload_may_be_more_than_jsonb_holds(void **unused)
+{
+    static const char more[] = "{\"a\": \"\\u0000\", \"b\": 1e999999}";
+    jobq_pg_message message = {.queue = "q", .payload_exact = true};
+    jobq_pg_schedule schedule = {.name = "s", .every_us = 3600 * SECOND};
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    job.payload = message.payload = jobq_str_from(more);
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    job.payload_exact = true;
+    enqueue_with(&job);
+    RUN("SELECT jobq.outbox_register('q', 1)");
+    if (jobq_pg_outbox_enqueue(pg, db, &message, NULL, &error)) fail_msg("%s", error.message);
+    schedule.job = job;
+    if (jobq_pg_schedules_set(pg, db, "me", 1, &schedule, 1, &error)) fail_msg("%s", error.message);
+    assert_int_equal(number("SELECT count(*) FROM (SELECT bytes FROM jobq.job UNION ALL"
+                            " SELECT bytes FROM jobq.message UNION ALL SELECT bytes FROM"
+                            " jobq.schedule) AS u WHERE octet_length(bytes) = %d",
+                            (int)strlen(more)), 3);
+    RUN("SELECT jobq.schedule_drop('s')");
+}
+
 static void an_exact_payload_that_is_not_json_is_refused(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -1174,6 +1199,7 @@ int main(void)
         cmocka_unit_test(the_pools_defaults),
         cmocka_unit_test_setup(an_exact_payload_is_kept_as_it_was_written, pg_empty),
         cmocka_unit_test(an_exact_payload_that_is_not_json_is_refused),
+        cmocka_unit_test(an_exact_payload_may_be_more_than_jsonb_holds),
         cmocka_unit_test(headers_that_are_too_large_are_refused),
         cmocka_unit_test(sqlstates_have_their_classes),
         cmocka_unit_test(our_json_check_agrees_with_postgres),

@@ -109,14 +109,15 @@
  *            are warnings, unless the worker has no_failed_log; of lines that can come often five a
  *            second are written. The codes of events, which do not change when a text does:
  *              connections   connect_failed connect_stuck connected connection_lost
- *                            connection_closed answer_missing listen_failed server_unreachable
+ *                            connection_closed answer_missing listen_failed listens
+ *                            server_unreachable
  *              statements    statement_failed maintenance_failed wake_failed transaction_left
  *                            migrated notice commit_unsafe objects_added
  *              jobs          job_failed message_dead result_refused decision_refused
  *                            job_unreadable job_unlawful hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
- *              workers       worker_gave_up statistics forked
+ *              workers       worker_gave_up thread_missing statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those in jobq_pg_worker_desc.stop_signals are handled. SIGPIPE is never raised.
@@ -152,6 +153,10 @@
  *          jobq_settings.notify = off keeps a transaction from it, SET a session, ALTER ROLE a
  *          role; workers then look within poll_us. Its keys, flows and locks stay locked until
  *          COMMIT PREPARED. Notifications also stop while the server's queue of them is half full.
+ * LISTEN   A session that begins to LISTEN first reads the server's whole queue of notifications.
+ *          While that is more than 1 % full, because another session that LISTENs stays in a
+ *          transaction, a worker that starts looks for work every second instead, and LISTENs once
+ *          the queue is short. The log tells of both.
  * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
@@ -2358,6 +2363,9 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
 }
 
+#define JOBQ_PG__NO_THREAD "no thread could be started: raise the limit (ulimit -u, ulimit -v, or "\
+                           "a container's pids.max)"
+
 /* libpq's own error text would repeat the string, password included, so we check it first. A single
  * word is a database name. */
 static bool jobq_pg__conninfo_valid(const char *conninfo)
@@ -2863,6 +2871,7 @@ typedef struct jobq_pg__ear {
     int64_t channel;        /* random, so that nobody who may not look can listen */
     int64_t retry_mono_us;  /* not to be made again before */
     bool used;              /* by a thread that does not hold the lock */
+    bool deaf;              /* the log says that it could not be made; only for that thread */
     jobq_pg__waiting *waiting;
 } jobq_pg__ear;
 
@@ -8094,6 +8103,27 @@ static jobq_error jobq_pg__wait_look(jobq_pg *pg, PGconn *conn, jobq_pg__waiting
     return JOBQ_OK;
 }
 
+/* A session that LISTENs first reads the server's whole queue of notifications, and nothing stops
+ * it. One that is long, because some session holds it, would take minutes: then we poll. */
+#define JOBQ_PG__SHORT_QUEUE                                                                       \
+    "SELECT (pg_catalog.pg_notification_queue_usage() < 0.01)::pg_catalog.text"
+
+/* Reads the answer to LISTEN, or to that question, whose answer is *may. False: it failed, or the
+ * queue is long. */
+static bool jobq_pg__listen_read(const PGconn *conn, const PGresult *res, bool *may,
+                                 jobq_pg_error *error)
+{
+    ExecStatusType status = PQresultStatus(res);
+
+    if (status == PGRES_COMMAND_OK) return true;
+    *may = status == PGRES_TUPLES_OK && PQgetvalue(res, 0, 0)[0] == 't';
+    if (*may) return true;
+    if (status != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
+    else jobq_pg__fail(error, JOBQ_ERROR_RETRYABLE, "the server's queue of notifications is long: "
+                       "jobq doctor says which session holds it");
+    return false;
+}
+
 /* A notification: "ended", and ids in hexadecimal. The lock is held. */
 static void jobq_pg__ear_heard(jobq_pg__ear *ear, const char *text)
 {
@@ -8114,29 +8144,29 @@ static void jobq_pg__ear_heard(jobq_pg__ear *ear, const char *text)
     }
 }
 
-/* Makes the connection. NULL: it cannot be made now. */
-static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel)
+static bool jobq_pg__ear_says(PGconn *conn, const char *sql, jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, sql);
+    bool may = false, good = jobq_pg__listen_read(conn, res, &may, error);
+
+    PQclear(res);
+    return good;
+}
+
+/* Makes the connection. NULL: it cannot be made now; error is filled. */
+static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel, jobq_pg_error *error)
 {
     const char *past = pg->listen_conninfo;
+    PGconn *conn = jobq_pg__dial(pg, past != NULL ? past : pg->conninfo, NULL, error);
     char sql[64];
-    jobq_pg_error error;
-    PGconn *conn = jobq_pg__dial(pg, past != NULL ? past : pg->conninfo, NULL, &error);
-    PGresult *res;
 
-    if (conn == NULL) {
-        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "listen_failed", &error),
-                     "LISTEN: %s", error.message);
-        return NULL;
-    }
+    if (conn == NULL) return NULL;
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)channel);
-    res = PQexec(conn, sql);
-    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
-        PQfinish(conn);
-        conn = NULL;
-    }
-    PQclear(res);
-    return conn;
+    if (jobq_pg__ear_says(conn, JOBQ_PG__SHORT_QUEUE, error) &&
+        jobq_pg__ear_says(conn, sql, error)) return conn;
+    PQfinish(conn);
+    return NULL;
 }
 
 /* Waits for input on the connection until an instant. False: the connection is lost. */
@@ -8168,13 +8198,18 @@ static void jobq_pg__ear_use(jobq_pg *pg, int64_t until)
 {
     jobq_pg__ear *ear = &pg->ear;
     PGconn *conn = ear->conn;
+    bool makes = conn == NULL, good;
+    jobq_pg_error error;
     PGnotify *n;
-    bool good;
 
     ear->used = true;
     pthread_mutex_unlock(&pg->lock);
-    good = conn != NULL ? jobq_pg__ear_listen(conn, until)
-                        : (conn = jobq_pg__ear_connect(pg, ear->channel)) != NULL;
+    if (makes) conn = jobq_pg__ear_connect(pg, ear->channel, &error);
+    good = makes ? conn != NULL : jobq_pg__ear_listen(conn, until);
+    if (makes && !good && !ear->deaf)
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "listen_failed", &error),
+                     "LISTEN: %s; meanwhile waits look four times a second", error.message);
+    if (makes) ear->deaf = !good;
     if (!good) PQfinish(conn);
     pthread_mutex_lock(&pg->lock);
     ear->used = false;
@@ -8449,6 +8484,7 @@ typedef struct jobq_pg__pending {
     int32_t slot, limit;
     uint32_t generation;
     bool names;       /* a claim of 0 bytes, which only returns the id of the first job */
+    bool listens;     /* LISTEN, or the question before it: the worker does without */
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
 
@@ -10413,6 +10449,7 @@ struct jobq_pg__run {
 
 /* What a handler gets, and what is planned when it returns. */
 struct jobq_pg__run_data {
+    struct jobq_pg__group *group;       /* of its thread */
     jobq_call call;
     jobq_delivery delivery;
     jobq_pg__progress progress;         /* of the job; guarded by the lock */
@@ -10458,7 +10495,10 @@ struct jobq_pg_worker {
     bool threaded;                  /* that thread was started */
     PGconn *conn;                   /* for statements */
     jobq_pg__attempt *attempt;      /* to make conn; NULL: none is under way */
-    bool broken;                    /* it failed, or none could be made: disconnect is due */
+    const char *broken;             /* why disconnect is due; empty: that is logged; NULL: it is not
+                                       due */
+    bool may_listen;                /* on conn: the queue of notifications was short */
+    bool deaf;                      /* the log says that notifications do not arrive */
     char limits[240];               /* SQL that sets the time-outs of statements */
     jobq_pg__listener listener;
     jobq_pg__maintenance maintenance;
@@ -10599,13 +10639,6 @@ static bool jobq_pg__detach(void *(*start)(void *), void *arg)
     return true;
 }
 
-/* Sends and frees the cancel. NULL: does nothing. */
-static void jobq_pg__cancel(PGcancel *cancel)
-{
-    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
-    PQfreeCancel(cancel);
-}
-
 /* -- handlers' threads -- */
 
 /* Records what jobq_pg_worker_health will report. The lock is held. */
@@ -10624,6 +10657,15 @@ static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_pg_leve
 
     e.worker = w->id;
     return e;
+}
+
+/* Sends and frees the cancel of what is given up. NULL: does nothing. The lock is held. */
+static void jobq_pg__cancel(jobq_pg_worker *w, PGcancel *cancel, const char *what)
+{
+    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
+    PQfreeCancel(cancel);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "thread_missing", NULL),
+                 "%s cannot be cancelled and runs on: " JOBQ_PG__NO_THREAD, what);
 }
 
 /* No connection could be made. That may last for hours, so a repeated error is logged at debug
@@ -11543,7 +11585,7 @@ static int32_t jobq_pg__missing(const jobq_pg__group *group)
 /* Waits for work and does it. The lock is held before and after. */
 static void jobq_pg__thread_work(jobq_pg__group *group, jobq_pg__run *run)
 {
-    while (run->data != NULL && group->open > 0 && !run->abandoned) {
+    while (group->open > 0 && !run->abandoned) {
         if (jobq_pg__group_runs(group, run)) continue;
         if (jobq_pg__missing(group) < 0) return;
         group->idle++;
@@ -11555,9 +11597,13 @@ static void jobq_pg__thread_work(jobq_pg__group *group, jobq_pg__run *run)
 /* Starts one more thread for handlers. The lock is held. */
 static bool jobq_pg__thread_start(jobq_pg__group *group)
 {
-    bool good = jobq_pg__detach(jobq_pg__thread, group);
+    jobq_pg__run_data *data = (jobq_pg__run_data *)calloc(1, sizeof *data);
+    bool good;
 
+    if (data != NULL) data->group = group;
+    good = data != NULL && jobq_pg__detach(jobq_pg__thread, data);
     if (good) group->threads++;
+    else free(data);
     return good;
 }
 
@@ -11575,15 +11621,20 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
 }
 
 /* Replaces a thread that no longer counts. All give up if no thread is left. The lock is held. */
-static void jobq_pg__thread_replace(jobq_pg__group *group)
+static void jobq_pg__thread_replace(jobq_pg_worker *w)
 {
+    jobq_pg__group *group = w->group;
     size_t i;
 
-    if (group->open == 0 || jobq_pg__thread_start(group) || group->threads > 0) return;
-    for (i = 0; i < group->count; i++) {
-        jobq_pg__give_up(group->workers[i],
-                         "no thread could be started: the worker stops; raise the limit");
+    if (group->open == 0 || jobq_pg__thread_start(group)) return;
+    if (group->threads > 0) {
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "thread_missing", NULL),
+                     "the worker goes on with %d threads for handlers: " JOBQ_PG__NO_THREAD,
+                     (int)group->threads);
+        return;
     }
+    for (i = 0; i < group->count; i++)
+        jobq_pg__give_up(group->workers[i], "the worker stops: " JOBQ_PG__NO_THREAD);
 }
 
 /* A thread ends. w: the worker whose handler ended it, or NULL. Releases the lock. */
@@ -11595,7 +11646,7 @@ static void jobq_pg__thread_end(jobq_pg__group *group, jobq_pg__run *run, jobq_p
     *link = run->link;
     if (run->abandoned) group->stuck--;
     else group->threads--;
-    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w->group);
+    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
     pthread_cond_broadcast(&group->gone);
     pthread_mutex_unlock(&group->lock);
     free(run->data);
@@ -11626,11 +11677,12 @@ static void jobq_pg__thread_quit(void *arg)
 
 static void *jobq_pg__thread(void *arg)
 {
-    jobq_pg__group *group = (jobq_pg__group *)arg;
+    jobq_pg__run_data *data = (jobq_pg__run_data *)arg;
+    jobq_pg__group *group = data->group;
     jobq_pg__run run;
 
     memset(&run, 0, sizeof run);
-    run.data = (jobq_pg__run_data *)calloc(1, sizeof *run.data);
+    run.data = data;
     pthread_mutex_lock(&group->lock);
     run.link = group->runs;
     group->runs = &run;
@@ -12087,12 +12139,16 @@ static void jobq_pg__proof(char *sql, size_t size, const jobq_pg *pg)
              pg->schema, jobq_pg__newest(), jobq_pg__newest(), pg->schema, jobq_pg__newest());
 }
 
-/* NULL: no memory, or no thread. */
-static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *conninfo)
+/* NULL: error is filled. */
+static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *conninfo,
+                                              jobq_pg_error *error)
 {
     jobq_pg__attempt *a = (jobq_pg__attempt *)calloc(1, sizeof *a);
 
-    if (a == NULL) return NULL;
+    if (a == NULL) {
+        jobq_pg__no_memory(error);
+        return NULL;
+    }
     a->pg = w->pg;
     a->conninfo = conninfo;
     a->name = w->name;
@@ -12103,6 +12159,7 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     pthread_mutex_init(&a->lock, NULL);
     if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
     jobq_pg__attempt_free(a);
+    jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "no connection: " JOBQ_PG__NO_THREAD);
     return NULL;
 }
 
@@ -12161,9 +12218,8 @@ static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const ch
     bool begins = *at == NULL;
 
     if (begins && jobq_pg__attempting(w)) return false;
-    if (begins) *at = jobq_pg__attempt_new(w, conninfo);
-    if (*at == NULL) jobq_pg__no_memory(error);
-    else if (!jobq_pg__attempt_over(at, conn, error)) return false;
+    if (begins) *at = jobq_pg__attempt_new(w, conninfo, error);
+    if (*at != NULL && !jobq_pg__attempt_over(at, conn, error)) return false;
     if (*conn != NULL) PQsetNoticeReceiver(*conn, jobq_pg__on_notice, w->pg);
     return true;
 }
@@ -12240,6 +12296,7 @@ static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
 {
     const char *sql = w->pg->texts[JOBQ_PG__PRUNE].sql, *hole = strstr(sql, "$1");
     jobq_pg__maintenance *m = &w->maintenance;
+    jobq_pg_error error;
     char text[1024];
 
     m->kind = kind;
@@ -12253,7 +12310,9 @@ static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
                  JOBQ_PG__BOUNDS_17(m->conn, "SET LOCAL transaction_timeout = 0; "),
                  (int)(hole - sql), sql, (long)m->prune_limit, hole + 2);
     } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM].sql);
-    PQsendQuery(m->conn, text);
+    if (PQsendQuery(m->conn, text) || kind == JOBQ_REQUEST_WAIT) return; /* the next fails, too */
+    jobq_pg__conn_error(&error, m->conn);
+    jobq_pg__maintenance_failed(w, kind, &error);
 }
 
 /* Connects if a request is wanted. A session that no pooler shares gets its time-outs first. */
@@ -12361,11 +12420,22 @@ static void jobq_pg__pending_drop(jobq_pg_worker *w)
     w->pending_count--;
 }
 
+/* The first reason counts. */
+static void jobq_pg__break(jobq_pg_worker *w, const char *why)
+{
+    if (w->broken == NULL) w->broken = why;
+}
+
+#define JOBQ_PG__BAD "libpq refused a statement, or no memory was left for it"
+
 static void jobq_pg__disconnect(jobq_pg_worker *w)
 {
-    if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
-        jobq_pg_error error;
-        jobq_pg__conn_error(&error, w->conn);
+    bool bad = w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK;
+    jobq_pg_error error;
+
+    if (bad || w->broken[0] != '\0') {
+        if (bad) jobq_pg__conn_error(&error, w->conn);
+        else jobq_pg__fail(&error, JOBQ_ERROR_CONNECTION, "%s", w->broken);
         jobq_pg__trouble(w, error.message);
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
                      "connection lost: %s", error.message);
@@ -12374,7 +12444,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     PQfinish(w->conn);
     w->conn = NULL;
-    w->broken = false;
+    w->broken = NULL;
     jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
 }
 
@@ -12401,7 +12471,7 @@ static void jobq_pg__send_params(jobq_pg_worker *w, jobq_pg__statement st,
     if (w->pg->behind_pooler)
         good = good && jobq_pg__ship_whole(w->conn, w->limits, text, params, false);
     else good = good && jobq_pg__ship(w->conn, text, params, true);
-    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
+    if (!good || !PQpipelineSync(w->conn)) jobq_pg__break(w, JOBQ_PG__BAD);
 }
 
 /* Sends a request. from: has its parameters; NULL: the request has them. */
@@ -12417,10 +12487,38 @@ static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *
     JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
 }
 
-static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
+static jobq_pg__pending *jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
 {
-    if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
-    jobq_pg__pend(w);
+    if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn))
+        jobq_pg__break(w, JOBQ_PG__BAD);
+    return jobq_pg__pend(w);
+}
+
+/* The connection is of no further use. An error of libpq: the server may have committed. */
+static bool jobq_pg__gone(const jobq_pg_error *error)
+{
+    return error->sqlstate[0] == '\0' || strcmp(error->sqlstate, "57P01") == 0;
+}
+
+/* Tells the loop, and the log when that changes, whether notifications arrive. why: why not; NULL:
+ * they do. */
+static void jobq_pg__hears(jobq_pg_worker *w, const jobq_pg_error *why)
+{
+    jobq_loop_hears(w->loop, jobq_pg__mono_us(), why == NULL);
+    if (w->deaf == (why != NULL)) return;
+    w->deaf = why != NULL;
+    if (w->deaf)
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", why),
+                     "LISTEN: %s; meanwhile the worker looks for work every second", why->message);
+    else jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "listens", NULL),
+                      "LISTEN: notifications arrive again");
+}
+
+/* Whether this connection may LISTEN is asked first. */
+static void jobq_pg__listen_ask(jobq_pg_worker *w)
+{
+    w->may_listen = false;
+    if (w->config.listen) jobq_pg__send_text(w, JOBQ_PG__SHORT_QUEUE)->listens = true;
 }
 
 /* Listens on the worker's own channel, on which producers and operators notify it. */
@@ -12433,8 +12531,23 @@ static void jobq_pg__listen(jobq_pg_worker *w)
         if (!w->listener.waits) w->listener.until_us = 0;
         return;
     }
+    if (!w->may_listen) return;
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    jobq_pg__send_text(w, sql);
+    jobq_pg__send_text(w, sql)->listens = true;
+}
+
+/* LISTEN, or the question before it, was answered. False: the connection is of no further use. */
+static bool jobq_pg__listen_got(jobq_pg_worker *w, const PGresult *res)
+{
+    bool asked = PQresultStatus(res) == PGRES_TUPLES_OK;
+    jobq_pg_error error;
+
+    if (!jobq_pg__listen_read(w->conn, res, &w->may_listen, &error)) {
+        if (!asked && jobq_pg__gone(&error)) return false;
+        jobq_pg__hears(w, &error);
+    } else if (asked) jobq_pg__listen(w);
+    else jobq_pg__hears(w, NULL);
+    return true;
 }
 
 /* The connection is up: prepares its session before the first request. The server gives up a
@@ -12453,13 +12566,13 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
              newer ? ", pg_catalog.set_config('transaction_timeout', '0', " : "",
              newer ? local : "", newer ? ")" : "");
     PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
-    if (!PQenterPipelineMode(w->conn)) w->broken = true;
+    if (!PQenterPipelineMode(w->conn)) jobq_pg__break(w, JOBQ_PG__BAD);
     if (!w->pg->behind_pooler) {
         jobq_pg__send_text(
             w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
                "READ WRITE");
         jobq_pg__send_text(w, w->limits);
-        jobq_pg__listen(w);
+        jobq_pg__listen_ask(w);
     }
     jobq_pg__answered(w, JOBQ_REQUEST_CONNECT, JOBQ_OK);
 }
@@ -12467,8 +12580,12 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
 /* An earlier attempt that the loop has given up goes on: it may have more hosts to try. */
 static void jobq_pg__do_connect(jobq_pg_worker *w)
 {
-    if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo);
-    if (w->attempt == NULL) w->broken = true;
+    jobq_pg_error error;
+
+    if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo, &error);
+    if (w->attempt != NULL) return;
+    jobq_pg__undialed(w, &error);
+    jobq_pg__break(w, "");
 }
 
 /* The attempt is over: conn is the connection; NULL: error says why. */
@@ -12477,7 +12594,7 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
     if (conn == NULL || jobq_pg__usable(conn, error) != JOBQ_OK) {
         jobq_pg__undialed(w, error);
         PQfinish(conn);
-        w->broken = true;
+        jobq_pg__break(w, "");
         return;
     }
     w->conn = conn;
@@ -12606,6 +12723,7 @@ static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
     const jobq_pg__run *run;
     jobq_pg__progress *p;
 
+    if (w->deaf && !w->pg->behind_pooler) jobq_pg__listen_ask(w);
     for (run = w->group->runs; run != NULL && from.count < JOBQ_LOOP_THREADS; run = run->link) {
         p = jobq_pg__progress_of(w, run, a->worker);
         if (p == NULL || p->changes == p->known) continue;
@@ -12651,10 +12769,10 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     run->abandoned_mono_us = jobq_pg__mono_us();
     w->group->stuck++;
     if (w->hosted) return true; /* its handler is in this call, so it runs no statement */
-    jobq_pg__cancel(run->cancel);
+    jobq_pg__cancel(w, run->cancel, "the statement of the abandoned handler");
     run->cancel = NULL;
     w->group->threads--;
-    if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w->group);
+    if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w);
     return true;
 }
 
@@ -12758,7 +12876,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "answer_missing", NULL),
                      "no answer in time: reconnecting");
-        w->broken = true;
+        jobq_pg__break(w, "");
         break;
     case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
     case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
@@ -12847,7 +12965,7 @@ static jobq_error jobq_pg__blame(jobq_request_kind kind, const jobq_pg_error *er
     return error->code;
 }
 
-/* Records and logs why. w->broken: the connection is of no further use. */
+/* Records and logs why, and whether the connection is of no further use. */
 static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending *p)
 {
     jobq_pg_error error;
@@ -12865,9 +12983,8 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
                                                                         : JOBQ_PG_ERROR,
                                               "statement_failed", &error),
                  "%s %s", error.sqlstate, error.message);
-    w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
-                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
-                error.sqlstate[0] == '\0'; /* from libpq: the server may have committed */
+    if (strcmp(error.sqlstate, "25006") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
+        jobq_pg__gone(&error)) jobq_pg__break(w, "");
     return code;
 }
 
@@ -12933,7 +13050,7 @@ static void jobq_pg__async_send(jobq_pg_worker *w)
 {
     bool alone = w->pg->behind_pooler;
 
-    while (w->waiting.head != NULL && w->conn != NULL && !w->broken && !w->ended &&
+    while (w->waiting.head != NULL && w->conn != NULL && w->broken == NULL && !w->ended &&
            w->async_sent < JOBQ_PG__ASYNC_SENT && (!alone || w->pending_count == 0)) {
         jobq_pg__async *n = jobq_pg__async_pop(&w->waiting);
         jobq_pg__pending *p;
@@ -13068,8 +13185,10 @@ static void jobq_pg__async_got(jobq_pg_worker *w, jobq_pg__pending *p)
         p->result = NULL;
     } else {
         code = jobq_pg__result_error(&n->error, w->conn, p->result);
-        w->broken = n->error.sqlstate[0] == '\0' || strcmp(n->error.sqlstate, "57P01") == 0;
-        if (w->broken) return;
+        if (jobq_pg__gone(&n->error)) {
+            jobq_pg__break(w, "the server ended it during a call of the host");
+            return;
+        }
         if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
         else if (jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result) && !n->again) {
             n->again = true;
@@ -13144,7 +13263,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
         until = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (until < w->io_until_us) w->io_until_us = until;
         jobq_pg__async_send(w);
-        if (w->broken) w->io_until_us = 0; /* the next step is due */
+        if (w->broken != NULL) w->io_until_us = 0; /* the next step is due */
     }
     pthread_mutex_unlock(&w->group->lock);
     if (code != JOBQ_OK) jobq_pg__async_free(n);
@@ -13265,9 +13384,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
         jobq_pg__async_got(w, p);
         return;
     }
+    if (p->listens && jobq_pg__listen_got(w, p->result)) return;
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__on_refusal(w, p);
-        if (w->broken) return;
+        if (w->broken != NULL) return;
     }
     if (p->kind == JOBQ_REQUEST_WAIT) return;
     jobq_pg__answer_start(w, p, code);
@@ -13275,7 +13395,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (w->answer->claimed.count > 0) {
         jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
         if (jobs == NULL) { /* the next connection recovers the claim */
-            w->broken = true;
+            jobq_pg__break(w, "no memory for the jobs of a claim");
             return;
         }
     }
@@ -13301,7 +13421,7 @@ static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
     if (status == PGRES_PIPELINE_SYNC && w->pending_count > 0) {
         PQclear(res);
         if (p->result != NULL) jobq_pg__dispatch(w, p);
-        if (!w->broken) jobq_pg__pending_drop(w);
+        if (w->broken == NULL) jobq_pg__pending_drop(w);
         return;
     }
     p->result = jobq_pg__weigh(p->result, res);
@@ -13323,14 +13443,14 @@ static void jobq_pg__read(jobq_pg_worker *w)
 {
     int empty = 0;
 
-    if (!PQconsumeInput(w->conn)) w->broken = true;
-    while (!w->broken && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
+    if (!PQconsumeInput(w->conn)) jobq_pg__break(w, JOBQ_PG__BAD);
+    while (w->broken == NULL && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
         PGresult *res = PQgetResult(w->conn);
         empty = res == NULL ? empty + 1 : 0;
         if (res != NULL) jobq_pg__on_result(w, res);
     }
     jobq_pg__on_notify(w, w->conn);
-    if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+    if (PQstatus(w->conn) == CONNECTION_BAD) jobq_pg__break(w, JOBQ_PG__BAD);
 }
 
 /* -- LISTEN past a pooler, on a connection of its own -- */
@@ -13340,15 +13460,15 @@ static bool jobq_pg__listens_past(const jobq_pg_worker *w)
     return w->config.listen && w->pg->behind_pooler;
 }
 
-/* Tells the loop whether LISTEN works, which is checked again after a heartbeat's interval. */
-static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
+/* As jobq_pg__hears. That is checked again after a heartbeat's interval. */
+static void jobq_pg__listener_hears(jobq_pg_worker *w, const jobq_pg_error *why)
 {
     jobq_pg__listener *l = &w->listener;
 
-    if (!hears) PQfinish(jobq_pg__conn_take(&l->conn));
+    if (why != NULL) PQfinish(jobq_pg__conn_take(&l->conn));
     l->waits = false;
     l->until_us = jobq_pg__mono_us() + w->config.heartbeat_us;
-    jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
+    jobq_pg__hears(w, why);
 }
 
 static void jobq_pg__listener_connect(jobq_pg_worker *w)
@@ -13359,47 +13479,59 @@ static void jobq_pg__listener_connect(jobq_pg_worker *w)
     if (l->attempt == NULL && jobq_pg__mono_us() < l->until_us) return;
     if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
     l->until_us = 0;
-    if (l->conn != NULL) return;
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", &error),
-                 "LISTEN: %s", error.message);
-    jobq_pg__listener_hears(w, false);
+    l->asked = 0;
+    w->may_listen = false;
+    if (l->conn == NULL) jobq_pg__listener_hears(w, &error);
 }
 
-/* Sends LISTEN for the worker's present id; repeated, it proves that the connection is up. False:
- * it is not. */
-static bool jobq_pg__listener_asks(jobq_pg_worker *w)
+/* Sends LISTEN for the worker's present id, after the question whether it may; repeated, it proves
+ * that the connection is up. False: it is not. */
+static bool jobq_pg__listener_asks(jobq_pg_worker *w, jobq_pg_error *error)
 {
     jobq_pg__listener *l = &w->listener;
+    int64_t now = jobq_pg__mono_us();
     char sql[64];
 
-    if (l->waits) return jobq_pg__mono_us() < l->until_us;
-    if (jobq_pg__mono_us() < l->until_us && l->asked == w->id) return true;
+    if (l->waits && now >= l->until_us)
+        return jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT, "no answer in time") == JOBQ_OK;
+    if (l->waits || (now < l->until_us && l->asked == w->id)) return true;
     l->waits = true;
-    l->asked = w->id;
-    l->until_us = jobq_pg__mono_us() + w->config.answer_us;
+    l->until_us = now + w->config.answer_us;
+    l->asked = w->may_listen ? w->id : 0;
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    return PQsendQuery(l->conn, sql) != 0;
+    return PQsendQuery(l->conn, w->may_listen ? sql : JOBQ_PG__SHORT_QUEUE) != 0 ||
+           jobq_pg__conn_error(error, l->conn) == JOBQ_OK;
+}
+
+/* Takes a result; NULL: the statement has ended. False: it failed. */
+static bool jobq_pg__listener_got(jobq_pg_worker *w, const PGresult *res, jobq_pg_error *error)
+{
+    jobq_pg__listener *l = &w->listener;
+
+    l->waits = res != NULL;
+    if (res != NULL) return jobq_pg__listen_read(l->conn, res, &w->may_listen, error);
+    if (l->asked == w->id) jobq_pg__listener_hears(w, NULL);
+    return true;
 }
 
 /* ready: its socket has input. The lock is held. */
 static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
 {
     jobq_pg__listener *l = &w->listener;
+    jobq_pg_error error;
     bool good = true;
 
     if (!jobq_pg__listens_past(w) || w->id == 0 || w->ended) return;
     if (l->conn == NULL) jobq_pg__listener_connect(w);
     if (l->conn == NULL) return;
-    if (ready) good = PQconsumeInput(l->conn) != 0;
+    if (ready) good = PQconsumeInput(l->conn) || jobq_pg__conn_error(&error, l->conn) == JOBQ_OK;
     jobq_pg__on_notify(w, l->conn);
     while (good && l->waits && !PQisBusy(l->conn)) {
         PGresult *res = PQgetResult(l->conn);
-        good = res == NULL || PQresultStatus(res) == PGRES_COMMAND_OK;
-        l->waits = res != NULL;
-        if (res == NULL && l->asked == w->id) jobq_pg__listener_hears(w, true);
+        good = jobq_pg__listener_got(w, res, &error);
         PQclear(res);
     }
-    if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
+    if (!good || !jobq_pg__listener_asks(w, &error)) jobq_pg__listener_hears(w, &error);
 }
 
 /* -- the cycle: each step takes what has arrived and does what is due -- */
@@ -13412,7 +13544,8 @@ static void jobq_pg__worker_end(jobq_pg_worker *w)
     w->group->open--;
     pthread_cond_broadcast(&w->group->work);
     pthread_cond_broadcast(&w->group->gone);
-    if (w->maintenance.conn != NULL) jobq_pg__cancel(PQgetCancel(w->maintenance.conn));
+    if (w->maintenance.conn != NULL)
+        jobq_pg__cancel(w, PQgetCancel(w->maintenance.conn), "maintenance");
 }
 
 /* Whether an ended worker still waits for a maintenance statement or for desc.connect. */
@@ -13468,7 +13601,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     jobq_pg__tell_stats(w, jobq_pg__mono_us());
     while (!w->ended) {
         if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
-        if (w->broken) jobq_pg__disconnect(w);
+        if (w->broken != NULL) jobq_pg__disconnect(w);
         await_us = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (w->async_turn || !w->pg->behind_pooler) jobq_pg__async_send(w);
         overdue_us = jobq_pg__overdue(w);
@@ -13541,7 +13674,7 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
-    if (w->conn != NULL && PQstatus(w->conn) == CONNECTION_BAD) w->broken = true; /* by a flush */
+    if (w->conn != NULL && PQstatus(w->conn) == CONNECTION_BAD) jobq_pg__break(w, JOBQ_PG__BAD);
     jobq_pg__listener_step(w, fds[2].revents != 0);
     jobq_pg__maintenance_step(w, fds[3].revents != 0);
 }

@@ -30,13 +30,15 @@ typedef enum fault_kind {
 
 static fault_kind fault_armed; /* what fails */
 static long fault_left;        /* calls until it does */
+static bool fault_lasts;       /* ... and all later ones */
 static __thread bool fault_spared; /* this thread is the test's own just now */
 
 /* Whether this call of a kind is the one. */
 static bool fault_now(fault_kind kind)
 {
     if (fault_spared || __atomic_load_n(&fault_armed, __ATOMIC_SEQ_CST) != kind) return false;
-    return __atomic_fetch_sub(&fault_left, 1, __ATOMIC_SEQ_CST) == 1;
+    return fault_lasts ? __atomic_fetch_sub(&fault_left, 1, __ATOMIC_SEQ_CST) <= 1
+                       : __atomic_fetch_sub(&fault_left, 1, __ATOMIC_SEQ_CST) == 1;
 }
 
 static void *fault_malloc(size_t size) { return fault_now(FAULT_MEMORY) ? NULL : malloc(size); }
@@ -147,6 +149,27 @@ static jobq_outcome writes(jobq_call *call)
     return good ? jobq_pg_call_commit(call, conn) : JOBQ_OUTCOME_RETRY;
 }
 
+/* -- what is logged -- */
+
+static int warnings;
+static char heard[3][700]; /* the last lines that a test looks for */
+static const char *const looked_for[] = {"ulimit -u", "cannot be cancelled", "goes on with"};
+static int counts[3];
+
+static void hears(void *user, jobq_pg_level level, const char *message)
+{
+    int i;
+
+    (void)user;
+    if (level > JOBQ_PG_WARNING) return;
+    __atomic_add_fetch(&warnings, 1, __ATOMIC_SEQ_CST);
+    for (i = 0; i < 3; i++) {
+        if (strstr(message, looked_for[i]) == NULL) continue;
+        snprintf(heard[i], sizeof heard[i], "%s", message);
+        __atomic_add_fetch(&counts[i], 1, __ATOMIC_SEQ_CST);
+    }
+}
+
 /* -- one point: a fault, a drain, what must be true afterwards -- */
 
 /* In a child no test framework may jump: say it and end. */
@@ -165,6 +188,7 @@ static jobq_pg *open_without_fault(void)
     memset(&desc, 0, sizeof desc);
     desc.conninfo = server();
     desc.schema = schema;
+    desc.log = hears;
     if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) {
         if (made != NULL) bad("a handle in spite of an error", 0);
         if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) bad(error.message, 0);
@@ -190,6 +214,26 @@ static bool jobs_left(void)
     return left;
 }
 
+/* A worker never goes on without a connection, or a thread, that it had, or wanted, and says
+ * nothing. */
+static void works_and_tells(jobq_pg *mine, jobq_pg_worker_desc *desc, long point)
+{
+    long before = __atomic_load_n(&fault_left, __ATOMIC_SEQ_CST);
+    jobq_pg_error error;
+    jobq_pg_stats stats;
+    jobq_error code;
+    bool missed;
+
+    memset(&stats, 0, sizeof stats);
+    desc->stats = &stats;
+    __atomic_store_n(&warnings, 0, __ATOMIC_SEQ_CST);
+    code = jobq_pg_work(mine, desc, &error);
+    missed = fault_armed == FAULT_THREAD && before >= 1 && fault_left < 1 && code == JOBQ_OK;
+    if (missed && warnings == 0) bad("a thread was missing, and nobody was told", point);
+    if (stats.jobs.reconnects > 0 && warnings == 0)
+        bad("a connection was given up, and nobody was told", point);
+}
+
 /* A drain, again and again until all is done; the fault comes in the first. True: it came. */
 static bool drain(fault_kind kind, long point)
 {
@@ -199,7 +243,6 @@ static bool drain(fault_kind kind, long point)
     } kinds[] = {{"plain", plain}, {"late", first_fails}, {"ledger", writes}};
     jobq_pg_handler handlers[3];
     jobq_pg_worker_desc desc;
-    jobq_pg_error error;
     jobq_pg *mine;
     int tries, i;
 
@@ -220,7 +263,7 @@ static bool drain(fault_kind kind, long point)
     mine = open_without_fault();
     for (tries = 0; jobs_left(); tries++) {
         if (tries == 100) bad("jobs are left after a hundred drains", point);
-        jobq_pg_work(mine, &desc, &error); /* may fail: the fault */
+        works_and_tells(mine, &desc, point); /* may fail: the fault */
     }
     jobq_pg_close(mine);
     disarm();
@@ -318,6 +361,7 @@ static int starts_without_a_thread(void)
     PQclear(PQexec(db, "SET client_min_messages = error"));
     snprintf(schema, sizeof schema, "faults_ear");
     desc.conninfo = desc.listen_conninfo = server();
+    desc.log = hears;
     desc.behind_pooler = true;
     desc.schema = schema;
     handler.queue = "q";
@@ -345,15 +389,103 @@ static int starts_without_a_thread(void)
     return 0;
 }
 
-static void no_worker_starts_without_one_of_its_threads(void **unused)
+/* -- no more threads, for as long as a test wants -- */
+
+static bool comes(int *counter, int count)
+{
+    int tries;
+
+    for (tries = 0; tries < 3000; tries++) {
+        if (__atomic_load_n(counter, __ATOMIC_SEQ_CST) >= count) return true;
+        nap_us(10000);
+    }
+    return false;
+}
+
+static int sleeps; /* handlers that wait for the server */
+
+/* Until its backend is ended. */
+static jobq_outcome sleeps_there(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+
+    if (call->job.attempt > 1) return JOBQ_OUTCOME_SUCCESS;
+    __atomic_add_fetch(&sleeps, 1, __ATOMIC_SEQ_CST);
+    PQclear(PQexec(conn, "SELECT 'never', pg_sleep(1000)"));
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+#define BACKENDS(which) \
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE " which
+
+/* A worker that can start no thread any more: it says so once, works with those that it has, and
+ * gets on when threads can be started again. */
+static int works_without_more_threads(void)
+{
+    jobq_pg_handler handler;
+    jobq_pg_worker_desc work;
+    jobq_pg_worker *worker;
+
+    memset(&handler, 0, sizeof handler);
+    memset(&work, 0, sizeof work);
+    db = PQconnectdb(server());
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    snprintf(schema, sizeof schema, "faults_threads");
+    pg = open_without_fault();
+    if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
+    handler.queue = "q";
+    handler.kind = "k";
+    handler.run[0] = sleeps_there;
+    work.handlers = &handler;
+    work.handler_count = 1;
+    work.name = "no_threads";
+    work.loop.threads = 3;
+    if (jobq_pg_worker_start(pg, &work, &worker, NULL) != JOBQ_OK) bad("start", 0);
+    RUN("SELECT jobq.enqueue('q', 'k', timeout => '1 s', delay => '0')");
+    if (!comes(&sleeps, 1)) bad("no job began", 0);
+    fault_lasts = true;
+    arm(FAULT_THREAD, 1);
+    if (!comes(&counts[1], 1)) bad("a cancel is dropped, and nobody is told", 0);
+    if (!comes(&counts[2], 1) || strstr(heard[2], "with 2 threads") == NULL)
+        bad("a thread is not replaced, and nobody is told", 0);
+    counts[0] = 0;
+    fault_left = 0;
+    RUN(BACKENDS("application_name LIKE '%%no_threads'"));
+    while (__atomic_load_n(&fault_left, __ATOMIC_SEQ_CST) > -5) nap_us(10000); /* attempts */
+    if (__atomic_load_n(&counts[0], __ATOMIC_SEQ_CST) != 1)
+        bad("no thread for a connection: it is not told once", counts[0]);
+    disarm();
+    RUN(BACKENDS("query LIKE 'SELECT ''never''%%' AND pid <> pg_backend_pid()"));
+    while (number("SELECT count(*) FROM jobq.history") == 0) nap_us(10000);
+    jobq_pg_worker_stop(worker);
+    if (jobq_pg_worker_wait(worker, NULL) != JOBQ_OK) bad("wait", 0);
+    jobq_pg_worker_free(worker);
+    jobq_pg_close(pg);
+    RUN("DROP SCHEMA jobq CASCADE");
+    return 0;
+}
+
+static void in_a_child(int (*test)(void))
 {
     pid_t child = fork();
     int status;
 
-    (void)unused;
-    if (child == 0) _exit(starts_without_a_thread());
+    if (child == 0) _exit(test());
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+static void no_worker_starts_without_one_of_its_threads(void **unused)
+{
+    (void)unused;
+    in_a_child(starts_without_a_thread);
+}
+
+static void a_worker_without_more_threads_says_so_once(void **unused)
+{
+    (void)unused;
+    in_a_child(works_without_more_threads);
 }
 
 static void every_call_of_libpq_finds_the_connection_cut(void **unused)
@@ -374,6 +506,7 @@ int main(void)
         cmocka_unit_test(every_allocation_fails_once),
         cmocka_unit_test(every_thread_fails_once),
         cmocka_unit_test(no_worker_starts_without_one_of_its_threads),
+        cmocka_unit_test(a_worker_without_more_threads_says_so_once),
         cmocka_unit_test(every_call_of_libpq_finds_the_connection_cut),
         cmocka_unit_test(every_call_of_libpq_is_followed_by_a_cut),
     };

@@ -635,6 +635,51 @@ static void a_dial_has_limits_and_wipes_its_secrets(void **unused)
     assert_null(dial.values[0]);
 }
 
+/* -- what was logged -- */
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static char logged[200][700];
+static int logged_count;
+
+static void keeps_warnings(void *user, jobq_pg_level level, const char *message)
+{
+    (void)user;
+    quiet_log(NULL, level, message);
+    if (level < JOBQ_PG_INFO) return;
+    pthread_mutex_lock(&log_lock);
+    if (logged_count < 200) snprintf(logged[logged_count++], sizeof logged[0], "%s", message);
+    pthread_mutex_unlock(&log_lock);
+}
+
+/* How many lines have both words. */
+static int lines_with(const char *a, const char *b)
+{
+    int found = 0, i;
+
+    pthread_mutex_lock(&log_lock);
+    for (i = 0; i < logged_count; i++) {
+        found += strstr(logged[i], a) != NULL && strstr(logged[i], b) != NULL;
+    }
+    pthread_mutex_unlock(&log_lock);
+    return found;
+}
+
+static bool logs(const char *a, const char *b)
+{
+    int64_t until = mono_us() + 30 * SECOND;
+
+    while (lines_with(a, b) == 0 && mono_us() < until) nap_us(10000);
+    return lines_with(a, b) > 0;
+}
+
+static jobq_pg_desc heard_desc(const char *conninfo)
+{
+    jobq_pg_desc d = desc_of(conninfo);
+
+    d.log = keeps_warnings;
+    return d;
+}
+
 /* -- wake-ups -- */
 
 #define ALL_NOTIFY                                                                                 \
@@ -717,6 +762,63 @@ static void a_full_queue_of_notifications_stops_nobody(void **unused)
     PQfinish(deaf);
 }
 
+/* LISTEN reads the server's whole queue of notifications. A worker that starts while that is long
+ * works without, says so once, and listens when it has become short. A wait does, too. */
+static void works_beside_a_long_queue(bool past)
+{
+    PGconn *deaf = PQconnectdb(server());
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc heard = heard_desc(server());
+    jobq_pg_worker *worker;
+    jobq_pg_health health;
+    jobq_pg_job job = plain_job();
+    jobq_pg *handle;
+    int64_t id;
+
+    PQclear(PQexec(deaf, "LISTEN filler"));
+    PQclear(PQexec(deaf, "BEGIN; SELECT 1"));
+    while (!number("SELECT (pg_notification_queue_usage() > 0.011)::int"))
+        RUN("SELECT pg_notify('filler', i || repeat('x', 7900)) FROM generate_series(1, 500) i");
+    heard.behind_pooler = past;
+    heard.listen_conninfo = past ? server() : NULL;
+    handle = open_on(&heard);
+    d.loop.heartbeat_us = 200000;
+    worker = start_on(handle, &d);
+    id = enqueue_with(&job);
+    assert_int_equal(jobq_pg_wait(handle, NULL, &id, 1, 30 * SECOND, NULL, NULL), JOBQ_OK);
+    job.queue = "no_worker";
+    id = enqueue_with(&job);
+    assert_int_equal(jobq_pg_wait(handle, NULL, &id, 1, 3 * SECOND, NULL, NULL),
+                     JOBQ_ERROR_TIMEOUT); /* it tries again meanwhile, once a second */
+    assert_true(logs("LISTEN: the server's queue of notifications is long: jobq doctor says",
+                     "meanwhile the worker looks for work every second"));
+    assert_int_equal(jobq_pg_worker_health(worker, &health), JOBQ_OK);
+    assert_false(health.hears);
+    assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 0);
+    PQfinish(deaf);
+    assert_true(logs("LISTEN: notifications arrive again", ""));
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
+    enqueue_count(1);
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(lines_with("LISTEN: the server's queue", "every second"), 1);
+    assert_int_equal(lines_with("LISTEN: the server's queue", "four times a second"), 1);
+    all_stop(NULL);
+    jobq_pg_close(handle);
+}
+
+static void a_long_queue_of_notifications_keeps_nobody_from_work(void **unused)
+{
+    (void)unused;
+    works_beside_a_long_queue(false);
+}
+
+static void nor_past_a_pooler(void **unused)
+{
+    (void)unused;
+    works_beside_a_long_queue(true);
+}
+
 /* X26: a producer in a transaction: nothing before COMMIT, nothing after ROLLBACK. */
 static void a_rolled_back_job_never_was(void **unused)
 {
@@ -743,49 +845,6 @@ static void a_rolled_back_job_never_was(void **unused)
 }
 
 /* -- states of the server: down, full, in recovery, read-only -- */
-
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static char logged[200][700];
-static int logged_count;
-
-static void keeps_warnings(void *user, jobq_pg_level level, const char *message)
-{
-    (void)user;
-    quiet_log(NULL, level, message);
-    if (level < JOBQ_PG_INFO) return;
-    pthread_mutex_lock(&log_lock);
-    if (logged_count < 200) snprintf(logged[logged_count++], sizeof logged[0], "%s", message);
-    pthread_mutex_unlock(&log_lock);
-}
-
-/* How many lines have both words. */
-static int lines_with(const char *a, const char *b)
-{
-    int found = 0, i;
-
-    pthread_mutex_lock(&log_lock);
-    for (i = 0; i < logged_count; i++) {
-        found += strstr(logged[i], a) != NULL && strstr(logged[i], b) != NULL;
-    }
-    pthread_mutex_unlock(&log_lock);
-    return found;
-}
-
-static bool logs(const char *a, const char *b)
-{
-    int64_t until = mono_us() + 30 * SECOND;
-
-    while (lines_with(a, b) == 0 && mono_us() < until) nap_us(10000);
-    return lines_with(a, b) > 0;
-}
-
-static jobq_pg_desc heard_desc(const char *conninfo)
-{
-    jobq_pg_desc d = desc_of(conninfo);
-
-    d.log = keeps_warnings;
-    return d;
-}
 
 static void enqueue_six(jobq_pg *on)
 {
@@ -1226,6 +1285,8 @@ int main(void)
         TEST(a_dial_has_limits_and_wipes_its_secrets, fresh_connections),
         TEST(what_notifies_can_be_prepared, fresh_connections),
         TEST(a_full_queue_of_notifications_stops_nobody, fresh_connections),
+        TEST(a_long_queue_of_notifications_keeps_nobody_from_work, fresh_states),
+        TEST(nor_past_a_pooler, fresh_states),
         TEST(a_rolled_back_job_never_was, fresh_connections),
         TEST(a_standby_is_waited_for_until_it_is_promoted, fresh_states),
         TEST(sessions_that_begin_read_only_work, fresh_states),

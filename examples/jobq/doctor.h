@@ -61,11 +61,12 @@ static const doctor_check doctor_checks[] = {
      "FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
      "AND o.run_at < now() - interval '1 minute' LIMIT 10000) AS j)"},
     {"notifications",
-     "SELECT format('the server''s queue of notifications is %s %% full; at 50 none is sent, so "
-     "idle workers find jobs late', round(u.usage::numeric * 100)), "
+     "SELECT format('the server''s queue of notifications is %s %% full; workers that start from 1 "
+     "on do not listen, and at 50 none is sent, so idle workers find jobs late', "
+     "round(u.usage::numeric * 100)), "
      "'select pid, usename, xact_start, query from pg_stat_activity where xact_start is not null "
      "order by xact_start -- pg_terminate_backend(pid) for the first one that LISTENs' "
-     "FROM pg_notification_queue_usage() AS u (usage) WHERE u.usage > 0.1"},
+     "FROM pg_notification_queue_usage() AS u (usage) WHERE u.usage >= 0.01"},
     {"paused",
      "SELECT format('queue %s is paused; ready jobs: %s', queue, ready), "
      "format('select jobq.resume(%L)', queue) FROM jobq.queues WHERE paused AND ready > 0"},
@@ -227,15 +228,18 @@ static bool doctor_version(app *a)
     return code == JOBQ_OK || strstr(error.message, "not as this library") != NULL;
 }
 
-/* Whether a notification that another connection sends arrives within two seconds. */
+/* Whether a notification that another connection sends arrives within two seconds. Not while the
+ * queue is long, of which check notifications tells: LISTEN would read all of it. */
 static void doctor_listen(app *a)
 {
-    PGconn *other = PQconnectdb(a->conninfo);
+    PGconn *other;
     app_text listen = {0}, notify = {0};
     PGnotify *note = NULL;
-    PGresult *sent;
+    PGresult *sent = PQexec(a->conn, "SELECT pg_notification_queue_usage() < 0.01");
     int tries;
 
+    if (PQresultStatus(sent) == PGRES_TUPLES_OK && PQgetvalue(sent, 0, 0)[0] == 'f') return;
+    other = PQconnectdb(a->conninfo);
     app_format(&listen, "LISTEN jobq_doctor_%d", (int)getpid());
     app_format(&notify, "NOTIFY jobq_doctor_%d", (int)getpid());
     PQexec(a->conn, listen.ptr);

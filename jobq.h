@@ -1708,9 +1708,10 @@ typedef struct jobq_loop_config {
     int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease).
                              Postgres gives a statement up after nine tenths of it */
-    int64_t prune_us;     /* longest time between two prunes (default 10 min) */
+    int64_t prune_us;     /* longest time between two prunes (default 10 min). JOBQ_NEVER: other
+                             workers prune */
     int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
-                             acknowledged here (default 100,000) */
+                             acknowledged here (default 100,000). JOBQ_NEVER: others do */
     int64_t jobs_max;     /* stop after this many jobs were started (default: never) */
     uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
     uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
@@ -2210,6 +2211,7 @@ typedef struct jobq_loop_status {
     jobq_phase phase;
     bool connected;
     bool hears;            /* it is registered and notifications arrive */
+    bool asleep;           /* it has nothing to do, and is notified of new work */
     int64_t worker;        /* its id; 0: not registered */
     int64_t lease_mono_us; /* local end of its lease; INT64_MIN: never renewed yet */
     int32_t running;       /* handlers of jobs and of messages */
@@ -7196,7 +7198,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
     l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
     l->slept_mono_us = mono_us - JOBQ__SECOND;
-    l->hold_mono_us[JOBQ_REQUEST_PRUNE] = mono_us + jobq__first_prune(l);
+    l->hold_mono_us[JOBQ_REQUEST_PRUNE] = jobq__add(mono_us, jobq__first_prune(l));
     l->handler_us = -1;
     for (i = 0; i < 2; i++) l->suspect_budgets[i] = jobq__budget_full(1);
     for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
@@ -9110,7 +9112,7 @@ static bool jobq__wanted(const jobq_loop *l, jobq_request_kind kind)
     case JOBQ_REQUEST_RECOVER: return member && l->orphan_count > 0;
     case JOBQ_REQUEST_SET_ASIDE: return member && l->accused;
     case JOBQ_REQUEST_UNPARK: return member && l->parked_kind != 0;
-    case JOBQ_REQUEST_PRUNE: return works;
+    case JOBQ_REQUEST_PRUNE: return works && l->config.prune_us != JOBQ_NEVER;
     case JOBQ_REQUEST_VACUUM: return works && l->vacuum_rows >= l->config.vacuum_rows;
     case JOBQ_REQUEST_REMAIN:
         return works && l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
@@ -9281,9 +9283,9 @@ static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
 static void jobq__tell_prune(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_PRUNE, now, a->error);
-    jobq__hold(l, JOBQ_REQUEST_PRUNE, now + jobq_random_between(jobq_random_next(&l->random),
-                                                               l->config.prune_us / 2,
-                                                               l->config.prune_us));
+    jobq__hold(l, JOBQ_REQUEST_PRUNE,
+               jobq__add(now, jobq_random_between(jobq_random_next(&l->random),
+                                                  l->config.prune_us / 2, l->config.prune_us)));
 }
 
 static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
@@ -9838,6 +9840,7 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     s.phase = l->phase;
     s.connected = l->connected;
     s.hears = l->registered && l->config.listen && !l->deaf;
+    s.asleep = l->asleep;
     s.worker = l->registered ? l->worker : 0;
     s.lease_mono_us = l->lease_mono_us;
     s.running = l->running_count + l->relay.running;

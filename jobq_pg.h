@@ -117,7 +117,7 @@
  *                            job_unreadable job_unlawful hold_failed progress_failed step_failed
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
- *              workers       worker_gave_up thread_missing statistics forked
+ *              workers       worker_gave_up thread_missing asleep awake statistics forked
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those in jobq_pg_worker_desc.stop_signals are handled. SIGPIPE is never raised.
@@ -133,8 +133,10 @@
  * it never begins or ends; or NULL for one of the handle's pool, where it commits by itself.
  *
  * The pool opens up to pool_max connections when needed, READ COMMITTED and READ WRITE. A worker
- * has connections of its own, and raises pool_max by loop.threads for its handlers. Statements are
- * prepared once on each connection, under names that begin with jobq_.
+ * has connections of its own, and raises pool_max by loop.threads for its handlers. While VACUUM or
+ * prune runs it has one more; to limit these in a large fleet, set loop.prune_us and
+ * loop.vacuum_rows to JOBQ_NEVER in all but a few workers. Statements are prepared once on each
+ * connection, under names that begin with jobq_.
  *
  * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
  * recovers the claims whose answer was lost. Only a primary is accepted, unless your conninfo sets
@@ -1503,7 +1505,8 @@ typedef struct jobq_pg_worker_desc {
     jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
     bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
     int64_t stats_us;                 /* time between two lines of statistics in the log, of level
-                                         INFO (default: none) */
+                                         INFO: what was counted in it, and since the start (default:
+                                         none) */
 } jobq_pg_worker_desc;
 
 /*
@@ -10528,6 +10531,8 @@ struct jobq_pg_worker {
     bool no_failed_log;
     int64_t stats_us;               /* between two lines of statistics; 0: none */
     int64_t stats_mono_us;          /* when the next one is due */
+    int64_t told_mono_us;           /* when the last one was written, and what was counted then */
+    jobq_pg_stats told;
     int64_t trouble_mono_us;        /* when trouble was recorded */
     bool gave_up;                   /* too many handlers were stuck, or no thread was left */
     char trouble[512];              /* the last trouble, for health; empty: none */
@@ -13033,6 +13038,13 @@ static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
         jobq_pg__log(w->pg, e, "job %lld cannot be read: it was marked as failed",
                      (long long)a->id);
     }
+    if (a->kind == JOBQ_REQUEST_SLEEP && a->error == JOBQ_OK) {
+        bool asleep = jobq_loop_status_of(w->loop).asleep;
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_DEBUG, asleep ? "asleep" : "awake",
+                                                  NULL),
+                     asleep ? "nothing to do: new work is told by a notification"
+                            : "busy: new work is found without notifications");
+    }
     if (jobq_pg__left(w) > left) {
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "decision_refused", NULL),
                      "the database refuses every decision about a job: "
@@ -13568,26 +13580,50 @@ static int64_t jobq_pg__overdue(const jobq_pg_worker *w)
     return jobq_pg__mono_us() < overdue ? overdue : JOBQ_NEVER;
 }
 
-/* Logs what the worker has done since its start, if that is due. */
+/* Adds a number to a line of statistics: since the last line, and in brackets since the start. */
+static void jobq_pg__tell_count(char *line, size_t size, const char *what, int64_t now,
+                                int64_t before)
+{
+    size_t used = strlen(line);
+
+    snprintf(line + used, size - used, "%s %lld (%lld)", what, (long long)(now - before),
+             (long long)now);
+}
+
+/* Logs what the worker has done, if that is due. */
 static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 {
+#define JOBQ_PG__TELL(what, part, name)                                                            \
+    jobq_pg__tell_count(line, sizeof line, what, s.part.name, w->told.part.name)
     jobq_loop_status s = jobq_loop_status_of(w->loop);
-    const jobq_loop_stats *j = &s.jobs;
-    const jobq_relay_stats *m = &s.messages;
+    char line[600] = "jobs:";
 
     if (now < w->stats_mono_us) return;
-    w->stats_mono_us = now + w->stats_us;
+    JOBQ_PG__TELL(" started", jobs, started);
+    JOBQ_PG__TELL(", succeeded", jobs, succeeded);
+    JOBQ_PG__TELL(", retried", jobs, retried);
+    JOBQ_PG__TELL(", failed", jobs, failed);
+    JOBQ_PG__TELL(", cancelled", jobs, cancelled);
+    JOBQ_PG__TELL(", released", jobs, released);
+    JOBQ_PG__TELL(", lost", jobs, lost);
+    JOBQ_PG__TELL(", abandoned", jobs, abandoned);
+    JOBQ_PG__TELL(", rescued", jobs, rescued);
+    JOBQ_PG__TELL("; messages: delivered", messages, delivered);
+    JOBQ_PG__TELL(", succeeded", messages, succeeded);
+    JOBQ_PG__TELL(", dead", messages, dead);
+    JOBQ_PG__TELL(", retried", messages, retried);
+    JOBQ_PG__TELL(", lost", messages, lost);
+    JOBQ_PG__TELL("; reconnects", jobs, reconnects);
     jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "statistics", NULL),
-                 "statistics of worker %lld since its start: jobs: started %lld, succeeded %lld, "
-                 "retried %lld, failed %lld, cancelled %lld, released %lld, lost %lld, abandoned "
-                 "%lld, rescued %lld; messages: delivered %lld, succeeded %lld, dead %lld, retried "
-                 "%lld, lost %lld; reconnects %lld; handlers took %.1f s",
-                 (long long)s.worker, (long long)j->started, (long long)j->succeeded,
-                 (long long)j->retried, (long long)j->failed, (long long)j->cancelled,
-                 (long long)j->released, (long long)j->lost, (long long)j->abandoned,
-                 (long long)j->rescued, (long long)m->delivered, (long long)m->succeeded,
-                 (long long)m->dead, (long long)m->retried, (long long)m->lost,
-                 (long long)j->reconnects, (double)w->handler_us / 1e6);
+                 "statistics of worker %lld in %.1f s (since its start): %s; handlers took %.1f "
+                 "(%.1f) s", (long long)s.worker, (double)(now - w->told_mono_us) / 1e6, line,
+                 (double)(w->handler_us - w->told.handler_us) / 1e6, (double)w->handler_us / 1e6);
+    w->told.jobs = s.jobs;
+    w->told.messages = s.messages;
+    w->told.handler_us = w->handler_us;
+    w->told_mono_us = now;
+    w->stats_mono_us = now + w->stats_us;
+#undef JOBQ_PG__TELL
 }
 
 /* Does what is due. False: the worker has ended and waits for nothing more. The lock is held. */
@@ -14287,7 +14323,8 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->hooks = desc->hooks;
     w->stats_us = desc->stats_us;
     w->no_failed_log = desc->no_failed_log;
-    w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : jobq_pg__mono_us() + w->stats_us;
+    w->told_mono_us = jobq_pg__mono_us();
+    w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : w->told_mono_us + w->stats_us;
     w->poke[0] = w->poke[1] = -1;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;

@@ -1519,6 +1519,29 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
     assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not */
 }
 
+/* In a fleet that leaves housekeeping to others. Of workers that soon end, one in eight prunes. */
+static void never_is_no_housekeeping_at_all(void **unused)
+{
+    jobq_loop_config config = loop.config;
+    jobq_request a;
+    int i;
+
+    (void)unused;
+    config.prune_us = config.vacuum_rows = JOBQ_NEVER;
+    config.until = JOBQ_UNTIL_EMPTY;
+    for (i = 0; i < 64; i++) {
+        int64_t now = 0;
+        jobq_loop_init(&loop, &config, (uint64_t)i, now);
+        do {
+            a = step(now);
+            assert_int_not_equal(a.kind, JOBQ_REQUEST_PRUNE);
+            assert_int_not_equal(a.kind, JOBQ_REQUEST_VACUUM);
+            if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
+            loop.vacuum_rows = 1000000;
+        } while (a.kind != JOBQ_REQUEST_EXIT);
+    }
+}
+
 /* A caller that waits for threads learns when something is due. */
 static void it_tells_when_something_is_due(void **unused)
 {
@@ -2443,6 +2466,7 @@ int main(void)
         cmocka_unit_test_setup(queues_beyond_those_with_a_policy_have_the_defaults, setup),
         cmocka_unit_test_setup(a_full_table_of_claims_waits, setup),
         cmocka_unit_test_setup(a_vacuum_is_wanted_after_enough_jobs, setup),
+        cmocka_unit_test_setup(never_is_no_housekeeping_at_all, setup),
         cmocka_unit_test_setup(it_tells_when_something_is_due, setup),
         cmocka_unit_test_setup(a_lost_claim_is_recovered, setup),
         cmocka_unit_test_setup(a_dead_worker_registers_anew, setup),

@@ -251,6 +251,54 @@ static void lines_of_a_cut_and_of_statistics(void **unused)
     must_hear("connected");
 }
 
+/* What was counted since the last line, and since the start. */
+static void statistics_are_of_an_interval(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    int64_t until = mono_us() + 30 * SECOND;
+    int i, then = 0, later = 0;
+
+    (void)unused;
+    work.stats_us = 300000;
+    enqueue_count(3);
+    start_on(loud, &work);
+    while (later == 0 && mono_us() < until) {
+        nap_us(10000);
+        for (i = 0; i < GET(heard_count) && i < EVENTS_MAX; i++) {
+            if (strcmp(heard[i].code, "statistics") != 0) continue;
+            if (strstr(heard[i].text, "(since its start): jobs: started 3 (3), ")) then = 1;
+            if (strstr(heard[i].text, "(since its start): jobs: started 0 (3), succeeded 0 (3), "))
+                later = then;
+        }
+    }
+    assert_int_equal(later, 1);
+}
+
+static jobq_outcome takes_a_while(jobq_call *call)
+{
+    (void)call;
+    nap_us(20000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void lines_of_a_worker_that_falls_asleep_and_wakes(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", takes_a_while);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    const heard_event *h;
+
+    (void)unused;
+    work.loop.threads = 1;
+    start_on(loud, &work);
+    h = must_hear("asleep");
+    assert_int_equal(h->e.level, JOBQ_PG_DEBUG);
+    assert_int_equal(h->e.worker, worker_id());
+    assert_null(event_of("awake", 0));
+    enqueue_count(200);
+    assert_int_equal(must_hear("awake")->e.level, JOBQ_PG_DEBUG);
+}
+
 static void lines_of_a_worker_that_cannot_connect(void **unused)
 {
     jobq_pg_handler handler = handler_of("q", "k", succeed);
@@ -630,7 +678,7 @@ static void the_manual_lists_the_codes(void **unused)
                 fail_msg("not listed:%s", code);
         }
     }
-    assert_int_equal(listed, 34);
+    assert_int_equal(listed, 36);
     assert_true(used >= listed);
 }
 
@@ -717,6 +765,8 @@ int main(void)
         TEST(a_line_of_a_check_on_citus),
         TEST(a_line_of_a_copy_that_wakes_nobody),
         TEST(lines_of_a_cut_and_of_statistics),
+        TEST(statistics_are_of_an_interval),
+        TEST(lines_of_a_worker_that_falls_asleep_and_wakes),
         TEST(lines_of_a_worker_that_cannot_connect),
         TEST(a_line_of_housekeeping_that_fails),
         TEST(a_line_of_an_answer_that_does_not_come),

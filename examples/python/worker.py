@@ -14,6 +14,9 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 log = logging.getLogger("jobq")
+LISTEN = """do $$ begin -- it reads the server's whole queue of notifications: only a short one
+    if exists (select from pg_listening_channels()) or pg_notification_queue_usage() < 0.01 then
+        listen "{}"; end if; end $$"""
 
 
 class End(Exception):
@@ -109,7 +112,7 @@ class Worker:
             try:
                 for job in self.take():
                     return job
-                self.connection().execute(f'LISTEN "{self.channel}"')  # if it does not yet
+                self.connection().execute(LISTEN.format(self.channel))  # if it does not yet
                 heard, _, _ = select.select([self.connection(), self.wake_read], [], [], nap)
                 nap = 0.01 if heard else min(nap * 2, self.poll)
             except psycopg.Error as error:

@@ -220,6 +220,24 @@ class Test(unittest.TestCase):
             waits.append(time.monotonic() - began)
         self.assertLess(sorted(waits)[1], 2, waits)  # a look alone would take 4 s
 
+    def test_a_long_queue_of_notifications_is_not_read(self):
+        with psycopg.connect(SERVER, autocommit=True) as mine:
+            with psycopg.connect(SERVER, autocommit=True) as holder:
+                holder.execute("LISTEN filler")
+                holder.execute("BEGIN")
+                holder.execute("SELECT 1")
+                while one("SELECT pg_notification_queue_usage()") < 0.011:
+                    sql("SELECT pg_notify('filler', i || repeat('x', 7900)) "
+                        "FROM generate_series(1, 500) i")
+                mine.execute(worker.LISTEN.format("jobq_0"))
+                self.assertEqual(mine.execute("SELECT pg_listening_channels()").fetchall(), [])
+                self.start()
+                job = self.enqueue("plain")
+                wait(lambda: self.states()[job] == "s")
+            mine.execute(worker.LISTEN.format("jobq_0"))
+            self.assertEqual(mine.execute("SELECT pg_listening_channels()").fetchall(),
+                             [("jobq_0",)])
+
     def test_killed(self):
         jobs = [self.enqueue("slow") for _ in range(3)]
         victim = self.start()

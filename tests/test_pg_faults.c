@@ -152,9 +152,10 @@ static jobq_outcome writes(jobq_call *call)
 /* -- what is logged -- */
 
 static int warnings;
-static char heard[3][700]; /* the last lines that a test looks for */
-static const char *const looked_for[] = {"ulimit -u", "cannot be cancelled", "goes on with"};
-static int counts[3];
+static char heard[4][700]; /* the last lines that a test looks for */
+static const char *const looked_for[] = {"ulimit -u", "cannot be cancelled", "goes on with",
+                                         "no memory"};
+static int counts[4];
 
 static void hears(void *user, jobq_pg_level level, const char *message)
 {
@@ -163,7 +164,7 @@ static void hears(void *user, jobq_pg_level level, const char *message)
     (void)user;
     if (level > JOBQ_PG_WARNING) return;
     __atomic_add_fetch(&warnings, 1, __ATOMIC_SEQ_CST);
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 4; i++) {
         if (strstr(message, looked_for[i]) == NULL) continue;
         snprintf(heard[i], sizeof heard[i], "%s", message);
         __atomic_add_fetch(&counts[i], 1, __ATOMIC_SEQ_CST);
@@ -466,6 +467,41 @@ static int works_without_more_threads(void)
     return 0;
 }
 
+/* A worker that has to give up its connection for want of memory: it says so, and gets on later. */
+static int works_without_more_memory(void)
+{
+    jobq_pg_handler handler;
+    jobq_pg_worker_desc work;
+    jobq_pg_worker *worker;
+
+    memset(&handler, 0, sizeof handler);
+    memset(&work, 0, sizeof work);
+    db = PQconnectdb(server());
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    snprintf(schema, sizeof schema, "faults_memory");
+    pg = open_without_fault();
+    if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
+    handler.queue = "q";
+    handler.kind = "k";
+    handler.run[0] = plain;
+    work.handlers = &handler;
+    work.handler_count = 1;
+    if (jobq_pg_worker_start(pg, &work, &worker, NULL) != JOBQ_OK) bad("start", 0);
+    while (number("SELECT count(*) FROM jobq.sleeper") == 0) nap_us(10000);
+    fault_lasts = fault_spared = true;
+    arm(FAULT_MEMORY, 1);
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    if (!comes(&counts[3], 1)) bad("a connection is given up, and nobody is told", 0);
+    disarm();
+    while (number("SELECT count(*) FROM jobq.history") == 0) nap_us(10000);
+    jobq_pg_worker_stop(worker);
+    if (jobq_pg_worker_wait(worker, NULL) != JOBQ_OK) bad("wait", 0);
+    jobq_pg_worker_free(worker);
+    jobq_pg_close(pg);
+    RUN("DROP SCHEMA jobq CASCADE");
+    return 0;
+}
+
 static void in_a_child(int (*test)(void))
 {
     pid_t child = fork();
@@ -488,6 +524,12 @@ static void a_worker_without_more_threads_says_so_once(void **unused)
     in_a_child(works_without_more_threads);
 }
 
+static void a_worker_without_more_memory_says_so(void **unused)
+{
+    (void)unused;
+    in_a_child(works_without_more_memory);
+}
+
 static void every_call_of_libpq_finds_the_connection_cut(void **unused)
 {
     (void)unused;
@@ -507,6 +549,7 @@ int main(void)
         cmocka_unit_test(every_thread_fails_once),
         cmocka_unit_test(no_worker_starts_without_one_of_its_threads),
         cmocka_unit_test(a_worker_without_more_threads_says_so_once),
+        cmocka_unit_test(a_worker_without_more_memory_says_so),
         cmocka_unit_test(every_call_of_libpq_finds_the_connection_cut),
         cmocka_unit_test(every_call_of_libpq_is_followed_by_a_cut),
     };

@@ -13077,11 +13077,13 @@ static void jobq_pg__async_send(jobq_pg_worker *w)
 /* Fills in the parameters of the next look. The first one under a worker's id says who listens. */
 static void jobq_pg__await_put(const jobq_pg_worker *w, jobq_pg__async *n)
 {
+    bool hears = jobq_loop_status_of(w->loop).hears;
     jobq_pg__awaiting from;
 
+    if (!hears) n->channel = 0;
     from.ids.items = &n->reply.id;
     from.ids.count = 1;
-    from.channel = w->config.listen && n->channel != w->id ? w->id : 0;
+    from.channel = hears && n->channel != w->id ? w->id : 0;
     if (from.channel != 0) n->channel = from.channel;
     jobq_pg__params_reset(&n->params);
     jobq_pg__put(&n->params, jobq_pg__specs[JOBQ_PG__AWAIT].in, &from);

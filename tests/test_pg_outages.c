@@ -762,6 +762,34 @@ static void a_full_queue_of_notifications_stops_nobody(void **unused)
     PQfinish(deaf);
 }
 
+static void is_told(void *user, const jobq_pg_reply *reply)
+{
+    (void)reply;
+    ADD(*(int *)user);
+}
+
+/* A host that does not hear of the end of a job looks four times a second, not ever more seldom. */
+static void awaits_without_notifications(jobq_pg *handle, int64_t id)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *hosted;
+    const jobq_pg__async *n;
+    int answers = 0;
+
+    memset(&d, 0, sizeof d);
+    assert_int_equal(jobq_pg_worker_open(handle, &d, &hosted, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_await(hosted, id, 60 * SECOND, is_told, &answers, NULL),
+                     JOBQ_OK);
+    do {
+        assert_true(jobq_pg_worker_step(hosted, 1000));
+        nap_us(1000);
+        n = hosted->awaiting.head;
+    } while (n == NULL || n->nap_us < 250000);
+    assert_int_equal(n->nap_us, 250000);
+    jobq_pg_worker_free(hosted);
+    assert_int_equal(answers, 1);
+}
+
 /* LISTEN reads the server's whole queue of notifications. A worker that starts while that is long
  * works without, says so once, and listens when it has become short. A wait does, too. */
 static void works_beside_a_long_queue(bool past)
@@ -791,6 +819,7 @@ static void works_beside_a_long_queue(bool past)
     id = enqueue_with(&job);
     assert_int_equal(jobq_pg_wait(handle, NULL, &id, 1, 3 * SECOND, NULL, NULL),
                      JOBQ_ERROR_TIMEOUT); /* it tries again meanwhile, once a second */
+    awaits_without_notifications(handle, id);
     assert_true(logs("LISTEN: the server's queue of notifications is long: jobq doctor says",
                      "meanwhile the worker looks for work every second"));
     assert_int_equal(jobq_pg_worker_health(worker, &health), JOBQ_OK);
@@ -801,7 +830,8 @@ static void works_beside_a_long_queue(bool past)
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
     enqueue_count(1);
     assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.history"));
-    assert_int_equal(lines_with("LISTEN: the server's queue", "every second"), 1);
+    /* once for each worker */
+    assert_int_equal(lines_with("LISTEN: the server's queue", "every second"), 2);
     assert_int_equal(lines_with("LISTEN: the server's queue", "four times a second"), 1);
     all_stop(NULL);
     jobq_pg_close(handle);

@@ -85,7 +85,7 @@ figures: ## compare the size of the library with that of an older commit (ARGS=R
 # Postgres, because they need all of its programs, or test the worker more than the SQL; the others
 # also on those of JOBQ_TEST_BINS, if CI has set it: folders of the programs of other versions.
 EACH_TESTS = test_pg_fingerprint
-OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host)
+OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host copies)
 SLOW_TESTS = $(addprefix test_pg_,never_lost outages life deploy differential relay flows verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## run all tests except the slow targets; install what they need
@@ -515,7 +515,7 @@ $(PLUGINS): tests/plugin.c tests/copy.h $(HEADERS)
 	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -O0 -fPIC -shared -I. $(LIBPQ_CFLAGS) -pthread $< \
 		$(LIBPQ_LIBS) -o $@
 
-$(FLAVOURS:%=.build/%/test_pg_copies): | $(PLUGINS)
+$(FLAVOURS:%=.build/%/test_pg_copies) .build/coverage-pg/test_pg_copies/run: | $(PLUGINS)
 
 # The program jobq of schema version 11, with its sql/, which test_pg_carry runs. Without that commit,
 # as in a tarball or a shallow clone, nothing is built, and the tests are skipped.

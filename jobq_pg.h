@@ -13857,6 +13857,13 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
 
 typedef void (*jobq_pg__on)(int number, siginfo_t *info, void *asked);
 
+struct jobq_pg__stopped {
+    jobq_pg_worker *worker; /* NULL: the entry is free */
+    pid_t pid;              /* its process; a forked child must not use it */
+    jobq_pg__on on_signal;  /* of its copy, */
+    void (*stop)(jobq_pg_worker *);
+};
+
 /*
  * Whom a signal stops. All copies of the library in the process share it, such as two plugins with
  * JOBQ_STATIC, and any copy's handler stops the workers of all. It outlives a plugin, and points
@@ -13869,12 +13876,7 @@ typedef struct jobq_pg__signal {
     bool installed;          /* some copy's handler, perhaps below a later one of the program */
     struct sigaction former; /* the action before it */
     volatile pid_t pid;      /* the process of the worker that came last */
-    struct jobq_pg__stopped {
-        jobq_pg_worker *worker; /* NULL: the entry is free */
-        pid_t pid;              /* its process; a forked child must not use it */
-        jobq_pg__on on_signal;  /* of its copy, */
-        void (*stop)(jobq_pg_worker *);
-    } stopped[JOBQ_PG__SIGNALS];
+    struct jobq_pg__stopped stopped[JOBQ_PG__SIGNALS];
 } jobq_pg__signal;
 
 static jobq_pg__signal *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */

@@ -14052,8 +14052,8 @@ static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
     pthread_mutex_unlock(&jobq_pg__signals_lock);
 }
 
-/* there: another copy's signal, if its handler is installed, or this copy's. */
-static bool jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
+/* there: another copy's signal, if its handler is installed, or this copy's. NULL: it did not. */
+static jobq_pg__signal *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
 {
     jobq_pg__signal *s;
     bool good = false;
@@ -14069,23 +14069,24 @@ static bool jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal 
         pthread_mutex_unlock(&s->lock);
     }
     pthread_mutex_unlock(&jobq_pg__signals_lock);
-    return good;
+    return good ? s : NULL;
 }
 
 /* No lock is held while another copy is asked: it might be asking this one. So two that come at the
  * same time may each have installed its own handler; the later one sees it, and joins the other. */
 static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
 {
-    jobq_pg__signal *below;
+    jobq_pg__signal *s, *below;
     struct sigaction there;
     bool apart;
 
     if (number < 0 || number > JOBQ_PG__SIGNALS) return false;
     do {
         if (sigaction(number, NULL, &there) != 0) return false;
-        if (!jobq_pg__signal_join(w, number, jobq_pg__signal_asked(&there, number))) return false;
-        below = jobq_pg__signal_asked(&jobq_pg__signals[number]->former, number);
-        apart = below != NULL && below != jobq_pg__signals[number];
+        s = jobq_pg__signal_join(w, number, jobq_pg__signal_asked(&there, number));
+        if (s == NULL) return false;
+        below = jobq_pg__signal_asked(&s->former, number);
+        apart = below != NULL && below != s;
         if (apart) jobq_pg__signal_leave(w, number);
         jobq_pg__signal_drop(below);
     } while (apart);

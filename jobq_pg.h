@@ -15585,6 +15585,17 @@ static const char *jobq_pg__class_text(jobq_error code)
     return code == JOBQ_ERROR_TIMEOUT ? "Operation timed out" : "Database error";
 }
 
+/* Whether it is one of the library's own: only these does jobq_pg_migrate make. */
+static bool jobq_pg__is_view(const jobq_pg_table *t)
+{
+    int i;
+
+    for (i = 0; i < 2 * JOBQ_PG_VIEW_COUNT; i++) {
+        if (t->desc == &jobq_pg__views[i / 2][i % 2]) return true;
+    }
+    return false;
+}
+
 static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
                                        const PGconn *conn, const PGresult *res)
 {
@@ -15592,6 +15603,7 @@ static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *er
     jobq_error code = jobq_pg__result_error(&said, conn, res);
 
     if (strcmp(said.sqlstate, "23505") == 0) code = said.code = JOBQ_ERROR_EXISTS;
+    if (code == JOBQ_ERROR_VERSION && !jobq_pg__is_view(t)) code = said.code = JOBQ_ERROR_DATABASE;
     if (error == NULL || code == JOBQ_ERROR_CONNECTION) {
         if (error != NULL) *error = said;
         return code;
@@ -16588,6 +16600,14 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = u.attnum "                      \
     "WHERE x.indrelid = to_regclass($1) AND x.indisunique GROUP BY i.oid, i.relname"
 
+/* Whether a list of names can hold this one. */
+static bool jobq_pg__listable(const char *name)
+{
+    return name[0] != '-' && name[0] != '+' && name[strcspn(name, " ,=<>!@")] == '\0';
+}
+
+#define JOBQ_PG__UNLISTABLE "has a blank, comma or operator in its name, which lists cannot hold"
+
 /* What is wrong with a description itself, and at which *column. NULL: nothing. */
 static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char **column)
 {
@@ -16610,6 +16630,8 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
         if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
         if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
             return "only text can be searched";
+        if ((c->flags & JOBQ_PG_KEY) != 0 && !jobq_pg__listable(c->name))
+            return JOBQ_PG__UNLISTABLE;
         keys += (c->flags & JOBQ_PG_KEY) != 0;
     }
     *column = "columns";
@@ -16847,7 +16869,7 @@ struct jobq_pg_worktable {
     const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
     jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
     int word_count;
-    char type[128]; /* of the status column, in SQL */
+    char type[300]; /* of the status column, in SQL: two names of 63 bytes, perhaps quoted */
     char now[512], later[512], expect[256]; /* lists: to update (later: and delay), to expect */
     jobq_pg__text claim, reset, look;
 };
@@ -16883,6 +16905,9 @@ static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, jobq_pg_err
     if (c->type != jobq_pg__roles[role].type &&
         !(role == JOBQ_PG__ROLE_STATUS && c->type == JOBQ_PG_ENUM))
         return jobq_pg__unfit(t, error, name, "a work table needs another type here");
+    if ((c->flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0 && role != JOBQ_PG__ROLE_CREATED_AT)
+        return jobq_pg__unfit(t, error, name, "a work table writes here, and it is read-only");
+    if (!jobq_pg__listable(name)) return jobq_pg__unfit(t, error, name, JOBQ_PG__UNLISTABLE);
     if (((c->flags & JOBQ_PG_NULLABLE) != 0) != jobq_pg__roles[role].null)
         return jobq_pg__unfit(t, error, name, jobq_pg__roles[role].null
                                                   ? "a work table writes NULL here"
@@ -17169,7 +17194,8 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
 {
     const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
     PGresult *res = PQexecParams(conn,
-                                 "SELECT CASE WHEN typcategory <> 'E' THEN 'text' "
+                                 "SELECT CASE WHEN 'bpchar'::regtype IN (t.oid, typbasetype) "
+                                 "THEN 'character' WHEN typcategory <> 'E' THEN 'text' "
                                  "WHEN typtype = 'e' THEN quote_ident(n.nspname) || '.' || "
                                  "quote_ident(typname) ELSE '' END FROM pg_attribute a "
                                  "JOIN pg_type t ON t.oid = a.atttypid "
@@ -17181,6 +17207,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
     if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
     else code = jobq_pg__table_error(w->table, error, conn, res);
     PQclear(res);
+    if (code == JOBQ_OK && strcmp(w->type, "character") == 0)
+        return jobq_pg__unfit(w->table, error, values[1], "is char(n), which adds blanks to the "
+                                                          "words: make it text");
     /* The server cannot compare a domain over an enum with a text. */
     if (code == JOBQ_OK && w->type[0] == '\0')
         return jobq_pg__unfit(w->table, error, values[1], "is a domain: make it the enum itself");

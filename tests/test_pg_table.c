@@ -1901,6 +1901,72 @@ static void durations_and_null_as_zero(void **unused)
     jobq_pg_table_close(lapses);
 }
 
+typedef struct odd {
+    int64_t id, n;
+} odd;
+
+/* Only what jobq_pg_migrate makes can be of a wrong version. */
+static void a_table_that_is_gone_is_no_wrong_version(void **state)
+{
+    static const jobq_pg_column columns[] = {
+        JOBQ_PG_COLUMN(odd, id, INT64, JOBQ_PG_KEY), JOBQ_PG_COLUMN(odd, n, INT64, 0),
+        JOBQ_PG_COLUMNS_END};
+    static const jobq_pg_table_desc desc = {"jobq.odd", sizeof(odd), columns, NULL, NULL, false};
+    jobq_pg_table *table, *view;
+    odd row = {1, 1};
+    jobq_pg_rows rows;
+
+    (void)state;
+    RUN("CREATE TABLE jobq.odd (id bigint PRIMARY KEY, n bigint NOT NULL);"
+        "CREATE FUNCTION jobq.checks() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM no_such_function(); END';"
+        "CREATE TRIGGER checks BEFORE INSERT ON jobq.odd FOR EACH ROW EXECUTE FUNCTION "
+        "jobq.checks()");
+    OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+    assert_int_equal(jobq_pg_table_create(table, NULL, "id n", &row, NULL, &error),
+                     JOBQ_ERROR_DATABASE);
+    assert_string_equal(error.sqlstate, "42883");
+    RUN("DROP TABLE jobq.odd; DROP FUNCTION jobq.checks()");
+    assert_int_equal(jobq_pg_table_list(table, NULL, NULL, &rows, &error), JOBQ_ERROR_DATABASE);
+    assert_string_equal(error.sqlstate, "42P01");
+    assert_null(strstr(error.message, "migrate"));
+    jobq_pg_table_close(table);
+    OK(jobq_pg_table_open(&view, pg, NULL, jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false), &error));
+    RUN("ALTER VIEW jobq.queues RENAME TO away");
+    assert_int_equal(jobq_pg_table_list(view, NULL, NULL, &rows, &error), JOBQ_ERROR_VERSION);
+    RUN("ALTER VIEW jobq.away RENAME TO queues");
+    jobq_pg_table_close(view);
+}
+
+/* A key's columns are in lists; others need not be. */
+static void a_key_has_a_name_that_lists_can_hold(void **state)
+{
+    static const char *const names[] = {"the id", "-id", "+id", "id,2", "id=", "a>b", "id@", "i!d"};
+    jobq_pg_column columns[] = {JOBQ_PG_COLUMN(odd, id, INT64, JOBQ_PG_KEY),
+                                JOBQ_PG_COLUMN(odd, n, INT64, 0), JOBQ_PG_COLUMNS_END};
+    jobq_pg_table_desc desc = {"jobq.odd", sizeof(odd), NULL, NULL, NULL, false};
+    jobq_pg_table *table;
+    odd row = {1, 1};
+    size_t i;
+
+    (void)state;
+    desc.columns = columns;
+    for (i = 0; i < COUNT(names); i++) {
+        RUN("CREATE TABLE jobq.odd (\"%s\" bigint PRIMARY KEY, n bigint NOT NULL)", names[i]);
+        columns[0].name = names[i];
+        assert_int_equal(jobq_pg_table_open(&table, pg, NULL, &desc, &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, names[i]);
+        RUN("DROP TABLE jobq.odd");
+    }
+    columns[0].name = "id";
+    columns[1].name = "how many";
+    RUN("CREATE TABLE jobq.odd (id bigint PRIMARY KEY, \"how many\" bigint NOT NULL)");
+    OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+    OK(jobq_pg_table_create(table, NULL, NULL, &row, NULL, &error));
+    jobq_pg_table_close(table);
+    RUN("DROP TABLE jobq.odd");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1918,6 +1984,7 @@ int main(void)
         T(arrays_and_jsonb_contain), T(varchar_arrays_are_parameters),
         T(a_field_too_long_fails_before_libpq),
         T(durations_and_null_as_zero),
+        T(a_table_that_is_gone_is_no_wrong_version), T(a_key_has_a_name_that_lists_can_hold),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(a_statement_is_found_by_its_text),
         T(unprepared_leaves_no_statement),

@@ -675,6 +675,92 @@ static void a_domain_over_an_enum_is_refused(void **state)
     jobq_pg_table_close(table);
 }
 
+/* What a work table writes must be writable, and come back as it was written. */
+static void what_cannot_be_written_is_refused(void **state)
+{
+    enum { STATUS = 1, HEARTBEAT = 4 };
+    jobq_pg_worktable_desc d = {.words = chore_words, .stage_count = 2, .max_retries = 2};
+    jobq_pg_column columns[COUNT(chore_columns)];
+    static const int bad[] = {STATUS, STATUS + 1, STATUS + 2, HEARTBEAT, HEARTBEAT + 1};
+    jobq_pg_table_desc desc = chore_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+    size_t i;
+
+    (void)state;
+    desc.columns = columns;
+    RUN("CREATE TYPE jobq.chore_status AS ENUM ('broken', 'done', 'to do', 'doing', 'drying', "
+        "'putting-away')");
+    RUN("CREATE TABLE jobq.chore (id bigserial PRIMARY KEY, status jobq.chore_status NOT NULL, "
+        "retry_count int NOT NULL, retry_after timestamptz, heartbeat timestamptz, "
+        "error_message text, created_at timestamptz NOT NULL)");
+    for (i = 0; i < COUNT(bad); i++) {
+        memcpy(columns, chore_columns, sizeof columns);
+        columns[bad[i]].flags |= i % 2 == 0 ? JOBQ_PG_READ_ONLY : JOBQ_PG_TOUCH;
+        OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+        assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, columns[bad[i]].name);
+        jobq_pg_table_close(table);
+    }
+    RUN("DROP TABLE jobq.chore; DROP TYPE jobq.chore_status");
+}
+
+static void a_status_of_char_n_is_refused(void **state)
+{
+    static const char *const types[] = {"char(40)", "jobq.padded"};
+    jobq_pg_worktable_desc d = work_desc(true);
+    jobq_pg_table_desc desc = video_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+    size_t i;
+
+    (void)state;
+    desc.name = "jobq.padded_videos";
+    RUN("CREATE DOMAIN jobq.padded AS char(40)");
+    for (i = 0; i < COUNT(types); i++) {
+        RUN("CREATE TABLE jobq.padded_videos (LIKE jobq.videos);"
+            "ALTER TABLE jobq.padded_videos ALTER status TYPE %s", types[i]);
+        OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+        assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, "status");
+        jobq_pg_table_close(table);
+        RUN("DROP TABLE jobq.padded_videos");
+    }
+    RUN("DROP DOMAIN jobq.padded");
+}
+
+/* Names of 63 quotes, which SQL doubles. */
+static void a_long_type_is_taken_whole(void **state)
+{
+    jobq_pg_worktable_desc d = {.words = chore_words, .stage_count = 2, .max_retries = 2};
+    jobq_pg_table_desc desc = chore_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+    char quotes[63], *name, full[200];
+
+    (void)state;
+    memset(quotes, '"', sizeof quotes);
+    name = PQescapeIdentifier(db, quotes, sizeof quotes);
+    snprintf(full, sizeof full, "%s.errands", name);
+    desc.name = full;
+    RUN("CREATE SCHEMA %s; CREATE TYPE %s.%s AS ENUM ('broken', 'done', 'to do', 'doing', "
+        "'drying', 'putting-away')", name, name, name);
+    RUN("CREATE TABLE %s (id bigserial PRIMARY KEY, status %s.%s NOT NULL DEFAULT 'to do', "
+        "retry_count int NOT NULL DEFAULT 0, retry_after timestamptz, heartbeat timestamptz, "
+        "error_message text, created_at timestamptz NOT NULL DEFAULT clock_timestamp())",
+        full, name, name);
+    RUN("INSERT INTO %s DEFAULT VALUES", full);
+    OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+    OK(jobq_pg_worktable_open(&w, table, NULL, &d, &error));
+    OK(jobq_pg_worktable_claim(w, NULL, 1, 0, 0, &rows, &error));
+    assert_int_equal(rows.count, 1);
+    jobq_pg_rows_clear(&rows);
+    jobq_pg_worktable_close(w);
+    jobq_pg_table_close(table);
+    RUN("DROP SCHEMA %s CASCADE", name);
+    PQfreemem(name);
+}
+
 static void a_table_without_a_handle_needs_a_connection(void **unused)
 {
     jobq_pg_worktable_desc d = work_desc(true);
@@ -1057,7 +1143,9 @@ int main(void)
         T(a_heartbeat_is_stale_after_300_seconds), T(claim_and_reset_touch_the_row),
         T(a_reset_takes_1000_rows), T(a_row_has_20_attempts_by_default),
         T(ready_rows_wake_who_listens),
-        T(a_domain_over_an_enum_is_refused), T(a_table_without_a_handle_needs_a_connection),
+        T(a_domain_over_an_enum_is_refused), T(what_cannot_be_written_is_refused),
+        T(a_status_of_char_n_is_refused), T(a_long_type_is_taken_whole),
+        T(a_table_without_a_handle_needs_a_connection),
         T(an_unreadable_row_gives_the_batch_back), T(claims_outlive_what_was_prepared),
         T(a_claim_not_committed_has_no_rows),
         T(looking_takes_nothing), T(bad_arguments_are_refused),

@@ -2132,7 +2132,8 @@ JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *work, PGconn *co
                                              const char *why, jobq_state *state,
                                              jobq_pg_error *error);
 
-/* jobq_pg_worktable_release -- given back undone, at shutdown. No attempt is counted. */
+/* jobq_pg_worktable_release -- given back undone, at shutdown. No attempt is counted, and the error
+ * of the last one stays. */
 JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *work, PGconn *conn,
                                               const void *row, jobq_pg_error *error);
 
@@ -17496,7 +17497,8 @@ static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const job
 
     jobq_pg__status_write(w, row, jobq_pg__status_find(w, d->stage, d->state));
     memcpy(row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, &failed, sizeof failed);
-    memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
+    if (kind != JOBQ_EVENT_RELEASE)
+        memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
     jobq_pg__role_long(w, row, JOBQ_PG__ROLE_RETRY_AFTER, d->delay_us, d->delay_us > 0);
     jobq_pg__role_long(w, row, JOBQ_PG__ROLE_HEARTBEAT, 0, false);
     jobq_pg__role_long(w, row, JOBQ_PG__ROLE_WORKER, 0, false);

@@ -357,12 +357,13 @@ static void release_counts_nothing(void **state)
 
     (void)state;
     add("v1", "EXTRACTION_COMPLETE", 1);
+    RUN("UPDATE jobq.videos SET error_message = 'disk full'");
     add("v2", "PENDING", 0);
     claim(leased, 1, 1);
     OK(jobq_pg_worktable_claim(leased, NULL, 1, 8, 1, &others, &error));
     jobq_pg_rows_clear(&others);
     OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
-    assert_row("EXTRACTION_COMPLETE", 1, "worker IS NULL");
+    assert_row("EXTRACTION_COMPLETE", 1, "worker IS NULL AND error_message = 'disk full'");
     assert_row("EXTRACTION_IN_PROGRESS", 0, "worker = 8"); /* another's stays */
 }
 

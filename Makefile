@@ -85,7 +85,8 @@ figures: ## compare the size of the library with that of an older commit (ARGS=R
 # Postgres, because they need all of its programs, or test the worker more than the SQL; the others
 # also on those of JOBQ_TEST_BINS, if CI has set it: folders of the programs of other versions.
 EACH_TESTS = test_pg_fingerprint
-OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host copies)
+OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads points pooler host copies \
+	any_thread)
 SLOW_TESTS = $(addprefix test_pg_,never_lost outages life deploy differential relay flows verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## run all tests except the slow targets; install what they need

@@ -319,18 +319,23 @@ static void opens(int64_t n)
 
 /* -- workers -- */
 
-static void watches(int64_t n)
+static void watch(jobq_pg_worker *w)
 {
     jobq_pg_health health;
     char text[4000];
 
+    SURE(jobq_pg_metrics(w, text, sizeof text) > 0);
+    jobq_pg_worker_stats(w);
+    jobq_pg_worker_stats_of(w, 0);
+    jobq_pg_worker_health(w, &health);
+    jobq_pg_worker_health_of(w, 0, &health);
+    jobq_pg_worker_ready(w, 1000);
+}
+
+static void watches(int64_t n)
+{
     (void)n;
-    SURE(jobq_pg_metrics(one_worker, text, sizeof text) > 0);
-    jobq_pg_worker_stats(one_worker);
-    jobq_pg_worker_stats_of(one_worker, 0);
-    jobq_pg_worker_health(one_worker, &health);
-    jobq_pg_worker_health_of(one_worker, 0, &health);
-    jobq_pg_worker_ready(one_worker, 1000);
+    watch(one_worker);
 }
 
 static void starts(int64_t n)
@@ -346,6 +351,7 @@ static void starts(int64_t n)
     if (w == NULL) return;
     jobq_pg_worker_ready(w, SECOND);
     jobq_pg_worker_stop(w);
+    while (jobq_pg_worker_health(w, NULL) != JOBQ_ERROR_DEAD) watch(w); /* its threads end */
     jobq_pg_worker_wait(w, &stats);
     jobq_pg_worker_free(w);
 }

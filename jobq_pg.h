@@ -801,7 +801,7 @@ typedef struct jobq_pg_job {
     jobq_str headers;      /* a JSON object: tags (default: none) */
     jobq_trace trace;      /* added to the headers (default: none). See TRACES */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
-    int64_t delay_us;      /* not before now plus this; run_at_us wins */
+    int64_t delay_us;      /* or not before now plus this */
     int priority;          /* -9 to 9, smaller runs first (default 0) */
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
@@ -811,9 +811,10 @@ typedef struct jobq_pg_job {
     const char *key;       /* idempotency: one job per queue and key, until a day after its end */
     jobq_known on_known;   /* what to do if the key is known (default: leave the job that has it) */
     jobq_unique unique_for; /* how long it is known */
-    int64_t at_latest_us;  /* with delay_us and JOBQ_KNOWN_REPLACE: it runs at the latest this long
-                              after the first enqueue (default: put off without limit). A job that
-                              waits for another one runs at its end, without a delay */
+    int64_t at_latest_us;  /* of JOBQ_KNOWN_REPLACE with a delay, and of JOBQ_KNOWN_BUMP: it runs at
+                              the latest this long after the first enqueue (default: put off
+                              without limit). A job that waits for another one runs at its end,
+                              without a delay */
     int64_t flow;          /* the flow that it belongs to (default: none). See FLOWS */
     const char *name;      /* what it is called in the flow (default: nothing): 1 to 1024 bytes */
     const jobq_pg_after *after; /* what it waits for: all of these (default: nothing) */
@@ -1085,7 +1086,7 @@ typedef struct jobq_pg_scope {
     int partition;      /* its number, when one_partition */
     const char *type;
     const char *status; /* list, count (default "pending"; "any": all) */
-    int32_t limit;      /* list, replay (default 100); discard, cleanup (default: none) */
+    int32_t limit;      /* list, replay (default 100), discard, cleanup (default: none) */
 } jobq_pg_scope;
 
 typedef struct jobq_pg_dead_letter {
@@ -1372,10 +1373,12 @@ typedef struct jobq_pg_schedule {
     jobq_overlap overlap;     /* (default: JOBQ_OVERLAP_ALLOW) */
     int64_t spread_us;        /* fires up to this much later, by a time that depends on the name */
     int64_t starts_at_us, ends_at_us; /* fires in this span (default: always) */
-    jobq_pg_job job;          /* queue, kind, payload, headers, priority, max_attempts, timeout_us.
-                                 The headers get "schedule": its name and "tick": the instant */
-    int partition;            /* without job.kind: each tick writes a message of the queue's */
-    const char *type;         /* outbox, into this partition and of this type */
+    jobq_pg_job job;          /* queue, kind, payload, headers, priority, max_attempts, timeout_us,
+                                 and nothing else. The headers get "schedule": its name and "tick":
+                                 the instant */
+    int partition;            /* without job.kind each tick writes a message into this partition of
+                                 the queue's outbox: without overlap, and of the job only its */
+    const char *type;         /* payload and headers count. Its type (default: none) */
 } jobq_pg_schedule;
 
 /*
@@ -1497,12 +1500,13 @@ typedef struct jobq_pg_worker_desc {
     size_t receiver_count;
     jobq_pg *const *also;             /* further handles that its threads serve: SEVERAL SCHEMAS */
     size_t also_count;                /* (default 0); not for jobq_pg_worker_open */
-    jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
+    jobq_loop_config loop; /* threads, lease, batches ... Its queues, kinds and tunings are made
+                              of the above; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
                                          SIGINT} (default: none): see SIGNALS */
     jobq_pg_hooks hooks;              /* around its handlers */
-    jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
+    jobq_pg_stats *stats;             /* of jobq_pg_work and _work_one: filled when they end */
     bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
     int64_t stats_us;                 /* time between two lines of statistics in the log, of level
                                          INFO: what was counted in it, and since the start (default:
@@ -2342,6 +2346,19 @@ static bool jobq_pg__short(int64_t us, const char *field, jobq_pg_error *error)
 {
     if (us <= 0 || us >= 1000) return false;
     return jobq_pg__invalid(error, field, "under a millisecond; it is in microseconds") != JOBQ_OK;
+}
+
+/* Checks a backoff. base_us 0 means the default as a whole, so it says nothing else. */
+static jobq_error jobq_pg__backoff_invalid(const jobq_backoff *b, const char *field,
+                                           jobq_pg_error *error)
+{
+    if (jobq_backoff_check(b) != JOBQ_OK)
+        return jobq_pg__invalid(error, field, jobq_error_text(JOBQ_ERROR_INVALID));
+    if (b->base_us == 0 && (b->cap_us != 0 || b->floor_us != 0 || b->jitter_permille != 0 ||
+                            b->curve != JOBQ_CURVE_EXPONENTIAL))
+        return jobq_pg__invalid(error, field, "its base_us is missing");
+    return jobq_pg__short(b->base_us, field, error) || jobq_pg__short(b->cap_us, field, error) ||
+                   jobq_pg__short(b->floor_us, field, error) ? JOBQ_ERROR_INVALID : JOBQ_OK;
 }
 
 static void jobq_pg__about(jobq_pg_error *error, const char *entity, const char *field,
@@ -3324,6 +3341,13 @@ static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error 
         : desc->patience_us < 0                      ? "patience_us" : NULL;
 
     if (wrong != NULL) return jobq_pg__invalid(error, wrong, "negative or too large");
+    if (jobq_pg__short(desc->call_us, "call_us", error)) return JOBQ_ERROR_INVALID;
+    if (desc->listen_conninfo != NULL && !desc->behind_pooler)
+        return jobq_pg__invalid(error, "listen_conninfo", "it leads past a pooler: set "
+                                "behind_pooler, or leave it out");
+    if (desc->no_pool && (desc->pool_max != 0 || desc->acquire_us != 0 || desc->patience_us != 0))
+        return jobq_pg__invalid(error, "no_pool", "then pool_max, acquire_us and patience_us "
+                                "mean nothing: leave them out");
     if (desc->seal_name == NULL ||
         (strlen(desc->seal_name) <= 64 && jobq_name_valid(jobq_str_from(desc->seal_name))))
         return JOBQ_OK;
@@ -7170,7 +7194,8 @@ static jobq_error jobq_pg__link_invalid(const jobq_pg_job *job, jobq_pg_error *e
     if (jobq_pg__key_invalid(job->name, "name", error)) return JOBQ_ERROR_INVALID;
     if (job->after_count < 0 || (job->after_count > 0 && job->after == NULL))
         return jobq_pg__invalid(error, "after", "as many as after_count says");
-    if (jobq_pg__knows(job)) return jobq_pg__invalid(error, "on_known", "not with flow or after");
+    if (jobq_pg__knows(job) || job->on_known == JOBQ_KNOWN_REJECT)
+        return jobq_pg__invalid(error, "on_known", "not with flow or after");
     for (i = 0; i < job->after_count; i++) {
         const jobq_pg_after *a = &job->after[i];
         if ((a->job != 0) + (a->name != NULL) + (a->flow != 0) != 1 || a->job < 0 || a->flow < 0)
@@ -7189,6 +7214,9 @@ static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *
         return jobq_pg__invalid(error, "unique_for", "none of the values");
     if (job->at_latest_us < 0 || job->at_latest_us > INT64_MAX / 4)
         return jobq_pg__invalid(error, "at_latest_us", "positive, less than 70,000 years");
+    if (job->at_latest_us != 0 && job->on_known != JOBQ_KNOWN_REPLACE &&
+        job->on_known != JOBQ_KNOWN_BUMP)
+        return jobq_pg__invalid(error, "at_latest_us", "with JOBQ_KNOWN_REPLACE or _BUMP only");
     if (job->key == NULL && (jobq_pg__knows(job) || job->on_known != JOBQ_KNOWN_LEAVE))
         return jobq_pg__invalid(error, "key", "on_known, unique_for and at_latest_us need one");
     return JOBQ_OK;
@@ -7426,6 +7454,8 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
+    if (job->delay_us != 0 && job->run_at_us != 0)
+        return jobq_pg__invalid(error, "delay_us", "not with run_at_us");
     if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
         jobq_pg__key_invalid(job->key, "key", error) ||
         jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
@@ -7453,8 +7483,10 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
         }
         if (jobs[i].flow != jobs[0].flow)
             return jobq_pg__invalid(error, "flow", "all jobs of one call must be of one flow");
-        if (jobq_pg__knows(&jobs[i]))
+        if (jobq_pg__knows(&jobs[i]) || jobs[i].on_known == JOBQ_KNOWN_REJECT)
             return jobq_pg__invalid(error, "on_known", "such jobs are written one at a time");
+        if (jobs[i].quiet != jobs[0].quiet)
+            return jobq_pg__invalid(error, "quiet", "of one call all jobs are, or none");
     }
     return JOBQ_OK;
 }
@@ -7980,6 +8012,8 @@ JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_dige
     key[0] = '\0';
     if (jobq_pg__object_invalid(error, "payload", desc->payload)) return JOBQ_ERROR_INVALID;
     if (desc->every_us < 0) return jobq_pg__invalid(error, "every_us", "positive");
+    if (desc->at_us != 0 && desc->every_us == 0)
+        return jobq_pg__invalid(error, "at_us", "with every_us only");
     res = jobq_pg__call(pg, conn, JOBQ_PG__DIGEST, desc, error);
     if (res == NULL) return error->code;
     jobq_pg__copy(key, 33, PQgetvalue(res, 0, 0));
@@ -8818,8 +8852,9 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
 
 static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
 {
-    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+    if (lease_us <= 0 || lease_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+    return jobq_pg__short(lease_us, "lease_us", error) ? JOBQ_ERROR_INVALID : JOBQ_OK;
 }
 
 static jobq_error jobq_pg__text_invalid(jobq_str text, const char *field, jobq_pg_error *error)
@@ -9161,6 +9196,8 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
                              m->type);
     }
     if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
+    if (m->partition != 0 && m->order_key != NULL)
+        return jobq_pg__invalid(error, "partition", "not with order_key, which chooses it");
     if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
     if (jobq_pg__payload_invalid(error, m->payload, m->payload_bytes, m->payload_exact) ||
         jobq_pg__object_invalid(error, "headers", m->headers)) return JOBQ_ERROR_INVALID;
@@ -9184,6 +9221,8 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
             return jobq_pg__invalid(error, "queue",
                                     "all messages of one call must go to one queue");
         }
+        if (messages[i].quiet != messages[0].quiet)
+            return jobq_pg__invalid(error, "quiet", "of one call all messages are, or none");
         if (!keys && messages[i].key != NULL) {
             return jobq_pg__invalid(error, "key",
                                     "not with COPY: use jobq_pg_outbox_enqueue_many");
@@ -9398,6 +9437,13 @@ static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *err
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
 }
 
+/* Refuses a status where the verb takes those that it can change. */
+static jobq_error jobq_pg__status_unused(const jobq_pg_scope *scope, jobq_pg_error *error)
+{
+    if (scope == NULL || scope->status == NULL) return JOBQ_OK;
+    return jobq_pg__invalid(error, "status", "only list and count choose by it");
+}
+
 /* limit applies if the scope has none; 0: no limit. */
 static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
                                      jobq_pg_error *error)
@@ -9410,8 +9456,11 @@ static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *sc
     if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
     if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
         return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
+    if (c->of.partition != 0 && !c->of.one_partition)
+        return jobq_pg__invalid(error, "partition", "with one_partition only");
+    if (c->of.limit < 0) return jobq_pg__invalid(error, "limit", "1 or more");
     c->of.status = status == NULL ? "pending" : strcmp(status, "any") == 0 ? NULL : status;
-    if (c->of.limit <= 0) c->of.limit = limit;
+    if (c->of.limit == 0) c->of.limit = limit;
     return JOBQ_OK;
 }
 
@@ -9439,6 +9488,7 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
     if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
         jobq_pg__chosen_of(&from, scope, 0, error))
         return JOBQ_ERROR_INVALID;
+    if (from.of.limit != 0) return jobq_pg__invalid(error, "limit", "a count has none");
     return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
 }
 
@@ -9455,7 +9505,9 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
     if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
-    if (jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__short(timeout_us, "timeout_us", error) ||
+        jobq_pg__status_unused(scope, error) || jobq_pg__chosen_of(&from, scope, 100, error))
+        return JOBQ_ERROR_INVALID;
     from.token = token;
     from.timeout_us = timeout_us;
     return jobq_pg__ask_rows(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, rows, error);
@@ -9503,7 +9555,8 @@ static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statem
     jobq_pg__chosen from;
 
     JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__status_unused(scope, error) || jobq_pg__chosen_of(&from, scope, 0, error))
+        return JOBQ_ERROR_INVALID;
     return jobq_pg__ask(pg, conn, st, &from, count, error);
 }
 
@@ -9562,6 +9615,7 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
     if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "older_us", "positive, at most 1,000 years");
+    if (jobq_pg__short(f->older_us, "older_us", error)) return JOBQ_ERROR_INVALID;
     if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
     if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
         return jobq_pg__invalid(error, "state", "none of the states");
@@ -9849,12 +9903,8 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
     if (d->timeout_us < 0)
         return jobq_pg__invalid(error, "timeout_us", "positive, or JOBQ_NEVER for none");
-    if (jobq_backoff_check(&d->backoff))
-        return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
-    if (jobq_pg__short(d->timeout_us, "timeout_us", error) ||
-        jobq_pg__short(d->backoff.base_us, "backoff", error) ||
-        jobq_pg__short(d->backoff.cap_us, "backoff", error) ||
-        jobq_pg__short(d->backoff.floor_us, "backoff", error) ||
+    if (jobq_pg__backoff_invalid(&d->backoff, "backoff", error) ||
+        jobq_pg__short(d->timeout_us, "timeout_us", error) ||
         jobq_pg__short(d->failed_keep_us, "failed_keep_us", error) ||
         jobq_pg__short(d->key_keep_us, "key_keep_us", error)) return JOBQ_ERROR_INVALID;
     if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
@@ -10010,6 +10060,7 @@ JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char 
         return jobq_pg__retention_invalid("", error);
     if (keep_us <= 0 || keep_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "keep_us", "positive, at most 1,000 years");
+    if (jobq_pg__short(keep_us, "keep_us", error)) return JOBQ_ERROR_INVALID;
     from.of.retention = retention;
     from.keep_us = keep_us;
     return jobq_pg__ask(pg, conn, JOBQ_PG__RETENTION_SET, &from, NULL, error);
@@ -10021,15 +10072,26 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
 {
     const jobq_pg_job *job = &s->job;
     jobq_pg_job checked = *job;
+    const char *unused = job->run_at_us != 0                          ? "run_at_us"
+                         : job->delay_us != 0                         ? "delay_us"
+                         : job->stages > 1                            ? "stages"
+                         : job->key != NULL                           ? "key"
+                         : job->on_known != JOBQ_KNOWN_LEAVE          ? "on_known"
+                         : job->unique_for != JOBQ_UNIQUE_DEFAULT     ? "unique_for"
+                         : job->at_latest_us != 0                     ? "at_latest_us"
+                         : job->line != NULL                          ? "line"
+                         : job->flow != 0                             ? "flow"
+                         : job->name != NULL                          ? "name"
+                         : job->after != NULL || job->after_count > 0 ? "after"
+                         : job->trace.parent.ptr != NULL ||
+                               job->trace.state.ptr != NULL ? "trace"
+                         : job->quiet                                 ? "quiet" : NULL;
 
+    if (unused != NULL)
+        return jobq_pg__invalid(error, unused, "a schedule's jobs have none");
+    if (job->kind != NULL && s->partition != 0)
+        return jobq_pg__invalid(error, "partition", "is a message's: leave out the kind");
     if (job->kind == NULL) checked.kind = "message";
-    if (job->run_at_us != 0 || job->delay_us != 0)
-        return jobq_pg__invalid(error, "run_at_us", "a schedule's ticks say when its jobs run");
-    if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
-    if (job->line != NULL) return jobq_pg__invalid(error, "line", "a schedule's jobs have none");
-    if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
-    if (job->trace.parent.ptr != NULL)
-        return jobq_pg__invalid(error, "trace", "a schedule's jobs have none");
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
     return jobq_pg__job_invalid(pg, &checked, error);
@@ -14210,7 +14272,11 @@ static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_err
     if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
         return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
     }
-    return JOBQ_OK;
+    return jobq_pg__backoff_invalid(&r->tuning.retry, "receivers.tuning.retry", error) ||
+                   jobq_pg__short(tuning.lease_us, "receivers.tuning.lease_us", error) ||
+                   jobq_pg__short(tuning.headroom_us, "receivers.tuning.headroom_us", error) ||
+                   jobq_pg__short(tuning.budget_us, "receivers.tuning.budget_us", error)
+               ? JOBQ_ERROR_INVALID : JOBQ_OK;
 }
 
 /* Copies the receivers; their queues follow those of the handlers. */
@@ -14281,20 +14347,24 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
     const struct {
         const char *name;
         int64_t value;
-    } times[] = {{"loop.lease_us", c->lease_us}, {"loop.heartbeat_us", c->heartbeat_us},
-                 {"loop.poll_us", c->poll_us}, {"loop.flush_us", c->flush_us},
-                 {"loop.linger_us", c->linger_us}, {"loop.sweep_us", c->sweep_us},
-                 {"loop.grace_us", c->grace_us}, {"loop.answer_us", c->answer_us},
-                 {"loop.prune_us", c->prune_us}, {"loop.vacuum_rows", c->vacuum_rows},
-                 {"loop.jobs_max", c->jobs_max}, {"loop.batch_max", c->batch_max}};
+        bool small; /* microseconds make sense, or it is no time */
+    } times[] = {{"loop.lease_us", c->lease_us, true}, /* 100 ms, see below */
+                 {"loop.heartbeat_us", c->heartbeat_us, false},
+                 {"loop.poll_us", c->poll_us, false}, {"loop.flush_us", c->flush_us, true},
+                 {"loop.linger_us", c->linger_us, true}, {"loop.sweep_us", c->sweep_us, false},
+                 {"loop.grace_us", c->grace_us, false}, {"loop.answer_us", c->answer_us, false},
+                 {"loop.prune_us", c->prune_us, false},
+                 {"loop.vacuum_rows", c->vacuum_rows, true},
+                 {"loop.jobs_max", c->jobs_max, true}, {"loop.batch_max", c->batch_max, true}};
     jobq_loop_config full = jobq_loop_config_defaults(c);
     size_t i;
 
     for (i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (times[i].value < 0)
             return jobq_pg__invalid(error, times[i].name, "it is negative; 0 is the default");
+        if (!times[i].small && jobq_pg__short(times[i].value, times[i].name, error))
+            return JOBQ_ERROR_INVALID;
     }
-    if (jobq_pg__short(c->grace_us, "loop.grace_us", error)) return JOBQ_ERROR_INVALID;
     if (c->threads < 0 || c->threads > JOBQ_LOOP_THREADS)
         return jobq_pg__invalid(error, "loop.threads", "1 to JOBQ_LOOP_THREADS");
     if (full.lease_us < JOBQ_MILLISECONDS(100)) {
@@ -14428,6 +14498,10 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
     }
     if ((uint64_t)desc->stats_us > INT64_MAX / 4)
         return jobq_pg__invalid(error, "stats_us", "negative or too large");
+    if (jobq_pg__short(desc->stats_us, "stats_us", error)) return JOBQ_ERROR_INVALID;
+    if (desc->stats != NULL)
+        return jobq_pg__invalid(error, "stats", "of jobq_pg_work and jobq_pg_work_one; for others "
+                                "see jobq_pg_worker_wait and jobq_pg_worker_stats");
     if (desc->name != NULL && !jobq_utf8_valid(jobq_str_from(desc->name)))
         return jobq_pg__invalid(error, "name", "UTF-8");
     return jobq_pg__config_invalid(&desc->loop, error);
@@ -15052,11 +15126,14 @@ JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
 
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
 {
+    jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL);
-    code = jobq_pg_worker_start(pg, desc, &worker, error);
+    d = *desc;
+    d.stats = NULL;
+    code = jobq_pg_worker_start(pg, &d, &worker, error);
     if (code != JOBQ_OK) return code;
     code = jobq_pg_worker_wait(worker, desc->stats);
     jobq_pg_worker_free(worker);
@@ -15081,12 +15158,13 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
     d = *desc;
     d.loop.jobs_max = 1;
     d.loop.until = JOBQ_UNTIL_EMPTY;
+    d.stats = NULL;
     code = jobq_pg_worker_open(pg, &d, &worker, error);
     if (code != JOBQ_OK) return code;
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
     if (ran != NULL) *ran = stats.jobs.started > 0;
-    if (d.stats != NULL) *d.stats = stats;
+    if (desc->stats != NULL) *desc->stats = stats;
     return JOBQ_OK;
 }
 
@@ -16037,6 +16115,27 @@ static bool jobq_pg__inserts(const jobq_pg__shape *s)
     return s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
 }
 
+/* A minus is of orders, which have neither plus nor operator; nor has the list of an upsert. */
+static jobq_error jobq_pg__signs_check(const jobq_pg_table *t, const jobq_pg__shape *s,
+                                       const jobq_pg__plan *plan, jobq_pg_error *error)
+{
+    int i;
+
+    for (i = 0; i < plan->where.count; i++) {
+        const jobq_pg__term *term = &plan->where.at[i];
+        if (term->minus || (s->op == JOBQ_PG__OP_UPSERT && (term->plus || strcmp(term->op, "="))))
+            return jobq_pg__unfit(t, error, jobq_pg__name_at(t, term->column),
+                                  term->minus ? "a minus is of orders" : "give the plain name");
+    }
+    for (i = 0; i < plan->order.count; i++) {
+        const jobq_pg__term *term = &plan->order.at[i];
+        if (term->plus || strcmp(term->op, "=") != 0)
+            return jobq_pg__unfit(t, error, jobq_pg__name_at(t, term->column),
+                                  "an order has names, with a minus for descending");
+    }
+    return JOBQ_OK;
+}
+
 static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
                                      jobq_pg__plan *plan, jobq_pg_error *error)
 {
@@ -16053,6 +16152,7 @@ static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shap
         code = jobq_pg__terms_add(t, s->expect, &plan->where, error);
     if (s->op == JOBQ_PG__OP_UPDATE_WHERE) order = "";
     if (code == JOBQ_OK && order != NULL) code = jobq_pg__terms_add(t, order, &plan->order, error);
+    if (code == JOBQ_OK) code = jobq_pg__signs_check(t, s, plan, error);
     return code != JOBQ_OK ? code : jobq_pg__order_close(t, &plan->order, s->after, error);
 }
 
@@ -16335,6 +16435,16 @@ static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn,
     return a;
 }
 
+static jobq_error jobq_pg__query_invalid(const jobq_pg_table *table, const jobq_pg_query *query,
+                                         jobq_pg_error *error)
+{
+    if (query == NULL) return JOBQ_OK;
+    if (query->limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
+    if (query->like != NULL && query->where == NULL)
+        return jobq_pg__unfit(table, error, "like", "where says which of its fields count");
+    return JOBQ_OK;
+}
+
 /* The same of a query, without its order and page. NULL: all rows. */
 static jobq_pg__request jobq_pg__request_of(jobq_pg_table *table, PGconn *conn, jobq_pg__op op,
                                             const jobq_pg_query *query)
@@ -16372,7 +16482,7 @@ JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
 
     JOBQ_ASSERT(rows != NULL);
     memset(rows, 0, sizeof *rows);
-    if (limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
+    if (jobq_pg__query_invalid(table, query, error)) return JOBQ_ERROR_INVALID;
     if (query != NULL) a.shape.order = query->order;
     if (query != NULL) a.after = query->after;
     a.limit = (int64_t)limit + 1;
@@ -16402,6 +16512,7 @@ JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
     jobq_pg__request a = jobq_pg__request_of(table, conn, JOBQ_PG__OP_COUNT, query);
 
     JOBQ_ASSERT(count != NULL);
+    if (jobq_pg__query_invalid(table, query, error)) return JOBQ_ERROR_INVALID;
     return jobq_pg__request_number(&a, count, error);
 }
 
@@ -17248,9 +17359,11 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     code = jobq_pg__not_spread(table, error);
     if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
-    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
-                            jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
-        code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
+    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0))
+        code = jobq_pg__invalid(error, "desc", "max_retries or stale_us is out of range");
+    if (code == JOBQ_OK && (jobq_pg__backoff_invalid(&desc->backoff, "backoff", error) ||
+                            jobq_pg__short(desc->stale_us, "stale_us", error)))
+        code = JOBQ_ERROR_INVALID;
     if (code == JOBQ_OK) code = jobq_pg__borrow(table->pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg__give_back(table->pg, mine, JOBQ_PG__BY_US);
@@ -18654,6 +18767,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('unique_for', 'period, live or ready');\n"
 "    ELSIF p_latest_us < 0 THEN\n"
 "        PERFORM jobq.refuse('at_latest', 'positive');\n"
+"    ELSIF p_latest_us IS NOT NULL AND (p_on_known IN ('replace', 'bump')) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('at_latest', 'with on_known replace or bump only');\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(\n"
@@ -18670,16 +18785,25 @@ static const char *const jobq_pg__sql_jobs[] = {
 "DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);\n"
 "BEGIN\n"
 "    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;\n"
+"    IF num_nonnulls(delay, run_at) = 2 THEN\n"
+"        PERFORM jobq.refuse('delay', 'not with run_at');\n"
+"    END IF;\n"
 "    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;\n"
 "    IF priority NOT BETWEEN -9 AND 9 THEN\n"
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
-"    END IF;\n"
+"    END IF;\n",
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
+"    IF on_end <> 'success' AND num_nonnulls(after, after_names, after_flow) = 0 THEN\n"
+"        PERFORM jobq.refuse('on_end', 'with after, after_names or after_flow only');\n"
+"    END IF;\n"
 "    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
+"        PERFORM jobq.refuse(u.field, 'not with flow or after') FROM (VALUES\n"
+"            ('on_known', on_known), ('unique_for', unique_for),\n"
+"            ('at_latest', at_latest::text)) AS u (field, given) WHERE u.given IS NOT NULL;\n"
 "        id := jobq.enqueue_after(\n"
-"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n",
+"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,\n"
-"            after, after_names, after_flow, on_end, on_known);\n"
+"            after, after_names, after_flow, on_end);\n"
 "        existed := false;\n"
 "        RETURN;\n"
 "    END IF;\n"
@@ -18727,6 +18851,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF NOT isfinite(every) OR every < '1 microsecond' THEN\n"
 "        PERFORM jobq.refuse('every', 'positive');\n"
 "    END IF;\n"
+"    IF every IS NULL AND at <> statement_timestamp() THEN\n"
+"        PERFORM jobq.refuse('at', 'with every only');\n"
+"    END IF;\n"
 "    v_every := extract(epoch FROM every) * 1000000;\n"
 "    IF NOT isfinite(at) THEN PERFORM jobq.refuse('at', 'a finite instant'); END IF;\n"
 "    SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text\n"
@@ -18738,7 +18865,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n"
+"CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_bytes bigint := 0;\n"
 "BEGIN\n"
@@ -18754,7 +18881,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
 "    IF p_sure OR NOT FOUND THEN\n"
-"        RAISE EXCEPTION 'worker % is dead', p_worker\n",
+"        RAISE EXCEPTION 'worker % is dead', p_worker\n"
 "            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';\n"
 "    END IF;\n"
 "END $$;\n"
@@ -18821,7 +18948,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
 "    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n"
 "    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
-"    OUT walks jobq.claimed[])\n"
+"    OUT walks jobq.claimed[])\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_suspects THEN\n"
@@ -18837,7 +18964,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_first jobq.claimed;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    v_first.id := p_id;\n"
 "    RETURN v_first;\n"
 "END $$;\n"
@@ -18900,7 +19027,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        )\n"
 "        UPDATE jobq.job j\n"
 "        SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,\n"
-"            claimed_at = statement_timestamp()\n"
+"            claimed_at = statement_timestamp()\n",
 "        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
 "                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,\n"
@@ -18913,7 +19040,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
 "RETURNS boolean LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
 "SET lock_timeout = '500ms' AS $$\n"
 "DECLARE\n"
 "    v_jobs bigint[];\n"
@@ -18989,7 +19116,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_dropped bigint;\n"
 "BEGIN\n"
 "    IF p_entry IS NULL THEN RETURN p_errors; END IF;\n"
-"    IF octet_length(p_entry ->> 'error') > 4096 THEN\n"
+"    IF octet_length(p_entry ->> 'error') > 4096 THEN\n",
 "        v_entry := p_entry || jsonb_build_object('error', left(p_entry ->> 'error', 1024));\n"
 "    END IF;\n"
 "    IF octet_length(p_entry ->> 'log') > 16384 THEN v_entry := v_entry - 'log'; END IF;\n"
@@ -19004,7 +19131,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    IF v_count < 50 THEN RETURN coalesce(v_errors, '[]') || v_entry; END IF;\n"
 "    v_dropped := coalesce((v_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
-"    RETURN (\n",
+"    RETURN (\n"
 "        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
 "            SELECT o.item, o.n\n"
 "            FROM jsonb_array_elements(v_errors) WITH ORDINALITY AS o (item, n)\n"
@@ -19064,7 +19191,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n"
+"    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n",
 "    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n"
 "    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n"
 "END $$;\n"
@@ -19080,7 +19207,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
-"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n",
+"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
 "END $$;\n"
@@ -19153,7 +19280,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                                 v_kept.odd) END;\n"
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        WITH gone AS (\n"
-"            DELETE FROM jobq.job j\n"
+"            DELETE FROM jobq.job j\n",
 "            WHERE j.ctid = ANY (ARRAY(\n"
 "                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n"
 "                  AND held.worker = p_workers[i] AND held.claim = p_claims[i]\n"
@@ -19164,7 +19291,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
-"                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n",
+"                kind_id, attempt, crash, priority, stage, stages, state, key, line_name,\n"
 "                payload, bytes, headers, errors, flow_id)\n"
 "            SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)],\n"
 "                            v_kept.slot), g.id, g.run_at, g.enqueued_at, g.claimed_at,\n"
@@ -19227,7 +19354,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.ctid = held.at\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id, j.kind_id,\n"
 "                  j.attempt, j.crash, j.priority, j.stage, j.stages, j.flow_id, j.key,\n"
-"                  j.line_name, j.payload, j.bytes, j.headers, j.errors, held.result,\n"
+"                  j.line_name, j.payload, j.bytes, j.headers, j.errors, held.result,\n",
 "                  held.bytes AS result_bytes, held.log\n"
 "    ), history AS (\n"
 "        INSERT INTO jobq.history (\n"
@@ -19237,7 +19364,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT coalesce(v_kept.slots[array_position(v_kept.kinds, g.kind_id)], v_kept.slot),\n"
 "               g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages, 's',\n"
-"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n",
+"               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
 "               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
 "        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
@@ -19297,7 +19424,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
 "    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL)\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n"
-"LANGUAGE plpgsql\n"
+"LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
@@ -19318,7 +19445,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            SELECT j.* INTO v_job FROM jobq.job j\n"
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE SKIP LOCKED;\n"
-"        END IF;\n",
+"        END IF;\n"
 "        IF NOT FOUND THEN\n"
 "            RETURN QUERY SELECT p_ids[i], p_workers[i], p_claims[i],\n"
 "                                jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);\n"
@@ -19377,7 +19504,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "CREATE OR REPLACE FUNCTION jobq.hold_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,\n"
 "    p_why text)\n"
-"RETURNS void\n"
+"RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_queue text;\n"
@@ -20233,7 +20360,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');\n"
 "    END IF;\n",
 "    IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;\n"
-"    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate) p;\n"
+"    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate, 'rate') p;\n"
 "    v_no := jobq.line_row(v_queue, line);\n"
 "    IF reset THEN\n"
 "        UPDATE jobq.line l\n"
@@ -20264,6 +20391,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_no bigint;\n"
 "BEGIN\n"
 "    IF NOT isfinite(until) THEN PERFORM jobq.refuse('until', 'a finite instant'); END IF;\n"
+"    IF until IS NULL AND why IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('why', 'with until only');\n"
+"    END IF;\n"
 "    IF line IS NULL THEN\n"
 "        UPDATE jobq.queue q SET hold_until = until, hold_why = left(why, 1024)\n"
 "        WHERE q.id = v_queue;\n"
@@ -20295,7 +20425,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    IF p_rate_burst > 1000000 THEN\n"
 "        PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');\n"
 "    END IF;\n"
-"    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;\n"
+"    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate, 'line_rate') r;\n"
 "    UPDATE jobq.queue q\n"
 "    SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),\n"
 "        line_strict = coalesce(p_strict, q.line_strict),\n"
@@ -20306,11 +20436,11 @@ static const char *const jobq_pg__sql_lines[] = {
 "        ageing = coalesce(p_ageing, q.ageing)\n"
 "    WHERE q.id = p_queue;\n"
 "    IF p_running_max > 0 OR p_strict THEN\n"
-"        PERFORM jobq.line_row(p_queue, u.line_name) FROM (\n"
+"        PERFORM jobq.line_row(p_queue, u.line_name) FROM (\n",
 "            SELECT DISTINCT h.line_name FROM jobq.line_holders(p_queue) h ORDER BY 1) AS u;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n",
+"CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    DELETE FROM jobq.line l WHERE l.ctid = ANY (ARRAY(\n"
@@ -20344,7 +20474,8 @@ static const char *const jobq_pg__sql_lines[] = {
 };
 
 static const char *const jobq_pg__sql_permits[] = {
-"CREATE OR REPLACE FUNCTION jobq.rate_parse(p_rate text, OUT count integer, OUT us bigint)\n"
+"CREATE OR REPLACE FUNCTION jobq.rate_parse(\n"
+"    p_rate text, p_field text, OUT count integer, OUT us bigint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v text[] := regexp_match(p_rate, '^\\s*(\\d{1,9})\\s*(?:/\\s*(\\S.*?))?\\s*$');\n"
 "BEGIN\n"
@@ -20359,7 +20490,7 @@ static const char *const jobq_pg__sql_permits[] = {
 "    EXCEPTION WHEN data_exception THEN us := NULL;\n"
 "    END;\n"
 "    IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN\n"
-"        PERFORM jobq.refuse('rate', 'a number and a time of at most 366 days, such as 100/s, '\n"
+"        PERFORM jobq.refuse(p_field, 'a number and a time of at most 366 days, such as 100/s, '\n"
 "                            '20/min or 10/5 s, and at most 1,000,000/s; 0 for none');\n"
 "    END IF;\n"
 "END $$;\n"
@@ -20427,8 +20558,8 @@ static const char *const jobq_pg__sql_permits[] = {
 "                v_quota, p_worker, p_number, p_running[v_at], p_wanted[v_at], p_tokens[v_at],\n"
 "                p_returned[v_at], p_needed[v_at]) e;\n"
 "        END IF;\n"
-"        quotas := quotas || v_quota.id;\n"
-"        queues := queues || v_quota.queue_id;\n",
+"        quotas := quotas || v_quota.id;\n",
+"        queues := queues || v_quota.queue_id;\n"
 "        kinds := kinds || coalesce(v_quota.kind_id, 0);\n"
 "        maxima := maxima || coalesce(v_quota.running_max, 0);\n"
 "        held := held || v.held;\n"
@@ -20553,7 +20684,7 @@ static const char *const jobq_pg__sql_permits[] = {
 "    IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN\n"
 "        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');\n"
 "    END IF;\n"
-"    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate);\n"
+"    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');\n"
 "    SELECT w.name INTO v_worker FROM jobq.worker w\n"
 "    WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL\n"
 "      AND w.expires_at > statement_timestamp();\n"
@@ -20573,6 +20704,9 @@ static const char *const jobq_pg__sql_permits[] = {
 "                     WHEN NOT p_reset THEN q.rate_burst END\n"
 "    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
 "    RETURNING q.* INTO v_quota;\n"
+"    IF p_rate_burst IS NOT NULL AND v_quota.rate_us IS NULL THEN\n"
+"        PERFORM jobq.refuse('rate_burst', 'there is no rate: give one');\n"
+"    END IF;\n"
 "    IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN\n"
 "        DELETE FROM jobq.quota q WHERE q.id = v_quota.id;\n"
 "    END IF;\n"
@@ -20588,10 +20722,10 @@ static const char *const jobq_pg__sql_permits[] = {
 "      AND (q.running_max IS NULL AND p_running_max > 0\n"
 "           OR q.rate_us IS NULL AND p_rate_count > 0)\n"
 "    RETURNING q.* INTO v_old;\n"
-"    IF EXISTS (SELECT FROM jobq.quota q\n"
+"    IF EXISTS (SELECT FROM jobq.quota q\n",
 "               WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind) THEN\n"
 "        RETURN; -- without using up an id\n"
-"    END IF;\n",
+"    END IF;\n"
 "    INSERT INTO jobq.quota (queue_id, kind_id, running_max, rate_count, rate_us, rate_burst,\n"
 "                            free_at)\n"
 "    VALUES (p_queue, p_kind, v_old.running_max, v_old.rate_count, v_old.rate_us,\n"
@@ -21461,14 +21595,17 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    bytes bytea DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
+"    IF num_nonnulls(result, bytes) = 2 THEN\n"
+"        PERFORM jobq.refuse('result', 'only one of result and bytes may be given');\n"
+"    END IF;\n"
 "    PERFORM jobq.work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n"
 "    PERFORM jobq.work_tidy(worker, number);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_fail(\n"
-"    worker bigint, number bigint, id bigint, error text DEFAULT NULL,\n"
+"    worker bigint, number bigint, id bigint, error text DEFAULT NULL,\n",
 "    outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n"
 "        PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');\n"
 "    END IF;\n"
@@ -21727,6 +21864,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN\n"
 "        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';\n"
+"    ELSIF num_nonnulls(payload, bytes) = 2 THEN\n"
+"        PERFORM jobq.refuse('bytes', 'only one of payload and bytes may be given');\n"
+"    ELSIF num_nonnulls(partition, order_key) = 2 THEN\n"
+"        PERFORM jobq.refuse('partition', 'not with order_key, which chooses it');\n"
 "    END IF;\n"
 "    SELECT e.* INTO v FROM jobq.outbox_enqueue_one(\n"
 "        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,\n"
@@ -21785,7 +21926,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        p.settled := least(p.settled, p.ids[1] - 1);\n"
 "        p.swept := least(p.swept, p.ids[1] - 1);\n"
 "    END IF;\n"
-"    IF v_over THEN p.settled := greatest(p.settled, least(p.mark, v_upto)); END IF;\n"
+"    IF v_over THEN p.settled := greatest(p.settled, least(p.mark, v_upto)); END IF;\n",
 "    IF v_whole THEN\n"
 "        p.swept := least(p.mark, v_upto);\n"
 "        p.swept_xid := p.mark_xid;\n"
@@ -21793,7 +21934,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "    IF (v_over OR v_long) AND p_mark_xid IS NOT NULL AND v_upto >= p.mark THEN\n"
 "        p.mark := p_mark;\n"
-"        p.mark_xid := p_mark_xid;\n",
+"        p.mark_xid := p_mark_xid;\n"
 "        p.mark_at := statement_timestamp();\n"
 "    END IF;\n"
 "    RETURN p;\n"
@@ -21863,12 +22004,12 @@ static const char *const jobq_pg__sql_outbox[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_fit(\n"
 "    p_partition_id bigint, p_ids bigint[], p_bytes bigint)\n"
-"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n",
 "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off\n"
 "SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
-"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n",
+"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
 "                                 THEN pg_column_size(m.payload)\n"
 "                                 ELSE octet_length(m.payload::text) END,\n"
 "                            octet_length(m.bytes), 0)\n"
@@ -21932,13 +22073,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    SELECT p_partition_id >> 15, p_partition_id, u.seq, m.created_at, statement_timestamp(),\n"
 "           u.attempts, m.type, u.error, m.payload, m.bytes, m.headers\n"
 "    FROM unnest(p_seqs, p_ids, p_errors, p_attempts) AS u (seq, id, error, attempts)\n"
-"    CROSS JOIN LATERAL (\n"
+"    CROSS JOIN LATERAL (\n",
 "        SELECT * FROM jobq.message m WHERE m.partition_id = p_partition_id AND m.id = u.id\n"
 "        OFFSET 0) AS m\n"
 "    ON CONFLICT (partition_id, seq) DO NOTHING;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
-"        SELECT count(*) FROM jobq.dead_letter d\n",
+"        SELECT count(*) FROM jobq.dead_letter d\n"
 "        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
 "        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
 "            USING ERRCODE = 'XX001',\n"
@@ -22021,13 +22162,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        PERFORM jobq.outbox_bury(p.id, p_dead_seqs, ARRAY(\n"
 "            SELECT p.ids[u.seq - p.base] FROM unnest(p_dead_seqs) WITH ORDINALITY AS u (seq, n)\n"
 "            ORDER BY u.n), p_dead_errors, p_dead_attempts);\n"
-"    END IF;\n"
+"    END IF;\n",
 "    IF p_acked > p.acked THEN\n"
 "        PERFORM jobq.outbox_delete(p.id, p.ids[p.acked - p.base + 1 : p_acked - p.base]);\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_held boolean := p.reading > 0;\n"
 "BEGIN\n"
@@ -22112,7 +22253,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    SELECT p.* INTO v_row FROM jobq.partition p\n"
 "    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1;\n"
-"    IF NOT FOUND THEN\n"
+"    IF NOT FOUND THEN\n",
 "        RAISE EXCEPTION 'partition % does not exist', p_partition_id USING ERRCODE = '22023';\n"
 "    END IF;\n"
 "    v_beat := v_row.beat;\n"
@@ -22120,7 +22261,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,\n"
 "                           p_watched_claim, p_watched_beat);\n"
 "    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;\n"
-"    IF p_aside <> v_row.acked THEN\n",
+"    IF p_aside <> v_row.acked THEN\n"
 "        v.answer := 'i';\n"
 "        v.lost := 0;\n"
 "        RETURN v;\n"
@@ -22208,7 +22349,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v_row.tried := p_tried;\n"
 "    v := ROW('i', p_acked, v_row.numbered, p_tried, 0, NULL, NULL, NULL, NULL, p_failures,\n"
 "             p_effective, p_successes, p_error, NULL, NULL, NULL, NULL, NULL,\n"
-"             false)::jobq.delivery;\n"
+"             false)::jobq.delivery;\n",
 "    IF NOT v_on OR p_acked = v_row.numbered THEN\n"
 "        v_row.ids := NULL;\n"
 "    END IF;\n"
@@ -22217,7 +22358,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                                     v_mark, v_mark_xid);\n"
 "        v_row := v_handed.p;\n"
 "        v := v_handed.v;\n"
-"    END IF;\n",
+"    END IF;\n"
 "    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
 "    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
@@ -22274,6 +22415,10 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
+"    IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN\n"
+"        PERFORM jobq.refuse('status', 'pending, reprocessing, resolved or discarded');\n"
+"    END IF;\n"
+"    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    RETURN QUERY\n"
 "    SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id\n"
 "    WHERE (queue IS NULL OR q.name = queue)\n"
@@ -22291,19 +22436,23 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            FROM jobq.dead_letter_list(queue, partition, type, status, NULL));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(\n"
-"    token bigint, timeout_us bigint, queue text DEFAULT NULL,\n"
+"    token bigint, timeout_us bigint, queue text DEFAULT NULL,\n",
 "    partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100)\n"
 "RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
+"    IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');\n"
+"    END IF;\n"
+"    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    RETURN QUERY\n"
 "    UPDATE jobq.dead_letter d\n"
 "    SET status = 'reprocessing', token = token,\n"
 "        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
 "        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
-"        SELECT o.id FROM jobq.dead_letter o\n",
+"        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
 "          AND (queue IS NULL\n"
@@ -22351,6 +22500,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
+"    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
@@ -22368,10 +22518,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
+"    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.id IN (\n"
 "        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE o.status IN ('resolved', 'discarded') AND (queue IS NULL OR q.name = queue)\n"
-"          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
+"          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n",
 "          AND (type IS NULL OR o.type = type)\n"
 "        ORDER BY o.id LIMIT at_most FOR UPDATE OF o SKIP LOCKED);\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
@@ -22391,7 +22542,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.job j WHERE j.queue_id = q.id\n"
 "            AND NOT j.suspect AND j.line IS NOT NULL LIMIT 1) AS one)\n"
-"    OR EXISTS (\n",
+"    OR EXISTS (\n"
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
 "        SELECT FROM unnest(p_message_queues) AS q (id)\n"
@@ -23792,7 +23943,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "                                 line_rate_burst, line_waiting_max, ageing);\n"
 "    PERFORM jobq.quota_set(\n"
 "        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,\n"
-"        running_max, rate, rate_burst, reset);\n"
+"        running_max, rate, rate_burst, coalesce(reset, false));\n"
 "    IF kind IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n",
 "                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
@@ -23867,8 +24018,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
-"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n"
-"        PERFORM jobq.refuse('keep', 'a positive, finite interval');\n"
+"    IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN\n"
+"        PERFORM jobq.refuse('keep', 'a finite interval, at least a millisecond');\n"
 "    END IF;\n"
 "    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n",
 "    WHERE r.retention = retention_set.retention;\n"
@@ -24119,8 +24270,8 @@ static const char *const jobq_pg__sql_export[] = {
 "CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF wait <= '0' OR NOT isfinite(wait) THEN\n"
-"        PERFORM jobq.refuse('wait', 'a positive, finite interval, or NULL');\n"
+"    IF wait < '1 millisecond' OR NOT isfinite(wait) THEN\n"
+"        PERFORM jobq.refuse('wait', 'a finite interval, at least a millisecond, or NULL');\n"
 "    END IF;\n"
 "    UPDATE jobq.ring r\n"
 "    SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END\n"
@@ -24696,7 +24847,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "        THEN format('the job names %L, so its flow has to be given', v_edge.name)\n"
 "        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)\n"
 "        WHEN p_running THEN 'a job cannot wait for itself'\n"
-"        ELSE 'a job waits for jobs that were enqueued before it' END);\n"
+"        WHEN v_edge.parent = ANY (p_ids)\n"
+"        THEN 'a job waits for jobs that were enqueued before it'\n"
+"        ELSE format('no job has the id %s', v_edge.parent) END);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -24766,9 +24919,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    PERFORM jobq.settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,\n"
 "                             p_suspect, 0, NULL, NULL, NULL, p_log);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_linked(\n",
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
-"    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n",
+"    p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],\n"
 "    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
 "    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
 "    p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],\n"
@@ -24793,8 +24946,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
-"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n"
-"    p_on_known text) RETURNS bigint\n"
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)\n"
+"RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_ids bigint[] := coalesce(p_after, '{}');\n"
@@ -24804,9 +24957,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
 "        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);\n"
 "    END IF;\n"
-"    IF p_on_known IS NOT NULL THEN\n"
-"        PERFORM jobq.refuse('on_known', 'not with flow or after');\n"
-"    END IF;\n"
+"    IF 1 > ANY (p_after) THEN PERFORM jobq.refuse('after', 'ids of jobs are positive'); END IF;\n"
 "    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;\n"
 "    v_ids := v_ids || array_fill(NULL::bigint,\n"
 "                                 ARRAY[cardinality(v_names) - cardinality(v_ids)]);\n"
@@ -24841,11 +24992,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;\n"
-"    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;\n"
+"    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;\n",
 "    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
 "    PERFORM jobq.promote(1000);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.batch(\n",
+"CREATE OR REPLACE FUNCTION jobq.batch(\n"
 "    queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,\n"
 "    done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',\n"
 "    done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)\n"
@@ -24854,6 +25005,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_flow bigint := jobq.flow(name);\n"
 "    v_refused record;\n"
 "BEGIN\n"
+"    PERFORM jobq.refuse(u.field, u.why) FROM (VALUES\n"
+"        ('done_payload', done_payload::text, coalesce(done_kind, done_outbox),\n"
+"         'with done_kind or done_outbox only'),\n"
+"        ('done_queue', done_queue, done_kind, 'with done_kind only'),\n"
+"        ('done_order_key', done_order_key, done_outbox, 'with done_outbox only'))\n"
+"        AS u (field, given, needs, why) WHERE u.given IS NOT NULL AND u.needs IS NULL;\n"
 "    IF done_outbox IS NOT NULL THEN\n"
 "        SELECT q.refused, q.code INTO v_refused\n"
 "        FROM jobq.outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes\n"
@@ -24924,7 +25081,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_job bigint;\n"
 "    v_count integer;\n"
 "BEGIN\n"
-"    PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;\n"
+"    PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;\n",
 "    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;\n"
 "    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())\n"
 "    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;\n"
@@ -24936,7 +25093,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_count := cardinality(v_ids);\n"
 "    FOR v_job IN\n"
 "        SELECT j.id FROM jobq.job j\n"
-"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0\n",
+"        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0\n"
 "          AND CASE WHEN j.state = 'x' THEN j.cancel_requested_at IS NULL\n"
 "              ELSE v_ids = '{}' END\n"
 "        LIMIT at_most - v_count\n"
@@ -25005,7 +25162,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
-"    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n"
+"    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n",
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),\n"
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.holds)\n"
 "    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id\n"
@@ -25013,7 +25170,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          UNION SELECT o.parent FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
-"          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n",
+"          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          ORDER BY 1 LIMIT at_most) AS u\n"
 "    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
 "    LEFT JOIN jobq.edge e ON e.child = u.id\n"
@@ -25075,7 +25232,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "              AND NOT EXISTS (SELECT FROM jobq.nudge n WHERE n.job_id = j.id))\n"
 "        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL\n"
 "             AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -25083,7 +25240,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
 "        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),\n"
 "        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
@@ -25795,6 +25952,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "BEGIN\n"
 "    PERFORM jobq.check_schedule(name, cron, every, zone, missed, missed_within, overlap,\n"
 "                                spread, starts_at, ends_at);\n"
+"    PERFORM jobq.check_ticks(cron, zone, partition, kind, type, overlap, priority,\n"
+"                             max_attempts, timeout);\n"
 "    v.name := name;\n"
 "    v.owner := owner;\n"
 "    v.queue_id := jobq.queue_id(queue);\n"
@@ -25815,9 +25974,6 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v.priority := coalesce(priority, 0);\n"
 "    v.max_attempts := max_attempts;\n"
 "    v.timeout_us := jobq.us(timeout);\n"
-"    IF partition NOT BETWEEN 0 AND 32767 THEN\n"
-"        PERFORM jobq.refuse('partition', '0 to 32767');\n"
-"    END IF;\n"
 "    v.partition := partition;\n"
 "    v.type := type;\n"
 "    PERFORM jobq.check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,\n"
@@ -25825,8 +25981,6 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    IF partition IS NULL THEN\n"
 "        v.kind_id := jobq.kind_id(v.queue_id, kind);\n"
 "        PERFORM jobq.widen(v.queue_id, v.priority, 1);\n"
-"    ELSIF kind IS NOT NULL THEN\n"
-"        PERFORM jobq.refuse('kind', 'a message has none');\n"
 "    END IF;\n"
 "    RETURN jobq.schedule_put(v);\n"
 "END $$;\n"
@@ -25842,24 +25996,44 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN\n"
 "        PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');\n"
 "    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
-"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n",
+"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n"
 "          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
-"    THEN\n"
+"    THEN\n",
 "        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),\n"
 "                            'pg_timezone_names has those that it knows.');\n"
 "    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
 "        PERFORM jobq.refuse('missed', 'last, skip or all');\n"
 "    ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN\n"
 "        PERFORM jobq.refuse('overlap', 'allow, skip, wait or cancel');\n"
-"    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years') THEN\n"
-"        PERFORM jobq.refuse('missed_within', 'an interval from 0 to 1000 years');\n"
-"    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year') THEN\n"
-"        PERFORM jobq.refuse('spread', 'an interval from 0 to a year');\n"
+"    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years')\n"
+"          OR (p_within > '0' AND p_within < '1 millisecond') THEN\n"
+"        PERFORM jobq.refuse('missed_within', '0, or an interval from 1 ms to 1000 years');\n"
+"    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year')\n"
+"          OR (p_spread > '0' AND p_spread < '1 millisecond') THEN\n"
+"        PERFORM jobq.refuse('spread', '0, or an interval from 1 ms to a year');\n"
 "    ELSIF NOT isfinite(p_starts_at) THEN\n"
 "        PERFORM jobq.refuse('starts_at', 'a finite instant');\n"
 "    ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN\n"
 "        PERFORM jobq.refuse('ends_at', 'a finite instant that is not before starts_at');\n"
 "    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_ticks(\n"
+"    p_cron text, p_zone text, p_partition integer, p_kind text, p_type text, p_overlap text,\n"
+"    p_priority integer, p_max_attempts integer, p_timeout interval)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN\n"
+"        PERFORM jobq.refuse('zone', 'is of cron; every is counted from starts_at');\n"
+"    ELSIF p_partition NOT BETWEEN 0 AND 32767 THEN\n"
+"        PERFORM jobq.refuse('partition', '0 to 32767');\n"
+"    ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('type', 'is a message''s: give a partition and no kind');\n"
+"    END IF;\n"
+"    PERFORM jobq.refuse(u.field, 'a message has none') FROM (VALUES\n"
+"        ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),\n"
+"        ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),\n"
+"        ('timeout', p_timeout::text)) AS u (field, given)\n"
+"    WHERE p_partition IS NOT NULL AND u.given IS NOT NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.schedule_put(p jobq.schedule) RETURNS timestamptz\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25888,7 +26062,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)\n"
 "    WHERE s.name = p.name AND s.owner IS NOT DISTINCT FROM p.owner\n"
 "    RETURNING s.next_at INTO v_next;\n"
-"    IF NOT FOUND THEN\n"
+"    IF NOT FOUND THEN\n",
 "        RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(\n"
 "            (SELECT 'the program ' || s.owner FROM jobq.schedule s WHERE s.name = p.name),\n"
 "            'no program') USING ERRCODE = '55000',\n"
@@ -25907,7 +26081,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.check_name('owner', p_owner);\n"
-"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n",
+"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n"
 "    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()\n"
 "    WHERE o.revision <= excluded.revision;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
@@ -25971,7 +26145,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    PERFORM jobq.wake(v.queue_id, 1);\n"
 "    RETURN v_id;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"
@@ -26001,7 +26175,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE VIEW jobq.schedules AS\n"
-"SELECT s.name, q.name AS queue, k.name AS kind,\n",
+"SELECT s.name, q.name AS queue, k.name AS kind,\n"
 "       coalesce(s.cron, 'every ' || s.every_us * interval '1 microsecond') AS calendar, s.zone,\n"
 "       s.next_at, s.last_at,\n"
 "       CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL\n"

@@ -16,8 +16,8 @@ JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;
 CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF wait <= '0' OR NOT isfinite(wait) THEN
-        PERFORM jobq.refuse('wait', 'a positive, finite interval, or NULL');
+    IF wait < '1 millisecond' OR NOT isfinite(wait) THEN
+        PERFORM jobq.refuse('wait', 'a finite interval, at least a millisecond, or NULL');
     END IF;
     UPDATE jobq.ring r
     SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END

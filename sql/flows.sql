@@ -487,7 +487,9 @@ BEGIN
         THEN format('the job names %L, so its flow has to be given', v_edge.name)
         WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)
         WHEN p_running THEN 'a job cannot wait for itself'
-        ELSE 'a job waits for jobs that were enqueued before it' END);
+        WHEN v_edge.parent = ANY (p_ids)
+        THEN 'a job waits for jobs that were enqueued before it'
+        ELSE format('no job has the id %s', v_edge.parent) END);
 END $$;
 
 -- These jobs, and all that they wait for, directly or through others. A negative id is the end
@@ -604,8 +606,8 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_after(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,
     p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,
-    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,
-    p_on_known text) RETURNS bigint
+    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)
+RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_ids bigint[] := coalesce(p_after, '{}');
@@ -615,9 +617,7 @@ BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
         PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);
     END IF;
-    IF p_on_known IS NOT NULL THEN
-        PERFORM jobq.refuse('on_known', 'not with flow or after');
-    END IF;
+    IF 1 > ANY (p_after) THEN PERFORM jobq.refuse('after', 'ids of jobs are positive'); END IF;
     v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;
     v_ids := v_ids || array_fill(NULL::bigint,
                                  ARRAY[cardinality(v_names) - cardinality(v_ids)]);
@@ -687,6 +687,12 @@ DECLARE
     v_flow bigint := jobq.flow(name);
     v_refused record;
 BEGIN
+    PERFORM jobq.refuse(u.field, u.why) FROM (VALUES
+        ('done_payload', done_payload::text, coalesce(done_kind, done_outbox),
+         'with done_kind or done_outbox only'),
+        ('done_queue', done_queue, done_kind, 'with done_kind only'),
+        ('done_order_key', done_order_key, done_outbox, 'with done_outbox only'))
+        AS u (field, given, needs, why) WHERE u.given IS NOT NULL AND u.needs IS NULL;
     IF done_outbox IS NOT NULL THEN
         SELECT q.refused, q.code INTO v_refused
         FROM jobq.outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes

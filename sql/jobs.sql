@@ -635,12 +635,15 @@ BEGIN
         PERFORM jobq.refuse('unique_for', 'period, live or ready');
     ELSIF p_latest_us < 0 THEN
         PERFORM jobq.refuse('at_latest', 'positive');
+    ELSIF p_latest_us IS NOT NULL AND (p_on_known IN ('replace', 'bump')) IS NOT TRUE THEN
+        PERFORM jobq.refuse('at_latest', 'with on_known replace or bump only');
     END IF;
 END $$;
 
 -- One job, as a person types it. existed: another job has the key and was left; id is that
 -- one's.
 --     select * from jobq.enqueue_or_get('mail', 'welcome', key => 'order-7');
+--   delay       not before now plus this; or run_at, not before that instant
 --   on_known    what to do then: leave it (default); replace its payload, headers, priority
 --               and run_at; merge the payloads (arrays are appended, objects joined); bump:
 --               let it run earlier; cancel it; reject: an error. replace and merge are
@@ -671,16 +674,25 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
     IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
+    IF num_nonnulls(delay, run_at) = 2 THEN
+        PERFORM jobq.refuse('delay', 'not with run_at');
+    END IF;
     IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
     IF priority NOT BETWEEN -9 AND 9 THEN
         PERFORM jobq.refuse('priority', '-9 to 9');
     END IF;
     IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
+    IF on_end <> 'success' AND num_nonnulls(after, after_names, after_flow) = 0 THEN
+        PERFORM jobq.refuse('on_end', 'with after, after_names or after_flow only');
+    END IF;
     IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN
+        PERFORM jobq.refuse(u.field, 'not with flow or after') FROM (VALUES
+            ('on_known', on_known), ('unique_for', unique_for),
+            ('at_latest', at_latest::text)) AS u (field, given) WHERE u.given IS NOT NULL;
         id := jobq.enqueue_after(
             queue, kind, payload, bytes, headers, v_run_at, priority::smallint,
             stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,
-            after, after_names, after_flow, on_end, on_known);
+            after, after_names, after_flow, on_end);
         existed := false;
         RETURN;
     END IF;
@@ -738,6 +750,9 @@ BEGIN
     END IF;
     IF NOT isfinite(every) OR every < '1 microsecond' THEN
         PERFORM jobq.refuse('every', 'positive');
+    END IF;
+    IF every IS NULL AND at <> statement_timestamp() THEN
+        PERFORM jobq.refuse('at', 'with every only');
     END IF;
     v_every := extract(epoch FROM every) * 1000000;
     IF NOT isfinite(at) THEN PERFORM jobq.refuse('at', 'a finite instant'); END IF;

@@ -986,7 +986,7 @@ BEGIN
         PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
     END IF;
     IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;
-    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate) p;
+    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate, 'rate') p;
     v_no := jobq.line_row(v_queue, line);
     IF reset THEN
         UPDATE jobq.line l
@@ -1022,6 +1022,9 @@ DECLARE
     v_no bigint;
 BEGIN
     IF NOT isfinite(until) THEN PERFORM jobq.refuse('until', 'a finite instant'); END IF;
+    IF until IS NULL AND why IS NOT NULL THEN
+        PERFORM jobq.refuse('why', 'with until only');
+    END IF;
     IF line IS NULL THEN
         UPDATE jobq.queue q SET hold_until = until, hold_why = left(why, 1024)
         WHERE q.id = v_queue;
@@ -1055,7 +1058,7 @@ BEGIN
     IF p_rate_burst > 1000000 THEN
         PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');
     END IF;
-    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate) r;
+    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate, 'line_rate') r;
     UPDATE jobq.queue q
     SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),
         line_strict = coalesce(p_strict, q.line_strict),

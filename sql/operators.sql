@@ -1377,7 +1377,7 @@ BEGIN
                                  line_rate_burst, line_waiting_max, ageing);
     PERFORM jobq.quota_set(
         v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,
-        running_max, rate, rate_burst, reset);
+        running_max, rate, rate_burst, coalesce(reset, false));
     IF kind IS NOT NULL THEN
         PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
                               backoff_cap, backoff_floor, backoff_jitter, timeout, history,
@@ -1461,8 +1461,8 @@ CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RET
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
-    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN
-        PERFORM jobq.refuse('keep', 'a positive, finite interval');
+    IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN
+        PERFORM jobq.refuse('keep', 'a finite interval, at least a millisecond');
     END IF;
     UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
     WHERE r.retention = retention_set.retention;

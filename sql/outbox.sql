@@ -244,6 +244,10 @@ DECLARE v record;
 BEGIN
     IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
+    ELSIF num_nonnulls(payload, bytes) = 2 THEN
+        PERFORM jobq.refuse('bytes', 'only one of payload and bytes may be given');
+    ELSIF num_nonnulls(partition, order_key) = 2 THEN
+        PERFORM jobq.refuse('partition', 'not with order_key, which chooses it');
     END IF;
     SELECT e.* INTO v FROM jobq.outbox_enqueue_one(
         queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,
@@ -925,6 +929,10 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
+    IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
+        PERFORM jobq.refuse('status', 'pending, reprocessing, resolved or discarded');
+    END IF;
+    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
     WHERE (queue IS NULL OR q.name = queue)
@@ -964,6 +972,10 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
+    IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN
+        PERFORM jobq.refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');
+    END IF;
+    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     UPDATE jobq.dead_letter d
     SET status = 'reprocessing', token = token,
@@ -1024,6 +1036,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
@@ -1043,6 +1056,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
         WHERE o.status IN ('resolved', 'discarded') AND (queue IS NULL OR q.name = queue)

@@ -4,7 +4,9 @@
 -- Reads a rate: '100/s', '20/min', '5/h', '1000/day', or '10/5 s' with any interval that
 -- Postgres reads. That is count starts in us microseconds. '0': none, both are 0. NULL: both
 -- are NULL. A start may take no less than a microsecond, because an instant counts those.
-CREATE OR REPLACE FUNCTION jobq.rate_parse(p_rate text, OUT count integer, OUT us bigint)
+-- p_field: the argument that is refused.
+CREATE OR REPLACE FUNCTION jobq.rate_parse(
+    p_rate text, p_field text, OUT count integer, OUT us bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v text[] := regexp_match(p_rate, '^\s*(\d{1,9})\s*(?:/\s*(\S.*?))?\s*$');
 BEGIN
@@ -19,7 +21,7 @@ BEGIN
     EXCEPTION WHEN data_exception THEN us := NULL;
     END;
     IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN
-        PERFORM jobq.refuse('rate', 'a number and a time of at most 366 days, such as 100/s, '
+        PERFORM jobq.refuse(p_field, 'a number and a time of at most 366 days, such as 100/s, '
                             '20/min or 10/5 s, and at most 1,000,000/s; 0 for none');
     END IF;
 END $$;
@@ -297,7 +299,7 @@ BEGIN
     IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN
         PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
     END IF;
-    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate);
+    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');
     SELECT w.name INTO v_worker FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
       AND w.expires_at > statement_timestamp();
@@ -317,6 +319,9 @@ BEGIN
                      WHEN NOT p_reset THEN q.rate_burst END
     WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind
     RETURNING q.* INTO v_quota;
+    IF p_rate_burst IS NOT NULL AND v_quota.rate_us IS NULL THEN
+        PERFORM jobq.refuse('rate_burst', 'there is no rate: give one');
+    END IF;
     IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN
         DELETE FROM jobq.quota q WHERE q.id = v_quota.id;
     END IF;

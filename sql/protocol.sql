@@ -306,6 +306,9 @@ CREATE OR REPLACE FUNCTION jobq.work_done(
     bytes bytea DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF num_nonnulls(result, bytes) = 2 THEN
+        PERFORM jobq.refuse('result', 'only one of result and bytes may be given');
+    END IF;
     PERFORM jobq.work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);
     PERFORM jobq.work_tidy(worker, number);
 END $$;
@@ -317,6 +320,7 @@ END $$;
 --     snooze     again after delay, and no attempt is used up
 --     release    given back: ready at once, no attempt is used up
 --     cancelled  as somebody asked, or for reasons of its own
+-- With the other outcomes a delay counts for nothing: an end is not refused for it.
 CREATE OR REPLACE FUNCTION jobq.work_fail(
     worker bigint, number bigint, id bigint, error text DEFAULT NULL,
     outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void

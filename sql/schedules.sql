@@ -249,7 +249,7 @@ END $$;
 --                  wait runs the new one after it (at most one waits), cancel cancels it.
 --   spread         fires each tick up to this much later, by a time that depends on the name.
 --   partition      writes a message into this partition of the queue's outbox, not a job;
---                  without a kind. type: of the message.
+--                  without kind, overlap and the limits of a job. type: of the message.
 --   owner          the program that declares it: see schedules_set.
 -- A change keeps last_at and a pause, and the next tick if the calendar is the same.
 CREATE OR REPLACE FUNCTION jobq.schedule(
@@ -267,6 +267,8 @@ DECLARE v jobq.schedule;
 BEGIN
     PERFORM jobq.check_schedule(name, cron, every, zone, missed, missed_within, overlap,
                                 spread, starts_at, ends_at);
+    PERFORM jobq.check_ticks(cron, zone, partition, kind, type, overlap, priority,
+                             max_attempts, timeout);
     v.name := name;
     v.owner := owner;
     v.queue_id := jobq.queue_id(queue);
@@ -287,9 +289,6 @@ BEGIN
     v.priority := coalesce(priority, 0);
     v.max_attempts := max_attempts;
     v.timeout_us := jobq.us(timeout);
-    IF partition NOT BETWEEN 0 AND 32767 THEN
-        PERFORM jobq.refuse('partition', '0 to 32767');
-    END IF;
     v.partition := partition;
     v.type := type;
     PERFORM jobq.check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,
@@ -297,8 +296,6 @@ BEGIN
     IF partition IS NULL THEN
         v.kind_id := jobq.kind_id(v.queue_id, kind);
         PERFORM jobq.widen(v.queue_id, v.priority, 1);
-    ELSIF kind IS NOT NULL THEN
-        PERFORM jobq.refuse('kind', 'a message has none');
     END IF;
     RETURN jobq.schedule_put(v);
 END $$;
@@ -326,15 +323,37 @@ BEGIN
         PERFORM jobq.refuse('missed', 'last, skip or all');
     ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN
         PERFORM jobq.refuse('overlap', 'allow, skip, wait or cancel');
-    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years') THEN
-        PERFORM jobq.refuse('missed_within', 'an interval from 0 to 1000 years');
-    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year') THEN
-        PERFORM jobq.refuse('spread', 'an interval from 0 to a year');
+    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years')
+          OR (p_within > '0' AND p_within < '1 millisecond') THEN
+        PERFORM jobq.refuse('missed_within', '0, or an interval from 1 ms to 1000 years');
+    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year')
+          OR (p_spread > '0' AND p_spread < '1 millisecond') THEN
+        PERFORM jobq.refuse('spread', '0, or an interval from 1 ms to a year');
     ELSIF NOT isfinite(p_starts_at) THEN
         PERFORM jobq.refuse('starts_at', 'a finite instant');
     ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN
         PERFORM jobq.refuse('ends_at', 'a finite instant that is not before starts_at');
     END IF;
+END $$;
+
+-- Refuses what the ticks of a schedule do not use.
+CREATE OR REPLACE FUNCTION jobq.check_ticks(
+    p_cron text, p_zone text, p_partition integer, p_kind text, p_type text, p_overlap text,
+    p_priority integer, p_max_attempts integer, p_timeout interval)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN
+        PERFORM jobq.refuse('zone', 'is of cron; every is counted from starts_at');
+    ELSIF p_partition NOT BETWEEN 0 AND 32767 THEN
+        PERFORM jobq.refuse('partition', '0 to 32767');
+    ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN
+        PERFORM jobq.refuse('type', 'is a message''s: give a partition and no kind');
+    END IF;
+    PERFORM jobq.refuse(u.field, 'a message has none') FROM (VALUES
+        ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),
+        ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),
+        ('timeout', p_timeout::text)) AS u (field, given)
+    WHERE p_partition IS NOT NULL AND u.given IS NOT NULL;
 END $$;
 
 -- Writes a schedule's definition. owner: the program that declares it.

@@ -24,6 +24,7 @@ static void fields_and_defaults_arrive(void **unused)
     ids[1] = enqueue_with(&full);
     full.payload = (jobq_str){"\0\xff bytes", 8};
     full.payload_bytes = true;
+    full.delay_us = 0;
     full.run_at_us = (int64_t)4102444800 * SECOND; /* 2100-01-01 */
     ids[2] = enqueue_with(&full);
     assert_int_equal(

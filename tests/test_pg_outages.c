@@ -182,6 +182,7 @@ static void a_bad_conninfo_is_an_error_and_leaves_nothing(void **unused)
     assert_string_equal(error.field, "conninfo");
     assert_null(none);
     d.listen_conninfo = d.conninfo;
+    d.behind_pooler = true;
     d.conninfo = "host=/nowhere/at/all";
     assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "listen_conninfo");

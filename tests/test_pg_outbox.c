@@ -268,7 +268,7 @@ static void order_keys_choose_the_partition(void **unused)
     open_box(16);
     for (i = 0; i < 150; i++) {
         snprintf(keys[i], sizeof keys[i], "customer-%d", i);
-        m[i] = plain_message(9999);
+        m[i] = plain_message(0);
         m[i].order_key = keys[i];
         m[i].payload = jobq_str_from(keys[i]);
     }
@@ -304,6 +304,7 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
     RUN("ALTER TABLE jobq.message ALTER id SET DEFAULT jobq.probe()");
     RUN("ALTER FUNCTION jobq.outbox_enqueue_one RENAME TO away"); /* it is not called */
     codes[0] = jobq_pg_outbox_enqueue(pg, NULL, &m, &id, &error);
+    m.partition = 0;
     m.order_key = "customer-7";
     codes[1] = jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error);
     RUN("ALTER FUNCTION jobq.away RENAME TO outbox_enqueue_one");

@@ -220,6 +220,8 @@ static void names_that_are_not_there_are_refused(void **unused)
     assert_string_equal(out, "");
     JOBQ(2, "export --state ready");
     expect(err, "there is no state 'ready': succeeded, failed, cancelled");
+    JOBQ(2, "flow --state open");
+    expect(err, "there is no state 'open': running, held, cancelled, ended");
     JOBQ(2, "list --queue mail --queue mail");
     expect(err, "--queue is given twice");
     JOBQ(2, "work --exec true --queue mail --queue other");

@@ -551,7 +551,7 @@ static void a_set_with_a_mistake_is_not_taken(void **unused)
     s[1].every_us = JOBQ_HOURS(1);
     s[1].job.delay_us = 1;
     assert_int_equal(jobq_pg_schedules_set(pg, NULL, "me", 1, s, 2, &error), JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "run_at_us"));
+    assert_string_equal(error.field, "delay_us");
     s[1].job.delay_us = 0;
     s[1].job.key = "x";
     assert_int_equal(jobq_pg_schedules_set(pg, NULL, "me", 1, s, 2, &error), JOBQ_ERROR_INVALID);

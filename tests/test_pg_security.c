@@ -579,7 +579,7 @@ static const char *const attacks[] = {
     "SELECT jobq.enqueue_linked('q', '{k}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "NULL, NULL, 1, true, '{tenant-7-a}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
     "SELECT jobq.enqueue_after('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-    "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any', NULL)",
+    "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any')",
     "SELECT jobq.keep_keys(1, '{order-1}', '{9}')",
     "SELECT jobq.cancel(1)",
     "SELECT jobq.work_join('{\"q\": [\"k\"]}')",

@@ -142,7 +142,7 @@ static const app_verb verbs[] = {
     {"drain", "QUEUE", "wait until no job is due or running", 1, 1, do_drain,
      .options = {{"ended", NULL, "and none is scheduled for later", NULL},
                  {"timeout", "SECONDS", "then exit code 1", NULL}}},
-    {"flow", "", "flows, the newest first", 0, 0, app_run,
+    {"flow", "", "flows, the newest first", 0, 0, do_flow,
      "SELECT id, name, state, jobs, succeeded, failed, cancelled, on_failure, open, created_at,"
      " ended_at FROM jobq.flows WHERE (:state::text IS NULL OR state = :state) ORDER BY id DESC"
      " LIMIT coalesce(:limit::bigint, 20)",
@@ -167,7 +167,9 @@ static const app_verb verbs[] = {
                  {"missed-within", "INTERVAL", "", "interval"},
                  {"overlap", "WHAT", "allow, skip, wait or cancel", "text"},
                  {"spread", "INTERVAL", "", "interval"}, {"starts-at", "TIME", "", "timestamptz"},
-                 {"ends-at", "TIME", "", "timestamptz"}}},
+                 {"ends-at", "TIME", "", "timestamptz"},
+                 {"partition", "N", "of the queue's outbox, without a kind", "integer"},
+                 {"type", "TYPE", "of the messages", "text"}}},
     {"schedule drop", "NAME", "delete a schedule; its jobs stay", 1, 1, app_run,
      "SELECT jobq.schedule_drop($1) AS dropped"},
     {"schedule pause", "NAME", "stop firing it", 1, 1, app_run,

@@ -400,6 +400,12 @@ static int do_list(app *a)
                ? app_run(a) : APP_USAGE;
 }
 
+static int do_flow(app *a)
+{
+    return app_known(a, "state", "VALUES ('running'), ('held'), ('cancelled'), ('ended')")
+               ? app_run(a) : APP_USAGE;
+}
+
 static int do_export(app *a)
 {
     static const char *const filters[] = {"queue =", "kind =", "state =", "finished_at >=",

@@ -1043,7 +1043,8 @@ typedef enum jobq_unique {
     JOBQ_UNIQUE_DEFAULT, /* PERIOD for LEAVE and REJECT, LIVE for the others */
     JOBQ_UNIQUE_PERIOD,  /* until its queue's key_keep after the job's end */
     JOBQ_UNIQUE_LIVE,    /* until the job ends */
-    JOBQ_UNIQUE_READY    /* until the job begins */
+    JOBQ_UNIQUE_READY    /* until the job begins. Then its key is free: if it is retried, it may run
+                            beside a newer one, or after it */
 } jobq_unique;
 
 /* Of a schedule: ticks that passed while nobody could fire them. */

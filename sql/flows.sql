@@ -645,6 +645,8 @@ END $$;
 --               (it waits on, so that a revive continues the flow), cancel, or run
 --   open        it takes more jobs even when all of today's have ended, until flow_close or
 --               flow_cancel
+-- It ends when all of its jobs have ended. So one that gets no job needs a flow_close, or what
+-- waits for it waits for ever.
 CREATE OR REPLACE FUNCTION jobq.flow(
     name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -661,7 +663,8 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- A flow that was made with open ends when the jobs that it has now have ended.
+-- A flow that was made with open, or has no job yet, ends when the jobs that it has now have
+-- ended.
 CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

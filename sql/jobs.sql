@@ -652,7 +652,8 @@ END $$;
 --               that waits, with the newest payload.
 --   unique_for  how long a key counts as known: period, until its queue's key_keep after its
 --               job's end (default of leave and reject); live, until its job ends (default of
---               the others); ready, until its job begins.
+--               the others); ready, until its job begins. With ready, a job that begins gives
+--               its key away: if it is retried, it may run beside a newer one, or after it.
 --   at_latest   with delay and replace (debounce): a job runs this long after its first
 --               enqueue at the latest.
 --   line        the job's line, such as its tenant: see lines.sql.

@@ -412,6 +412,10 @@ BEGIN
         reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(
             (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
         RETURN NEXT;
+        RETURN QUERY
+        SELECT format('its result cannot be written before the transaction of %s ends, which '
+                      'has locked its row or key', h.holder), NULL::timestamptz
+        FROM jobq.row_holders(ARRAY[v_job.id]) h;
     ELSIF v_job.state = 'w' THEN
         RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq.explain_waiting(v_job.id) r;
     ELSE
@@ -426,6 +430,30 @@ BEGIN
                      ELSE '' END;
         RETURN NEXT;
     END IF;
+END $$;
+
+-- Other transactions that have locked the rows of running jobs, or of their keys. A result is
+-- not written before they end: it is sent again and again, so pg_blocking_pids does not tell.
+-- A handler that completes its job in its own transaction is one of them, too.
+CREATE OR REPLACE FUNCTION jobq.row_holders(p_ids bigint[])
+RETURNS TABLE (id bigint, holder text, pid integer, since timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT r.id, CASE WHEN x.gid IS NULL THEN format('session %s (%s)', l.pid,
+               coalesce(nullif(a.application_name, ''), a.usename::text))
+           ELSE format('the prepared transaction %s', x.gid) END, l.pid,
+           coalesce(a.xact_start, x.prepared)
+    FROM (SELECT j.id, j.xmax AS xid FROM jobq.job j WHERE j.id = ANY (p_ids)
+          UNION ALL
+          SELECT j.id, k.xmax FROM jobq.job j
+          JOIN jobq.idempotency k ON k.queue_id = j.queue_id AND k.key = j.key
+          WHERE j.id = ANY (p_ids)) AS r
+    JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = r.xid
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_prepared_xacts x ON x.transaction = r.xid;
 END $$;
 
 -- A part of explain_job: what a job waits for.
@@ -452,6 +480,12 @@ BEGIN
         RETURN QUERY SELECT 'that waits for this job itself, so neither ends: cancel one of '
                             'them';
     END IF;
+    RETURN QUERY
+    SELECT format('flow %s has no job yet: add one, or select jobq.flow_close(%s)', f.id, f.id)
+    FROM jobq.edge e JOIN jobq.flow f ON f.id = -e.parent
+    WHERE e.child = p_id AND e.holds AND f.ended_at IS NULL
+      AND NOT EXISTS (SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id)
+    ORDER BY f.id LIMIT 100;
 END $$;
 
 -- Whether a job is in a circle: something that it waits for waits for it, or for the end of

@@ -535,7 +535,12 @@ SELECT s.name, q.name AS queue, k.name AS kind,
                  AND EXISTS (SELECT FROM jobq.job j WHERE j.id = s.last_id)
             THEN 'the job of ' || s.last_at || ' has not ended'
             WHEN s.kind_id IS NOT NULL AND NOT jobq.kind_lives(s.kind_id)
-            THEN 'no living worker has a handler for its kind' END AS why,
+            THEN 'no living worker has a handler for its kind'
+            WHEN NOT EXISTS (SELECT FROM jobq.worker w
+                             WHERE s.queue_id = ANY (w.queues) AND w.library > 0
+                               AND w.dead_at IS NULL AND w.expires_at > now())
+            THEN 'no living worker in C serves its queue: those in SQL fire no schedules'
+            END AS why,
        s.missed, s.missed_us * interval '1 microsecond' AS missed_within, s.overlap,
        s.offset_us * interval '1 microsecond' AS spread_by, s.starts_at, s.ends_at,
        s.paused_at, s.skipped_at, s.owner, o.revision, s.priority, s.max_attempts,

@@ -438,6 +438,13 @@ BEGIN
                      AND w.expires_at > statement_timestamp());
 END $$;
 
+-- The kinds of a queue, for a program that has one handler for all of them.
+CREATE OR REPLACE FUNCTION jobq.kinds_of(p_queue text) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT k.name FROM jobq.kind k WHERE k.queue = p_queue ORDER BY k.name;
+END $$;
+
 -- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim
 -- their jobs in order to park them. A page is 256 ids, and each heartbeat looks at the next
 -- page. So the cost does not grow with the number of kinds, and every kind gets its turn.

@@ -145,6 +145,8 @@ static void faults_of_the_work(void **unused)
             "ARRAY[max(id)]) FROM jobq.job; INSERT INTO jobq.edge (parent, child) SELECT "
             "max(id), min(id) FROM jobq.job", "DELETE FROM jobq.edge; DELETE FROM jobq.job",
             "waits for one that waits for it", ".explain_job(");
+    planted("workers", "SELECT jobq.work_join('{\"q\": [\"k\"]}')", "DELETE FROM jobq.worker",
+            "only workers in SQL live", "start a worker in C");
     planted("workers", "SELECT jobq.enqueue('q', 'k')", "DELETE FROM jobq.job",
             "no living worker serves queue q, in which jobs are ready: 1", "jobq work --queue q");
     enqueue_count(1);
@@ -276,6 +278,31 @@ static void a_prepared_transaction(void **unused)
     is_silent("prepared");
 }
 
+/* A job that has run, and whose key an enqueue has locked that does not commit. */
+static void a_result_that_waits(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    int64_t until = mono_us() + 60 * SECOND;
+
+    (void)unused;
+    job.key = "a-key";
+    enqueue_with(&job);
+    register_worker(7, 3600 * SECOND);
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim(7, 1, 1, ARRAY(SELECT id FROM"
+                            " jobq.queue WHERE name = 'q'), '{0}', '{0}', '{-infinity}', '{0}',"
+                            " NULL, false, false, false, false)"), 1);
+    is_silent("results");
+    holder = PQconnectdb(server());
+    PQclear(sql(holder, "BEGIN; SET LOCAL application_name = 'producer';"
+                        " SELECT FROM jobq.idempotency FOR UPDATE"));
+    do run_doctor("", "");
+    while (finding("results") == NULL && mono_us() < until);
+    finds("results", "cannot be written: session ", "pg_terminate_backend(");
+    PQclear(PQexec(holder, "ROLLBACK"));
+    is_silent("results");
+    RUN("DELETE FROM jobq.job; DELETE FROM jobq.claim; DELETE FROM jobq.worker");
+}
+
 static void tables_that_have_grown(void **unused)
 {
     (void)unused;
@@ -398,6 +425,7 @@ int main(void)
         T(a_snapshot_that_is_held),
         T(a_full_queue_of_notifications),
         T(a_prepared_transaction),
+        T(a_result_that_waits),
         T(tables_that_have_grown),
         T(settings_of_the_server),
         T(connections_that_are_taken),

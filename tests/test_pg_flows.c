@@ -1024,6 +1024,25 @@ static void a_parent_that_is_deleted(void **unused)
                 "waits", "SELECT reason FROM jobq.explain_job(5)");
 }
 
+/* Its producer found nothing to do, and what waits for the flow would wait for ever. */
+static void a_flow_without_a_job_is_named(void **unused)
+{
+    char *text;
+
+    (void)unused;
+    RUN("SELECT jobq.flow('x')");
+    RUN("SELECT jobq.enqueue('q', 'k', after_flow => 1)");
+    text = text_of("SELECT string_agg(reason, ';') FROM jobq.explain_job(1)");
+    assert_memory_equal(text, "it waits for the end of flow 1;flow 1 has no job yet: add one", 60);
+    assert_non_null(strstr(text, "flow_close(1)"));
+    free(text);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1)");
+    expect_text("it waits for the end of flow 1", "SELECT reason FROM jobq.explain_job(1)");
+    RUN("SELECT jobq.flow('y'), jobq.enqueue('q', 'k', after_flow => 2)");
+    RUN("SELECT jobq.flow_close(2)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = 3 AND state = 'r'"), 1);
+}
+
 /* So does one that has failed and is deleted, or no longer kept. */
 static void a_failed_parent_that_is_deleted(void **unused)
 {
@@ -1188,6 +1207,7 @@ int main(void)
         TEST(in_repeatable_read_no_circle_comes_about),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
+        TEST(a_flow_without_a_job_is_named),
         TEST(a_failed_parent_that_is_deleted),
         TEST(a_failed_job_keeps_its_parents),
         TEST(old_flows_are_forgotten),

@@ -927,6 +927,36 @@ static void explain_names_what_is_in_the_way(void **unused)
     assert_string_equal(explained(second), text);
 }
 
+/* The row of a job that runs, or its key, locked by somebody who does not commit. */
+static void explain_names_who_keeps_a_result_waiting(void **unused)
+{
+    static const char *const locks[] = {"SELECT FROM jobq.job FOR UPDATE",
+                                        "SELECT FROM jobq.idempotency FOR UPDATE",
+                                        "SAVEPOINT a; SELECT FROM jobq.job FOR UPDATE"};
+    PGconn *holder = PQconnectdb(server());
+    jobq_pg_job keyed = plain_job();
+    char text[160];
+    int64_t id;
+    size_t i;
+
+    (void)unused;
+    one_queue();
+    have_all_kinds();
+    keyed.key = "a-key";
+    id = enqueue_with(&keyed);
+    claim_one(WORKER, ++next_claim, false);
+    PQclear(sql(holder, "SET application_name = 'producer'"));
+    snprintf(text, sizeof text, "\nits result cannot be written before the transaction of session "
+             "%d (producer) ends, which has locked its row or key", PQbackendPID(holder));
+    for (i = 0; i < COUNT(locks); i++) {
+        PQclear(sql(holder, "BEGIN; %s", locks[i]));
+        assert_non_null(strstr(explained(id), text));
+        PQclear(PQexec(holder, "ROLLBACK"));
+        assert_null(strchr(explained(id), '\n'));
+    }
+    PQfinish(holder);
+}
+
 static void explain_tells_what_became_of_a_job(void **unused)
 {
     static const char *const ends[][2] = {
@@ -1090,6 +1120,7 @@ int main(void)
         TEST(peek_is_in_claiming_order),
         TEST(peek_only_reads),
         TEST(explain_names_what_is_in_the_way),
+        TEST(explain_names_who_keeps_a_result_waiting),
         TEST(explain_tells_what_became_of_a_job),
         TEST(explain_counts_the_jobs_ahead),
         TEST(no_verb_is_compiled),

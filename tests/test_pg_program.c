@@ -814,6 +814,25 @@ static void commands_end_where_children_are_ignored(void **unused)
     is(bad, "failed");
 }
 
+/* A role that may work needs to know no kinds. */
+static void a_workers_role_works(void **unused)
+{
+    char role[40];
+    int64_t id = work_for("1");
+
+    (void)unused;
+    snprintf(role, sizeof role, "jobq_worker_%d", (int)getpid());
+    RUN("CREATE ROLE %s", role);
+    RUN("SELECT jobq.grant_work('%s')", role);
+    snprintf(command, sizeof command, "-c role=%s", role);
+    setenv("PGOPTIONS", command, 1);
+    JOBQ(0, "work --exec cat --queue w --until-empty");
+    unsetenv("PGOPTIONS");
+    is(id, "succeeded");
+    RUN("DROP OWNED BY %s", role);
+    RUN("DROP ROLE %s", role);
+}
+
 /* 900 KB through both pipes at once; and a command that reads nothing, or too much is written. */
 static void large_texts_pass_through(void **unused)
 {
@@ -1028,6 +1047,7 @@ int main(void)
         TEST(commands_end_as_they_say),
         TEST(only_the_named_kind_is_worked),
         TEST(commands_end_where_children_are_ignored),
+        TEST(a_workers_role_works),
         TEST(large_texts_pass_through),
         TEST(the_time_limit_kills_the_process_group),
         TEST(what_a_command_leaves_behind_ends_with_it),

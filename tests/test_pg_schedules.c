@@ -621,6 +621,22 @@ static void a_schedule_that_fails_says_why(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.schedule WHERE error IS NOT NULL"), 0);
 }
 
+/* Workers in SQL fire nothing, whatever kinds they have. */
+static void a_schedule_that_only_sql_serves_says_why(void **unused)
+{
+    static const char nobody[] =
+        "no living worker in C serves its queue: those in SQL fire no schedules";
+
+    (void)unused;
+    RUN("SELECT jobq.schedule('job', 'q', 'k', every => '1 hour')");
+    RUN("SELECT jobq.schedule('message', 'q', every => '1 hour', partition => 0)");
+    RUN("SELECT jobq.work_join('{\"q\": [\"k\"]}')");
+    expect_text(nobody, "SELECT why FROM jobq.schedules WHERE name = 'job'");
+    expect_text(nobody, "SELECT why FROM jobq.schedules WHERE name = 'message'");
+    RUN("UPDATE jobq.worker SET library = 12");
+    assert_int_equal(number("SELECT count(*) FROM jobq.schedules WHERE why IS NULL"), 2);
+}
+
 static void a_stopped_job_lets_its_schedule_go_on(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", takes_its_time);
@@ -698,6 +714,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_set_with_a_mistake_is_not_taken, fresh, all_stop),
         cmocka_unit_test_setup_teardown(operators_pause_run_and_look, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_schedule_that_fails_says_why, fresh, all_stop),
+        cmocka_unit_test_setup_teardown(a_schedule_that_only_sql_serves_says_why, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_stopped_job_lets_its_schedule_go_on, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_copy_claims_and_fires_nothing, fresh, all_stop),
     };

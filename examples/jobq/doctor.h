@@ -45,7 +45,19 @@ static const doctor_check doctor_checks[] = {
      "SELECT format('no living worker serves queue %s, in which jobs are ready: %s', queue, "
      "ready), "
      "format('jobq work --queue %s --exec COMMAND -- or start its program', queue) "
-     "FROM jobq.queues WHERE ready > 0 AND workers = 0 AND NOT paused"},
+     "FROM jobq.queues WHERE ready > 0 AND workers = 0 AND NOT paused "
+     "UNION ALL SELECT 'only workers in SQL live: they fire no schedules and clean nothing up', "
+     "'start a worker in C, of any queue for the housekeeping, and of a queue for its schedules: "
+     "see Other languages in the README' FROM jobq.worker w "
+     "WHERE w.dead_at IS NULL AND w.expires_at > now() "
+     "GROUP BY () HAVING count(*) > 0 AND max(w.library) = 0"},
+    {"results",
+     "SELECT format('the result of job %s cannot be written: %s has held its row or key since %s', "
+     "h.id, h.holder, coalesce(h.since::text, 'an unknown time')), "
+     "coalesce(format('select pg_terminate_backend(%s) -- if its transaction was forgotten', "
+     "h.pid), 'see check prepared') "
+     "FROM jobq.row_holders(ARRAY(SELECT r.id FROM jobq.running() r LIMIT 10000)) h "
+     "WHERE (h.since < clock_timestamp() - interval '5 seconds') IS NOT FALSE"},
     {"kinds",
      "SELECT format('no living worker has a handler for kind %s of queue %s; its jobs are parked "
      "since %s', k.name, q.name, k.parked_at), "

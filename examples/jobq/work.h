@@ -283,9 +283,7 @@ static PGresult *kinds_of(app *a, const char *queue, const char *kind)
     PGresult *res;
 
     if (kind != NULL) return app_query(a, "SELECT $2::text, $1::text", 2, values);
-    res = app_try(a, "SELECT k.name FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id"
-                       " WHERE q.name = $1 ORDER BY k.name", 1, values);
-    if (res == NULL) app_say(0, "name the kind of its jobs with --kind");
+    res = app_try(a, "SELECT k.name FROM jobq.kinds_of($1) AS k (name)", 1, values);
     if (res == NULL || PQntuples(res) > 0) return res;
     app_say(0, "the queue %s has no kind yet: name one with --kind", queue);
     return NULL;

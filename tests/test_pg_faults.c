@@ -100,6 +100,7 @@ static PGconn *fault_connect(const char *const *names, const char *const *values
     FAULT_INT(c, PQsendQueryParams(c, s, n, t, v, l, f, r))
 #define PQsendQueryPrepared(c, s, n, v, l, f, r)                                                   \
     FAULT_INT(c, PQsendQueryPrepared(c, s, n, v, l, f, r))
+#define PQsendQuery(c, text) FAULT_INT(c, PQsendQuery(c, text))
 #define PQsendPrepare(c, s, q, n, t) FAULT_INT(c, PQsendPrepare(c, s, q, n, t))
 #define PQpipelineSync(c) FAULT_INT(c, PQpipelineSync(c))
 #define PQflush(c) FAULT_INT(c, PQflush(c))

@@ -639,7 +639,9 @@ static void dead_letters_are_listed(void **unused)
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 2);
     jobq_pg_rows_clear(&letters);
+    RUN("SELECT jobq.queue_set('p')");
     scope.queue = "p";
+    scope.limit = 0;
     assert_int_equal(count_of(&scope), 0);
     scope.status = "gone";
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error),

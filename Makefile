@@ -379,6 +379,12 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
 		END { exit bad }' sql/*.sql >&2
+	@test "$$(grep -oh "'JQ[0-9]*'" sql/*.sql | tr -d "'" | sort -u)" = "$$(sed -n \
+		's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/jobs.sql)" || { echo "sql/jobs.sql: its list of SQLSTATEs" \
+		"is not that of the codes in sql/" >&2; exit 1; }
+	@test "$$(sed -n 's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/jobs.sql | grep -v JQ000)" = "$$(sed -n \
+		's/^    {"\(JQ[0-9]*\)", .*/\1/p' jobq_pg.h)" || { echo "jobq_pg__classes: not the SQLSTATEs" \
+		"that sql/jobs.sql lists" >&2; exit 1; }
 	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \

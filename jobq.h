@@ -5399,7 +5399,7 @@ struct jobq_loop {
     int64_t claim_bytes;     /* size of those jobs */
     int32_t claim_entry;
     int32_t alone_entry;     /* index of the latest claim of a job that must run alone */
-    int32_t first_queue;     /* rotates, for fairness among queues */
+    int32_t turn;            /* 0 to twice the queues - 1: jobq__first_queue, jobq__lines_first */
     int32_t suspects_held;
     int32_t orphan_count;
     int32_t settled_count; /* claims settled since the last heartbeat */
@@ -7674,11 +7674,16 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
     }
 }
 
-/* Adds the lanes of one queue and priority. Jobs in lines and the others come first by turns. */
+/* Each queue comes first by turns. When each has been the first once, jobs in lines and the others
+ * change places, so that neither of a queue waits for those of another. */
+static int32_t jobq__first_queue(const jobq_loop *l) { return l->turn % l->queue_count; }
+static bool jobq__lines_first(const jobq_loop *l) { return l->turn < l->queue_count; }
+
+/* Adds the lanes of one queue and priority. */
 static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                             jobq_request *a)
 {
-    bool lines = q->lines && !a->suspects, first = lines && l->number % 2 == 0;
+    bool lines = q->lines && !a->suspects, first = lines && jobq__lines_first(l);
     int16_t stage;
 
     for (stage = (int16_t)(q->stages_max - 1); stage >= 0; stage--) {
@@ -7743,7 +7748,7 @@ static void jobq__lanes(const jobq_loop *l, jobq_request *a)
 
     for (priority = JOBQ_PRIORITY_MIN; priority <= JOBQ_PRIORITY_MAX; priority++) {
         for (n = 0; n < l->queue_count; n++) {
-            int32_t i = (l->first_queue + n) % l->queue_count;
+            int32_t i = (jobq__first_queue(l) + n) % l->queue_count;
             const jobq_loop_queue *q = &l->queues[i];
             if (priority < q->priority_min || !jobq__claims_from(l, i) || q->open == 0) continue;
             if (jobq__queue_left_out(l, i)) continue;
@@ -8312,7 +8317,7 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     if (got->suspects) l->suspects_ready = true;
     jobq__stretched(l, got, now);
     jobq__swept(l, now);
-    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
+    l->turn = l->queue_count > 0 ? (l->turn + 1) % (2 * l->queue_count) : 0;
     walk_us = jobq__walked(l, got);
     if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, got->due_us, walk_us);

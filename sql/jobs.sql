@@ -26,6 +26,7 @@
 --     JQ004  the worker may not register: this database is a copy of another one, or a queue
 --            has a limit that a worker in SQL does not keep
 --     JQ005  too many jobs wait in this line
+--     JQ006  a job or flow that is waited for is gone
 --     JQ007  another job has the key
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.

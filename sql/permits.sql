@@ -280,7 +280,8 @@ END $$;
 
 -- A part of queue_set: the limit of a queue, or of one of its kinds. NULL leaves a part as it
 -- is; 0, and the rate '0', remove it. Workers follow with their next heartbeat, and those that
--- listen, at once. A worker in SQL would not keep the limit.
+-- listen, at once. A worker in SQL would not keep the limit. One whose lease is over is not
+-- waited for: it is dead at its next heartbeat, and takes nothing before.
 CREATE OR REPLACE FUNCTION jobq.quota_set(
     p_queue integer, p_kind integer, p_running_max integer, p_rate text, p_rate_burst integer,
     p_reset boolean DEFAULT false) RETURNS void

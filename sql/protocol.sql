@@ -17,11 +17,15 @@
 --   2. JQ001 from work_done or work_fail: the lease was lost, and nothing was changed. In the
 --      handler's own transaction it makes COMMIT impossible, so that effects happen once.
 --   3. If the answer of work_done or work_fail is lost, call it again. JQ001 is then an
---      expected answer.
+--      expected answer. But if that was in the handler's own transaction, or the answer of its
+--      COMMIT was lost, call work_fail: work_done would end the job without its effects.
 --   4. When a lease has passed since the last accepted heartbeat was sent, by the caller's
 --      monotonic clock, its handlers must stop. alive = false: so they must now; join again.
 --   5. If the answer of work_heartbeat is lost, hand '{}' to the next call as watched: an
 --      outage proves no worker dead.
+--   6. JQ002 from work_take: the worker is dead, so join again. JQ004 from work_join: this
+--      database is a copy, or a queue has a limit that such a worker does not keep. (jobs.sql
+--      lists all SQLSTATEs of jobq's own.)
 --
 -- What such a worker lacks: lower bounds of lanes (so a snapshot that is held long makes
 -- claims slow), ageing, limits over all workers (work_join refuses their queues), time limits
@@ -193,8 +197,9 @@ END $$;
 
 -- What a worker may claim: its queues' lanes, in the order of a claim, and its kinds. Queues
 -- and kinds that are paused or held are left out. Jobs in lines and the others come first by
--- turns. The walk round the lines begins at a random one. Without jit = off, Postgres expects
--- a million lanes and compiles the query, which takes ten times as long as running it.
+-- turns. So do the queues, for two claims each, so that both of each come first. The walk
+-- round the lines begins at a random one. Without jit = off, Postgres expects a million lanes
+-- and compiles the query, which takes ten times as long as running it.
 CREATE OR REPLACE FUNCTION jobq.work_lanes(
     p_worker jobq.worker, p_number bigint, OUT queues integer[], OUT priorities smallint[],
     OUT stages smallint[], OUT lined boolean[], OUT ats timestamptz[], OUT ids bigint[],
@@ -214,8 +219,8 @@ BEGIN
           CROSS JOIN (VALUES (false), (true)) AS t (lined)
           WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)
             AND (q.hold_until IS NULL OR q.hold_until <= statement_timestamp())
-          ORDER BY p.priority, (u.n + p_number) % cardinality(p_worker.queues), s.stage DESC,
-                   t.lined = (p_number % 2 = 0)) AS l;
+          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),
+                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;
     kinds := ARRAY(SELECT k.id FROM jobq.kind k
                    WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);
     IF true <> ALL (lined) THEN lined := NULL; END IF;
@@ -224,9 +229,9 @@ END $$;
 -- How a worker may claim now. mode: a, a suspect that must run alone, because one is ready and
 -- the worker holds nothing; s, a suspect beside other work; n, other jobs; NULL, nothing,
 -- because it holds one that must run alone, or one has been ready for a lease and waits until
--- it holds nothing.
-CREATE OR REPLACE FUNCTION jobq.work_modes(p_worker jobq.worker, p_kinds integer[])
-RETURNS "char"[]
+-- it holds nothing. p_queues: those that it may claim from now.
+CREATE OR REPLACE FUNCTION jobq.work_modes(
+    p_worker jobq.worker, p_queues integer[], p_kinds integer[]) RETURNS "char"[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_held record;
@@ -241,7 +246,7 @@ BEGIN
     SELECT count(*) FILTER (WHERE NOT j.alone) AS beside,
            min(j.run_at) FILTER (WHERE j.alone) AS alone_since INTO v_ready
     FROM jobq.job j
-    WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_worker.queues)
+    WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_queues)
       AND j.run_at <= statement_timestamp() AND j.kind_id = ANY (p_kinds)
       AND jobq.suspect_goes(j.queue_id, j.line_name);
     IF v_ready.alone_since IS NOT NULL AND v_held.jobs = 0 THEN RETURN '{a,s,n}'; END IF;
@@ -276,10 +281,10 @@ BEGIN
     -- unlocked: a heartbeat would wait for a slow take until the lease is over.
     PERFORM pg_advisory_xact_lock(work_take.worker);
     SELECT w.* INTO v_worker FROM jobq.worker w
-    WHERE w.id = work_take.worker AND w.dead_at IS NULL;
+    WHERE w.id = work_take.worker AND w.dead_at IS NULL AND NOT jobq.limited(w.queues);
     IF NOT FOUND THEN PERFORM jobq.refuse_dead(work_take.worker, true); END IF;
     SELECT l.* INTO v_lanes FROM jobq.work_lanes(v_worker, number) l;
-    FOREACH v_mode IN ARRAY jobq.work_modes(v_worker, v_lanes.kinds) LOOP
+    FOREACH v_mode IN ARRAY jobq.work_modes(v_worker, v_lanes.queues, v_lanes.kinds) LOOP
         EXIT WHEN v_lanes.queues IS NULL;
         RETURN QUERY
         SELECT c.id, q.name, k.name, c.attempt, c.crash, c.stage, c.stages,

@@ -21,6 +21,13 @@ BEGIN
     RETURN coalesce((SELECT m.home <> jobq.here() FROM jobq.meta m), false);
 END $$;
 
+-- Whether a limit over all workers is set for one of these queues, or for a kind of theirs.
+CREATE OR REPLACE FUNCTION jobq.limited(p_queues integer[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.quota u WHERE u.queue_id = ANY (p_queues));
+END $$;
+
 -- Registers a worker under a new random id. Its queues and kinds are created where they do not
 -- exist, in the order of their names, as by kind_ids. Kinds are pairs: element i of
 -- p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in the order of the
@@ -47,8 +54,7 @@ BEGIN
              ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE "C" LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
-    IF p_library = 0 AND EXISTS (
-        SELECT FROM jobq.quota u WHERE u.queue_id = ANY (queue_ids)) THEN
+    IF p_library = 0 AND jobq.limited(queue_ids) THEN
         RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which a worker '
             'in SQL does not keep'
             USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';
@@ -162,7 +168,8 @@ END $$;
 -- Renews the lease and answers with the news, in one statement:
 --   alive     false: this worker was declared dead, and nothing was renewed: register again.
 --             Also false when one of its queues was deleted: registering finds the new id;
---             and in a copy of its database.
+--             in a copy of its database; and for a worker in SQL that has slept while a limit
+--             was set: registering tells it so.
 --   cancel    running jobs of this worker whose cancel was requested
 --   policy    a number that changes when a policy, a pause or the range of lanes changes
 --   suspects  a suspect that this worker may claim is ready, and may run beside other work
@@ -216,7 +223,7 @@ BEGIN
     RETURNING w.* INTO v_worker;
     alive := FOUND;
     now_at := statement_timestamp();
-    IF jobq.is_copy() OR EXISTS (
+    IF jobq.is_copy() OR v_worker.library = 0 AND jobq.limited(v_worker.queues) OR EXISTS (
             SELECT FROM unnest(v_worker.queues) AS u (id)
             WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
         UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;

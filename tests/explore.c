@@ -1924,7 +1924,7 @@ static void put_loop(digest *g, const jobq_loop *l)
     put(g, (int64_t)jobq__memory_bits(l->kinds, l->kind_count));
     if (set->lines != NULL && l->queue_count > 0) {
         put(g, walk_label(l->queues[0].walk) * 64 + l->queues[0].passed * 32 + l->passed_by * 16 +
-                   (l->number % 2) * 8 +
+                   jobq__lines_first(l) * 8 +
                    (claiming && l->left_mono_us >= l->sent_mono_us[JOBQ_REQUEST_CLAIM]));
     }
     i = (int)((l->store_now_us - store_us(g->w)) / TICK);

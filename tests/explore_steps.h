@@ -39,7 +39,7 @@
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
- *   register          4         0     0       0        1
+ *   register          3         0     0       0        1
  *   heartbeat_kinds   4         0     0       0        0
  *   heartbeat_suspects 2        0     0       0        0
  *   heartbeat        12         1     1       0       10

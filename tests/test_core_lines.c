@@ -279,6 +279,33 @@ static void lanes_in_lines_and_the_others_come_first_by_turns(void **unused)
     assert_int_equal(firsts, 4);
 }
 
+/* Whichever comes first may take all of a claim, so each of each queue must be the first. */
+static void lines_of_each_queue_come_first_by_turns(void **unused)
+{
+    int32_t queues, i, n;
+
+    (void)unused;
+    for (queues = 1; queues <= 4; queues++) {
+        int firsts[4][2] = {{0}};
+        jobq_request a = opens(JOBQ_UNTIL_STOPPED);
+        int64_t at_us = SECOND;
+        for (i = 1; i < queues; i++) {
+            loop.queues[i] = loop.queues[0];
+            loop.queues[i].id = i + 1;
+        }
+        loop.queue_count = queues;
+        for (n = 0; n < 4 * queues; n++) {
+            answers(&a, at_us, NULL, 0, 5, 0);
+            a = claim_by(&at_us, LAST);
+            firsts[a.lanes[0].queue - 1][a.lanes[0].lined]++;
+        }
+        for (i = 0; i < queues; i++) {
+            assert_int_equal(firsts[i][0], 2);
+            assert_int_equal(firsts[i][1], 2);
+        }
+    }
+}
+
 static void a_queue_without_lines_has_none(void **unused)
 {
     jobq_request a;
@@ -1522,6 +1549,7 @@ int main(void)
         cmocka_unit_test(starts_are_never_more_than_the_rate),
         cmocka_unit_test(a_clock_that_runs_back_closes_no_line),
         cmocka_unit_test(lanes_in_lines_and_the_others_come_first_by_turns),
+        cmocka_unit_test(lines_of_each_queue_come_first_by_turns),
         cmocka_unit_test(a_queue_without_lines_has_none),
         cmocka_unit_test(a_walk_goes_on_where_the_last_one_ended),
         cmocka_unit_test(the_bound_of_lines_moves_when_walks_have_come_round),

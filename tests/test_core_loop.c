@@ -2351,6 +2351,28 @@ static void a_queue_of_full_kinds_is_left_out(void **unused)
     assert_int_equal(running_of(1, NULL), 1);
 }
 
+/* A job that must run alone, in a queue that was paused before or after this worker heard of it. */
+static void a_paused_job_that_must_run_alone_keeps_nobody_busy(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int64_t now = 0;
+
+    (void)unused;
+    add_of(2, 2, 4, 0);
+    limited_step(0, NULL);
+    add_of(1, 1, 1, 0);
+    must_run_alone(5);
+    for (; now < 4 * LEASE; now += 4 * SECOND) {
+        if (now == 12 * SECOND) jobq_memory_policy(memory, 1, &policy, true);
+        assert_int_equal(running_of(2, NULL), 4);
+        end_one(2, now);
+        add_of(2, 2, 1, now);
+        jobq_loop_notified(&loop, now, "");
+        limited_step(now, NULL);
+    }
+    assert_int_equal(in_state(1, JOBQ_STATE_READY), 1);
+}
+
 /* A claim that brought one job lets the next one wait, but not if the end of a job made others
  * ready. */
 static void a_link_of_a_chain_is_claimed_at_once(void **unused)
@@ -2491,6 +2513,7 @@ int main(void)
         cmocka_unit_test_setup(quick_jobs_pass_a_kind_at_its_limit, limited),
         cmocka_unit_test_setup(jobs_that_claims_have_passed_start_at_once, limited),
         cmocka_unit_test_setup(a_queue_of_full_kinds_is_left_out, limited_apart),
+        cmocka_unit_test_setup(a_paused_job_that_must_run_alone_keeps_nobody_busy, limited_apart),
         cmocka_unit_test_setup(few_jobs_are_claimed_only_to_be_given_back, limited),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),

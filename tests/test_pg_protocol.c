@@ -371,6 +371,76 @@ static void one_that_must_run_alone_is_waited_for(void **unused)
     takes("4", w, 5, 9);
 }
 
+static void one_of_a_paused_queue_is_not_waited_for(void **unused)
+{
+    long long w;
+
+    (void)unused;
+    RUN("ALTER SEQUENCE jobq.job_id RESTART; SELECT jobq.enqueue('paused', 'k'); "
+        "SELECT jobq.enqueue('q', 'k') FROM generate_series(1, 3)");
+    w = join("{\"paused\": [\"k\"], \"q\": [\"k\"]}");
+    RUN("UPDATE jobq.job SET suspect = true, alone = true, run_at = now() - interval '11 s' "
+        "WHERE id = 1; SELECT jobq.pause('paused')");
+    takes("2", w, 1, 1);
+    takes("3", w, 2, 1);
+    RUN("SELECT jobq.resume('paused'); SELECT jobq.hold('paused', NULL, now() + interval '1 h')");
+    takes("4", w, 3, 1);
+    RUN("UPDATE jobq.queue SET hold_until = NULL; SELECT jobq.enqueue('q', 'k')");
+    takes("", w, 4, 1);
+}
+
+/* Of two queues that are never empty each gives jobs in lines, and others. */
+static void queues_and_lines_take_turns(void **unused)
+{
+    long long w;
+    int queues, n;
+
+    (void)unused;
+    for (queues = 1; queues <= 4; queues++) {
+        pg_empty(NULL);
+        RUN("SELECT jobq.enqueue('q' || q, 'k', line => nullif(l, '-')) FROM "
+            "generate_series(1, %d) q, unnest('{-,a}'::text[]) l, generate_series(1, 20)", queues);
+        RUN("SELECT jobq.queue_set('q' || q, line_running_max => 99) FROM generate_series(1, %d) q",
+            queues);
+        w = join(queues == 1 ? "{\"q1\": [\"k\"]}"
+                 : queues == 2 ? "{\"q1\": [\"k\"], \"q2\": [\"k\"]}"
+                 : queues == 3 ? "{\"q1\": [\"k\"], \"q2\": [\"k\"], \"q3\": [\"k\"]}"
+                 : "{\"q1\": [\"k\"], \"q2\": [\"k\"], \"q3\": [\"k\"], \"q4\": [\"k\"]}");
+        for (n = 1; n <= 4 * queues; n++) {
+            assert_int_equal(number("SELECT count(*) FROM jobq.work_take(%lld, %d)", w, n), 1);
+        }
+        expect_text("2 2", "SELECT concat_ws(' ', min(n), max(n)) FROM (SELECT count(*) FILTER "
+                    "(WHERE state = 'x') AS n FROM jobq.job GROUP BY queue_id, line_name) l");
+    }
+}
+
+/* Its lease was over when the limit was set, so the setting did not wait for it. */
+static void a_worker_that_slept_while_a_limit_was_set_is_dead(void **unused)
+{
+    static const char *const how[] = {
+        "SELECT jobq.queue_set('q', running_max => 1)",
+        "SELECT jobq.queue_set('q', kind => 'k', rate => '1/min')"};
+    long long w;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < 2; i++) {
+        pg_empty(NULL);
+        ENQUEUE(3);
+        w = JOIN();
+        takes("1", w, 1, 1);
+        expire(w);
+        RUN("%s", how[i]);
+        refused("JQ002", "SELECT jobq.work_take(%lld, 2, 1)", w);
+        RUN("SELECT jobq.work_done(%lld, 1, 1)", w); /* what it had is its own */
+        assert_int_equal(number("SELECT count(*) FROM jobq.permit"), 1);
+        assert_int_equal(number("SELECT count(*) FROM jobq.work_heartbeat(%lld, 1) WHERE alive", w),
+                         0);
+        refused("JQ004", "SELECT jobq.work_join('{\"q\": [\"k\"]}')");
+        assert_int_equal(number("SELECT count(*) FROM jobq.permit"), 0); /* nobody waits for it */
+    }
+}
+
 static void cancels_are_told(void **unused)
 {
     long long w;
@@ -461,6 +531,9 @@ int main(void)
         cmocka_unit_test_setup(suspects_come_one_by_one_and_then_alone, pg_empty),
         cmocka_unit_test_setup(a_slow_take_holds_up_no_heartbeat, pg_empty),
         cmocka_unit_test_setup(one_that_must_run_alone_is_waited_for, pg_empty),
+        cmocka_unit_test_setup(one_of_a_paused_queue_is_not_waited_for, pg_empty),
+        cmocka_unit_test_setup(queues_and_lines_take_turns, pg_empty),
+        cmocka_unit_test_setup(a_worker_that_slept_while_a_limit_was_set_is_dead, pg_empty),
         cmocka_unit_test_setup(cancels_are_told, pg_empty),
         cmocka_unit_test_setup(a_sleeper_is_notified, pg_empty),
         cmocka_unit_test_setup(leaving_gives_back, pg_empty),

@@ -279,7 +279,7 @@ static void jobs_are_looked_up_one_by_one(void)
         "SELECT jobq.lock_kinds(ARRAY[last_value - 1, last_value], '{-1,-1}') FROM jobq.job_id",
         "SELECT jobq.line_holders(id) FROM jobq.queue",
         "SELECT jobq.strict_holders(id, 'line') FROM jobq.queue",
-        "SELECT jobq.work_modes(w, w.kinds) FROM jobq.worker w WHERE id = 101",
+        "SELECT jobq.work_modes(w, w.queues, w.kinds) FROM jobq.worker w WHERE id = 101",
         "SELECT jobq.work_leave(101)"};
     verb_batch batch;
     size_t i;

@@ -7,9 +7,10 @@
 
 A handler runs at least once, in one of the worker's threads. `with job.transaction() as cursor:`
 has its effects exactly once: what it writes there commits with the end of the job, or not at all.
+(After psycopg.Rollback there, what the handler returns or raises is the job's end, as without it.)
 A handler that runs for long looks at job.stop, an event: its lease is lost, or somebody cancels it.
 """
-import contextlib, logging, os, select, signal, socket, threading, time
+import contextlib, json, logging, os, select, signal, socket, threading, time, traceback
 import psycopg
 from psycopg.types.json import Jsonb
 
@@ -17,6 +18,11 @@ log = logging.getLogger("jobq")
 LISTEN = """do $$ begin -- it reads the server's whole queue of notifications: only a short one
     if exists (select from pg_listening_channels()) or pg_notification_queue_usage() < 0.01 then
         listen "{}"; end if; end $$"""
+CONNECTION = {  # what the worker's conninfo does not say. A server that vanishes is noticed in 18 s
+    "connect_timeout": 9, "keepalives_idle": 9, "keepalives_interval": 3, "keepalives_count": 3,
+    "tcp_user_timeout": 18000, "target_session_attrs": "read-write", "client_encoding": "utf8"}
+COLUMNS = {"work_take": "id, queue, kind, attempt, crash, stage, stages, timeout, payload::text, "
+                        "bytes, headers::text"}  # run_handler loads the JSON
 
 
 class End(Exception):
@@ -33,11 +39,18 @@ class Job:
 
     @contextlib.contextmanager
     def transaction(self, result=None):
-        with (connection := self.owner.connection()).transaction():
+        connection, done = self.owner.connection(), False
+        with contextlib.ExitStack() as commit, connection.transaction():
             yield connection.cursor()
             result = None if result is None else Jsonb(result)
             self.owner.call(connection, "work_done", *self.token, self.id, result)
-        self.ended = True
+            done = commit.enter_context(self.owner.bounded())
+        self.ended = self.ended or done  # not after a Rollback
+
+
+class Own(threading.local):
+    """What each thread has."""
+    connection, socket = None, None
 
 
 class Worker:
@@ -45,22 +58,45 @@ class Worker:
 
     def __init__(self, conninfo, handlers, threads=4, lease=30, grace=30, schema="jobq", name=None):
         self.conninfo, self.handlers, self.schema, self.name = conninfo, handlers, schema, name
-        self.threads, self.lease, self.grace, self.own = threads, lease, grace, threading.local()
-        self.stopping, self.left, self.turn = threading.Event(), threading.Event(), threading.Lock()
+        self.threads, self.lease, self.grace, self.own = threads, lease, grace, Own()
+        self.stopping, self.left = threading.Event(), threading.Event()
+        self.turn, self.pulse = threading.Lock(), threading.Lock()
         (self.wake_read, self.wake_write), self.number, self.jobs = os.pipe(), 0, set()
+        self.waits, self.unanswered = {}, None
 
     def connect(self):
-        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=9, keepalives_idle=9)
+        """Without prepared statements, which a pooler may not keep."""
+        given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
+        return psycopg.connect(autocommit=True, prepare_threshold=None, **{**CONNECTION, **given})
 
     def connection(self):  # the calling thread's
-        if not hasattr(self.own, "connection") or self.own.connection.closed:
-            self.own.connection = self.connect()
-            self.own.connection.add_notify_handler(lambda _: None)  # else psycopg keeps them all
-        return self.own.connection
+        own = self.own
+        if own.connection is None or own.connection.closed:
+            own.connection = self.connect()
+            own.connection.add_notify_handler(lambda _: None)  # else psycopg keeps them all
+            own.socket = socket.socket(fileno=os.dup(own.connection.fileno()))
+        return own.connection
+
+    def drop(self):
+        """The next call gets a new connection: this one may lead to a standby by now."""
+        if self.own.connection:
+            self.own.connection.close()
+
+    @contextlib.contextmanager
+    def bounded(self):
+        """run() breaks the thread's connection if this takes longer than a lease."""
+        line = self.own.socket
+        self.waits[line] = time.monotonic() + self.lease
+        try:
+            yield True
+        finally:
+            self.waits.pop(line, None)
 
     def call(self, connection, function, *values):
-        text = f'SELECT * FROM "{self.schema}".{function}({", ".join(["%s"] * len(values))})'
-        return connection.execute(text, values).fetchall()
+        text = (f'SELECT {COLUMNS.get(function, "*")} FROM "{self.schema}".{function}'
+                f'({", ".join(["%s"] * len(values))})')
+        with self.bounded():
+            return connection.execute(text, values, binary=True).fetchall()
 
     def until_answered(self, function, *values, pause=0.02):
         """Calls it on the thread's connection, again and again as long as no answer comes."""
@@ -69,6 +105,9 @@ class Worker:
                 return self.call(self.connection(), function, *values)
             except (psycopg.OperationalError, psycopg.InternalError) as error:
                 log.warning("%s: %s", function, str(error).strip())
+                self.drop()
+                if self.stopping.is_set() and function in ("work_join", "work_recover"):
+                    raise
                 time.sleep(pause := min(pause * 2, 5))
 
     def join(self):
@@ -78,29 +117,33 @@ class Worker:
         self.alive_until, self.watched = sent + self.lease, {}
 
     def beat(self):
-        """Renews the lease, hears of cancels, and rescues the jobs of the dead."""
-        worker, sent, connection = self.worker, time.monotonic(), self.connection()
-        [(watched, alive, cancel)] = self.call(
-            connection, "work_heartbeat", worker, int(sent * 1e6), Jsonb(self.watched))
-        if worker == self.worker:  # else it has joined again meanwhile
-            self.watched, self.alive_until = watched, sent + self.lease if alive else 0
-        for job in self.jobs.copy():
-            if job.id in cancel:
-                job.stop.set()
-        self.call(connection, "work_rescue", worker, int(sent * 1e6), Jsonb(watched))
+        """Renews the lease, or joins again. Hears of cancels, and rescues the jobs of the dead."""
+        with self.pulse:
+            sent, connection = time.monotonic(), self.connection()
+            before, self.watched = self.watched, {}  # an outage proves no worker dead
+            [(watched, alive, cancel)] = self.call(
+                connection, "work_heartbeat", self.worker, int(sent * 1e6), Jsonb(before))
+            if not alive:
+                return self.join()
+            self.watched, self.alive_until = watched, sent + self.lease
+            for job in self.jobs.copy():
+                if job.id in cancel:
+                    job.stop.set()
+            self.call(connection, "work_rescue", self.worker, int(sent * 1e6), Jsonb(watched))
 
     def beats(self):
         while not self.left.wait(self.lease / 6):
             try:
                 self.beat()
-            except psycopg.Error as error:
+            except Exception as error:
                 log.warning("heartbeat: %s", str(error).strip())
-                self.watched = {}  # an outage proves no worker dead
+                self.drop()
 
     def take(self, most=1):
         self.number += 1
-        token = self.worker, self.number
+        self.unanswered = token = self.worker, self.number
         rows = self.call(self.connection(), "work_take", *token, most)
+        self.unanswered = None
         jobs = [Job(self, token, row) for row in rows]
         self.jobs.update(jobs)
         return jobs
@@ -110,29 +153,38 @@ class Worker:
         nap = 0.01
         while not self.stopping.is_set():
             try:
+                if self.unanswered:  # no thread has the jobs of that number
+                    token, self.unanswered = self.unanswered, None
+                    self.until_answered("work_recover", *token)
+                if time.monotonic() > self.alive_until:
+                    self.beat()  # without a lease it would only give back what it takes
+                    continue
                 for job in self.take():
                     return job
-                self.connection().execute(LISTEN.format(self.channel))  # if it does not yet
+                with self.bounded():
+                    self.connection().execute(LISTEN.format(self.channel))  # if it does not yet
                 heard, _, _ = select.select([self.connection(), self.wake_read], [], [], nap)
                 nap = 0.01 if heard else min(nap * 2, self.poll)
-            except psycopg.Error as error:
+            except Exception as error:
                 log.warning("take: %s", str(error).strip())
-                if error.sqlstate == "JQ002":  # dead: the heartbeat has been too late
-                    self.join()
-                else:  # the number is one whose jobs no thread has
-                    self.until_answered("work_recover", self.worker, self.number)
+                self.drop()
+                if getattr(error, "sqlstate", "") == "JQ002":  # dead: a heartbeat was too late
+                    self.unanswered, self.alive_until = None, 0
+                self.stopping.wait(nap := min(nap * 2, self.poll))
 
     def run_handler(self, job):
         """Returns how the job ends: a function of the protocol, and values."""
         try:
             if self.stopping.is_set() or time.monotonic() > self.alive_until:
                 raise End("release")
+            job.payload, job.headers = (json.loads(text) if text else None
+                                        for text in (job.payload, job.headers))
             result = self.handlers[job.queue][job.kind](job)
             return "work_done", None if result is None else Jsonb(result)
         except End as end:
             return "work_fail", end.error, end.outcome, end.delay
         except BaseException as error:  # a job that is to be cancelled is, then
-            return "work_fail", f"{type(error).__name__}: {error}"
+            return "work_fail", traceback.format_exception_only(type(error), error)[-1].strip()
 
     def handle(self, job):
         """Runs a job and writes its end. If that is refused, the attempt has failed."""
@@ -172,7 +224,13 @@ class Worker:
             for job in self.jobs.copy():
                 if time.monotonic() > self.alive_until or job.token[0] != self.worker:
                     job.stop.set()  # others may have the job now
+            for line, until in self.waits.copy().items():
+                if time.monotonic() > until:
+                    with contextlib.suppress(OSError):
+                        line.shutdown(socket.SHUT_RDWR)
         self.left.set()
-        self.call(self.connect(), "work_leave", self.worker)
+        values = "work_leave", self.worker
+        (leave := threading.Thread(target=self.until_answered, args=values, daemon=True)).start()
+        leave.join(9)  # else others rescue its jobs
         if not self.stopping.is_set():
             raise RuntimeError("the threads have failed")

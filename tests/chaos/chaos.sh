@@ -120,7 +120,7 @@ keep() {
     shift 3
     while [ ! -e "$run/stop.$role" ]; do
         program=("$(program_of "$name")")
-        [ "$name" != python1 ] || program=(/usr/bin/python3 "$in_python")
+        [ "${name%?}" != python ] || program=(/usr/bin/python3 "$in_python")
         JOBQ_SERVER=$server "${program[@]}" "$role" "$run/log/$name" "$name" 100000 "$@" \
             2>>"$run/log/stderr" &
         pid=$!
@@ -386,7 +386,8 @@ flows_start() {
     start sender1 "$clients" sender
 }
 
-# The worker in Python, if psycopg is installed.
+# The workers in Python, if psycopg is installed: one through the pooler. For them there are also jobs
+# that Python cannot load.
 python_start() {
     if ! /usr/bin/python3 -c 'import psycopg' 2>/dev/null; then
         echo "chaos: no worker in Python, because psycopg is not installed"
@@ -394,8 +395,11 @@ python_start() {
     fi
     python=1
     touch "$CHAOS_PYTHON"
-    workers+=(python1)
+    workers+=(python1 python2)
+    admin -c "SELECT count(jobq_chaos.enqueue('chaos', 'unloadable', ('[' || repeat('9', 5001) || ']')::jsonb,
+              max_attempts => 3)) FROM generate_series(1, 20)" >/dev/null
     start python1 "$clients" worker
+    start python2 "${through_bouncer:-$clients}" worker
 }
 
 # What a person has to do for flows: close those whose planner was killed, revive what failed, and

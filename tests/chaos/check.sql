@@ -155,6 +155,11 @@ FROM passed p
 WHERE p.kind IN ('ledger', 'flaky', 'python')
   AND NOT EXISTS (SELECT FROM ledger l WHERE (l.job, l.stage) = (p.job, p.stage));
 
+INSERT INTO broken
+SELECT 2, 'a job whose payload its handler cannot load has not failed', format('%s %s', j.id, j.state)
+FROM jobs j JOIN kind_of k ON k.job = j.id
+WHERE k.kind = 'unloadable' AND j.state NOT IN ('failed', 'cancelled');
+
 -- A success after a cancel request does its stage, and ends the job there.
 INSERT INTO broken
 SELECT 2, 'an effect of a stage that was not passed', format('%s stage %s', l.job, l.stage)

@@ -10,6 +10,8 @@ import signal
 import sys
 import time
 
+import psycopg
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "..", "examples", "python"))
 import worker  # noqa: E402
@@ -52,6 +54,11 @@ def result_of(job):
 @noted
 def ledger(job):
     """Effects in the database, in the transaction that completes the job."""
+    if random.random() < 0.05:
+        with job.transaction("undone") as cursor:
+            cursor.execute("INSERT INTO jobq_chaos_watch.ledger (job, stage, worker, claim) "
+                           "VALUES (%s, %s, %s, %s)", (job.id, job.stage, *job.token))
+            raise psycopg.Rollback
     with job.transaction(result_of(job)) as cursor:
         cursor.execute("INSERT INTO jobq_chaos_watch.ledger (job, stage, worker, claim) "
                        "VALUES (%s, %s, %s, %s)", (job.id, job.stage, *job.token))
@@ -96,7 +103,8 @@ def crashing(job):
 
 
 KINDS = {f.__name__: f for f in (ledger, outside, flaky, hopeless, crashing)}
-KINDS["python"] = ledger  # a kind that no other worker has
+KINDS["python"] = ledger  # kinds that no other worker has
+KINDS["unloadable"] = ledger
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, lambda *_: stop_inside.append(time.monotonic()))

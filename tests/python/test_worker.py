@@ -2,11 +2,15 @@
 """test_worker.py [TEST...]  tests examples/python/worker.py as processes that are killed, stopped,
 cut off and late. Needs JOBQ_SERVER and its psql: tests/server.sh.
 """
+import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -103,10 +107,17 @@ def ends(job):
     raise worker.End(job.payload["outcome"], "said so", job.payload.get("delay"))
 
 
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError
+
+
 def refused(job):
     """What neither the server nor psycopg accepts."""
     if job.payload == "error":
         raise ValueError("a \0 in it")
+    if job.payload == "unprintable":
+        raise Unprintable()
     if job.payload == "in a transaction":
         with job.transaction("\0") as cursor:
             cursor.execute("INSERT INTO effect VALUES (%s, 'refused')", (job.id,))
@@ -124,8 +135,68 @@ def leaves(job):
     raise SystemExit("not yet")
 
 
+def undoes(job):
+    with job.transaction("undone") as cursor:
+        cursor.execute("INSERT INTO effect VALUES (%s, 'undone')", (job.id,))
+        raise psycopg.Rollback
+    if job.payload == "again":
+        with job.transaction("again") as cursor:
+            cursor.execute("INSERT INTO effect VALUES (%s, 'again')", (job.id,))
+    return "returned"
+
+
+def prepared(job):
+    with job.transaction() as cursor:
+        cursor.execute("INSERT INTO effect SELECT %s, count(*) FROM pg_prepared_statements",
+                       (job.id,))
+
+
 HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
-                                          leaves, gives_up)}}
+                                          leaves, gives_up, undoes, prepared)}}
+
+
+class Proxy:
+    """Carries connections to the server. freeze: those that are there carry nothing any more, and
+    stay open. options: what it adds to the startup packet of a connection.
+    """
+    def __init__(self, options=b""):
+        self.options, self.frozen = options, threading.Event()
+        with psycopg.connect(SERVER) as connection:
+            self.server = f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
+        self.folder = tempfile.TemporaryDirectory()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.folder.name + "/.s.PGSQL.5432")
+        self.listener.listen()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, server = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+            server.connect(self.server)
+            if self.options:
+                size, = struct.unpack("!i", client.recv(4, socket.MSG_WAITALL))
+                start = client.recv(size - 4, socket.MSG_WAITALL)[:-1] + self.options + b"\0\0"
+                server.sendall(struct.pack("!i", len(start) + 4) + start)
+            for ends in (client, server), (server, client):
+                threading.Thread(target=self.carry, args=(*ends, self.frozen), daemon=True).start()
+
+    def carry(self, source, target, frozen):
+        with source, target, contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not frozen.is_set():
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+    def freeze(self):
+        self.frozen.set()
+        self.frozen = threading.Event()
+
+
+def through(*proxies):
+    with psycopg.connect(SERVER) as connection:
+        user, name = connection.info.user, connection.info.dbname
+    hosts = ",".join(proxy.folder.name for proxy in proxies)
+    return f"host={hosts} port=5432 user={user} dbname={name}"
 
 
 def start(lease=2, conninfo=SERVER, poll=1):
@@ -193,20 +264,120 @@ class Test(unittest.TestCase):
         sql("SELECT jobq.queue_set('q', max_attempts => 2, backoff => 'constant', "
             "backoff_base => '10 ms')")
         jobs = [self.enqueue("refused", what)
-                for what in ("zero", "surrogate", "set", "error", "in a transaction")]
+                for what in ("zero", "surrogate", "set", "error", "in a transaction",
+                             "unprintable")]
         jobs += [self.enqueue("ends", {"outcome": "no such outcome"}),
                  self.enqueue("ends", {"outcome": "snooze", "delay": "no such delay"}),
                  self.enqueue("leaves")]
         self.start()
         wait(lambda: self.states() == {job: "f" for job in jobs})
         errors = sql("SELECT errors -> -1 ->> 'error' FROM jobq.failed ORDER BY id")
-        parts = ("0000", "d800", "set", "NUL", "0000", "outcome", "no such delay",
-                 "SystemExit: not yet")
+        parts = ("0000", "d800", "set", "NUL", "0000", "Unprintable", "outcome",
+                 "no such delay", "SystemExit: not yet")
         for (error,), part in zip(errors, parts, strict=True):
             self.assertRegex(error, "(?s)^Max retries .2. exceeded: .*" + part)
         self.assertEqual(sql("SELECT * FROM effect"), [])
         after = self.enqueue("plain")
         wait(lambda: self.states()[after] == "s")
+
+    def test_what_python_cannot_load_fails_its_job(self):
+        sql("SELECT jobq.queue_set('q', max_attempts => 2, backoff => 'constant', "
+            "backoff_base => '10 ms')")
+        large, deep = "'[' || repeat('9', 5001) || ']'", "repeat('[', 1500) || repeat(']', 1500)"
+        jobs = [one(f"SELECT jobq.enqueue('q', 'plain', ({text})::jsonb)")
+                for text in (large, deep) * 4]
+        jobs.append(one("SELECT jobq.enqueue('q', 'plain', headers => "
+                        f"jsonb_build_object('n', ({large})::jsonb))"))
+        self.start()
+        wait(lambda: self.states() == {job: "f" for job in jobs})
+        for (error,), part in zip(sql("SELECT errors -> -1 ->> 'error' FROM jobq.failed "
+                                      "ORDER BY id"), ("ValueError", "RecursionError") * 5):
+            self.assertRegex(error, "^Max retries .2. exceeded: " + part)
+        self.assertEqual(sql("SELECT * FROM effect"), [])
+
+    def test_a_rollback_undoes_the_transaction_alone(self):
+        again, no_more = self.enqueue("undoes", "again"), self.enqueue("undoes")
+        self.start()
+        wait(lambda: self.states() == {again: "s", no_more: "s"})
+        self.assertEqual(sql("SELECT * FROM effect"), [(again, "again")])
+        self.assertEqual(sql("SELECT result FROM jobq.history ORDER BY id"),
+                         [("again",), ("returned",)])
+
+    def test_nothing_is_prepared_that_a_pooler_would_lose(self):
+        jobs = [self.enqueue("prepared") for _ in range(40)]
+        self.start()
+        wait(lambda: self.states() == {job: "s" for job in jobs})
+        self.assertEqual(sql("SELECT what, count(*) FROM effect GROUP BY 1"), [("0", 40)])
+
+    def test_a_style_of_intervals_does_not_matter(self):
+        sql("SELECT jobq.queue_set('q', timeout => '90 seconds')")
+        job = self.enqueue("plain")
+        self.start(2, SERVER + " options='-c IntervalStyle=iso_8601'")
+        wait(lambda: self.states() == {job: "s"})
+
+    def test_half_open_connections_are_left(self):
+        proxy = Proxy()
+        self.start(2, through(proxy))
+        first = self.enqueue("once")
+        wait(lambda: self.states() == {first: "s"})
+        proxy.freeze()
+        second = self.enqueue("once")
+        wait(lambda: self.states() == {first: "s", second: "s"})
+
+    def test_read_only_connections_are_left(self):
+        """As after a failover: what the old connections lead to is read-only from now on."""
+        old, new = Proxy(), Proxy(b"options\0-c default_transaction_read_only=off")
+        self.start(2, through(old, new))
+        first = self.enqueue("once")
+        wait(lambda: self.states() == {first: "s"})
+        second = self.enqueue("once", delay="3 s")
+        sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        try:
+            sql("SELECT pg_reload_conf()")
+            wait(lambda: self.states() == {first: "s", second: "s"})
+            self.assertEqual(one("SHOW default_transaction_read_only"), "on")
+        finally:
+            with psycopg.connect(SERVER, autocommit=True) as connection:
+                connection.execute("SET default_transaction_read_only = off")
+                connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+                connection.execute("SELECT pg_reload_conf()")
+            wait(lambda: one("SHOW default_transaction_read_only") == "off")
+
+    def in_this_process(self, conninfo=SERVER, **more):
+        made = worker.Worker(conninfo, HANDLERS, **more)
+        thread = threading.Thread(target=made.run)
+        thread.start()
+        self.addCleanup(lambda: (made.stop(), thread.join()))
+        return made, thread
+
+    def test_nothing_is_taken_again_and_again(self):
+        made, thread = self.in_this_process(lease=2)
+        wait(lambda: made.number > 0)
+        with psycopg.connect(SERVER) as connection:  # heartbeats wait, and claims do not
+            connection.execute("SELECT FROM jobq.worker FOR NO KEY UPDATE")
+            wait(lambda: time.monotonic() > made.alive_until)
+            began = made.number
+            job = self.enqueue("plain")
+            time.sleep(2)
+            self.assertLess(made.number - began, 9)  # without a lease
+        wait(lambda: self.states() == {job: "s"})
+        sql("ALTER FUNCTION jobq.work_take RENAME TO gone")
+        try:
+            began = made.number
+            time.sleep(2)
+            self.assertLess(made.number - began, 20)  # and each attempt fails
+        finally:
+            sql("ALTER FUNCTION jobq.gone RENAME TO work_take")
+        job = self.enqueue("plain")
+        wait(lambda: self.states()[job] == "s")
+        made.stop()
+        thread.join()
+
+    def test_a_stop_ends_a_worker_that_cannot_connect(self):
+        made, thread = self.in_this_process("host=/nowhere")
+        made.stop()
+        thread.join(60)
+        self.assertFalse(thread.is_alive())
 
     def test_a_notification_wakes(self):
         self.start(2, SERVER, 60)

@@ -1,13 +1,17 @@
 -- jobq, current text: erasure, of what is known of a person, say.
 
--- The errors of an erased job: when they were, and nothing else.
+-- The errors of an erased job: when they were, and nothing else. What is no array of objects
+-- was not written by add_error, and goes.
 CREATE OR REPLACE FUNCTION jobq.erased_errors(p_errors jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT jsonb_agg(CASE WHEN e.item ? 'dropped' THEN e.item
-                             ELSE (e.item - 'log') || '{"error": "erased"}' END
-                             ORDER BY e.n)
-            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS e (item, n));
+    RETURN (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                'at', e.item -> 'at', 'stage', e.item -> 'stage', 'attempt',
+                e.item -> 'attempt', 'dropped', e.item -> 'dropped', 'error',
+                CASE WHEN NOT e.item ? 'dropped' THEN 'erased' END)) ORDER BY e.n)
+            FROM jsonb_array_elements(CASE jsonb_typeof(p_errors) WHEN 'array' THEN p_errors
+                                      END) WITH ORDINALITY AS e (item, n)
+            WHERE jsonb_typeof(e.item) = 'object');
 END $$;
 
 -- What is left of the headers, which no longer have the tags.
@@ -17,12 +21,23 @@ BEGIN
     RETURN jsonb_build_object('erased', statement_timestamp());
 END $$;
 
+-- Whether this is what erase has left.
+CREATE OR REPLACE FUNCTION jobq.is_erased(p_payload jsonb, p_headers jsonb) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce(p_headers ? 'erased' AND p_headers - 'erased' = '{}'
+                    AND p_payload = '{"erased": true}', false);
+END $$;
+
 -- Erases these jobs of a place, by id; the numbers of dead letters and operations. Known keys
 -- go too: they may be names, and then the same key enqueues again. Rows are locked before
--- their keys, as by other verbs.
+-- their keys, as by other verbs. Nobody can revive or replay what is erased: what waits for
+-- such a job waits as for one that was cancelled, and open dead letters are discarded. One
+-- that a replay works on stays until that has ended.
 CREATE OR REPLACE FUNCTION jobq.erase_rows(p_place text, p_ids bigint[], p_tags jsonb)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $$
+DECLARE v_linked bigint[];
 BEGIN
     CASE p_place
     WHEN 'failed jobs' THEN
@@ -30,10 +45,16 @@ BEGIN
         DELETE FROM jobq.idempotency k USING jobq.failed f
         WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key
           AND k.job_id = f.id;
-        UPDATE jobq.failed f
-        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
-            errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL
-        WHERE f.id = ANY (p_ids);
+        WITH erased AS (
+            UPDATE jobq.failed f
+            SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
+                errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL
+            WHERE f.id = ANY (p_ids)
+            RETURNING f.id, f.flow_id
+        )
+        SELECT array_agg(e.id) FILTER (WHERE e.flow_id IS NOT NULL) INTO v_linked
+        FROM erased e;
+        PERFORM jobq.edges_forget(v_linked);
     WHEN 'history' THEN
         PERFORM FROM jobq.history h WHERE h.id = ANY (p_ids) ORDER BY h.id FOR UPDATE;
         DELETE FROM jobq.idempotency k USING jobq.history h
@@ -47,8 +68,11 @@ BEGIN
     WHEN 'dead letters' THEN
         UPDATE jobq.dead_letter d
         SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
-            error = 'erased'
-        WHERE d.id = ANY (p_ids);
+            error = 'erased', token = NULL, deadline = NULL,
+            completed_at = coalesce(d.completed_at, statement_timestamp()),
+            status = CASE d.status WHEN 'resolved' THEN 'resolved' ELSE 'discarded' END
+        WHERE d.id = ANY (p_ids)
+          AND (d.status <> 'reprocessing' OR d.deadline < statement_timestamp());
     WHEN 'operations' THEN
         UPDATE jobq.operation o
         SET arguments = o.arguments || jsonb_build_object('tags', jobq.erased_mark())
@@ -80,7 +104,8 @@ END $$;
 
 -- The same of messages, whose order is (partition_id, id). They are erased as they come,
 -- also those that nobody has read yet: each keeps its number, and its receiver gets
--- {"erased": true}. p_live false: those are only counted.
+-- {"erased": true}. p_live false: those are only counted. The keys of messages count from when
+-- these were written; so they differ from keys of jobs, which may have the same ids.
 CREATE OR REPLACE FUNCTION jobq.erase_messages(
     p_tags jsonb, p_part bigint, p_after bigint, p_most bigint, p_dry boolean, p_live boolean,
     OUT looked bigint, OUT matched bigint, OUT live bigint, OUT last_part bigint,
@@ -89,41 +114,48 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off 
 DECLARE
     v_parts bigint[];
     v_ids bigint[];
+    v_last bigint[];
 BEGIN
     SELECT count(*), array_agg(p.partition_id) FILTER (WHERE p.headers @> p_tags),
            array_agg(p.id) FILTER (WHERE p.headers @> p_tags),
-           count(*) FILTER (WHERE p.headers @> p_tags)
-    INTO looked, v_parts, v_ids, matched
+           count(*) FILTER (WHERE p.headers @> p_tags), max(ARRAY[p.partition_id, p.id])
+    INTO looked, v_parts, v_ids, matched, v_last
     FROM (SELECT m.partition_id, m.id, m.headers FROM jobq.message m
           WHERE (m.partition_id, m.id) > (p_part, p_after)
           ORDER BY m.partition_id, m.id LIMIT p_most) p;
     IF looked >= p_most THEN
-        SELECT p.partition_id, p.id INTO last_part, last
-        FROM (SELECT m.partition_id, m.id FROM jobq.message m
-              WHERE (m.partition_id, m.id) > (p_part, p_after)
-              ORDER BY m.partition_id, m.id LIMIT p_most) p
-        ORDER BY p.partition_id DESC, p.id DESC LIMIT 1;
+        last_part := v_last[1];
+        last := v_last[2];
     END IF;
     live := CASE WHEN p_live THEN 0 ELSE matched END;
     IF p_dry OR NOT p_live THEN RETURN; END IF;
-    UPDATE jobq.message m
-    SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark()
-    FROM unnest(v_parts, v_ids) AS u (part, id)
-    WHERE m.partition_id = u.part AND m.id = u.id;
+    WITH erased AS (
+        UPDATE jobq.message m
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark()
+        FROM unnest(v_parts, v_ids) AS u (part, id)
+        WHERE m.partition_id = u.part AND m.id = u.id
+        RETURNING m.partition_id >> 15 AS queue_id, m.id, m.created_at
+    )
+    DELETE FROM jobq.idempotency k USING erased e
+    WHERE k.queue_id = e.queue_id AND k.ended_at = e.created_at AND k.job_id = e.id;
 END $$;
 
 -- Erases what jobs and messages with these tags, members of their headers, carried: payload,
--- headers, results, logs, errors, steps, keys. Rows, states, times and numbers stay.
+-- headers, results, logs, errors, steps, keys. Rows, states, times and numbers stay. What has
+-- failed cannot be revived or replayed afterwards.
 --     select * from jobq.erase('{"person": "4711"}'); -- shows what it would do
 --     select * from jobq.erase('{"person": "4711"}', dry => false);
 --   live     what to do with jobs that have not ended, and messages that are not read yet.
 --            leave: they are counted as live. cancel: such jobs are cancelled, and such
---            messages erased. A running job stays live until its worker ends it.
+--            messages erased. A running job stays live until its worker ends it, and a dead
+--            letter that is replayed until that has ended.
 --   at_most  how many rows a call looks at; no index leads to tags.
 --   after    where to begin: next of the last row of the previous answer, until that is NULL.
 --            Without it a call begins again.
--- Repeat the whole until nothing is live. Each place is a row; jobs are those that live and
--- those that failed. Then follow the places that it cannot reach, with what to do about them.
+-- Repeat the whole until it finds nothing (matched is 0 in each row): something may have gone
+-- meanwhile to a place where it had looked before. Each place is a row; jobs are those that
+-- live and those that failed. Then follow the places that it cannot reach, with what to do
+-- about them.
 CREATE OR REPLACE FUNCTION jobq.erase(
     tags jsonb, dry boolean DEFAULT true, live text DEFAULT 'leave',
     at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)
@@ -131,7 +163,7 @@ RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_l
                note text, next jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_places text[] := '{jobs,history,dead letters,operations,messages}';
+    v_places text[] := '{jobs,history,operations,messages,dead letters}';
     v_at integer := coalesce((after ->> 'place')::integer, 1);
     v_part bigint := coalesce((after ->> 'part')::bigint, 0);
     v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);
@@ -159,10 +191,18 @@ BEGIN
             ELSIF place = 'jobs' THEN
                 PERFORM jobq.erase_rows('failed jobs', v_page.matched, tags);
                 erased := (SELECT count(*) FROM jobq.failed f
-                           WHERE f.id = ANY (v_page.matched) AND f.headers ? 'erased');
+                           WHERE f.id = ANY (v_page.matched)
+                             AND jobq.is_erased(f.payload, f.headers));
                 still_live := jobq.erase_live(v_page.matched, erase.live = 'cancel');
             ELSIF NOT dry AND matched > 0 THEN
                 PERFORM jobq.erase_rows(place, v_page.matched, tags);
+            END IF;
+            IF place = 'dead letters' THEN
+                still_live := (SELECT count(*) FROM jobq.dead_letter d
+                               WHERE d.id = ANY (v_page.matched) AND CASE WHEN dry THEN
+                                   d.status = 'reprocessing'
+                                   AND d.deadline >= statement_timestamp()
+                                   ELSE NOT jobq.is_erased(d.payload, d.headers) END);
             END IF;
         END IF;
         looked := v_page.looked;
@@ -222,21 +262,23 @@ BEGIN
     END IF;
 END $$;
 
--- Cancels these jobs, if asked to. How many are neither erased nor in history, which is erased
--- after jobs: they live, or have just failed.
+-- Cancels these jobs, if asked to, and forgets their keys: where no history is kept nothing
+-- would lead to them any more. How many live, or have just failed.
 CREATE OR REPLACE FUNCTION jobq.erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_id bigint;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_id bigint;
+    v_job jobq.job;
 BEGIN
-    IF p_cancel THEN
-        FOREACH v_id IN ARRAY p_ids LOOP
-            PERFORM jobq.cancel_one(v_id);
-        END LOOP;
-    END IF;
-    RETURN (
-        SELECT count(*) FROM unnest(p_ids) AS u (id)
-        WHERE NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id AND f.headers ? 'erased')
-          AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = u.id));
+    FOREACH v_id IN ARRAY CASE WHEN p_cancel THEN p_ids ELSE '{}' END LOOP
+        SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;
+        CONTINUE WHEN jobq.cancel_one(v_id) <> 'cancelled';
+        DELETE FROM jobq.idempotency k
+        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_id;
+    END LOOP;
+    RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids))
+        + (SELECT count(*) FROM jobq.failed f
+           WHERE f.id = ANY (p_ids) AND NOT jobq.is_erased(f.payload, f.headers));
 END $$;
 
 -- What erase cannot reach.
@@ -250,8 +292,11 @@ BEGIN
     FROM (VALUES
         ('schedules', (SELECT count(*) FROM jobq.schedule s WHERE s.headers @> p_tags),
          'change them in the program that declares them, or drop them'),
-        ('names', NULL, 'of lines, flows, signals, schedules and workers, the payloads of '
-         'signals, and partition.error have no tags'),
+        ('names', NULL, 'of lines, flows, signals, schedules and workers, payloads of '
+         'signals, messages of flows, reasons of holds, notes of progress and '
+         'partition.error have no tags'),
+        ('keys', NULL, 'of dead letters, and of messages and jobs that are no longer kept, '
+         'stay for the key_keep of their queue'),
         ('dead rows', NULL, 'old versions of rows stay in the files until VACUUM'),
         ('WAL, replicas', NULL, 'WAL archives keep what was written; replicas follow'),
         ('backups', NULL, 'let them expire; after a restore erase again'),

@@ -733,12 +733,14 @@ BEGIN
         v_ids := ARRAY(
             SELECT f.id FROM jobq.failed f
             WHERE f.flow_id = p_flow AND f.flow_id > 0
+              AND NOT jobq.is_erased(f.payload, f.headers)
               AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
             LIMIT p_limit FOR UPDATE SKIP LOCKED);
         IF v_ids <> '{}' THEN RETURN v_ids; END IF;
         RETURN ARRAY(
             SELECT f.id FROM jobq.failed f
             WHERE f.flow_id = p_flow AND f.flow_id > 0
+              AND NOT jobq.is_erased(f.payload, f.headers)
               AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
             ORDER BY f.id LIMIT p_limit FOR UPDATE);
     END IF;
@@ -803,7 +805,8 @@ BEGIN
 END $$;
 
 -- Revives the failed jobs of a flow, in bounded steps: call it again until it answers 0. Jobs
--- that wait for them wait on, and run when they have succeeded.
+-- that wait for them wait on, and run when they have succeeded. Those that wait for one that
+-- was cancelled, deleted or erased go on waiting: cancel them, or the flow.
 CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$

@@ -466,7 +466,8 @@ BEGIN
            ELSE format('it does not run, because %s %s', string_agg(
                jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
                CASE WHEN e.came = 's' THEN 'succeeded'
-               WHEN e.came = 'c' THEN 'was cancelled or deleted: cancel the job that waits'
+               WHEN e.came = 'c'
+               THEN 'was cancelled, deleted or erased: cancel the job that waits'
                WHEN e.gone THEN 'failed and is no longer kept: cancel the job that waits'
                ELSE 'failed: revive it' END) END
     FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (
@@ -830,6 +831,7 @@ BEGIN
         WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)
           AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
           AND (p_tags IS NULL OR f.headers @> p_tags)
+          AND NOT (p_free AND jobq.is_erased(f.payload, f.headers))
           AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))
           AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
@@ -1050,17 +1052,21 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- A job that fails between the two looks is looked at again.
+-- A job that fails between the two looks is looked at again. erased: nothing of it is left to
+-- run, see erase.
 CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_id bigint := id;
     v_standing text := 'failed';
+    v_erased boolean;
 BEGIN
     WHILE v_standing = 'failed' LOOP
         PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = v_id
         FOR NO KEY UPDATE OF o;
-        PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
+        SELECT jobq.is_erased(f.payload, f.headers) INTO v_erased
+        FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
+        IF v_erased THEN RETURN 'erased'; END IF;
         IF FOUND THEN
             RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),
                                       jobq.revive_all(ARRAY[v_id]))

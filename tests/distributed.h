@@ -163,6 +163,12 @@ static const struct left_out {
     /* housekeeping */
     {"chores_have_bounds_of_their_own", OWN_TRIGGER},
     {"so_have_those_of_a_hosts_worker", OWN_TRIGGER},
+    /* erase */
+    {"no_message_is_passed_over", LOCKED_HERE},
+    /* export */
+    {"a_detached_part_is_waited_for", DETACHED},
+    /* metrics */
+    {"the_cost_grows_with_the_kinds_only", SERVER},
     /* retention */
     {"a_ring_that_cannot_turn_holds_up_no_other", DETACHED},
 };

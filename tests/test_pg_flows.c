@@ -1020,8 +1020,8 @@ static void a_parent_that_is_deleted(void **unused)
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
-    expect_text("it does not run, because job 4 was cancelled or deleted: cancel the job that "
-                "waits", "SELECT reason FROM jobq.explain_job(5)");
+    expect_text("it does not run, because job 4 was cancelled, deleted or erased: cancel the job "
+                "that waits", "SELECT reason FROM jobq.explain_job(5)");
 }
 
 /* Its producer found nothing to do, and what waits for the flow would wait for ever. */
@@ -1043,10 +1043,11 @@ static void a_flow_without_a_job_is_named(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = 3 AND state = 'r'"), 1);
 }
 
-/* So does one that has failed and is deleted, or no longer kept. */
+/* So does one that has failed and is deleted, erased, or no longer kept. */
 static void a_failed_parent_that_is_deleted(void **unused)
 {
     static const char *const ways[] = {"SELECT jobq.delete(1)", "SELECT jobq.delete('q', 'failed')",
+                                       "SELECT jobq.erase('{\"a\": 1}', dry => false)",
                                        "SELECT jobq.prune(100)"};
     size_t i;
 
@@ -1059,8 +1060,8 @@ static void a_failed_parent_that_is_deleted(void **unused)
                     "SELECT reason FROM jobq.explain_job(2)");
         RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
         RUN("%s", ways[i]);
-        expect_text("it does not run, because job 1 was cancelled or deleted: cancel the job that "
-                    "waits", "SELECT reason FROM jobq.explain_job(2)");
+        expect_text("it does not run, because job 1 was cancelled, deleted or erased: cancel the "
+                    "job that waits", "SELECT reason FROM jobq.explain_job(2)");
         expect_text("cancelled", "SELECT state FROM jobq.parents(2)");
         assert_int_equal(number("SELECT jobq.audit()"), 0);
         RUN("SELECT jobq.cancel(2)");

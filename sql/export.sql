@@ -37,13 +37,14 @@ END $$;
 -- The next finished part that was not exported, or no row. It stays locked until the
 -- transaction ends: nobody writes or empties it, and a second export takes another one. A part
 -- that somebody has locked is left for later. So is one that was written less than a minute
--- ago, because a statement that began before may still write to it; empty ones are passed
--- over.
+-- ago, because a statement that began before may still write to it, and one that an operator
+-- has detached, until it or another one is attached in its place; empty ones are passed over.
 CREATE OR REPLACE FUNCTION jobq.export_next(
     OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
     v_ring jobq.ring;
+    v_table regclass;
     v_any boolean;
 BEGIN
     FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP
@@ -51,13 +52,15 @@ BEGIN
             EXIT WHEN v_part = v_ring.turns - 1
                   AND v_ring.since > statement_timestamp() - interval '1 minute';
             slot := jobq.ring_slot(v_ring, v_part);
+            v_table := jobq.part(slot);
+            EXIT WHEN v_table IS NULL;
             BEGIN
-                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', coalesce(
-                    jobq.part(slot)::text, format('jobq.history_%s', slot)));
+                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', v_table);
             EXCEPTION WHEN lock_not_available OR undefined_table THEN
                 EXIT;
             END;
-            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', jobq.part(slot)) INTO v_any;
+            EXIT WHEN jobq.part(slot) IS DISTINCT FROM v_table; -- it was detached meanwhile
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_table) INTO v_any;
             IF v_any THEN
                 retention := v_ring.retention;
                 part := v_part;

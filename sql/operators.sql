@@ -275,23 +275,24 @@ SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
     v_from timestamptz;
-    v_slot smallint;
+    v_part regclass;
     v_since timestamptz;
     v_page bigint;
 BEGIN
-    FOR v_slot, v_since IN SELECT r.slot, r.since FROM jobq.ring r LOOP
-        v_page := greatest(0, pg_relation_size(jobq.part(v_slot))
+    FOR v_part, v_since IN SELECT jobq.part(r.slot), r.since FROM jobq.ring r LOOP
+        CONTINUE WHEN v_part IS NULL;
+        v_page := greatest(0, pg_relation_size(v_part)
                               / current_setting('block_size')::bigint - 256);
         IF v_page > 0 THEN
             EXECUTE format('SELECT min(h.finished_at) FROM %s h '
-                           'WHERE h.ctid >= %L', jobq.part(v_slot), format('(%s,0)', v_page))
+                           'WHERE h.ctid >= %L', v_part, format('(%s,0)', v_page))
             INTO v_since;
         END IF;
         v_from := greatest(v_now - interval '1 minute',
                            least(v_since, v_now - interval '1 second'));
         RETURN QUERY EXECUTE format(
             'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM %s h '
-            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', jobq.part(v_slot),
+            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_part,
             format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;
     END LOOP;
 END $$;

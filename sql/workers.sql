@@ -621,16 +621,14 @@ BEGIN
     RETURN v_total;
 END $$;
 
--- A part of the history. On the node of a distributed schema its number is not the end of its
--- name.
+-- A part of the history. NULL: an operator has detached it, so it belongs to the history no
+-- more. On the node of a distributed schema its number is not the end of its name.
 CREATE OR REPLACE FUNCTION jobq.part(p_slot integer) RETURNS regclass
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN coalesce(
-        (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-         WHERE i.inhparent = 'jobq.history'::regclass
-           AND c.relname ~ ('^history_' || p_slot || '(_\d+)?$')),
-        to_regclass('jobq.history_' || p_slot));
+    RETURN (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
+              AND c.relname ~ ('^history_' || p_slot || '(_\d+)?$'));
 END $$;
 
 -- Turns each ring whose written part is old enough: its oldest part is emptied and becomes the
@@ -654,10 +652,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     LOOP
         v_part := jobq.part(v_ring.slot);
-        CONTINUE WHEN NOT EXISTS (
-            SELECT FROM pg_inherits i
-            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
-              AND i.inhrelid = v_part);
+        CONTINUE WHEN v_part IS NULL;
         IF v_ring.waits THEN -- an empty part has nothing to export
             EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;
             CONTINUE WHEN v_ring.waits;

@@ -135,6 +135,33 @@ static void a_writer_that_is_under_way_is_waited_for(void **unused)
     PQfinish(other);
 }
 
+/* A part that an operator has detached cannot be read, so it is not exported, nor are those after
+ * it; it is when it is back, or another one is in its place. */
+static void a_detached_part_is_waited_for(void **unused)
+{
+    (void)unused;
+    put(1, 1);
+    assert_true(turns("2 h"));
+    put(2, 1);
+    assert_true(turns("2 h"));
+    RUN("UPDATE jobq.ring SET since = now() - interval '61 s'");
+    RUN("ALTER TABLE jobq.history DETACH PARTITION jobq.history_8");
+    next_is("-");
+    assert_int_equal(number("SELECT exported FROM jobq.ring WHERE retention = 'medium'"), 7);
+    RUN("ALTER TABLE jobq.history_8 RENAME TO archive");
+    next_is("-");
+    RUN("CREATE TABLE jobq.history_8 (LIKE jobq.history INCLUDING ALL)");
+    next_is("-");
+    RUN("DROP TABLE jobq.history_8; ALTER TABLE jobq.archive RENAME TO history_8");
+    RUN("ALTER TABLE jobq.history ATTACH PARTITION jobq.history_8 FOR VALUES IN (8)");
+    next_is("medium 8 1");
+    RUN("SELECT jobq.export_done('medium', 8)");
+    next_is("medium 9 2");
+    RUN("ALTER TABLE jobq.history DETACH PARTITION jobq.history_10");
+    assert_int_equal(number("SELECT count(*) FROM jobq.queues WHERE queue = 'q'"), 1);
+    RUN("ALTER TABLE jobq.history ATTACH PARTITION jobq.history_10 FOR VALUES IN (10)");
+}
+
 static void a_ring_waits_for_the_export_within_a_bound(void **unused)
 {
     int i;
@@ -189,6 +216,7 @@ int main(void)
         cmocka_unit_test_setup(a_part_of_a_ring_that_went_round_is_the_right_one, with_ring),
         cmocka_unit_test_setup(only_one_exports_a_part_and_nobody_changes_it, with_ring),
         cmocka_unit_test_setup(a_writer_that_is_under_way_is_waited_for, with_ring),
+        cmocka_unit_test_setup(a_detached_part_is_waited_for, with_ring),
         cmocka_unit_test_setup(a_ring_waits_for_the_export_within_a_bound, with_ring),
         cmocka_unit_test_setup(wrong_settings_are_refused, with_ring),
     };

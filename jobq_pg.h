@@ -25226,7 +25226,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE VIEW jobq.flows AS\n"
 "SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'\n"
 "                     WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'\n"
-"                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'\n"
+"                     WHEN f.on_failure = 'h' AND (p.failed > 0 OR EXISTS (\n"
+"                         SELECT FROM jobq.edge e\n"
+"                         WHERE e.flow_id = f.id AND e.flow_id > 0 AND e.holds\n"
+"                           AND e.came IS NOT NULL)) THEN 'held'\n"
 "                     ELSE 'running' END AS state,\n"
 "       coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,\n"
 "       coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,\n"
@@ -25236,11 +25239,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "    SELECT sum(o.jobs) AS jobs, sum(o.succeeded) AS succeeded, sum(o.failed) AS failed,\n"
 "           sum(o.cancelled) AS cancelled\n"
 "    FROM jobq.flow_part o WHERE o.flow_id = f.id) AS p ON true;\n"
-"CREATE OR REPLACE FUNCTION jobq.flow_graph(id bigint, at_most integer DEFAULT 1000)\n"
+"CREATE OR REPLACE FUNCTION jobq.flow_graph(id bigint, at_most integer DEFAULT 1000)\n",
 "RETURNS TABLE (job_id bigint, name text, kind text, state text, after bigint[],\n"
 "               held_by bigint[])\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET jit = off AS $$\n",
+"SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n"
@@ -25308,10 +25311,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.signal_wait w\n"
 "            WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = w.job_id))\n"
-"        + (SELECT count(*) FROM jobq.job j WHERE j.state = 'w'\n"
+"        + (SELECT count(*) FROM jobq.job j WHERE j.state = 'w'\n",
 "              AND NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = j.id AND e.holds)\n"
 "              AND NOT EXISTS (SELECT FROM jobq.nudge n WHERE n.job_id = j.id))\n"
-"        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL\n",
+"        + (SELECT count(*) FROM jobq.edge e WHERE e.parent > 0 AND e.came IS NULL\n"
 "             AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void\n"

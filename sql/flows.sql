@@ -853,12 +853,15 @@ END $$;
 
 -- ---- looking -------------------------------------------------------------------------------
 
--- Flows at a glance. state: running; held, a job failed and others wait for it; cancelled,
--- until its last job has ended; ended.
+-- Flows at a glance. state: running; held, a job failed, or one waits in vain for another that
+-- has ended otherwise; cancelled, until its last job has ended; ended.
 CREATE OR REPLACE VIEW jobq.flows AS
 SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'
                      WHEN f.cancelled_at IS NOT NULL THEN 'cancelled'
-                     WHEN f.on_failure = 'h' AND p.failed > 0 THEN 'held'
+                     WHEN f.on_failure = 'h' AND (p.failed > 0 OR EXISTS (
+                         SELECT FROM jobq.edge e
+                         WHERE e.flow_id = f.id AND e.flow_id > 0 AND e.holds
+                           AND e.came IS NOT NULL)) THEN 'held'
                      ELSE 'running' END AS state,
        coalesce(p.jobs, 0)::bigint AS jobs, coalesce(p.succeeded, 0)::bigint AS succeeded,
        coalesce(p.failed, 0)::bigint AS failed, coalesce(p.cancelled, 0)::bigint AS cancelled,

@@ -326,6 +326,34 @@ static void a_flow_that_is_held_goes_on(void **unused)
                                  "cancelled) FROM jobq.flows");
 }
 
+/* What waits for one that was cancelled, or for one of another flow that failed, waits in vain. */
+static void a_flow_that_waits_in_vain_is_held(void **unused)
+{
+    static const char *const states = "SELECT string_agg(state, ' ' ORDER BY id) FROM jobq.flows";
+    long id;
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow('f'))");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1, "
+        "after => '{2}')");
+    expect_text("running", states);
+    RUN("SELECT jobq.cancel(1)");
+    expect_text("running", states); /* nothing waits for it */
+    RUN("SELECT jobq.cancel(2)");
+    expect_text("held", states);
+    assert_int_equal(number("SELECT jobq.flow_revive(1)"), 0);
+    RUN("SELECT jobq.cancel(3)");
+    expect_text("ended", states);
+    id = number("SELECT jobq.enqueue('q', 'k')");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow('g'), after => '{%ld}')", id);
+    expect_text("ended running", states);
+    RUN("SELECT jobq.finish('{%ld}', 'f', NULL)", id);
+    expect_text("ended held", states);
+    RUN("SELECT jobq.revive(%ld)", id);
+    expect_text("ended running", states);
+    RUN("SELECT jobq.flow_cancel(2)");
+}
+
 /* Cancelling goes down a chain of any depth, in bounded steps. */
 static void a_failure_cancels_a_deep_chain(void **unused)
 {
@@ -1181,6 +1209,7 @@ int main(void)
         TEST(no_edge_outlives_its_jobs),
         TEST(a_diamond_runs_in_order),
         TEST(a_flow_that_is_held_goes_on),
+        TEST(a_flow_that_waits_in_vain_is_held),
         TEST(a_failure_cancels_a_deep_chain),
         TEST(a_deep_flow_is_revived_and_cancelled_in_steps),
         TEST(ends_share_no_row_of_the_flow),

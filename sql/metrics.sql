@@ -171,58 +171,54 @@ BEGIN
 END $$;
 
 -- A part of metrics: what workers have counted. Queues without jobs, or without messages, have
--- no samples of them.
+-- no samples of them. Aggregates, because a text that grows in a loop is copied each time.
 CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    v record;
-    v_jobs text := '';
-    v_lost text := '';
-    v_consumed text := '';
-    v_messages text := '';
-    v_waiting text := '';
-    v_running text := '';
-    v_labels text;
-    v_shared text;
+    v_jobs text;
+    v_lost text;
+    v_consumed text;
+    v_messages text;
+    v_waiting text;
+    v_running text;
     v_name text := left('jobq_', 4); -- on its own this word is the name of the schema
 BEGIN
-    FOR v IN
-        SELECT jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,
-               t.counts AS c,
-               (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count)) AS started
-        FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL ORDER BY t.queue, t.kind
-    LOOP
-        v_labels := format('queue="%s",kind="%s"', v.queue, v.kind);
-        v_shared := format('messaging_system="%s",messaging_destination_name="%s",'
-                           'messaging_operation_name=', v_name, v.queue);
-        IF v.started > 0 OR v.c[1] + v.c[2] + v.c[3] + v.c[4] + v.c[5] > 0 THEN
-            v_jobs := v_jobs || (
-                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', v_labels,
-                                         o.name, v.c[o.n]), '' ORDER BY o.n)
-                FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])
-                     WITH ORDINALITY AS o (name, n));
-            v_lost := v_lost || format(E'jobq_leases_lost_total{%s} %s\n', v_labels, v.c[6]);
-            v_consumed := v_consumed || format(
-                E'messaging_client_consumed_messages_total{%s"claim",kind="%s"} %s\n',
-                v_shared, v.kind, v.started);
-            v_waiting := v_waiting || jobq.metric_times(
-                'jobq_waiting_seconds', v_labels, v.c, 11);
-            v_running := v_running || jobq.metric_times(
-                'messaging_process_duration_seconds',
-                format('%s"process",kind="%s"', v_shared, v.kind), v.c, 32);
-        END IF;
-        IF v.c[7] + v.c[9] > 0 THEN
-            v_consumed := v_consumed || format(
-                E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n',
-                v_shared, v.c[7]);
-            v_messages := v_messages || (
-                SELECT string_agg(format(
-                    E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', v.queue, o.name,
-                    v.c[o.n + 7]), '' ORDER BY o.n)
-                FROM unnest('{acknowledged,dead,repeated}'::text[])
-                     WITH ORDINALITY AS o (name, n));
-        END IF;
-    END LOOP;
+    SELECT string_agg((
+               SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', k.labels,
+                                        o.name, k.c[o.n]), '' ORDER BY o.n)
+               FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])
+                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.ran),
+           string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[6]),
+                      '' ORDER BY k.n) FILTER (WHERE k.ran),
+           string_agg((
+               SELECT string_agg(format(E'jobq_messages_total{queue="%s",outcome="%s"} %s\n',
+                                        k.queue, o.name, k.c[o.n + 7]), '' ORDER BY o.n)
+               FROM unnest('{acknowledged,dead,repeated}'::text[])
+                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),
+           string_agg(concat(
+               CASE WHEN k.ran THEN format(
+                   E'messaging_client_consumed_messages_total{%s"claim",kind="%s"} %s\n',
+                   k.shared, k.kind, k.started) END,
+               CASE WHEN k.read THEN format(
+                   E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n',
+                   k.shared, k.c[7]) END), '' ORDER BY k.n),
+           string_agg(jobq.metric_times('jobq_waiting_seconds', k.labels, k.c, 11),
+                      '' ORDER BY k.n) FILTER (WHERE k.ran),
+           string_agg(jobq.metric_times(
+               'messaging_process_duration_seconds',
+               format('%s"process",kind="%s"', k.shared, k.kind), k.c, 32),
+                      '' ORDER BY k.n) FILTER (WHERE k.ran)
+    INTO v_jobs, v_lost, v_messages, v_consumed, v_waiting, v_running
+    FROM (SELECT l.*, format('queue="%s",kind="%s"', l.queue, l.kind) AS labels,
+                 format('messaging_system="%s",messaging_destination_name="%s",'
+                        'messaging_operation_name=', v_name, l.queue) AS shared,
+                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] > 0 AS ran,
+                 l.c[7] + l.c[9] > 0 AS read
+          FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,
+                       jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,
+                       t.counts AS c, (SELECT sum(u.count)
+                                       FROM unnest(t.counts[11:30]) AS u (count)) AS started
+                FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;
     RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',
                        v_jobs)
         || jobq.metric('jobq_leases_lost', 'counter', NULL,

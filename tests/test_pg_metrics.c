@@ -535,6 +535,53 @@ static void alerts_and_dashboard_name_what_is_told(void **unused)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh, all_stop)
 
+/* -- its cost -- */
+
+/* The processor time of the server process of db, in ticks; -1: this system does not tell. */
+static long server_ticks(void)
+{
+    char path[60];
+    long user = -1, system = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", PQbackendPID(db));
+    file = fopen(path, "r");
+    if (file == NULL) return -1;
+    if (fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
+               &system) != 2) user = -1;
+    fclose(file);
+    return user < 0 ? -1 : user + system;
+}
+
+/* What so many calls cost with so many kinds. */
+static long metrics_ticks(int kinds, int calls)
+{
+    long before;
+
+    RUN("DELETE FROM jobq.tally");
+    RUN("SELECT jobq.queue_set('q', kinds => ARRAY(SELECT 'k' || n FROM generate_series(1, %d) n))",
+        kinds);
+    RUN("INSERT INTO jobq.tally SELECT 0, queue_id, id, 1, array_fill(3::bigint, '{60}') "
+        "FROM jobq.kind");
+    before = server_ticks();
+    while (calls-- > 0) RUN("SELECT jobq.metrics()");
+    return server_ticks() - before;
+}
+
+/* Ten times as many kinds cost ten times as much, and not a hundred times. Processor time, because
+ * the machine may be busy. */
+static void the_cost_grows_with_the_kinds_only(void **unused)
+{
+    long few, many;
+
+    (void)unused;
+    if (server_ticks() < 0) skip();
+    few = metrics_ticks(300, 10);
+    many = metrics_ticks(3000, 1);
+    assert_true(few > 0);
+    if (many > 4 * few) fail_msg("300 kinds: %ld ticks; 3000 kinds: %ld ticks", few / 10, many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +593,7 @@ int main(void)
         TEST(the_dead_deliver_nothing),
         TEST(shorter_and_longer_counts_are_added),
         TEST(a_delivery_that_is_not_needed_writes_nothing),
+        TEST(the_cost_grows_with_the_kinds_only),
         TEST(kinds_beyond_64_are_the_rest),
         TEST(bounds_are_those_of_the_library),
         TEST(quantiles_are_interpolated),

@@ -25953,7 +25953,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END LOOP;\n"
 "    UPDATE jobq.schedule s\n"
 "    SET tick_at = v_next, next_at = v_next + p.offset_us * interval '1 microsecond',\n"
-"        last_at = p.last_at, last_id = p.last_id, skipped_at = p.skipped_at, error = NULL\n"
+"        last_at = p.last_at, last_id = p.last_id, skipped_at = p.skipped_at,\n"
+"        error = CASE WHEN v_ticks = '{}' THEN p.error END\n"
 "    WHERE s.id = p.id;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -25992,12 +25993,13 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            UPDATE jobq.schedule s\n"
 "            SET error = SQLERRM, next_at = statement_timestamp()\n"
 "                + CASE WHEN SQLSTATE ~ '^55' THEN interval '1 second' -- a lock was held\n"
-"                  ELSE interval '1 minute' END\n"
+"                  ELSE greatest(interval '1 second', least(\n"
+"                      interval '1 minute', s.missed_us / 8 * interval '1 microsecond')) END\n"
 "            WHERE s.id = v_schedule.id;\n"
 "        END;\n"
-"    END LOOP;\n"
+"    END LOOP;\n",
 "    PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);\n"
-"    due_us := jobq.next_tick(p_queues);\n",
+"    due_us := jobq.next_tick(p_queues);\n"
 "    IF due_us = 1 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.next_tick(p_queues integer[]) RETURNS bigint\n"
@@ -26076,9 +26078,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN\n"
 "        PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');\n"
 "    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
-"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n"
+"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n",
 "          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
-"    THEN\n",
+"    THEN\n"
 "        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),\n"
 "                            'pg_timezone_names has those that it knows.');\n"
 "    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
@@ -26139,10 +26141,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n"
 "                               IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,\n"
 "                                   p.ends_at)\n"
-"                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)\n"
+"                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)\n",
 "    WHERE s.name = p.name AND s.owner IS NOT DISTINCT FROM p.owner\n"
 "    RETURNING s.next_at INTO v_next;\n"
-"    IF NOT FOUND THEN\n",
+"    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(\n"
 "            (SELECT 'the program ' || s.owner FROM jobq.schedule s WHERE s.name = p.name),\n"
 "            'no program') USING ERRCODE = '55000',\n"
@@ -26222,10 +26224,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    IF v_id IS NULL THEN RETURN NULL; END IF;\n"
 "    UPDATE jobq.schedule s SET last_at = statement_timestamp(), last_id = v_id\n"
 "    WHERE s.id = v.id;\n"
-"    PERFORM jobq.wake(v.queue_id, 1);\n"
+"    PERFORM jobq.wake(v.queue_id, 1);\n",
 "    RETURN v_id;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean\n",
+"CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "BEGIN\n"

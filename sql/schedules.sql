@@ -160,16 +160,17 @@ BEGIN
     END LOOP;
     UPDATE jobq.schedule s
     SET tick_at = v_next, next_at = v_next + p.offset_us * interval '1 microsecond',
-        last_at = p.last_at, last_id = p.last_id, skipped_at = p.skipped_at, error = NULL
+        last_at = p.last_at, last_id = p.last_id, skipped_at = p.skipped_at,
+        error = CASE WHEN v_ticks = '{}' THEN p.error END
     WHERE s.id = p.id;
     RETURN v_count;
 END $$;
 
 -- Fires what is due in these queues, at most p_limit schedules. One that fails is tried again
--- after a minute, says why, and does not hold up the others. due_us: the time until the
--- next one; NULL: there is none. The commit need not wait for the disk: a crash of the server
--- that loses the job loses the plan too, and the tick is fired again.
--- A schedule does not fire while its queue or kind is paused.
+-- after a minute (sooner, while its tick is not missed yet), says why, and does not hold up
+-- the others. due_us: the time until the next one; NULL: there is none. The commit need not
+-- wait for the disk: a crash of the server that loses the job loses the plan too, and the tick
+-- is fired again. A schedule does not fire while its queue or kind is paused.
 CREATE OR REPLACE FUNCTION jobq.tick(
     p_queues integer[], p_limit integer, OUT fired integer, OUT due_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -205,7 +206,8 @@ BEGIN
             UPDATE jobq.schedule s
             SET error = SQLERRM, next_at = statement_timestamp()
                 + CASE WHEN SQLSTATE ~ '^55' THEN interval '1 second' -- a lock was held
-                  ELSE interval '1 minute' END
+                  ELSE greatest(interval '1 second', least(
+                      interval '1 minute', s.missed_us / 8 * interval '1 microsecond')) END
             WHERE s.id = v_schedule.id;
         END;
     END LOOP;

@@ -637,6 +637,35 @@ static void a_schedule_that_only_sql_serves_says_why(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.schedules WHERE why IS NULL"), 2);
 }
 
+/* A fire that failed is no missed tick, unless it fails for as long as a tick may be late. Then the
+ * schedule says why until it has fired again. */
+static void a_tick_that_failed_once_is_not_missed(void **unused)
+{
+    static const char *const within[] = {"NULL", "'100 seconds'", "'1 hour'"};
+    size_t i;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "nowhere", 1, NULL, NULL), JOBQ_OK);
+    for (i = 0; i < COUNT(within); i++) {
+        RUN("SELECT jobq.schedule('bad', 'nowhere', every => '1 day', partition => 0, "
+            "missed => 'skip', missed_within => %s)", within[i]);
+        RUN("UPDATE jobq.queue SET partitions = 0 WHERE name = 'nowhere'");
+        RUN("UPDATE jobq.schedule SET tick_at = now(), next_at = now()");
+        assert_int_equal(tick(), 0);
+        assert_int_equal(number("SELECT count(*) FROM jobq.schedule WHERE error IS NOT NULL"), 1);
+        RUN("UPDATE jobq.schedule SET tick_at = now() - (next_at - tick_at), next_at = now()");
+        RUN("UPDATE jobq.queue SET partitions = 1 WHERE name = 'nowhere'");
+        assert_int_equal(tick(), 1);
+        assert_int_equal(number("SELECT count(*) FROM jobq.schedule WHERE error IS NOT NULL"), 0);
+    }
+    RUN("UPDATE jobq.queue SET partitions = 0 WHERE name = 'nowhere'");
+    RUN("UPDATE jobq.schedule SET tick_at = now(), next_at = now()");
+    assert_int_equal(tick(), 0);
+    RUN("UPDATE jobq.schedule SET tick_at = now() - interval '2 hours', next_at = now()");
+    assert_int_equal(tick(), 0);
+    expect_text("queue 'nowhere' is not registered", "SELECT why FROM jobq.schedules");
+}
+
 static void a_stopped_job_lets_its_schedule_go_on(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", takes_its_time);
@@ -715,6 +744,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(operators_pause_run_and_look, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_schedule_that_fails_says_why, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_schedule_that_only_sql_serves_says_why, fresh, all_stop),
+        cmocka_unit_test_setup_teardown(a_tick_that_failed_once_is_not_missed, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_stopped_job_lets_its_schedule_go_on, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_copy_claims_and_fires_nothing, fresh, all_stop),
     };

@@ -323,26 +323,33 @@ BEGIN
 END $$;
 
 -- Drops the views, because Citus does not take tables that views depend on. Answers the
--- statements that make them again, with the grants on them.
+-- statements that make them again, with the grants on them. It is refused while others depend
+-- on them, because it could not make those again.
 CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$
-DECLARE v_texts text[] := ARRAY(
-    SELECT t.text FROM pg_class c CROSS JOIN LATERAL (
-        SELECT 0, format('CREATE OR REPLACE VIEW jobq.%I AS %s', c.relname,
-                         pg_get_viewdef(c.oid))
-        UNION ALL
-        SELECT 1, format('GRANT %s%s ON jobq.%I TO %s', g.privilege_type,
-                         ' (' || quote_ident(a.name) || ')', c.relname,
-                         coalesce(nullif(g.grantee, 0)::regrole::text, 'PUBLIC'))
-        FROM (SELECT NULL, c.relacl UNION ALL
-              SELECT a.attname, a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid)
-             AS a (name, acl) CROSS JOIN LATERAL aclexplode(a.acl) g) AS t (n, text)
-    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' ORDER BY c.oid, t.n);
+DECLARE
+    v_detail text;
+    v_texts text[] := ARRAY(
+        SELECT t.text FROM pg_class c CROSS JOIN LATERAL (
+            SELECT 0, format('CREATE OR REPLACE VIEW jobq.%I AS %s', c.relname,
+                             pg_get_viewdef(c.oid))
+            UNION ALL
+            SELECT 1, format('GRANT %s%s ON jobq.%I TO %s', g.privilege_type,
+                             ' (' || quote_ident(a.name) || ')', c.relname,
+                             coalesce(nullif(g.grantee, 0)::regrole::text, 'PUBLIC'))
+            FROM (SELECT NULL, c.relacl UNION ALL
+                  SELECT a.attname, a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid)
+                 AS a (name, acl) CROSS JOIN LATERAL aclexplode(a.acl) g) AS t (n, text)
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' ORDER BY c.oid, t.n);
 BEGIN
-    PERFORM jobq.citus_run(ARRAY(
-        SELECT format('DROP VIEW IF EXISTS jobq.%I CASCADE', c.relname) FROM pg_class c
-        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'));
+    EXECUTE (SELECT format('DROP VIEW %s', string_agg(c.oid::regclass::text, ', '))
+             FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
     RETURN v_texts;
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    GET STACKED DIAGNOSTICS v_detail = PG_EXCEPTION_DETAIL;
+    RAISE EXCEPTION 'views or functions of yours depend on views of this schema'
+        USING ERRCODE = '2BP01', DETAIL = v_detail,
+            HINT = 'Drop them first, and make them again afterwards.';
 END $$;
 
 -- Gives identity columns a default in place of their identity, or the identity back, because

@@ -724,6 +724,31 @@ static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unuse
     database_drop(conn);
 }
 
+/* Before Citus takes the tables, the views are dropped and made again, with what was granted. What
+ * others have built on them could not be, so it has to go first. */
+static void views_that_others_use_are_not_dropped(void **unused)
+{
+    char *before, *text = for_schema("SELECT jobq.citus_drop_views()", schema);
+    PGresult *res;
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_watches_%d", (int)getpid());
+    RUN("SELECT jobq.grant_read('jobq_watches_%d', payloads => false)", (int)getpid());
+    RUN("SELECT jobq.citus_run(jobq.citus_drop_views())"); /* some words of theirs change once */
+    before = catalogue(db, schema);
+    RUN("CREATE VIEW public.of_mine AS SELECT id FROM jobq.jobs");
+    res = PQexec(db, text);
+    RUN("DROP VIEW public.of_mine");
+    assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "2BP01");
+    assert_non_null(strstr(PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL), "of_mine"));
+    PQclear(res);
+    RUN("SELECT jobq.citus_run(jobq.citus_drop_views())");
+    expect_catalogue(db, schema, before);
+    RUN("DROP OWNED BY jobq_watches_%d; DROP ROLE jobq_watches_%d", (int)getpid(), (int)getpid());
+    free(before);
+    free(text);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)
 
 int main(void)
@@ -739,6 +764,7 @@ int main(void)
         TEST(a_dba_installs_by_psql),
         TEST(psql_and_a_program_wait_for_each_other),
         TEST(a_migration_that_deadlocks_with_a_worker_is_tried_again),
+        TEST(views_that_others_use_are_not_dropped),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

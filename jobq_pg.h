@@ -21462,6 +21462,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN\n"
 "        PERFORM jobq.refuse('delay', '0 to 1000 years');\n"
 "    END IF;\n"
+"    PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id\n"
+"    WHERE j.id = p_id FOR KEY SHARE OF f; -- before its job: see flows.sql\n"
 "    SELECT j.* INTO v_job FROM jobq.job j\n"
 "    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;\n"
 "    IF FOUND THEN\n"
@@ -21523,9 +21525,9 @@ static const char *const jobq_pg__sql_protocol[] = {
 "          CROSS JOIN (VALUES (false), (true)) AS t (lined)\n"
 "          WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)\n"
 "            AND (q.hold_until IS NULL OR q.hold_until <= statement_timestamp())\n"
-"          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),\n"
+"          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),\n",
 "                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;\n"
-"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n",
+"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n"
 "                   WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);\n"
 "    IF true <> ALL (lined) THEN lined := NULL; END IF;\n"
 "END $$;\n"
@@ -21602,11 +21604,11 @@ static const char *const jobq_pg__sql_protocol[] = {
 "BEGIN\n"
 "    IF num_nonnulls(result, bytes) = 2 THEN\n"
 "        PERFORM jobq.refuse('result', 'only one of result and bytes may be given');\n"
-"    END IF;\n"
+"    END IF;\n",
 "    PERFORM jobq.work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n"
 "    PERFORM jobq.work_tidy(worker, number);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.work_fail(\n",
+"CREATE OR REPLACE FUNCTION jobq.work_fail(\n"
 "    worker bigint, number bigint, id bigint, error text DEFAULT NULL,\n"
 "    outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -21683,7 +21685,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    PERFORM jobq.work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,\n"
 "                             NULL)\n"
 "    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)\n"
-"    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j\n"
+"    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j\n",
 "    WHERE c.worker = work_leave.worker AND j.worker = c.worker AND j.claim = c.number;\n"
 "    PERFORM jobq.deregister(work_leave.worker);\n"
 "END $$;\n",

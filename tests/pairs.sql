@@ -230,6 +230,8 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
         '{1,9}', '{NULL,NULL}', '{NULL,NULL}', '{any,any}') OFFSET 0) w$$]),
 ('do a step, then enqueue', 'flow', false, ARRAY[$$
     SELECT '@', 'new' FROM (SELECT jobq.step_and_enqueue('@') OFFSET 0) e$$]),
+('end it, then enqueue', 'flow', false, ARRAY[$$
+    SELECT '@', 'new' FROM (SELECT jobq.end_and_enqueue('@') OFFSET 0) e$$]),
 ('complete one of a flow', 'flow', false, ARRAY[$$
     SELECT '2', coalesce(c.answer::text, 'done')
     FROM (SELECT) u LEFT JOIN jobq.complete('{1}', '{1}', '{1}', '{2}') c ON c.id = 2$$]),
@@ -251,6 +253,12 @@ END $$;
 CREATE FUNCTION jobq.step_and_enqueue(p_name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM jobq.step_done_here(1, 1, 2, 's', NULL);
+    PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name), flow => 1);
+END $$;
+
+CREATE FUNCTION jobq.end_and_enqueue(p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM jobq.work_done(1, 1, 2);
     PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name), flow => 1);
 END $$;
 

@@ -720,7 +720,8 @@ BEGIN
     RETURN v_flow;
 END $$;
 
--- At most p_limit jobs of a flow: those that wait or are ready, or those that failed. Locks
+-- At most p_limit jobs of a flow: those that wait or are ready, or those that failed and can
+-- be revived. Locks
 -- their rows. Rows that others hold come last, and it waits for them, so that none means that
 -- none is left.
 CREATE OR REPLACE FUNCTION jobq.lock_flow_jobs(

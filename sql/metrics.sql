@@ -191,8 +191,9 @@ BEGIN
            string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[6]),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg((
-               SELECT string_agg(format(E'jobq_messages_total{queue="%s",outcome="%s"} %s\n',
-                                        k.queue, o.name, k.c[o.n + 7]), '' ORDER BY o.n)
+               SELECT string_agg(format(
+                   E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', k.queue,
+                   o.name, k.c[o.n + 7]), '' ORDER BY o.n)
                FROM unnest('{acknowledged,dead,repeated}'::text[])
                     WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),
            string_agg(concat(

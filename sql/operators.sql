@@ -818,8 +818,8 @@ BEGIN
     RETURN FOUND OR NOT EXISTS (SELECT FROM jobq.flow f WHERE f.id = p_flow);
 END $$;
 
--- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free, and
--- their flows before them.
+-- Locks failed jobs that match, the oldest first. p_free: only jobs that can be revived, whose
+-- key is free, and their flows before them.
 CREATE OR REPLACE FUNCTION jobq.pick_failed(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_free boolean) RETURNS bigint[]

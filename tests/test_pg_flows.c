@@ -1081,7 +1081,7 @@ static void a_failed_parent_that_is_deleted(void **unused)
 
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         assert_int_equal(start_over(unused), 0);
-        RUN("SELECT jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', headers => '{\"a\": 1}')");
         RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
         ends(1, JOBQ_EVENT_DISCARD);
         expect_text("it does not run, because job 1 failed: revive it",

@@ -854,7 +854,7 @@ END $$;
 
 -- ---- looking -------------------------------------------------------------------------------
 
--- Flows at a glance. state: running; held, a job failed, or one waits in vain for another that
+-- Flows at a glance. state: running; held, a job failed, or one still waits for another that
 -- has ended otherwise; cancelled, until its last job has ended; ended.
 CREATE OR REPLACE VIEW jobq.flows AS
 SELECT f.id, f.name, CASE WHEN f.ended_at IS NOT NULL THEN 'ended'

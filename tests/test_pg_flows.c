@@ -326,7 +326,7 @@ static void a_flow_that_is_held_goes_on(void **unused)
                                  "cancelled) FROM jobq.flows");
 }
 
-/* What waits for one that was cancelled, or for one of another flow that failed, waits in vain. */
+/* What waits for one that was cancelled, or for one outside of the flow that failed, waits on. */
 static void a_flow_that_waits_in_vain_is_held(void **unused)
 {
     static const char *const states = "SELECT string_agg(state, ' ' ORDER BY id) FROM jobq.flows";

@@ -392,6 +392,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
 		$(HEADERS) >&2
 	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
+	@awk -f tests/settings.awk jobq_pg.h sql/*.sql >&2
 	@tests/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done

@@ -25,8 +25,7 @@ CREATE TABLE jobq.meta (
 
 -- Versions below 12 were never released. migrate refuses them, and so does install.sql.
 INSERT INTO jobq.meta (version, library_min, epoch)
-VALUES (12, 12, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1,
-                               16))::bit(64)::bigint);
+VALUES (12, 12, ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint);
 
 -- ---- queues, kinds and their limits --------------------------------------------------------
 

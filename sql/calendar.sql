@@ -19,7 +19,7 @@ BEGIN
             v_set := v_set | 1;
             CONTINUE;
         END IF;
-        v := regexp_match(v_item COLLATE "C", '^(?:(\*)|([0-9]{1,2}|[A-Z]{3})'
+        v := regexp_match(v_item COLLATE "C", '^(?:([*])|([0-9]{1,2}|[A-Z]{3})'
             '(?:-([0-9]{1,2}|[A-Z]{3}))?)(?:/([0-9]{1,2}))?$');
         v_low := CASE WHEN v[1] IS NOT NULL THEN p_low WHEN v[2] ~ '[0-9]' THEN v[2]::integer
                  ELSE array_position(p_names, v[2]) - 1 + p_low END;

@@ -8,7 +8,7 @@
 -- of them crashes. There are distributed tables, and Citus, which counts only tables in its
 -- own metadata, does not know of any here: it commits in one phase.
 CREATE OR REPLACE FUNCTION jobq.citus_apart() RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_apart boolean;
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN false; END IF;
@@ -171,7 +171,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT c.oid, c.relname::text, c.relname || '_' || s.shardid
+    RETURN QUERY SELECT c.oid, c.relname::text, format('%s_%s', c.relname, s.shardid)
     FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
     WHERE c.relnamespace = 'jobq'::regnamespace;
 END $$;
@@ -193,7 +193,8 @@ END $$;
 -- Definitions in which the tables are named as their shards are. The functions use upper case
 -- for key words, so a name in lower case after a table is its alias.
 CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on AS $$
 DECLARE
     v_texts text[] := p_texts;
     v_schema text := (SELECT regexp_replace(n.nspname, '(\W)', '\\\1', 'g')
@@ -202,14 +203,14 @@ DECLARE
     v_before text := '((?:\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\s+|,\s*)\(*)' || v_name;
     v record;
 BEGIN
-    FOR v IN SELECT s.name, 'jobq.' || s.stored AS stored FROM jobq.citus_shards() s LOOP
+    FOR v IN SELECT s.name, 'jobq.' || s.stored::text AS stored FROM jobq.citus_shards() s LOOP
         SELECT array_agg(
             regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
-                v_before || v.name || '(\s+(?:AS )?[a-z])', '\1' || v.stored || '\2', 'g'),
+                v_before || v.name || '(\s+(?:AS )?[a-z])', format('\1%s\2', v.stored), 'g'),
                 v_before || v.name || '\M(?![.(])',
-                '\1' || v.stored || ' AS ' || v.name, 'g'),
-                '(\mTABLE )' || v_name || v.name || '\M', '\1' || v.stored, 'g'),
-                '(?<!sequence\()''' || v_name || v.name || '''', '''' || v.stored || '''', 'g')
+                format('\1%s AS %s', v.stored, v.name), 'g'),
+                '(\mTABLE )' || v_name || v.name || '\M', format('\1%s', v.stored), 'g'),
+                '(?<!sequence\()''' || v_name || v.name || '''', quote_literal(v.stored), 'g')
             ORDER BY u.n)
         INTO v_texts FROM unnest(v_texts) WITH ORDINALITY AS u (text, n);
     END LOOP;
@@ -243,7 +244,7 @@ DECLARE
         AND v.proname ~ format('^(%s|%s)$', jobq.doors('enqueue'), jobq.doors('operate'));
     v_call text := format('jobq.%I(%s)', v.proname, (
         SELECT string_agg(CASE WHEN v_asks AND i = 1 THEN 'CASE WHEN s.s THEN $1 END'
-                          ELSE '$' || i END, ', ' ORDER BY i)
+                          ELSE format('$%s', i) END, ', ' ORDER BY i)
         FROM generate_series(1, v.pronargs) i));
     v_with text := CASE v.provolatile WHEN 'v' THEN
         'WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one) ' ELSE '' END;
@@ -253,7 +254,7 @@ DECLARE
     v_type text := format_type(v.prorettype, NULL);
     v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);
     v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),
-                                     array_position(v.proargnames, 'p_notify'));
+                                     array_position(v.proargnames, 'p_notify'))::text;
     v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN
         format('IF %s THEN PERFORM jobq.citus_wake(); END IF; ', coalesce(v_notify, 'true'))
         ELSE '' END;
@@ -579,7 +580,8 @@ END $$;
 -- from its commit on. The schema must be closed. If it fails, call it again. The sequences of
 -- a node that had the shards before give nothing any more, in case the shards come back.
 CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on AS $$
 DECLARE
     v record;
     v_home record;

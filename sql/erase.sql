@@ -161,7 +161,7 @@ CREATE OR REPLACE FUNCTION jobq.erase(
     at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)
 RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
                note text, next jsonb)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_places text[] := '{jobs,history,operations,messages,dead letters}';
     v_at integer := coalesce((after ->> 'place')::integer, 1);
@@ -237,7 +237,7 @@ DECLARE
         SELECT jsonb_object_agg(t.key, CASE
                    WHEN jsonb_typeof(t.value) = 'number' THEN to_jsonb(t.value #>> '{}')
                    WHEN jsonb_typeof(t.value) = 'string'
-                        AND t.value #>> '{}' ~ '^-?(0|[1-9]\d{0,30})(\.\d{1,30})?$'
+                        AND t.value #>> '{}' ~ '^-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?$'
                    THEN (t.value #>> '{}')::jsonb ELSE t.value END)
         FROM jsonb_each(p_tags) t);
 BEGIN

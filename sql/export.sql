@@ -14,14 +14,14 @@ JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;
 -- How long a ring's next part is kept beyond its time if it was not exported: a turn waits so
 -- long for the export, and then goes on without it. NULL, the default: it does not wait.
 CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF wait < '1 millisecond' OR NOT isfinite(wait) THEN
         PERFORM jobq.refuse('wait', 'a finite interval, at least a millisecond, or NULL');
     END IF;
     UPDATE jobq.ring r
     SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END
-    WHERE r.retention = export_set.retention;
+    WHERE r.retention = export_set.retention COLLATE "C";
     IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
     PERFORM jobq.operated('export_set', jsonb_build_object('retention', retention, 'wait',
                                                            wait), NULL);
@@ -41,7 +41,8 @@ END $$;
 -- has detached, until it or another one is attached in its place; empty ones are passed over.
 CREATE OR REPLACE FUNCTION jobq.export_next(
     OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+SET jit = off AS $$
 DECLARE
     v_ring jobq.ring;
     v_table regclass;
@@ -74,8 +75,9 @@ END $$;
 
 -- A part is exported: its file is complete.
 CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     UPDATE jobq.ring r SET exported = part
-    WHERE r.retention = export_done.retention AND part > r.exported AND part < r.turns;
+    WHERE r.retention = export_done.retention COLLATE "C" AND part > r.exported
+      AND part < r.turns;
 END $$;

@@ -407,7 +407,7 @@ BEGIN
         SELECT coalesce(u.id, -u.flow_id, n.job_id)
         FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))
              WITH ORDINALITY AS u (id, name, flow_id, at)
-        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name
+        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE "C"
         ORDER BY u.at);
     PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
@@ -560,7 +560,8 @@ CREATE OR REPLACE FUNCTION jobq.wait_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,
     p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE v_flow bigint;
 BEGIN
     SELECT f.id INTO v_flow FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
@@ -584,7 +585,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_linked(
     p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],
     p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],
     p_on text[], OUT ids bigint[], OUT existed boolean[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
         PERFORM jobq.tenant_refuse(p_queue, p_lines);
@@ -649,7 +650,7 @@ END $$;
 -- waits for it waits for ever.
 CREATE OR REPLACE FUNCTION jobq.flow(
     name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)
-RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_id bigint;
 BEGIN
     IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN
@@ -666,7 +667,7 @@ END $$;
 -- A flow that was made with open, or has no job yet, ends when the jobs that it has now have
 -- ended.
 CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;
     IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;
@@ -685,7 +686,7 @@ CREATE OR REPLACE FUNCTION jobq.batch(
     queue text, kind text, payloads jsonb[], done_kind text DEFAULT NULL,
     done_payload jsonb DEFAULT NULL, done_queue text DEFAULT NULL, name text DEFAULT '',
     done_outbox text DEFAULT NULL, done_order_key text DEFAULT NULL)
-RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_flow bigint := jobq.flow(name);
     v_refused record;

@@ -32,9 +32,13 @@
 \set ON_ERROR_STOP on
 \set QUIET on
 
-BEGIN;
+-- Whatever the database's defaults are. What is set is the same as in jobq_pg_migrate.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 
 SET LOCAL client_min_messages = warning;
+SET LOCAL standard_conforming_strings = on;
+SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL jit = off;
 SET LOCAL citus.enable_ddl_propagation = off; -- elsewhere a name without a meaning
 
 -- jobq_pg_migrate takes the same lock for a schema of this name.

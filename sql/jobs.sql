@@ -48,7 +48,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.check_name(p_field text, p_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$' AND length(p_name) <= 1024 THEN
+    IF p_name COLLATE "C" ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'
+       AND length(p_name) <= 1024 THEN
         RETURN;
     END IF;
     PERFORM jobq.refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
@@ -61,7 +62,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
     LOOP
-        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;
+        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name COLLATE "C";
         IF FOUND THEN RETURN v_id; END IF;
         PERFORM jobq.check_name('queue', p_name);
         INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
@@ -77,7 +78,8 @@ DECLARE
     v_queue jobq.queue;
 BEGIN
     LOOP
-        SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
+        SELECT k.id INTO v_id FROM jobq.kind k
+        WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
         IF FOUND THEN RETURN v_id; END IF;
         PERFORM jobq.check_name('kind', p_name);
         SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue FOR KEY SHARE;
@@ -131,7 +133,7 @@ END $$;
 -- so none is sent while that is half full. PREPARE TRANSACTION fails after any: whoever needs
 -- it says SET LOCAL jobq_settings.notify = off before, and workers look a little later.
 CREATE OR REPLACE FUNCTION jobq.notify(p_channel bigint, p_text text) RETURNS void
-LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF pg_notification_queue_usage() < 0.5
        AND current_setting('jobq_settings.notify', true) IS DISTINCT FROM 'off' THEN
@@ -143,7 +145,8 @@ END $$;
 -- global lock at commit, so it is sent only when a worker sleeps. Each worker listens on a
 -- channel of its own.
 CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 BEGIN
     PERFORM jobq.notify(s.worker, '')
     FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
@@ -208,12 +211,13 @@ BEGIN
           AND pg_has_role(r.oid, t.role, 'MEMBER')
         ORDER BY t.role
     LOOP
-        IF p_queue = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (
+        IF p_queue COLLATE "C" = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (
                 cardinality(p_lines) >= p_count AND NOT EXISTS (
                     SELECT FROM unnest(p_lines) AS l (name)
-                    WHERE (l.name LIKE v_tenant.lines) IS NOT TRUE))) THEN
+                    WHERE (l.name COLLATE "C" LIKE v_tenant.lines) IS NOT TRUE))) THEN
             -- Its length comes first, so that one tenant's keys never begin like another's.
-            RETURN coalesce(octet_length(v_tenant.lines) || ':' || v_tenant.lines || '/', '');
+            RETURN coalesce(octet_length(v_tenant.lines)::text || ':' || v_tenant.lines::text
+                            || '/', '');
         END IF;
         v_allowed := concat_ws('; ', v_allowed, format('%s, %s',
             array_to_string(v_tenant.queues, ' or '), coalesce(
@@ -377,11 +381,11 @@ BEGIN
             ON CONFLICT (queue_id, key) DO NOTHING;
             EXIT WHEN FOUND;
             DELETE FROM jobq.idempotency k
-            WHERE k.queue_id = p_queue AND k.key = p_keys[i]
+            WHERE k.queue_id = p_queue AND k.key = p_keys[i] COLLATE "C"
               AND k.ended_at < statement_timestamp() - v_keep;
             CONTINUE WHEN FOUND;
             SELECT k.job_id INTO v_id FROM jobq.idempotency k
-            WHERE k.queue_id = p_queue AND k.key = p_keys[i];
+            WHERE k.queue_id = p_queue AND k.key = p_keys[i] COLLATE "C";
             IF FOUND THEN
                 ids[i] := v_id;
                 existed[i] := true;
@@ -399,7 +403,7 @@ CREATE OR REPLACE FUNCTION jobq.bulk(
     p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,
     p_lines boolean DEFAULT false, OUT queue integer, OUT kinds integer[],
     OUT now_at timestamptz, OUT payload_max integer)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     queue := jobq.queue_id(p_queue);
     kinds := jobq.kind_ids(queue, p_kinds);
@@ -417,7 +421,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_one(
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
     p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_queue integer;
@@ -430,7 +434,7 @@ BEGIN
     existed := false;
     SELECT k.queue_id, k.id, k.payload_max, EXISTS (SELECT FROM jobq.tenant)
     INTO v_queue, v_kind, v_max, v_tenants
-    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;
+    FROM jobq.kind k WHERE k.queue = p_queue COLLATE "C" AND k.name = p_kind COLLATE "C";
     IF v_tenants THEN p_key := jobq.tenant_key(p_queue, p_line, p_key); END IF;
     IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN
         SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
@@ -562,7 +566,8 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_known(
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
     p_on_known text, p_unique text, p_latest_us bigint, p_line text DEFAULT NULL,
     OUT id bigint, OUT existed boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_new jobq.job;
@@ -581,18 +586,19 @@ BEGIN
         IF NOT existed THEN RETURN; END IF;
         v_new.queue_id := jobq.queue_id(p_queue);
         SELECT j.* INTO v_old FROM jobq.job j
-        WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id AND j.key = p_key FOR UPDATE;
+        WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id
+        AND j.key = p_key COLLATE "C" FOR UPDATE;
         v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE
             WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'
             WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'
             ELSE v_old.state END);
         IF v_what IN ('leave', 'reject') THEN RETURN; END IF;
         PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id
-        AND k.key = p_key AND k.job_id = enqueue_known.id FOR UPDATE;
+        AND k.key = p_key COLLATE "C" AND k.job_id = enqueue_known.id FOR UPDATE;
         CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again
         CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile
             SELECT FROM jobq.job j WHERE j.id = enqueue_known.id
-            AND j.queue_id = v_new.queue_id AND j.key = p_key);
+            AND j.queue_id = v_new.queue_id AND j.key = p_key COLLATE "C");
         v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);
         v_new.enqueued_at := statement_timestamp();
         v_new.run_at := greatest(v_new.enqueued_at, coalesce(
@@ -672,7 +678,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
     after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,
     OUT existed boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
     IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
@@ -724,7 +730,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue(
     line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,
     after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
     after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')
-RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN (SELECT e.id FROM jobq.enqueue_or_get(
         queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,
@@ -742,7 +748,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.digest(
     payload jsonb, fields text[], every interval DEFAULT NULL,
     at timestamptz DEFAULT statement_timestamp()) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_every bigint;
     v_text text;
@@ -761,9 +767,9 @@ BEGIN
     SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text
     FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;
     IF v_every IS NOT NULL THEN
-        v_text := v_text || ' ' || v_every || ' '
-            || floor(extract(epoch FROM coalesce(at, statement_timestamp())) * 1000000
-                     / v_every)::bigint;
+        v_text := format('%s %s %s', v_text, v_every,
+            floor(extract(epoch FROM coalesce(at, statement_timestamp())) * 1000000
+                  / v_every)::bigint);
     END IF;
     RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);
 END $$;
@@ -1043,7 +1049,8 @@ END $$;
 -- be moved, because its payload is damaged, is parked where it is.
 CREATE OR REPLACE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text)
 RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE
     v_stage smallint;
     v_attempt integer;
@@ -1177,7 +1184,7 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.idempotency k SET ended_at = statement_timestamp()
     FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)
-    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;
+    WHERE k.queue_id = u.queue_id AND k.key = u.key COLLATE "C" AND k.job_id = u.id;
 END $$;
 
 -- Why a claimed job could not be locked: b for busy, l for lost.
@@ -1524,7 +1531,7 @@ CREATE OR REPLACE FUNCTION jobq.settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
     p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.settle(
         ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
@@ -1542,7 +1549,8 @@ CREATE OR REPLACE FUNCTION jobq.hold_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,
     p_why text)
 RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE
     v_queue text;
     v_line text;

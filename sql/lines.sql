@@ -221,7 +221,7 @@ CREATE OR REPLACE FUNCTION jobq.line_rooms(
     p_queue jobq.queue, p_nos bigint[], p_quantum integer, p_taken bigint[],
     p_guess boolean DEFAULT false, p_suspects boolean DEFAULT true)
 RETURNS SETOF jobq.room
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_now timestamptz := statement_timestamp();
 BEGIN
     RETURN QUERY
@@ -786,7 +786,8 @@ BEGIN
     RETURN ARRAY(
         SELECT u.id FROM jobq.line l JOIN jobq.queue q ON q.id = l.queue_id
         CROSS JOIN unnest(l.jobs) AS u (id)
-        WHERE l.queue_id = p_queue AND l.no = jobq.line_no(p_line) AND l.name = p_line
+        WHERE l.queue_id = p_queue AND l.no = jobq.line_no(p_line)
+          AND l.name = p_line COLLATE "C"
           AND coalesce(l.strict, q.line_strict) AND EXISTS ( -- OFFSET: see heartbeat
               SELECT FROM jobq.job j
               WHERE j.id = u.id AND j.queue_id = l.queue_id AND j.line_name = l.name
@@ -816,13 +817,27 @@ BEGIN
     WHERE s.id <> ALL (l.ids);
 END $$;
 
+-- An instant as people read it, in the session's zone, and a duration without days: whatever
+-- DateStyle and IntervalStyle are.
+CREATE OR REPLACE FUNCTION jobq.shown(p_at timestamptz) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN to_char(p_at, 'YYYY-MM-DD HH24:MI:SSOF');
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.shown(p_time interval) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN rtrim(rtrim(to_char(p_time, 'HH24:MI:SS.US'), '0'), '.');
+END $$;
+
 -- A rate as a person writes it.
 CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN p_count > 0 THEN p_count || '/' || CASE p_us
+    RETURN CASE WHEN p_count > 0 THEN format('%s/%s', p_count, CASE p_us
         WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min' WHEN 3600000000 THEN 'h'
-        WHEN 86400000000 THEN 'day' ELSE (p_us * interval '1 microsecond')::text END END;
+        WHEN 86400000000 THEN 'day' ELSE jobq.shown(p_us * interval '1 microsecond') END) END;
 END $$;
 
 -- The lines of a queue that have a row or in which any job stands.
@@ -938,7 +953,7 @@ BEGIN
     END IF;
     UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids
     FROM (SELECT array_agg(r.id) AS ids FROM jobq.line_holders(p_queue) r
-          WHERE r.line_name = p_line) AS h
+          WHERE r.line_name = p_line COLLATE "C") AS h
     WHERE l.queue_id = p_queue AND l.no = v_no AND NOT h.ids <@ l.jobs;
     RETURN v_no;
 END $$;
@@ -973,7 +988,7 @@ CREATE OR REPLACE FUNCTION jobq.line_set(
     queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,
     strict boolean DEFAULT NULL, rate text DEFAULT NULL, rate_burst integer DEFAULT NULL,
     paused boolean DEFAULT NULL, hold interval DEFAULT NULL, reset boolean DEFAULT false)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     v_queue integer := jobq.queue_id(queue);
@@ -1015,7 +1030,7 @@ END $$;
 -- next heartbeat.
 CREATE OR REPLACE FUNCTION jobq.hold(
     queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     v_queue integer := jobq.known_queue(queue);

@@ -93,7 +93,7 @@ END $$;
 -- their bucket. In the last bucket, over an hour, it is an hour. NULL: there are none.
 CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)
 RETURNS interval
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_bounds bigint[] := jobq.times_bounds();
     v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));
@@ -135,7 +135,8 @@ ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;
 CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN replace(replace(replace(p_value, '\', '\\'), '"', '\"'), E'\n', '\n');
+    RETURN replace(replace(replace(p_value, E'\\', E'\\\\'), '"', E'\\"'), E'\n',
+                   E'\\n');
 END $$;
 
 -- A metric: its description and its lines. p_samples: what follows the name in each line. A
@@ -163,11 +164,12 @@ BEGIN
     FOR i IN 1 .. 20 LOOP
         v_count := v_count + p_counts[p_place + i - 1];
         v_text := v_text || p_name || '_bucket' || v_labels || ',le="'
-            || coalesce((v_bounds[i] / 1e6)::float8::text, '+Inf') || '"} ' || v_count
+            || coalesce(trim_scale(v_bounds[i] / 1e6)::text, '+Inf') || '"} ' || v_count::text
             || E'\n';
     END LOOP;
-    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count || E'\n' || p_name
-        || '_sum' || v_labels || '} ' || (p_counts[p_place + 20] / 1e6)::float8 || E'\n';
+    RETURN v_text || p_name || '_count' || v_labels || '} ' || v_count::text || E'\n' || p_name
+        || '_sum' || v_labels || '} ' || trim_scale(p_counts[p_place + 20] / 1e6)::text
+        || E'\n';
 END $$;
 
 -- A part of metrics: what workers have counted. Queues without jobs, or without messages, have

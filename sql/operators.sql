@@ -163,8 +163,8 @@ BEGIN
         LIMIT p_most) AS counted;
     exact := jobs < p_most;
     IF exact THEN RETURN; END IF;
-    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM jobq.job j WHERE j.queue_id = %s '
-                   'AND j.run_at > %L AND j.run_at <= %L', p_queue, p_from, p_to) INTO v_plan;
+    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM jobq.job j WHERE j.queue_id = $1 '
+            'AND j.run_at > $2 AND j.run_at <= $3' INTO v_plan USING p_queue, p_from, p_to;
     jobs := greatest(jobs, (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric::bigint);
 END $$;
 
@@ -383,7 +383,8 @@ BEGIN
                                  WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
          ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j
     JOIN jobq.kind k ON k.id = j.kind_id
-    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))
+    WHERE q.paused_at IS NULL
+      AND (peek.queues IS NULL OR q.name = ANY (peek.queues COLLATE "C"))
     ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;
 END $$;
 
@@ -410,8 +411,8 @@ BEGIN
             ELSE 'it has ended: ' || v_standing END;
         RETURN NEXT;
     ELSIF v_job.state = 'x' THEN
-        reason := format('it runs, since %s, on worker %s', v_job.claimed_at, coalesce(
-            (SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
+        reason := format('it runs, since %s, on worker %s', jobq.shown(v_job.claimed_at),
+            coalesce((SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
         RETURN NEXT;
         RETURN QUERY
         SELECT format('its result cannot be written before the transaction of %s ends, which '
@@ -506,9 +507,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN p_id < 0 THEN 'flow ' || -p_id ELSE 'job ' || p_id || coalesce(
-        (SELECT format(' (%s)', n.name) FROM jobq.flow_job n WHERE n.job_id = p_id LIMIT 1),
-        '') END;
+    RETURN CASE WHEN p_id < 0 THEN format('flow %s', -p_id) ELSE format('job %s%s', p_id,
+        (SELECT format(' (%s)', n.name) FROM jobq.flow_job n WHERE n.job_id = p_id LIMIT 1))
+        END;
 END $$;
 
 -- A part of explain_job: what keeps a ready job from being claimed.
@@ -542,7 +543,7 @@ BEGIN
           WHERE w.job_id = p_job.id),
          (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),
         (p_job.run_at > v_now AND p_job.run_at < 'infinity',
-         'it is not due before ' || p_job.run_at, p_job.run_at),
+         format('it is not due before %s', jobq.shown(p_job.run_at)), p_job.run_at),
         (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
             'died twice', NULL),
         (NOT v_served, 'no living worker serves its queue', NULL),
@@ -572,8 +573,8 @@ BEGIN
     GROUP BY u.id, u.kind_id HAVING sum(p.held) >= u.running_max;
     RETURN QUERY
     SELECT format('the rate of its %s is used up until %s',
-                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END, n.next_at),
-           n.next_at
+                  CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,
+                  jobq.shown(n.next_at)), n.next_at
     FROM jobq.quota u CROSS JOIN LATERAL (
         SELECT u.free_at + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n
     WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)
@@ -584,7 +585,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)
 RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN format('its %s is held until %s', p_what, p_until) || coalesce(': ' || p_why, '');
+    RETURN format('its %s is held until %s%s', p_what, jobq.shown(p_until), ': ' || p_why);
 END $$;
 
 -- A part of explain_job: the job's line.
@@ -616,7 +617,7 @@ BEGIN
          jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),
         (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE
              AND (v_line.hold_until > statement_timestamp()) IS NOT TRUE,
-         'the rate of its line is used up until ' || v_due, v_due),
+         format('the rate of its line is used up until %s', jobq.shown(v_due)), v_due),
         (v_most <= cardinality(v_jobs),
          'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)
     ) AS r (given, reason, until) WHERE r.given;
@@ -665,7 +666,7 @@ CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
-    SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;
+    SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name COLLATE "C";
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)
             USING ERRCODE = '22023',
@@ -680,7 +681,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
     IF p_name IS NULL THEN RETURN NULL; END IF;
-    SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
+    SELECT k.id INTO v_id FROM jobq.kind k
+    WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no kind of this queue is called ''%''', p_name
             USING ERRCODE = '22023', HINT = 'select name from jobq.kind';
@@ -708,7 +710,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan
 BEGIN
     RETURN EXISTS (
         SELECT FROM jobq.idempotency k JOIN jobq.queue q ON q.id = k.queue_id
-        WHERE k.queue_id = p_queue AND k.key = p_key AND k.job_id <> p_id
+        WHERE k.queue_id = p_queue AND k.key = p_key COLLATE "C" AND k.job_id <> p_id
           AND (k.ended_at >= statement_timestamp() - q.key_keep) IS NOT FALSE);
 END $$;
 
@@ -947,7 +949,7 @@ CREATE OR REPLACE FUNCTION jobq.cancel(
     queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
     OUT cancelled integer, OUT requested integer)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_queue integer := jobq.known_queue(queue);
     v_ids bigint[] := '{}';
@@ -1056,7 +1058,8 @@ END $$;
 -- A job that fails between the two looks is looked at again. erased: nothing of it is left to
 -- run, see erase.
 CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE
     v_id bigint := id;
     v_standing text := 'failed';
@@ -1130,7 +1133,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.delete(id bigint) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_state text := jobq.standing(id);
 BEGIN
     IF v_state = 'ready' THEN
@@ -1146,7 +1149,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.delete(
     queue text, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     v_queue integer := jobq.known_queue(queue);
@@ -1285,7 +1288,7 @@ END $$;
 
 -- -9 runs first, 9 last.
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated_one(
@@ -1296,7 +1299,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(
     queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
     RETURN jobq.operated('prioritize', jsonb_build_object(
@@ -1336,14 +1339,14 @@ END $$;
 -- to their end, and enqueueing continues. Workers learn of it at once if they listen,
 -- otherwise with the next heartbeat.
 CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, statement_timestamp());
     PERFORM jobq.operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, NULL);
     PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);
@@ -1391,18 +1394,18 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,
     ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,
     rate_burst integer DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_queue integer := jobq.queue_id(queue);
 BEGIN
     IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;
     PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')
     FROM (VALUES
-        ('max_crashes', max_crashes::text), ('failed_keep', failed_keep::text),
-        ('key_keep', key_keep::text), ('message_max', message_max::text),
-        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),
-        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)
-    WHERE u.given IS NOT NULL AND kind IS NOT NULL;
+        ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
+        ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
+        ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
+        ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
+    WHERE NOT u.lacks AND kind IS NOT NULL;
     PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')
     FROM (VALUES
         ('backoff_base', backoff_base, '1000 years'::interval),
@@ -1434,8 +1437,7 @@ BEGIN
         backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),
         backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,
                                            q.backoff_jitter_permille),
-        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us
-                     ELSE nullif(jobq.us(timeout), 0) END,
+        timeout_us = nullif(coalesce(jobq.us(timeout), q.timeout_us), 0),
         attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
         history = coalesce(history, q.history),
         retention = coalesce(retention, q.retention),
@@ -1444,6 +1446,8 @@ BEGIN
         message_max = coalesce(message_max, q.message_max),
         payload_max = coalesce(payload_max, q.payload_max)
     WHERE q.id = v_queue;
+    UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
+    WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
     PERFORM jobq.tell(v_queue);
 END $$;
 
@@ -1499,14 +1503,14 @@ END $$;
 -- Sets how long the history keeps jobs of a class, at least: short, medium or long. They go
 -- when their part of the ring is emptied, so up to a seventh of that time later.
 CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN
         PERFORM jobq.refuse('keep', 'a finite interval, at least a millisecond');
     END IF;
     UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
-    WHERE r.retention = retention_set.retention;
+    WHERE r.retention = retention_set.retention COLLATE "C";
     IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
 END $$;
 

@@ -27,7 +27,7 @@
 -- how many partitions there are.
 CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     queue_id := jobq.queue_id(p_queue);
     SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;
@@ -71,14 +71,15 @@ END $$;
 -- second at most (55P03); then call it again.
 CREATE OR REPLACE FUNCTION jobq.outbox_grow(
     p_queue text, p_partitions integer, p_anyway boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+SET jit = off AS $$
 DECLARE
     v_queue jobq.queue;
     v_left bigint;
 BEGIN
     PERFORM jobq.need_read_committed();
     LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;
-    SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue FOR UPDATE;
+    SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue COLLATE "C" FOR UPDATE;
     IF NOT FOUND OR v_queue.partitions = 0 THEN
         RAISE EXCEPTION 'queue ''%'' is not registered', p_queue USING ERRCODE = '22023';
     END IF;
@@ -86,7 +87,8 @@ BEGIN
         RAISE EXCEPTION 'queue ''%'' has % partitions and can''t shrink to %', p_queue,
             v_queue.partitions, p_partitions USING ERRCODE = '22023';
     END IF;
-    SELECT coalesce(sum(o.lag), 0) INTO v_left FROM jobq.outbox o WHERE o.queue = p_queue;
+    SELECT coalesce(sum(o.lag), 0) INTO v_left FROM jobq.outbox o
+    WHERE o.queue = p_queue COLLATE "C";
     IF v_left > 0 AND NOT p_anyway THEN
         RAISE EXCEPTION 'queue ''%'' has % messages under way', p_queue, v_left
             USING ERRCODE = '55006', HINT = 'Let them be delivered first, or, if the order '
@@ -98,7 +100,7 @@ END $$;
 -- The partitions of these queues.
 CREATE OR REPLACE FUNCTION jobq.outbox_partitions(p_queues integer[])
 RETURNS TABLE (partition_id bigint, queue_id integer, number smallint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p
                  WHERE p.queue_id = ANY (p_queues) ORDER BY p.id;
@@ -125,20 +127,20 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.outbox_queue(
     p_queue text, p_lowest bigint, p_highest bigint, p_size bigint, OUT id integer,
     OUT partitions integer, OUT refused text, OUT code text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_max integer;
 BEGIN
     LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE;
     PERFORM pg_current_xact_id();
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
         BEGIN
-            PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;
+            PERFORM FROM jobq.queue q WHERE q.name = p_queue COLLATE "C" FOR SHARE;
             RAISE EXCEPTION USING ERRCODE = 'JQ000';
         EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL; -- the lock is gone with the subtransaction
         END;
     END IF;
     SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
-    FROM jobq.queue q WHERE q.name = p_queue;
+    FROM jobq.queue q WHERE q.name = p_queue COLLATE "C";
     code := '22023';
     IF NOT FOUND OR partitions = 0 THEN
         refused := format('queue ''%s'' is not registered', p_queue);
@@ -201,7 +203,7 @@ CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
     OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_queue record;
@@ -239,10 +241,10 @@ CREATE OR REPLACE FUNCTION jobq.outbox_enqueue(
     queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     order_key text DEFAULT NULL, type text DEFAULT NULL, bytes bytea DEFAULT NULL,
     headers jsonb DEFAULT NULL, key text DEFAULT NULL, notify boolean DEFAULT true)
-RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v record;
 BEGIN
-    IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN
+    IF type COLLATE "C" !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
     ELSIF num_nonnulls(payload, bytes) = 2 THEN
         PERFORM jobq.refuse('bytes', 'only one of payload and bytes may be given');
@@ -926,7 +928,7 @@ CREATE OR REPLACE FUNCTION jobq.dead_letter_list(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     status text DEFAULT 'pending', at_most integer DEFAULT 100)
 RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $$
+SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
@@ -935,16 +937,17 @@ BEGIN
     PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
-    WHERE (queue IS NULL OR q.name = queue)
+    WHERE (queue IS NULL OR q.name = queue COLLATE "C")
       AND (partition IS NULL OR d.partition_id & 32767 = partition)
-      AND (type IS NULL OR d.type = type) AND (status IS NULL OR d.status = status)
+      AND (type IS NULL OR d.type = type COLLATE "C")
+      AND (status IS NULL OR d.status = status COLLATE "C")
     ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.dead_letter_count(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     status text DEFAULT 'pending') RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     RETURN (SELECT count(*)
@@ -986,16 +989,17 @@ BEGIN
         WHERE o.status IN ('pending', 'reprocessing')
           AND (o.status = 'pending' OR o.deadline < statement_timestamp())
           AND (queue IS NULL
-               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))
+               OR o.queue_id = (SELECT q.id FROM jobq.queue q
+                                WHERE q.name = queue COLLATE "C"))
           AND (partition IS NULL OR o.partition_id & 32767 = partition)
-          AND (type IS NULL OR o.type = type)
+          AND (type IS NULL OR o.type = type COLLATE "C")
         ORDER BY o.deadline NULLS FIRST, o.id LIMIT at_most FOR UPDATE SKIP LOCKED))
     RETURNING d.*;
 END $$;
 
 -- Ends the replay of these dead letters. Answers how many it still held.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
@@ -1013,7 +1017,7 @@ END $$;
 -- The replay of these failed again: they are pending, with one more attempt and a new reason.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(
     token bigint, ids bigint[], error text)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
@@ -1032,7 +1036,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     at_most integer DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
@@ -1052,16 +1056,17 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.dead_letter_cleanup(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     at_most integer DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
     PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
-        WHERE o.status IN ('resolved', 'discarded') AND (queue IS NULL OR q.name = queue)
+        WHERE o.status IN ('resolved', 'discarded')
+          AND (queue IS NULL OR q.name = queue COLLATE "C")
           AND (partition IS NULL OR o.partition_id & 32767 = partition)
-          AND (type IS NULL OR o.type = type)
+          AND (type IS NULL OR o.type = type COLLATE "C")
         ORDER BY o.id LIMIT at_most FOR UPDATE OF o SKIP LOCKED);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;

@@ -8,7 +8,8 @@
 CREATE OR REPLACE FUNCTION jobq.rate_parse(
     p_rate text, p_field text, OUT count integer, OUT us bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v text[] := regexp_match(p_rate, '^\s*(\d{1,9})\s*(?:/\s*(\S.*?))?\s*$');
+DECLARE v text[] := regexp_match(btrim(p_rate, E' \t\n') COLLATE "C",
+        '^([0-9]{1,9})[[:space:]]*(?:/[[:space:]]*([^[:space:]].*))?$');
 BEGIN
     IF p_rate IS NULL THEN RETURN; END IF;
     count := v[1]::integer;
@@ -17,7 +18,8 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        us := jobq.us((CASE WHEN v[2] ~ '\d' THEN '' ELSE '1 ' END || v[2])::interval);
+        us := jobq.us((CASE WHEN v[2] COLLATE "C" ~ '[0-9]' THEN '' ELSE '1 ' END
+                       || v[2])::interval);
     EXCEPTION WHEN data_exception THEN us := NULL;
     END;
     IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN
@@ -325,6 +327,7 @@ BEGIN
     END IF;
     IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN
         DELETE FROM jobq.quota q WHERE q.id = v_quota.id;
+        DELETE FROM jobq.permit p WHERE p.quota_id = v_quota.id; -- keys may be off
     END IF;
     PERFORM jobq.tell(p_queue);
 END $$;
@@ -343,6 +346,7 @@ BEGIN
       AND (q.running_max IS NULL AND p_running_max > 0
            OR q.rate_us IS NULL AND p_rate_count > 0)
     RETURNING q.* INTO v_old;
+    DELETE FROM jobq.permit p WHERE p.quota_id = v_old.id;
     IF EXISTS (SELECT FROM jobq.quota q
                WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind) THEN
         RETURN; -- without using up an id
@@ -366,9 +370,7 @@ END $$;
 -- for the limit, and one for each worker that holds or wants some of it.
 CREATE OR REPLACE VIEW jobq.limits AS
 SELECT q.name AS queue, k.name AS kind, l.running_max,
-       l.rate_count || '/' || CASE l.rate_us WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min'
-           WHEN 3600000000 THEN 'h' WHEN 86400000000 THEN 'day'
-           ELSE (l.rate_us * interval '1 microsecond')::text END AS rate,
+       jobq.rate_text(l.rate_count, l.rate_us) AS rate,
        CASE WHEN l.rate_us IS NOT NULL THEN coalesce(l.rate_burst, 1) END AS rate_burst,
        p.worker::text AS worker, p.held, p.wanted, p.tokens, p.number = 0 AS unheard
 FROM jobq.quota l JOIN jobq.queue q ON q.id = l.queue_id

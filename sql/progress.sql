@@ -29,7 +29,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.progress_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)
 RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 BEGIN
     UPDATE jobq.claim c
     SET progress = coalesce(c.progress, '{}') || jsonb_build_object(p_id, jsonb_build_array(

@@ -160,7 +160,7 @@ BEGIN
         p_worker, p_number, p_id, v_decision.state, v_decision.stage, v_decision.attempt,
         v_decision.crash, v_decision.suspect, v_decision.delay_us,
         CASE WHEN v_decision.reason IS NULL THEN p_error
-             ELSE v_decision.reason || coalesce(p_error, '') END, p_payload, p_bytes);
+             ELSE concat(v_decision.reason, p_error) END, p_payload, p_bytes);
 END $$;
 
 -- ---- what a worker calls -------------------------------------------------------------------
@@ -172,7 +172,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.work_join(
     kinds jsonb, name text DEFAULT NULL, lease interval DEFAULT '30 seconds',
     host text DEFAULT NULL, pid integer DEFAULT NULL, OUT worker bigint, OUT channel text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_random text := replace(gen_random_uuid()::text, '-', '');
     v_queues text[];
@@ -269,7 +269,7 @@ CREATE OR REPLACE FUNCTION jobq.work_take(
 RETURNS TABLE (id bigint, queue text, kind text, attempt integer, crash integer,
                stage smallint, stages smallint, timeout interval, payload jsonb, bytes bytea,
                headers jsonb)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_worker jobq.worker;
     v_lanes record;
@@ -311,7 +311,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.work_done(
     worker bigint, number bigint, id bigint, result jsonb DEFAULT NULL,
     bytes bytea DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF num_nonnulls(result, bytes) = 2 THEN
         PERFORM jobq.refuse('result', 'only one of result and bytes may be given');
@@ -331,7 +331,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.work_fail(
     worker bigint, number bigint, id bigint, error text DEFAULT NULL,
     outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN
         PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');
@@ -347,7 +347,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.work_heartbeat(
     worker bigint, mono_us bigint, INOUT watched jsonb DEFAULT '{}', OUT alive boolean,
     OUT cancel bigint[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE
     v_lease bigint := (SELECT w.lease_us FROM jobq.worker w
                        WHERE w.id = work_heartbeat.worker);
@@ -380,7 +381,7 @@ END $$;
 -- another rescuer has locked is left.
 CREATE OR REPLACE FUNCTION jobq.work_rescue(worker bigint, mono_us bigint, watched jsonb)
 RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_victim record;
     v_total integer := 0;
@@ -404,7 +405,7 @@ END $$;
 
 -- See law 1. Jobs that the claim has taken after all go back.
 CREATE OR REPLACE FUNCTION jobq.work_recover(worker bigint, number bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     WHILE jobq.recover(worker, number, 1000) LOOP
         PERFORM pg_sleep(0.01); -- somebody has a job locked
@@ -414,7 +415,8 @@ END $$;
 -- Gives back the jobs that it still has, and removes the worker. A handler that runs on is
 -- told that its lease is lost.
 CREATE OR REPLACE FUNCTION jobq.work_leave(worker bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = work_leave.worker FOR UPDATE;
     PERFORM jobq.work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,

@@ -25,7 +25,7 @@ BEGIN
               FROM told o) AS t
         GROUP BY t.channel, t.part
     LOOP
-        PERFORM jobq.notify(v_note.channel, 'ended ' || v_note.ids);
+        PERFORM jobq.notify(v_note.channel, format('ended %s', v_note.ids));
     END LOOP;
 END $$;
 
@@ -94,7 +94,8 @@ END $$;
 
 -- Withdraws what await has written.
 CREATE OR REPLACE FUNCTION jobq.unawait(p_ids bigint[], p_channel bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM jobq.waiter w WHERE w.ctid = ANY (ARRAY(

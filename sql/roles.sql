@@ -42,7 +42,7 @@ BEGIN
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|row_holders|known_lines|line_waiting|line_rooms|'
-            'rate_text|flow_graph|job_ties|citus_apart|'
+            'rate_text|shown|flow_graph|job_ties|citus_apart|citus_doubts|'
             'metrics|tally_sums|times_quantile|times_bounds'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
             'dead_letter_(list|count)|parents|parent_jobs'
@@ -65,7 +65,8 @@ BEGIN
     EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
     FOR v_function IN
         SELECT p.oid FROM pg_proc p
-        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')
+        WHERE p.pronamespace = 'jobq'::regnamespace
+          AND p.proname ~ format('^(%s)$', p_pattern) COLLATE "C"
     LOOP
         EXECUTE format(v_format, v_function, p_role);
     END LOOP;
@@ -219,7 +220,7 @@ BEGIN
                       h.grantee::regrole)
         FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
              AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')
-        WHERE p.oid::text <> ALL (p_known)
+        WHERE p.oid::text <> ALL (p_known COLLATE "C")
           AND NOT (h.right_name = 'enqueue'
                    AND h.grantee IN (SELECT t.role FROM jobq.tenant t))
         UNION ALL
@@ -227,7 +228,7 @@ BEGIN
                       h.grantee::regrole)
         FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
-          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)
+          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known COLLATE "C")
           AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers', 'result', 'result_bytes',
                                          'log')
               THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END
@@ -250,7 +251,7 @@ BEGIN
         JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
              AND p.proname = split_part(g.held, ' ', 1)
         JOIN pg_roles a ON a.oid = split_part(g.held, ' ', 2)::oid
-        WHERE p.oid::text <> ALL (p_known)
+        WHERE p.oid::text <> ALL (p_known COLLATE "C")
     LOOP
         EXECUTE v_grant;
     END LOOP;

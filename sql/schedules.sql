@@ -263,7 +263,7 @@ CREATE OR REPLACE FUNCTION jobq.schedule(
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL,
     partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL)
-RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule;
 BEGIN
@@ -316,7 +316,7 @@ BEGIN
     ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN
         PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');
     ELSIF p_zone IS DISTINCT FROM 'UTC'
-          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)
+          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone COLLATE "C")
           AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))
     THEN
         PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),
@@ -388,7 +388,8 @@ BEGIN
     RETURNING s.next_at INTO v_next;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(
-            (SELECT 'the program ' || s.owner FROM jobq.schedule s WHERE s.name = p.name),
+            (SELECT 'the program ' || s.owner::text FROM jobq.schedule s
+             WHERE s.name = p.name),
             'no program') USING ERRCODE = '55000',
             HINT = 'Choose another name, or drop it first: select jobq.schedule_drop(...)';
     END IF;
@@ -406,14 +407,15 @@ CREATE OR REPLACE FUNCTION jobq.schedules_set(
     p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],
     p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],
     p_timeouts_us bigint[], p_partitions integer[], p_types text[])
-RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq.check_name('owner', p_owner);
     INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)
     ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()
     WHERE o.revision <= excluded.revision;
     IF NOT FOUND THEN RETURN false; END IF;
-    DELETE FROM jobq.schedule s WHERE s.owner = p_owner AND s.name <> ALL (p_names);
+    DELETE FROM jobq.schedule s
+    WHERE s.owner = p_owner COLLATE "C" AND s.name <> ALL (p_names COLLATE "C");
     FOR i IN 1 .. cardinality(p_names) LOOP
         PERFORM jobq.schedule(
             p_names[i], p_queues[i], p_kinds[i], p_payloads[i], p_crons[i],
@@ -433,7 +435,7 @@ CREATE OR REPLACE FUNCTION jobq.known_schedule(p_name text) RETURNS jobq.schedul
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v jobq.schedule;
 BEGIN
-    SELECT s.* INTO v FROM jobq.schedule s WHERE s.name = p_name FOR UPDATE;
+    SELECT s.* INTO v FROM jobq.schedule s WHERE s.name = p_name COLLATE "C" FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no schedule is called %', quote_nullable(p_name)
             USING ERRCODE = '22023', HINT = 'select name from jobq.schedules';
@@ -444,7 +446,7 @@ END $$;
 -- A paused schedule does not fire. What it would have fired meanwhile is not missed: resume
 -- begins with the next tick, and answers when that is.
 CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule := jobq.known_schedule(name);
 BEGIN
@@ -453,7 +455,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule := jobq.known_schedule(name);
 BEGIN
@@ -469,7 +471,7 @@ END $$;
 -- Fires a schedule now, whatever its calendar says; its next tick stays. Answers the id of the
 -- job or message; NULL: overlap is skip, and the last job has not ended.
 CREATE OR REPLACE FUNCTION jobq.schedule_run(name text) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     v jobq.schedule := jobq.known_schedule(name);
@@ -485,10 +487,10 @@ END $$;
 
 -- Jobs that it has written stay. false: there is none of this name.
 CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
-    DELETE FROM jobq.schedule s WHERE s.name = name;
+    DELETE FROM jobq.schedule s WHERE s.name = name COLLATE "C";
     RETURN FOUND;
 END $$;
 
@@ -498,7 +500,7 @@ CREATE OR REPLACE FUNCTION jobq.schedule_preview(
     cron text DEFAULT NULL, zone text DEFAULT 'UTC', count integer DEFAULT 10,
     after timestamptz DEFAULT now(), every interval DEFAULT NULL)
 RETURNS TABLE (local timestamp, at timestamptz) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $$
+SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule;
 BEGIN
@@ -523,7 +525,8 @@ END $$;
 -- last_state: of the job that it wrote last.
 CREATE OR REPLACE VIEW jobq.schedules AS
 SELECT s.name, q.name AS queue, k.name AS kind,
-       coalesce(s.cron, 'every ' || s.every_us * interval '1 microsecond') AS calendar, s.zone,
+       coalesce(s.cron, 'every ' || jobq.shown(s.every_us * interval '1 microsecond'))
+       AS calendar, s.zone,
        s.next_at, s.last_at,
        CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL
             THEN jobq.standing(s.last_id) END AS last_state,
@@ -535,7 +538,7 @@ SELECT s.name, q.name AS queue, k.name AS kind,
             WHEN s.error IS NOT NULL THEN s.error
             WHEN s.skipped_at >= s.last_at
                  AND EXISTS (SELECT FROM jobq.job j WHERE j.id = s.last_id)
-            THEN 'the job of ' || s.last_at || ' has not ended'
+            THEN format('the job of %s has not ended', jobq.shown(s.last_at))
             WHEN s.kind_id IS NOT NULL AND NOT jobq.kind_lives(s.kind_id)
             THEN 'no living worker has a handler for its kind'
             WHEN NOT EXISTS (SELECT FROM jobq.worker w

@@ -33,7 +33,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.step_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, OUT done boolean,
     OUT value text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 BEGIN
     SELECT coalesce(j.steps ? p_name, false), nullif(j.steps -> p_name, 'null')::text
     INTO done, value FROM jobq.job j
@@ -44,7 +45,8 @@ END $$;
 -- What a handler's jobq_call_step_done does. p_value: NULL if the step has none.
 CREATE OR REPLACE FUNCTION jobq.step_done_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_value jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE v_size integer;
 BEGIN
     PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
@@ -65,7 +67,7 @@ END $$;
 -- waits for the end of this transaction.
 --     select jobq.signal('order-7/paid', '{"cents": 900}');
 CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (octet_length(name) BETWEEN 1 AND 1024) IS NOT TRUE THEN
         PERFORM jobq.refuse('name', '1 to 1024 bytes');
@@ -83,11 +85,13 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.signal_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_delay_us bigint,
     OUT came boolean, OUT payload text, OUT delay_us bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE v_until timestamptz;
 BEGIN
     PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);
-    SELECT true, s.payload::text INTO came, payload FROM jobq.signal s WHERE s.name = p_name;
+    SELECT true, s.payload::text INTO came, payload FROM jobq.signal s
+    WHERE s.name = p_name COLLATE "C";
     IF came THEN
         DELETE FROM jobq.signal_wait w WHERE w.job_id = p_id;
         RETURN;
@@ -122,7 +126,7 @@ DECLARE
 BEGIN
     v_jobs := ARRAY(
         SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name
-        WHERE s.name = ANY (p_signals) AND EXISTS ( -- OFFSET: see heartbeat
+        WHERE s.name = ANY (p_signals COLLATE "C") AND EXISTS ( -- OFFSET: see heartbeat
             SELECT FROM jobq.job j
             WHERE j.id = w.job_id AND j.state = 'r' AND j.run_at > statement_timestamp()
             OFFSET 0));

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION jobq.here() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT has_function_privilege('pg_control_system()', 'EXECUTE') THEN RETURN NULL; END IF;
-    RETURN (SELECT c.system_identifier || '/' || d.oid
+    RETURN (SELECT format('%s/%s', c.system_identifier, d.oid)
             FROM pg_control_system() c, pg_database d WHERE d.datname = current_database());
 END $$;
 
@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION jobq.register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
     p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,
     p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE i integer;
 BEGIN
     queue_ids := '{}';
@@ -74,7 +74,7 @@ RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_cu
                backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
                attempts_span_stages boolean, paused boolean, priority_min smallint,
                kind_id integer, lines boolean, ageing boolean, hold_us bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN QUERY
     SELECT q.id, coalesce(k.max_attempts, q.max_attempts), q.max_crashes,
@@ -126,7 +126,7 @@ CREATE OR REPLACE FUNCTION jobq.heartbeat_kinds(
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
+    policy := (SELECT sum(hash_record_extended(q, 0) >> 8) FROM jobq.queue q
                WHERE q.id = ANY (p_queues));
     SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
            coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
@@ -270,7 +270,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.deregister(
     p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
     p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
     PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
@@ -290,7 +290,7 @@ END $$;
 
 -- Announces that a worker sleeps in these queues, or withdraws that. The last call wins.
 CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     IF p_asleep THEN
@@ -628,7 +628,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
-              AND c.relname ~ ('^history_' || p_slot || '(_\d+)?$'));
+              AND c.relname ~ format('^history_%s(_[0-9]+)?$', p_slot));
 END $$;
 
 -- Turns each ring whose written part is old enough: its oldest part is emptied and becomes the
@@ -637,7 +637,8 @@ END $$;
 -- rows: its ring waits until it, or another part in its place, is attached. So does a ring
 -- that waits for the export of that part: see export_set.
 CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+SET jit = off AS $$
 DECLARE
     v_ring record;
     v_part regclass;
@@ -736,8 +737,8 @@ BEGIN
     PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
         (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));
-    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
-                                                1, 16))::bit(64)::bigint
+    UPDATE jobq.meta
+    SET epoch = ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;
     IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;
     RETURN v_epoch;
@@ -748,7 +749,7 @@ END $$;
 -- lowered more jobs may hold a line than that); and what audit_places, audit_permits and
 -- audit_flows count. It must be 0. A slow check for operators and tests.
 CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
         SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker

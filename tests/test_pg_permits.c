@@ -138,7 +138,7 @@ static void a_rate_is_kept_over_all_workers(void **unused)
 /* What explain_job says of the last job, and of when it may start: in an hour. */
 #define RATE_OF                                                                                    \
     "SELECT count(*) FROM jobq.explain_job((SELECT max(id) FROM jobq.job)) WHERE reason = "        \
-    "format('the rate of its %s is used up until %%s', until) AND "                                \
+    "format('the rate of its %s is used up until %%s', jobq.shown(until)) AND "                   \
     "until BETWEEN now() + interval '50 min' AND now() + interval '1 h'"
 
 static void a_rate_that_is_used_up_is_told(void **unused)

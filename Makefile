@@ -98,7 +98,7 @@ test: ## run all tests except the slow targets; install what they need
 	@printf '%s\n' $(OWN_TESTS:%=.build/cc/%) >.build/queue.own
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(EACH_TESTS:%=.build/cc/%) \
 		$(OWN_TESTS:%=.build/cc/%) $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
-	@$(MAKE) test-jobq-h & \
+	@$(MAKE) test-jobq-h & tests/run.sh --step hostile $(MAKE) test-hostile & \
 	each="$(EACH_TESTS:%=.build/cc/%)"; \
 	for bin in $(JOBQ_TEST_BINS); do JOBQ_TEST_EACH=$$each JOBQ_PG_BIN=$$bin tests/server.sh \
 		tests/run.sh --queue .build/queue & done; \
@@ -113,6 +113,13 @@ test-jobq-h:
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 10000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 3"
+
+# In a database that sets what no function may depend on.
+HOSTILE_TESTS = fingerprint conform verbs operators outbox flows schedules
+.PHONY: test-hostile
+test-hostile: $(HOSTILE_TESTS:%=.build/cc/test_pg_%)
+	@ln -sfn cc .build/hostile
+	@tests/server.sh tests/hostile.sh tests/run.sh $(HOSTILE_TESTS:%=.build/hostile/test_pg_%)
 
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly

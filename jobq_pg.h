@@ -6911,7 +6911,8 @@ static jobq_error jobq_pg__compare(const jobq_pg *pg, PGconn *conn, jobq_pg_erro
 /* What a migration sets first. Elsewhere than on Citus its setting is a name without a meaning. */
 #define JOBQ_PG__MIGRATE_SETS                                                                      \
     "SET LOCAL client_min_messages = warning; SET LOCAL standard_conforming_strings = on; "        \
-    "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; "                           \
+    "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off; "         \
+    "SET LOCAL jit = off; "                                                                        \
     "SET LOCAL citus.enable_ddl_propagation = off"
 
 static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)

@@ -38,6 +38,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL client_min_messages = warning;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL quote_all_identifiers = off; -- else the functions' own settings have quotes
 SET LOCAL jit = off;
 SET LOCAL citus.enable_ddl_propagation = off; -- elsewhere a name without a meaning
 

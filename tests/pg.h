@@ -123,6 +123,18 @@ static inline const char *server(void)
     return conninfo;
 }
 
+/* The test's own statements write, count on the isolation and the styles that a server has by
+ * default, and must not take seconds each. All else is as the database has it: see hostile.sh. */
+static inline PGconn *suits(PGconn *conn)
+{
+    PQclear(PQexec(conn, "SELECT set_config(s.name, s.boot_val, false) FROM pg_settings s "
+                         "WHERE s.source = 'database' AND s.name ~* '_transaction_|style|zone|jit|"
+                         "enable|collapse|array|bytea|quote|replication'"));
+    return conn;
+}
+
+static inline PGconn *connected(void) { return suits(PQconnectdb(server())); }
+
 static PGconn *shards_at; /* distributed.h: the node that has the shards, if there are any */
 static inline bool goes_to_node(const PGconn *conn, const char *text);
 static inline char *for_shards(const char *text);
@@ -277,10 +289,14 @@ static inline int pg_up(void **state)
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
-    db = PQconnectdb(server());
+    db = connected();
     PQclear(PQexec(db, "SET client_min_messages = error"));
     if (PQstatus(db) != CONNECTION_OK) return 1;
     if (distributed()) distribute();
+#ifndef TEST_AS_INSTALLED /* but with what hostile.sh has for it */
+    if (number("SELECT count(*) FROM pg_proc WHERE proname = 'own_collations'") > 0)
+        RUN("SELECT public.own_collations('jobq')");
+#endif
     return 0;
 }
 

@@ -106,7 +106,7 @@ static inline void db_again(void)
 
     do {
         PQfinish(db);
-        db = PQconnectdb(server());
+        db = connected();
     } while (PQstatus(db) != CONNECTION_OK && mono_us() < until);
     assert_int_equal(PQstatus(db), CONNECTION_OK);
     PQclear(PQexec(db, "SET client_min_messages = error"));

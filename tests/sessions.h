@@ -91,8 +91,8 @@ static inline long long held_partition(int messages)
 
 static inline int two(void **state)
 {
-    a = PQconnectdb(server());
-    b = PQconnectdb(server());
+    a = connected();
+    b = connected();
     return pg_empty(state);
 }
 

@@ -33,9 +33,10 @@ static inline int store_pg_up(void **state)
         "CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
         "'SELECT %s_clock.statement_timestamp()'", schema, schema));
     PQclear(sql(functions_at(),
-        "DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE prokind = 'f' "
-        "AND pronamespace = '%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET "
-        "search_path = %s_clock, pg_catalog, pg_temp', f); END LOOP; END$$", schema, schema));
+        "DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace "
+        "n ON n.oid = p.pronamespace WHERE p.prokind = 'f' AND n.nspname IN ('%s', '%s_own') LOOP "
+        "EXECUTE format('ALTER FUNCTION %%s SET search_path = %s_clock, pg_catalog, pg_temp', f); "
+        "END LOOP; END$$", schema, schema, schema));
     RUN("ALTER TABLE jobq.job ALTER run_at SET DEFAULT %s_clock.statement_timestamp(), "
         "ALTER enqueued_at SET DEFAULT %s_clock.statement_timestamp()",
         schema, schema);

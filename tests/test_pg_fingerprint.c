@@ -6,6 +6,7 @@
  *   test_pg_fingerprint --list   prints what sql/fingerprint.txt must contain
  */
 #define TEST_PRIVATE
+#define TEST_AS_INSTALLED
 #include "pg_work.h"
 
 /* Prints the list: its first line is the sum of the files, which the caller knows. */
@@ -87,7 +88,9 @@ static void a_fresh_schema_of_any_name_is_as_expected(void **unused)
         if (jobq_pg_check(mine, db, &error)) fail_msg("%s: %s", names[i], error.message);
         assert_int_equal(number("SELECT (current_setting('search_path') LIKE '%%public%%'"
                                 " AND current_setting('IntervalStyle') = 'iso_8601')::int"), 1);
-        RUN("RESET ALL; SET client_min_messages = error; DROP SCHEMA \"%s\" CASCADE", names[i]);
+        RUN("RESET ALL; SET client_min_messages = error");
+        suits(db);
+        RUN("DROP SCHEMA \"%s\" CASCADE", names[i]);
         assert_string_equal(added, "");
         jobq_pg_close(mine);
     }
@@ -107,6 +110,10 @@ static void a_schema_that_psql_installed_is_as_expected(void **unused)
     (void)unused;
     needs_list();
     RUN("CREATE DATABASE jobq_psql_%d", (int)getpid());
+    RUN("INSERT INTO pg_db_role_setting SELECT d.oid, s.setrole, s.setconfig "
+        "FROM pg_db_role_setting s, pg_database d, pg_database mine WHERE d.datname = "
+        "'jobq_psql_%d' AND mine.datname = current_database() AND s.setdatabase = mine.oid",
+        (int)getpid());
     snprintf(folder, sizeof folder, ".build/by_psql.%d", (int)getpid());
     snprintf(conninfo, sizeof conninfo, "%s dbname=jobq_psql_%d", server(), (int)getpid());
     for (i = 0; i < COUNT(names); i++) {

@@ -33,7 +33,7 @@ static int opened_count;
 
 static PGconn *another(void)
 {
-    return opened[opened_count++] = PQconnectdb(server());
+    return opened[opened_count++] = connected();
 }
 
 /* Test setup: as fresh, and ids begin at 1. A test that failed may have left a transaction open. */
@@ -238,13 +238,13 @@ static void a_parent_ends_after_the_edge_is_written(void **unused)
  * the edge goes with the next look. Found by the explorer. */
 static void no_edge_outlives_its_jobs(void **unused)
 {
-    PGconn *a = PQconnectdb(server());
+    PGconn *a = connected();
 
     (void)unused;
     RUN("SELECT jobq.enqueue('q', 'k')");
     RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
-    run_on(a, "BEGIN; SELECT jobq.cancel(2)");
-    RUN("SELECT jobq.cancel(1)");
+    run_on(a, "BEGIN; SELECT jobq.cancel(2::int8)");
+    RUN("SELECT jobq.cancel(1::int8)");
     run_on(a, "COMMIT");
     expect_states("cc");
     RUN("SELECT jobq.promote(100)");
@@ -366,7 +366,7 @@ static void a_failure_cancels_a_deep_chain(void **unused)
     RUN("DO $$ BEGIN FOR i IN 1 .. 400 LOOP EXIT WHEN jobq.promote(100) = 0; END LOOP; END $$");
     expect_text("ended 301 0 1 300", "SELECT concat_ws(' ', state, jobs, succeeded, failed, "
                                      "cancelled) FROM jobq.flows");
-    expect_text("302 r", "SELECT id || ' ' || state::text FROM jobq.job");
+    expect_text("302 r", "SELECT concat(id, ' ', state) FROM jobq.job");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
 }
 
@@ -461,7 +461,7 @@ static void ends_share_no_row_of_the_flow(void **unused)
         assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE NOT granted"), 0);
         is_answered(b, "0");
         run_on(b, "COMMIT");
-        expect_text(i == 1 ? "4 1" : "4 3", "SELECT jobs || ' ' || succeeded FROM jobq.flows");
+        expect_text(i == 1 ? "4 1" : "4 3", "SELECT concat(jobs, ' ', succeeded) FROM jobq.flows");
         run_on(a, "COMMIT");
     }
     RUN("SELECT jobq.promote(100)");
@@ -522,7 +522,7 @@ static void an_open_flow_that_is_cancelled_ends(void **unused)
         long flow = number("SELECT jobq.flow(open => true)");
         if (i > 0) {
             long id = number("SELECT jobq.enqueue('q', 'k', flow => %ld)", flow);
-            if (i == 2) RUN("SELECT jobq.cancel(%ld)", id);
+            if (i == 2) RUN("SELECT jobq.cancel(%ld::int8)", id);
         }
         RUN("SELECT jobq.enqueue('q', 'k', after_flow => %ld, on_end => 'any')", flow);
         RUN("SELECT jobq.flow_cancel(%ld)", flow);
@@ -564,7 +564,7 @@ static void a_batch_ends_with_a_message(void **unused)
     expect_text("{}{\"flow\": 1, \"failed\": 1, \"cancelled\": 0, \"succeeded\": 1}", messages);
     assert_int_equal(jobq_pg_revive(pg, NULL, &whole, NULL, &error), JOBQ_OK);
     ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_SUCCESS);
-    expect_text("ended 2", "SELECT state || ' ' || succeeded FROM jobq.flows");
+    expect_text("ended 2", "SELECT concat(state, ' ', succeeded) FROM jobq.flows");
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 1);
 }
 
@@ -684,7 +684,7 @@ static void a_failed_parent_is_revived(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k')");
     ends(1, JOBQ_EVENT_DISCARD);
     RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
-    RUN("SELECT jobq.revive(1)");
+    RUN("SELECT jobq.revive(1::int8)");
     expect_states("rw");
     ends(1, JOBQ_EVENT_SUCCESS);
     expect_states("sr");
@@ -695,7 +695,7 @@ static void a_failed_parent_is_revived(void **unused)
 static void a_failed_parent_is_revived_meanwhile(void **unused)
 {
     static const char *const texts[2] = {"SELECT jobq.enqueue('q', 'k', after => '{1}')",
-                                         "SELECT jobq.revive(1)"};
+                                         "SELECT jobq.revive(1::int8)"};
     PGconn *a, *b;
     int first;
 
@@ -757,10 +757,10 @@ static void a_producer_and_an_operator_of_a_flow(void **unused)
     static const struct {
         const char *first, *operator, *second, *answer;
     } rows[] = {
-        {into, "SELECT jobq.revive(1)", named, "revived"},
+        {into, "SELECT jobq.revive(1::int8)", named, "revived"},
         {into, "SELECT jobq.flow_revive(1)", named, "1"},
         {into, "SELECT jobq.revive('q')", named, "1"},
-        {end, "SELECT jobq.revive(1)", failed, "revived"},
+        {end, "SELECT jobq.revive(1::int8)", failed, "revived"},
         {end, "SELECT jobq.flow_revive(1)", failed, "1"},
         {end, "SELECT jobq.revive('q')", failed, "0"},
         {ready, "SELECT jobq.flow_cancel(1)", into, "2"},
@@ -797,7 +797,7 @@ static void a_flow_is_revived_under_one_that_waits(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k')");
     run_on(a, "BEGIN");
     run_on(a, "SELECT jobq.enqueue('q', 'k', after_flow => 1, after => '{2}', on_end => 'any')");
-    asks(b, "SELECT jobq.revive(1)");
+    asks(b, "SELECT jobq.revive(1::int8)");
     run_on(a, "COMMIT");
     is_answered(b, "revived");
     ends(2, JOBQ_EVENT_SUCCESS);
@@ -930,7 +930,7 @@ static void no_job_waits_for_a_flow_that_waits_for_it(void **unused)
     is_refused(text, "waits for job 1 itself");
     snprintf(text, sizeof text, WAIT, "1", "1", "NULL", "3");
     is_refused(text, "waits for job 1 itself");
-    RUN("SELECT jobq.cancel(3)");
+    RUN("SELECT jobq.cancel(3::int8)");
     run_on(db, text);
     assert_int_equal(number("SELECT count(*) FROM jobq.live_jobs WHERE id = 1 AND "
                             "state <> 'running'"), 1);
@@ -948,7 +948,7 @@ static void a_flow_waits_for_none_that_waits_for_it(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k', flow => 2, after_flow => 1)");
     is_refused("SELECT jobq.enqueue('q', 'k', flow => 1, after_flow => 2)", wanted);
     RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{1}')");
-    RUN("SELECT jobq.cancel(2), jobq.cancel(4)");
+    RUN("SELECT jobq.cancel(2::int8), jobq.cancel(4::int8)");
     RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}', on_end => 'any')");
 }
 
@@ -1047,7 +1047,7 @@ static void a_parent_that_is_deleted(void **unused)
     RUN("SELECT jobq.promote(100)");
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
-    RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4)");
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4::int8)");
     expect_text("it does not run, because job 4 was cancelled, deleted or erased: cancel the job "
                 "that waits", "SELECT reason FROM jobq.explain_job(5)");
 }
@@ -1074,7 +1074,8 @@ static void a_flow_without_a_job_is_named(void **unused)
 /* So does one that has failed and is deleted, erased, or no longer kept. */
 static void a_failed_parent_that_is_deleted(void **unused)
 {
-    static const char *const ways[] = {"SELECT jobq.delete(1)", "SELECT jobq.delete('q', 'failed')",
+    static const char *const ways[] = {"SELECT jobq.delete(1::int8)",
+                                       "SELECT jobq.delete('q', 'failed')",
                                        "SELECT jobq.erase('{\"a\": 1}', dry => false)",
                                        "SELECT jobq.prune(100)"};
     size_t i;
@@ -1092,7 +1093,7 @@ static void a_failed_parent_that_is_deleted(void **unused)
                     "job that waits", "SELECT reason FROM jobq.explain_job(2)");
         expect_text("cancelled", "SELECT state FROM jobq.parents(2)");
         assert_int_equal(number("SELECT jobq.audit()"), 0);
-        RUN("SELECT jobq.cancel(2)");
+        RUN("SELECT jobq.cancel(2::int8)");
         assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
     }
 }
@@ -1101,7 +1102,8 @@ static void a_failed_parent_that_is_deleted(void **unused)
  * the job. */
 static void a_failed_job_keeps_its_parents(void **unused)
 {
-    static const char *const ways[] = {"SELECT jobq.delete(3)", "SELECT jobq.prune(100)", NULL};
+    static const char *const ways[] = {"SELECT jobq.delete(3::int8)", "SELECT jobq.prune(100)",
+                                       NULL};
     jobq_pg_error error;
     jobq_pg_rows rows;
     size_t i;
@@ -1113,14 +1115,14 @@ static void a_failed_job_keeps_its_parents(void **unused)
         ends(1, JOBQ_EVENT_SUCCESS);
         ends(2, JOBQ_EVENT_DISCARD);
         ends(3, JOBQ_EVENT_DISCARD);
-        RUN("SELECT jobq.revive(2)");
+        RUN("SELECT jobq.revive(2::int8)");
         ends(2, JOBQ_EVENT_SUCCESS); /* nobody waits for it now */
         RUN("SELECT jobq.promote(100)");
         if (ways[i] != NULL) {
             RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
             RUN("%s", ways[i]);
         } else {
-            RUN("SELECT jobq.revive(3)");
+            RUN("SELECT jobq.revive(3::int8)");
             expect_states("ssr");
             assert_int_equal(jobq_pg_parents(pg, NULL, 3, &rows, &error), JOBQ_OK);
             assert_int_equal(rows.count, 2);
@@ -1159,7 +1161,7 @@ static void a_job_outlives_its_flow(void **unused)
     RUN("SELECT jobq.promote(100)");
     RUN("UPDATE jobq.flow SET ended_at = now() - interval '8 days'");
     RUN("SELECT jobq.prune(100)");
-    RUN("SELECT jobq.revive(1)");
+    RUN("SELECT jobq.revive(1::int8)");
     ends(1, JOBQ_EVENT_SUCCESS);
     expect_states("s");
     assert_int_equal(number("SELECT count(*) FROM jobq.flow_part"), 0);

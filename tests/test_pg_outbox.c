@@ -280,8 +280,8 @@ static void order_keys_choose_the_partition(void **unused)
         assert_int_equal(number("SELECT jobq.outbox_hash('%s') & 15", keys[i]),
                          (long)jobq_partition_of(jobq_str_from(keys[i]), 16));
     }
-    RUN("SELECT jobq.outbox_enqueue('o', bytes => convert_to('customer-' || i, 'UTF8'), "
-        "order_key => 'customer-' || i) FROM generate_series(0, 149) i");
+    RUN("SELECT jobq.outbox_enqueue('o', bytes => convert_to(format('customer-%%s', i), 'UTF8'), "
+        "order_key => format('customer-%%s', i)) FROM generate_series(0, 149) i");
     assert_int_equal(number("SELECT count(*) FROM jobq.message i WHERE partition_id & 32767 = "
                             "jobq.outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
     assert_int_equal(number("SELECT count(DISTINCT partition_id) FROM jobq.message"), 16);
@@ -323,7 +323,7 @@ static void a_plain_insert_asks_for_each_role(void **unused)
 {
     jobq_pg_message m = plain_message(0);
     jobq_pg_error error;
-    PGconn *conn = PQconnectdb(server());
+    PGconn *conn = connected();
 
     (void)unused;
     open_box(1);
@@ -336,7 +336,7 @@ static void a_plain_insert_asks_for_each_role(void **unused)
     PQclear(sql(conn, "COMMIT"));
     PQfinish(conn);
     RUN("SELECT jobq.grant_enqueue('jobq_taken', fast => true)");
-    conn = PQconnectdb(server());
+    conn = connected();
     PQclear(sql(conn, "SET SESSION AUTHORIZATION jobq_taken"));
     assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
     RUN("SELECT jobq.grant_enqueue('jobq_taken')");
@@ -398,13 +398,13 @@ static void sizes_are_measured(void **unused)
     open_box(1);
     RUN("UPDATE jobq.queue SET message_max = 10");
     assert_text("SELECT refused FROM jobq.outbox_enqueue_one('o', 0, NULL, NULL, NULL, "
-                "'\\x0102030405060708090a0b', NULL, NULL, true)",
+                "E'\\\\x0102030405060708090a0b', NULL, NULL, true)",
                 "payload size 11 exceeds maximum 10");
-    assert_text("SELECT refused || ' ' || code FROM jobq.outbox_enqueue_one('o', 0, NULL, NULL, "
-                "'[1,2]', NULL, '[1,2]', NULL, true)",
+    assert_text("SELECT concat(refused, ' ', code) FROM jobq.outbox_enqueue_one('o', 0, NULL, "
+                "NULL, '[1,2]', NULL, '[1,2]', NULL, true)",
                 "payload size 12 exceeds maximum 10 22023");
     assert_text("SELECT refused FROM jobq.outbox_enqueue_many('o', NULL, NULL, NULL, NULL, "
-                "ARRAY['\\x01', repeat('x', 11)::bytea], NULL, NULL, 2, true)",
+                "ARRAY[E'\\\\x01', repeat('x', 11)::bytea], NULL, NULL, 2, true)",
                 "payload size 11 exceeds maximum 10");
     assert_int_equal(WAITING, 0);
     assert_text("SELECT code FROM jobq.outbox_enqueue_one('none', 0, NULL, NULL, '1', NULL, NULL, "
@@ -503,7 +503,7 @@ static void numbers_are_given_ahead(void **unused)
     verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
-    PGconn *own = PQconnectdb(server());
+    PGconn *own = connected();
     int64_t toasted, acked = 0;
     int round;
 
@@ -557,7 +557,7 @@ static void numbers_are_given_ahead(void **unused)
  * meanwhile. The bound must not pass it, also while another writer stays open. */
 static void a_late_commit_is_numbered_late_and_never_skipped(void **unused)
 {
-    PGconn *late = PQconnectdb(server()), *later = PQconnectdb(server());
+    PGconn *late = connected(), *later = connected();
     long counts[7];
     int round;
 
@@ -597,7 +597,7 @@ static void a_late_commit_is_numbered_late_and_never_skipped(void **unused)
 /* Without a long writer no short transaction waits for the next second. */
 static void a_short_transaction_is_numbered_at_once(void **unused)
 {
-    PGconn *slow = PQconnectdb(server());
+    PGconn *slow = connected();
     int round;
 
     (void)unused;
@@ -632,7 +632,7 @@ static bool writes(const char *query)
  * bound passes no open writer. */
 static void an_idle_look_leaves_dead_rows_behind(void **unused)
 {
-    PGconn *late = PQconnectdb(server());
+    PGconn *late = connected();
     long looks, settled;
     int round;
 
@@ -775,7 +775,7 @@ static void two_readers_share_the_work(void **unused)
         if (c == 2) {
             for (i = 0; i < 300; i++) put(NULL, i % 4, 10);
         } else {
-            PGconn *own = PQconnectdb(server());
+            PGconn *own = connected();
             for (i = 0; i < 1200; i++) {
                 verb_read_desc d = reader(c + 1, i + 1, (i + c) % 4);
                 verb_reading r;
@@ -838,7 +838,7 @@ static void messages_may_move_while_they_are_read(void **unused)
  * deleted with them, but gets a number of its own. */
 static void a_late_message_is_none_of_those_around_it(void **unused)
 {
-    PGconn *late = PQconnectdb(server());
+    PGconn *late = connected();
     verb_read_desc d;
     verb_reading r;
 
@@ -874,7 +874,7 @@ static void a_late_message_is_none_of_those_around_it(void **unused)
 /* W-O40: a locked message is delivered; its acknowledgement waits for the lock. */
 static void a_locked_row_is_waited_for(void **unused)
 {
-    PGconn *other = PQconnectdb(server());
+    PGconn *other = connected();
     pid_t child;
     int status;
 
@@ -946,6 +946,8 @@ static void numbers_survive_dump_and_restore(void **unused)
     (void)unused;
     /* Servers come without pg_dump in places; the system's serves those that are not newer. */
     if (getenv("JOBQ_SERVER_BIN") == NULL) skip();
+    if (number("SELECT count(*) FROM pg_namespace WHERE nspname = '%s_own'", schema) > 0)
+        skip(); /* hostile.sh has moved half of the functions into that one */
     if (system("PATH=\"$JOBQ_SERVER_BIN:$PATH\"; v=$(pg_dump --version) && v=${v##*) } && "
                "s=$(\"$JOBQ_SERVER_BIN\"/postgres --version) && s=${s##*) } && "
                "[ \"${v%%.*}\" -ge \"${s%%.*}\" ]") != 0) {
@@ -963,7 +965,8 @@ static void numbers_survive_dump_and_restore(void **unused)
     put(NULL, 0, 7);
     RUN("UPDATE jobq.partition SET mark_xid = '900000000000', mark_at = now()");
     snprintf(command, sizeof command,
-             "exec >/dev/null; PATH=\"$JOBQ_SERVER_BIN:$PATH\"; f=$(mktemp) && pg_dump -d \"%s\" "
+             "exec >/dev/null; export PGOPTIONS='-c default_transaction_read_only=off'; "
+             "PATH=\"$JOBQ_SERVER_BIN:$PATH\"; f=$(mktemp) && pg_dump -d \"%s\" "
              "-n %s >$f && psql -qX -d \"%s\" -c 'SET client_min_messages = error; DROP SCHEMA %s "
              "CASCADE' && psql -qX -v ON_ERROR_STOP=1 -d \"%s\" -f $f && rm $f",
              server(), schema, server(), schema, server());
@@ -1134,7 +1137,7 @@ static void a_late_request_of_an_older_claim_takes_nothing(void **unused)
  * acknowledges. What it saw is old: it takes nothing, and delivers nothing a second time. */
 static void a_read_that_saw_an_older_row_takes_nothing(void **unused)
 {
-    PGconn *slow = PQconnectdb(server()), *lock = PQconnectdb(server());
+    PGconn *slow = connected(), *lock = connected();
     PGresult *res;
     char *text;
 
@@ -1167,7 +1170,7 @@ static void a_lost_acknowledgement_fails_its_transaction(void **unused)
     verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
-    PGconn *own = PQconnectdb(server());
+    PGconn *own = connected();
     jobq_error codes[2];
     PGTransactionStatusType states[2];
     int i;
@@ -1327,7 +1330,7 @@ static int64_t touched(PGconn *conn, const char *column, const char *table)
 static void an_acknowledgement_of_100_is_one_statement(void **unused)
 {
     verb_dead dead[3] = {{3, 1, {"a", 1}}, {50, 1, {"b", 1}}, {100, 1, {"c", 1}}};
-    PGconn *own = PQconnectdb(server());
+    PGconn *own = connected();
     verb_read_desc d;
     verb_reading r, next;
     verb_ack_desc ack;
@@ -1376,7 +1379,7 @@ static void an_acknowledgement_of_100_is_one_statement(void **unused)
     assert_int_equal(next.answer, 'h');
     assert_int_equal(next.count, 100);
     assert_int_equal(next.messages[0].seq, 101);
-    assert_text("SELECT string_agg(seq || error, ' ' ORDER BY seq) FROM jobq.dead_letter",
+    assert_text("SELECT string_agg(concat(seq, error), ' ' ORDER BY seq) FROM jobq.dead_letter",
                 "3a 50b 100c");
     verb_reading_clear(&r);
     verb_reading_clear(&next);
@@ -1683,7 +1686,7 @@ static void a_look_says_how_long_a_partition_rests(void **unused)
 /* X20: a row that another is just writing is not waited for. */
 static void a_locked_partition_answers_at_once(void **unused)
 {
-    PGconn *other = PQconnectdb(server());
+    PGconn *other = connected();
     verb_read_desc d;
     verb_reading r;
 

@@ -93,7 +93,7 @@ static void each_tick_fires_once_whoever_dies(void **unused)
     int i, n;
 
     (void)unused;
-    RUN("SELECT jobq.schedule('s' || n, 'q', 'k', every => '1 second', missed => 'all') "
+    RUN("SELECT jobq.schedule(format('s%%s', n), 'q', 'k', every => '1 second', missed => 'all') "
         "FROM generate_series(1, 20) n");
     for (i = 0; i < 3; i++) pids[i] = spawn(&d);
     for (n = 0; n < 12; n++) {
@@ -118,7 +118,7 @@ static void each_tick_fires_once_whoever_dies(void **unused)
 /* Two sessions look at the same moment: the second passes over what the first fires. */
 static void a_tick_under_way_is_left_to_who_has_it(void **unused)
 {
-    PGconn *other = PQconnectdb(server());
+    PGconn *other = connected();
 
     (void)unused;
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 hour')");
@@ -387,7 +387,7 @@ static void a_renewed_copy_takes_new_schedules(void **unused)
  * makes the successor ready. */
 static void a_locked_successor_becomes_ready_later(void **unused)
 {
-    PGconn *other = PQconnectdb(server());
+    PGconn *other = connected();
     jobq_job job;
 
     (void)unused;
@@ -609,7 +609,8 @@ static void a_schedule_that_fails_says_why(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.schedule('bad', 'nowhere', every => '1 hour', partition => 0)");
-    RUN("SELECT jobq.schedule('s' || n, 'q', 'k', every => '1 hour') FROM generate_series(1, 9) n");
+    RUN("SELECT jobq.schedule(format('s%%s', n), 'q', 'k', every => '1 hour') "
+        "FROM generate_series(1, 9) n");
     back("1 hour");
     assert_int_equal(tick(), 9);
     expect_text("queue 'nowhere' is not registered",

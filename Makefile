@@ -398,6 +398,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
 		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
 		$(HEADERS) >&2
+	@awk -f tests/instants.awk sql/*.sql >&2
 	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
 	@awk -f tests/settings.awk jobq_pg.h sql/*.sql >&2
 	@tests/words.sh

@@ -4915,12 +4915,13 @@ JOBQ_API int32_t jobq_tokens_move(const jobq_rate *rate, int64_t *free_us, int64
     JOBQ_ASSERT(rate->burst >= 1 && rate->burst <= 1000000);
     chunk = jobq_rate_chunk(rate);
     full = jobq__max(rate->burst, chunk);
-    /* First with what workers had until now: a bucket does not fill up behind their backs. */
+    /* First with what workers had until now: a bucket does not fill up behind their backs. An
+     * instant that has not come was written before the clock ran back: the bucket is empty. */
     room = jobq__max(jobq__min(full, rate->burst + chunk - held), 0);
-    *free_us = jobq__max(*free_us, now_us - jobq__tokens_us(rate, room, false));
+    *free_us = jobq__max(jobq__min(*free_us, now_us), now_us - jobq__tokens_us(rate, room, false));
     *free_us -= jobq__tokens_us(rate, returned, false);
     *free_us = jobq__max(*free_us, now_us - jobq__tokens_us(rate, full, false));
-    level = now_us < *free_us ? 0 : (now_us - *free_us) * rate->count / rate->us;
+    level = (now_us - *free_us) * rate->count / rate->us;
     granted = jobq__max(jobq__min(jobq__min(level, wanted), chunk), 0);
     *free_us += jobq__tokens_us(rate, granted, true);
     *wait_us = jobq__max(*free_us + jobq__tokens_us(rate, 1, true) - now_us, 0);
@@ -9895,7 +9896,8 @@ typedef struct jobq_memory_partition {
     jobq_cursor cursor;
     jobq_holder holder; /* worker 0: none */
     int64_t lease_until_us;
-    int64_t reading; /* last seq of the holder's delivery; 0: none */
+    int64_t beat_at_us; /* when lease_until_us or run_at_us was written */
+    int64_t reading;    /* last seq of the holder's delivery; 0: none */
     int64_t run_at_us;
 } jobq_memory_partition;
 
@@ -9920,7 +9922,7 @@ typedef struct jobq_memory_line_row {
     int64_t line;  /* 0: the rules of all lines that have none of their own */
     bool own;      /* it has rules of its own */
     jobq_line rules;
-    int64_t free_us, until_us;
+    int64_t free_us, held_at_us, until_us;
 } jobq_memory_line_row;
 
 /* The head of the block. The jobs, workers and claims follow it. */
@@ -9933,6 +9935,7 @@ struct jobq_memory {
     int16_t stages_max, priority_min;
     uint64_t own_policies;  /* bit i: kind i has a policy of its own */
     int64_t held_until_us[64]; /* by queue: nothing of it is claimed before */
+    int64_t held_at_us[64];    /* when that was written */
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
     jobq_policy kind_policies[JOBQ_MEMORY_KINDS];
     int32_t schedule_count;
@@ -9947,6 +9950,31 @@ struct jobq_memory {
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 };
+
+/* Time until the end of something that was written at from_us. If the latter has not come, either,
+ * the store's clock has run back since, and it is over. */
+static int64_t jobq__memory_wait(int64_t from_us, int64_t until_us, int64_t now_us)
+{
+    return from_us <= now_us ? jobq__max(until_us - now_us, 0) : 0;
+}
+
+/* Whether the lease of a worker is over. */
+static bool jobq__memory_lapsed(const jobq_memory_worker *w, int64_t now_us)
+{
+    return jobq__memory_wait(w->expires_at_us - w->lease_us, w->expires_at_us + 1, now_us) == 0;
+}
+
+static int64_t jobq__memory_held(const jobq_memory *m, int32_t queue, int64_t now_us)
+{
+    return jobq__memory_wait(m->held_at_us[queue & 63], m->held_until_us[queue & 63], now_us);
+}
+
+/* The end of the hold of a line. */
+static int64_t jobq__memory_line_until(const jobq_memory_line_row *row, int64_t now_us)
+{
+    return row == NULL ? now_us
+                       : now_us + jobq__memory_wait(row->held_at_us, row->until_us, now_us);
+}
 
 JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
 {
@@ -10550,7 +10578,7 @@ static bool jobq__memory_line_spare(jobq_memory *m, const jobq_memory_line_row *
 
     if (row->queue == 0 || row->own || now_us == INT64_MIN) return row->queue == 0;
     rate = jobq__memory_rules(m, row->queue, row->line).rate;
-    return row->until_us <= now_us &&
+    return jobq__memory_line_until(row, now_us) == now_us &&
            jobq__line_free(&rate, row->free_us, now_us) ==
                jobq__line_free(&rate, INT64_MIN, now_us);
 }
@@ -10635,7 +10663,7 @@ static bool jobq__memory_suspect_goes(const jobq_memory *m, const jobq_memory_jo
 
     return mj->line == 0 || !mj->job.suspect ||
            jobq_line_room(&rules, row == NULL ? INT64_MIN : row->free_us,
-                          row == NULL ? INT64_MIN : row->until_us, now_us,
+                          jobq__memory_line_until(row, now_us), now_us,
                           jobq__memory_line_held(m, queue, mj->line, false), 1, &due_us) > 0;
 }
 
@@ -10662,7 +10690,8 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, i
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobs[i].job;
-        if (job->state != JOBQ_STATE_READY || m->held_until_us[job->queue & 63] > now_us) continue;
+        if (job->state != JOBQ_STATE_READY || jobq__memory_held(m, job->queue, now_us) > 0)
+            continue;
         for (n = from; n < to; n++) {
             if (jobq__memory_eligible(job, &r->lanes[n], kinds, r->suspects, r->alone, now_us) &&
                 jobq__memory_suspect_goes(m, &jobs[i], now_us)) {
@@ -10794,8 +10823,8 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         walk->due_us = jobq__min(jobq__or(walk->due_us, JOBQ__SECOND), JOBQ__SECOND);
         return JOBQ_OK;
     }
-    room = jobq_line_room(&rules, free_us, row == NULL ? INT64_MIN : row->until_us, now_us,
-                          held, quantum, &due_us);
+    room = jobq_line_room(&rules, free_us, jobq__memory_line_until(row, now_us), now_us, held,
+                          quantum, &due_us);
     if (due_us > 0) walk->due_us = walk->due_us == 0 ? due_us : jobq__min(walk->due_us, due_us);
     if (rules.strict) from.after_at_us = INT64_MIN;
     for (; count < room && c->count < r->limit; count++) {
@@ -10880,7 +10909,7 @@ static jobq_error jobq__memory_claim_walk(jobq_memory *m, const jobq_request *r,
     bool round = false, more = false;
     jobq_low low = {0, 0, false};
 
-    while (c->count < r->limit && m->held_until_us[lane->queue & 63] <= now_us) {
+    while (c->count < r->limit && jobq__memory_held(m, lane->queue, now_us) == 0) {
         jobq_error error;
         line = jobq__memory_next_line(m, lane, at, now_us, &low);
         if (line == 0 && !round) {
@@ -11031,9 +11060,8 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        if (w->id != 0 && !w->dead && w->expires_at_us > now_us && (w->kinds >> kind & 1) != 0) {
-            return true;
-        }
+        if (w->id == 0 || w->dead || jobq__memory_lapsed(w, now_us)) continue;
+        if ((w->kinds >> kind & 1) != 0) return true;
     }
     return false;
 }
@@ -11130,7 +11158,7 @@ static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, in
     *more = false;
     w = jobq__memory_worker(m, victim);
     if (victim == 0) return true;
-    if (w != NULL && !w->dead && (w->beat != beat || w->expires_at_us >= now_us)) return false;
+    if (w != NULL && !w->dead && (w->beat != beat || !jobq__memory_lapsed(w, now_us))) return false;
     if (w != NULL) jobq__memory_die(w, now_us);
     while ((c = jobq__memory_oldest(m, victim)) != NULL && limit-- > 0) {
         *rescued += jobq__memory_take_back(m, c, now_us);
@@ -11610,7 +11638,7 @@ static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition_id, int
     b->number = p->number;
     b->acked = p->cursor.acked;
     b->waiting = p->last > p->cursor.acked || jobq__memory_unread(m, partition_id) != NULL;
-    b->due_us = jobq__max(p->run_at_us - now_us, 0);
+    b->due_us = jobq__memory_wait(p->beat_at_us, p->run_at_us, now_us);
     b->holder = p->holder;
     return b->waiting > 0;
 }
@@ -11628,6 +11656,7 @@ static void jobq__memory_hold(jobq_memory_partition *p, const jobq_request *r, i
     p->holder.claim = r->claim;
     p->holder.lease_us = r->lease_us;
     p->lease_until_us = now_us + r->lease_us;
+    p->beat_at_us = now_us;
 }
 
 static void jobq__memory_give_up(jobq_memory_partition *p)
@@ -11681,7 +11710,8 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_request *r, 
         return true;
     }
     if (!jobq__memory_holder(p, r->watched.worker, r->watched.claim) ||
-        p->holder.beat != r->watched.beat || p->lease_until_us >= now_us) {
+        p->holder.beat != r->watched.beat ||
+        jobq__memory_wait(p->beat_at_us, p->lease_until_us + 1, now_us) > 0) {
         out->holder = p->holder;
         return false;
     }
@@ -11696,9 +11726,9 @@ static bool jobq__memory_take(jobq_memory *m, const jobq_request *r, int64_t now
 {
     jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
 
-    if (p->holder.worker == 0 && p->run_at_us > now_us) {
-        out->due_us = p->run_at_us - now_us;
-        return false;
+    if (p->holder.worker == 0) {
+        out->due_us = jobq__memory_wait(p->beat_at_us, p->run_at_us, now_us);
+        if (out->due_us > 0) return false;
     }
     if (!jobq__memory_takes(p, r, now_us, out)) return false;
     if (out->lost > 0) {
@@ -11799,6 +11829,7 @@ static jobq_error jobq__memory_ack(jobq_memory *m, const jobq_request *r, int64_
     jobq__memory_give_up(p);
     if (plan->directive.kind == JOBQ_DIRECTIVE_SLEEP) {
         p->run_at_us = jobq__add(now_us, plan->directive.delay_us);
+        p->beat_at_us = now_us;
     }
     return JOBQ_OK;
 }
@@ -11845,7 +11876,7 @@ static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worke
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        if (w->id == 0 || w->dead || w->expires_at_us <= now_us) continue;
+        if (w->id == 0 || w->dead || jobq__memory_lapsed(w, now_us)) continue;
         if ((w->queues & me->queues) != 0) out |= w->kinds & ~me->kinds;
     }
     out |= m->paused_kinds;
@@ -11921,7 +11952,7 @@ static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r
         q->stages_max = m->stages_max;
         q->priority_min = m->priority_min;
         q->paused = (m->paused >> queue & 1) != 0;
-        q->hold_us = jobq__max(m->held_until_us[queue & 63] - now_us, 0);
+        q->hold_us = jobq__memory_held(m, queue, now_us);
         q->lines = (m->lines >> queue & 1) != 0;
         q->ageing = (m->ageing >> queue & 1) != 0;
     }
@@ -11982,7 +12013,7 @@ static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t
 /* Whether a worker is dead or its lease is over, and it still has jobs. */
 static bool jobq__memory_overdue(const jobq_memory *m, const jobq_memory_worker *w, int64_t now_us)
 {
-    return (w->dead || w->expires_at_us < now_us) && jobq__memory_left(m, w->id);
+    return (w->dead || jobq__memory_lapsed(w, now_us)) && jobq__memory_left(m, w->id);
 }
 
 /* The news about other workers: those that are late, and dead ones with jobs left. */
@@ -11993,7 +12024,8 @@ static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
+        bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10 ||
+                    jobq__memory_lapsed(w, now_us);
         jobq_holder *l = &n->late[n->late_count];
         if (w->id == 0 || w->id == me->id) continue;
         n->overdue += jobq__memory_overdue(m, w, now_us);
@@ -12167,9 +12199,10 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
 
 /* Like jobq.hold_here. */
 static jobq_error jobq__memory_hold_back(jobq_memory *m, const jobq_call *call, jobq_hold what,
-                                         int64_t until_us)
+                                         int64_t now_us, int64_t delay_us)
 {
     const jobq_memory_job *mj = jobq_memory_get(m, call->job.id);
+    int64_t until_us = jobq__add(now_us, delay_us);
     jobq_memory_line_row *row;
 
     if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim))
@@ -12178,9 +12211,11 @@ static jobq_error jobq__memory_hold_back(jobq_memory *m, const jobq_call *call, 
         if (mj->line == 0) return JOBQ_ERROR_INVALID;
         row = jobq__memory_line_add(m, mj->job.queue, mj->line, INT64_MIN);
         if (row == NULL) return JOBQ_ERROR_FULL;
+        row->held_at_us = now_us;
         row->until_us = until_us;
         return JOBQ_OK;
     }
+    m->held_at_us[call->job.queue & 63] = now_us;
     m->held_until_us[call->job.queue & 63] = until_us;
     m->policy_version++;
     return JOBQ_OK;
@@ -12192,7 +12227,7 @@ static jobq_error jobq__memory_call_hold(jobq_call *call, jobq_hold what, int64_
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
 
     (void)why;
-    return jobq__memory_hold_back(run->memory, call, what, jobq__add(run->now_us, delay_us));
+    return jobq__memory_hold_back(run->memory, call, what, run->now_us, delay_us);
 }
 
 static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
@@ -12614,7 +12649,7 @@ static jobq_error jobq__test_hold(jobq_call *call, jobq_hold what, int64_t delay
     jobq_test *t = (jobq_test *)call->context;
 
     (void)why;
-    return jobq__memory_hold_back(t->memory, call, what, jobq__add(t->now_us, delay_us));
+    return jobq__memory_hold_back(t->memory, call, what, t->now_us, delay_us);
 }
 
 static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)

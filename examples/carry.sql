@@ -116,7 +116,8 @@ BEGIN
         END IF;
     END LOOP;
     EXECUTE format('SELECT w.name, w.expires_at FROM %s.worker w WHERE w.dead_at IS NULL AND '
-                   'w.expires_at > clock_timestamp() ORDER BY w.expires_at DESC LIMIT 1',
+                   'clock_timestamp() BETWEEN w.beat_at AND w.expires_at '
+                   'ORDER BY w.expires_at DESC LIMIT 1',
                    current_setting('carry.from')) INTO v_worker;
     IF v_worker.name IS NOT NULL THEN
         RAISE EXCEPTION 'worker % of schema % is alive', v_worker.name,
@@ -154,7 +155,8 @@ BEGIN
             ('partition.reading', '0'),
             ('partition.effective', 'CASE WHEN o.reading > 0 THEN 1 ELSE o.effective END'),
             ('partition.successes', 'CASE WHEN o.reading > 0 THEN 0 ELSE o.successes END'),
-            ('dead_letter.token', 'NULL'), ('dead_letter.deadline', 'NULL'),
+            ('dead_letter.token', 'NULL'), ('dead_letter.taken_at', 'NULL'),
+            ('dead_letter.deadline', 'NULL'),
             ('dead_letter.status', 'CASE o.status WHEN ''reprocessing'' THEN ''pending'' '
                                    'ELSE o.status END'),
             -- each schema has a row type of its own

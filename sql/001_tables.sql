@@ -5,6 +5,34 @@
 -- them. Nothing refers to another schema, there are no triggers, and every table has a primary
 -- key, so a schema can be placed on one node of a cluster.
 
+-- Instants are of this database's clock, which may run back. A lease, or what else a program
+-- has set for some time, lasts only while the clock is BETWEEN the instant at which it was
+-- written and its end: a clock that shows less than the former has run back. Otherwise a dead
+-- worker's jobs would be held for as long as the clock ran back. Here is every column that is
+-- an instant. tests/instants.awk checks that, and that nothing compares an end alone.
+--   lasts from ... to  worker.beat_at worker.expires_at,
+--                      partition.beat_at partition.lease_until, partition.run_at,
+--                      dead_letter.taken_at dead_letter.deadline,
+--                      queue.held_at queue.hold_until, line.held_at line.hold_until
+--   now at the latest  partition.mark_at, and rates: quota.free_at, line.free_at
+--   as was wanted      by a person or a program; it waits until the clock is there:
+--                      job.run_at, failed.run_at, history.run_at, signal_wait.until,
+--                      schedule.next_at, schedule.tick_at, schedule.starts_at,
+--                      schedule.ends_at
+--   age                what it tells of is kept longer, by as much as the clock ran back:
+--                      worker.dead_at, claim.claimed_at, failed.finished_at,
+--                      idempotency.ended_at, ring.since, line.used_at, waiter.since,
+--                      flow.ended_at, signal.at, dead_letter.failed_at
+--   record             for people, or only whether it is there: queue.paused_at,
+--                      queue.created_at, kind.parked_at, kind.paused_at,
+--                      worker.registered_at, job.enqueued_at, job.claimed_at,
+--                      job.cancel_requested_at, failed.enqueued_at, failed.claimed_at,
+--                      history.enqueued_at, history.claimed_at, history.finished_at,
+--                      line.paused_at, flow.created_at, flow.cancelled_at,
+--                      schedule_owner.declared_at, schedule.last_at, schedule.skipped_at,
+--                      schedule.paused_at, message.created_at, dead_letter.created_at,
+--                      dead_letter.completed_at, operation.at
+
 -- A role that may not create schemas can own one that was created for it.
 DO $$ BEGIN
     IF to_regnamespace('jobq') IS NULL THEN CREATE SCHEMA jobq; END IF;
@@ -38,8 +66,8 @@ VALUES (12, 12, ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint
 --   payload_max   bytes of a job's payload, and of its headers
 --   partitions    of its outbox, 0: it has none; message_max: bytes of a message
 --   paused_at     nothing of it is claimed
---   hold_until    nothing of it is claimed before this instant; hold_why: the reason, for
---                 people
+--   hold_until    nothing of it is claimed before this instant; held_at: since when, if a
+--                 handler holds it, not a person; hold_why: the reason, for people
 --   ageing        every 16th claim lists its lanes by age: no priority starves
 --   lines         some of its jobs have had one
 --   line_*        what its lines have by default; NULL: no limit. line_waiting_max: an enqueue
@@ -74,6 +102,7 @@ CREATE TABLE jobq.queue (
     message_max integer NOT NULL DEFAULT 65536 CHECK (message_max >= 0),
     paused_at timestamptz,
     hold_until timestamptz,
+    held_at timestamptz NOT NULL DEFAULT '-infinity',
     hold_why text,
     ageing boolean NOT NULL DEFAULT false,
     lines boolean NOT NULL DEFAULT false,
@@ -461,7 +490,7 @@ END $$;
 --                and nothing to lose. A suspect counts until it has ended.
 --   free_at      its tokens: (now - free_at) / (rate_us / rate_count), at most rate_burst of
 --                them. A claim moves it on.
---   hold_until   nothing is claimed from it before this instant
+--   hold_until, held_at   as in the table queue
 --   running_max, strict, rate_count, rate_us, rate_burst   where they differ from the defaults
 --                of its queue; NULL: as the queue. 0: no limit
 CREATE TABLE jobq.line (
@@ -470,6 +499,7 @@ CREATE TABLE jobq.line (
     used_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     free_at timestamptz NOT NULL DEFAULT '-infinity',
     hold_until timestamptz,
+    held_at timestamptz NOT NULL DEFAULT '-infinity',
     paused_at timestamptz,
     rate_us bigint CHECK (rate_us >= 0),
     rate_count integer CHECK (rate_count >= 0),
@@ -740,7 +770,7 @@ CREATE TABLE jobq.message (
 --               >= s.
 --   reading     where the delivery now in flight ends, 0 when there is none.
 --   (worker, claim) is the lease token. beat counts every write, for workers that watch
---               whether the holder still moves.
+--               whether the holder still moves. beat_at: when it last did.
 --   failures, effective, successes: PartitionMode (effective 0: Normal).
 --   run_at      no messages are handed out before this time.
 --   numbered    the last number given. ids, ascending, are the messages with the numbers
@@ -763,6 +793,7 @@ CREATE TABLE jobq.partition (
     claim bigint,
     lease_us bigint,
     lease_until timestamptz,
+    beat_at timestamptz NOT NULL DEFAULT '-infinity',
     run_at timestamptz,
     failures bigint NOT NULL DEFAULT 0,
     effective bigint NOT NULL DEFAULT 0,
@@ -789,7 +820,8 @@ CREATE TABLE jobq.partition (
 ALTER TABLE jobq.partition ALTER ids SET STORAGE EXTERNAL;
 
 -- Messages that were given up, with all that they carried. There is one row for each message,
--- even if its burial is repeated. token and deadline: of the replay that works on it.
+-- even if its burial is repeated. token, taken_at and deadline: of the replay that works on
+-- it.
 CREATE TABLE jobq.dead_letter (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     queue_id integer NOT NULL,
@@ -799,6 +831,7 @@ CREATE TABLE jobq.dead_letter (
     failed_at timestamptz NOT NULL,
     completed_at timestamptz,
     token bigint,
+    taken_at timestamptz,
     deadline timestamptz,
     attempts integer NOT NULL CHECK (attempts >= 0),
     status text NOT NULL DEFAULT 'pending'
@@ -810,7 +843,8 @@ CREATE TABLE jobq.dead_letter (
     headers jsonb,
     UNIQUE (partition_id, seq),
     CHECK ((status = 'reprocessing') = (token IS NOT NULL)
-           AND (token IS NULL) = (deadline IS NULL)),
+           AND (token IS NULL) = (deadline IS NULL)
+           AND (token IS NULL) = (taken_at IS NULL)),
     CHECK ((status IN ('resolved', 'discarded')) = (completed_at IS NOT NULL))
 );
 

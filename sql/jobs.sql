@@ -1565,6 +1565,7 @@ BEGIN
     IF NOT p_queue AND v_line IS NULL THEN
         PERFORM jobq.refuse('line', 'the job has none');
     END IF;
-    PERFORM jobq.hold(v_queue, CASE WHEN NOT p_queue THEN v_line END,
-                      statement_timestamp() + p_delay_us * interval '1 microsecond', p_why);
+    PERFORM jobq.hold_from(v_queue, CASE WHEN NOT p_queue THEN v_line END,
+                           statement_timestamp(), statement_timestamp()
+                           + p_delay_us * interval '1 microsecond', p_why);
 END $$;

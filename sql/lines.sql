@@ -266,7 +266,8 @@ BEGIN
                    WHERE j.id = ANY (l.jobs)
                      AND (j.state = 'x' OR j.suspect AND p_suspects
                           OR j.id = ANY (p_taken))) END AS jobs,
-               (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint AS wait_us
+               CASE WHEN clock_timestamp() BETWEEN l.held_at AND l.hold_until THEN
+                   (extract(epoch FROM l.hold_until - v_now) * 1000000)::bigint END AS wait_us
         OFFSET 0) AS h -- once, although it is used thrice
     CROSS JOIN LATERAL (
         SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens
@@ -1006,7 +1007,8 @@ BEGIN
     IF reset THEN
         UPDATE jobq.line l
         SET running_max = NULL, weight = 1, strict = NULL, rate_us = NULL, rate_count = NULL,
-            rate_burst = NULL, paused_at = NULL, hold_until = NULL, hold_why = NULL
+            rate_burst = NULL, paused_at = NULL, hold_until = NULL,
+            held_at = '-infinity', hold_why = NULL
         WHERE l.queue_id = v_queue AND l.no = v_no;
     END IF;
     UPDATE jobq.line l
@@ -1019,6 +1021,7 @@ BEGIN
                          WHEN paused THEN coalesce(l.paused_at, statement_timestamp()) END,
         hold_until = CASE WHEN hold IS NULL THEN l.hold_until
                           WHEN hold > '0' THEN statement_timestamp() + hold END,
+        held_at = CASE WHEN hold IS NULL THEN l.held_at ELSE '-infinity' END,
         hold_why = CASE WHEN hold IS NULL THEN l.hold_why END
     WHERE l.queue_id = v_queue AND l.no = v_no;
     PERFORM jobq.wake(v_queue, 1000);
@@ -1031,22 +1034,32 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.hold(
     queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    IF until IS NULL AND why IS NOT NULL THEN
+        PERFORM jobq.refuse('why', 'with until only');
+    END IF;
+    PERFORM jobq.hold_from(queue, line, '-infinity', until, why);
+END $$;
+
+-- The same, as a handler sets it, at p_from: see the tables' instants.
+CREATE OR REPLACE FUNCTION jobq.hold_from(
+    queue text, line text, p_from timestamptz, until timestamptz, why text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     v_queue integer := jobq.known_queue(queue);
     v_no bigint;
 BEGIN
     IF NOT isfinite(until) THEN PERFORM jobq.refuse('until', 'a finite instant'); END IF;
-    IF until IS NULL AND why IS NOT NULL THEN
-        PERFORM jobq.refuse('why', 'with until only');
-    END IF;
     IF line IS NULL THEN
-        UPDATE jobq.queue q SET hold_until = until, hold_why = left(why, 1024)
+        UPDATE jobq.queue q
+        SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)
         WHERE q.id = v_queue;
         PERFORM jobq.tell(v_queue);
     ELSE
         v_no := jobq.line_row(v_queue, line);
-        UPDATE jobq.line l SET hold_until = until, hold_why = left(why, 1024)
+        UPDATE jobq.line l
+        SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)
         WHERE l.queue_id = v_queue AND l.no = v_no;
     END IF;
     PERFORM jobq.wake(v_queue, 1000);
@@ -1102,7 +1115,7 @@ BEGIN
            OR (o.used_at < statement_timestamp() - interval '1 day' AND o.weight = 1
                AND num_nonnulls(o.running_max, o.strict, o.rate_count, o.rate_burst,
                                 o.paused_at) = 0
-               AND (o.hold_until > statement_timestamp()) IS NOT TRUE
+               AND (clock_timestamp() BETWEEN o.held_at AND o.hold_until) IS NOT TRUE
                AND o.free_at < statement_timestamp() - coalesce(
                    q.line_rate_us * coalesce(q.line_rate_burst, 1), 0)
                    * interval '1 microsecond'

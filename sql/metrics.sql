@@ -252,7 +252,7 @@ BEGIN
         SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,
                (SELECT count(*) FROM jobq.worker w
                 WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
-                  AND w.expires_at > statement_timestamp()) AS workers
+                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers
         FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c
         LEFT JOIN running r ON r.queue_id = q.id
     )

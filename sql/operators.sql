@@ -121,7 +121,8 @@ WITH running AS MATERIALIZED (
            (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids
     FROM jobq.running() r GROUP BY r.worker
 )
-SELECT w.id::text AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
+SELECT w.id::text AS worker, w.name,
+       w.dead_at IS NULL AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at AS alive,
        coalesce(r.jobs, 0) AS running,
        CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,
        EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,
@@ -307,7 +308,7 @@ SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.j
        AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,
        coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END)::float8 AS done_per_s,
        (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
-                                             AND w.expires_at > now()) AS workers,
+            AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers,
        (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
         WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact
 FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c
@@ -332,13 +333,15 @@ SELECT q.name AS queue, k.name AS line, jobq.line_waiting(q, k.name, 10000) AS w
        jobq.rate_text(coalesce(l.rate_count, q.line_rate_count),
                       CASE WHEN l.rate_count IS NULL THEN q.line_rate_us ELSE l.rate_us END)
        AS rate, coalesce(l.weight, 1::smallint) AS weight, l.paused_at IS NOT NULL AS paused,
-       CASE WHEN l.hold_until > now() THEN l.hold_until END AS hold_until,
-       CASE WHEN l.hold_until > now() THEN l.hold_why END AS hold_why,
-       CASE WHEN l.hold_until > now() OR (coalesce(r.jobs, 0) >= m.most) IS NOT TRUE
+       CASE WHEN h.held THEN l.hold_until END AS hold_until,
+       CASE WHEN h.held THEN l.hold_why END AS hold_why,
+       CASE WHEN h.held OR (coalesce(r.jobs, 0) >= m.most) IS NOT TRUE
             THEN now() + m.due_us * interval '1 microsecond' END AS next_at, q.id AS queue_id
 FROM jobq.queue q CROSS JOIN LATERAL jobq.known_lines(q) k
 CROSS JOIN LATERAL (SELECT r.* FROM jobq.line_rooms(q, ARRAY[k.no], 1, '{}') r LIMIT 1) m
 LEFT JOIN jobq.line l ON l.queue_id = q.id AND l.no = k.no
+CROSS JOIN LATERAL (
+    SELECT clock_timestamp() BETWEEN l.held_at AND l.hold_until AS held) AS h
 LEFT JOIN running r ON r.queue_id = q.id AND r.line_name = k.name;
 
 -- What would be claimed next, by the rules of claim: ready and due jobs of queues and kinds
@@ -528,13 +531,13 @@ BEGIN
     SELECT k.* INTO v_kind FROM jobq.kind k WHERE k.id = p_job.kind_id;
     v_served := EXISTS (SELECT FROM jobq.worker w
                         WHERE p_job.queue_id = ANY (w.queues) AND w.dead_at IS NULL
-                          AND w.expires_at > v_now);
+                          AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at);
     RETURN QUERY
     SELECT r.reason, r.until FROM (VALUES
         (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',
          NULL),
         (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),
-        (v_queue.hold_until > v_now,
+        (clock_timestamp() BETWEEN v_queue.held_at AND v_queue.hold_until,
          jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),
         (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),
         (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),
@@ -576,7 +579,8 @@ BEGIN
                   CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,
                   jobq.shown(n.next_at)), n.next_at
     FROM jobq.quota u CROSS JOIN LATERAL (
-        SELECT u.free_at + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n
+        SELECT least(u.free_at, clock_timestamp())
+               + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n
     WHERE u.queue_id = p_job.queue_id AND (u.kind_id IS NULL OR u.kind_id = p_job.kind_id)
       AND n.next_at > statement_timestamp()
       AND NOT EXISTS (SELECT FROM jobq.permit p WHERE p.quota_id = u.id AND p.tokens > 0);
@@ -613,10 +617,10 @@ BEGIN
     RETURN QUERY
     SELECT r.reason, r.until FROM (VALUES
         (v_line.paused_at IS NOT NULL, 'its line is paused', NULL),
-        (v_line.hold_until > statement_timestamp(),
+        (clock_timestamp() BETWEEN v_line.held_at AND v_line.hold_until,
          jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),
         (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE
-             AND (v_line.hold_until > statement_timestamp()) IS NOT TRUE,
+             AND (clock_timestamp() BETWEEN v_line.held_at AND v_line.hold_until) IS NOT TRUE,
          format('the rate of its line is used up until %s', jobq.shown(v_due)), v_due),
         (v_most <= cardinality(v_jobs),
          'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)

@@ -313,7 +313,8 @@ SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_over boolean := p.mark_xid < pg_snapshot_xmin(pg_current_snapshot());
-    v_long boolean := p.mark_at < statement_timestamp() - interval '1 second';
+    v_long boolean := clock_timestamp() NOT BETWEEN p.mark_at
+                      AND p.mark_at + interval '1 second';
     v_open integer := CASE WHEN p.swept > p.settled THEN p.swept_open ELSE 0 END;
     v_whole boolean := v_over OR v_long
                        OR v_open > 0 AND jobq.open_before(p.swept_xid) < v_open;
@@ -360,7 +361,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_bound bigint := CASE WHEN p_sweep THEN 0
-        WHEN p.mark_at < statement_timestamp() - interval '1 second' THEN p.settled
+        WHEN clock_timestamp() NOT BETWEEN p.mark_at AND p.mark_at + interval '1 second'
+        THEN p.settled
         ELSE greatest(p.settled, p.swept) END;
 BEGIN
     RETURN p.numbered > p.acked
@@ -386,12 +388,13 @@ SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_pl
 #variable_conflict use_column
 DECLARE
     v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());
-    v_long timestamptz := statement_timestamp() - interval '1 second';
+    v_now timestamptz := clock_timestamp();
     v_free bigint[];
 BEGIN
     FOR partition_id, waiting, due_us, worker, claim, beat, lease_us, below, acked IN
         SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,
-               greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0),
+               CASE WHEN v_now BETWEEN p.beat_at AND p.run_at
+                    THEN extract(epoch FROM p.run_at - v_now) * 1e6 ELSE 0 END,
                coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),
                p_sweep AND p.numbered = p.acked AND NOT EXISTS (
                    SELECT FROM jobq.message m
@@ -402,7 +405,8 @@ BEGIN
         CROSS JOIN LATERAL generate_series(greatest(q.first, p_after + 1),
                                            q.first + q.partitions - 1) AS part (id)
         CROSS JOIN LATERAL (
-            SELECT p.*, CASE WHEN p.mark_at < v_long THEN p.settled
+            SELECT p.*, CASE WHEN v_now NOT BETWEEN p.mark_at
+                                  AND p.mark_at + interval '1 second' THEN p.settled
                         ELSE greatest(p.settled, p.swept) END AS bound,
                    p.mark_xid < v_xmin
                    AND least(p.mark, p.reached) - p.settled >= 5000 AS behind
@@ -639,10 +643,10 @@ BEGIN
         lease_us = CASE WHEN v_held THEN p.lease_us END,
         lease_until = CASE WHEN v_held THEN statement_timestamp()
                            + p.lease_us * interval '1 microsecond' END,
-        run_at = p.run_at, failures = p.failures, effective = p.effective,
-        successes = p.successes, tried = p.tried, error = p.error, base = p.base,
-        numbered = p.numbered, reached = p.reached, settled = p.settled, swept = p.swept,
-        swept_xid = p.swept_xid, swept_open = p.swept_open, mark = p.mark,
+        beat_at = statement_timestamp(), run_at = p.run_at, failures = p.failures,
+        effective = p.effective, successes = p.successes, tried = p.tried, error = p.error,
+        base = p.base, numbered = p.numbered, reached = p.reached, settled = p.settled,
+        swept = p.swept, swept_xid = p.swept_xid, swept_open = p.swept_open, mark = p.mark,
         mark_xid = p.mark_xid, mark_at = p.mark_at, ids = coalesce(p.ids, r.ids)
     WHERE r.ctid = ANY (ARRAY(
         SELECT n.ctid FROM jobq.partition n WHERE n.id >= p.id AND n.id <= p.id
@@ -660,7 +664,7 @@ CREATE OR REPLACE FUNCTION jobq.outbox_asked(
     p_watched_worker bigint, p_watched_claim bigint, p_watched_beat bigint)
 RETURNS jobq.delivery LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_now timestamptz := statement_timestamp();
+    v_now timestamptz := clock_timestamp();
     v_own boolean := coalesce(p.worker = p_worker, false);
     v_at integer;
     v jobq.delivery;
@@ -676,15 +680,16 @@ BEGIN
     IF v_own AND p.claim > p_claim THEN
         v.answer := 'b';
     ELSIF p.worker IS NOT NULL AND NOT v_own
-          AND (p.lease_until >= v_now OR (p.worker, p.claim, p.beat) IS DISTINCT FROM
-               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
+          AND (v_now BETWEEN p.beat_at AND p.lease_until
+               OR (p.worker, p.claim, p.beat) IS DISTINCT FROM
+                  (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
         v.answer := 'o';
         v.worker := p.worker;
         v.claim := p.claim;
         v.beat := p.beat;
         v.wait_us := p.lease_us;
     ELSE
-        v.answer := CASE WHEN p.run_at > v_now THEN 'w' ELSE 'h' END;
+        v.answer := CASE WHEN v_now BETWEEN p.beat_at AND p.run_at THEN 'w' ELSE 'h' END;
         v.wait_us := (extract(epoch FROM p.run_at - v_now) * 1e6)::bigint;
         IF v_own AND p.claim <> p_handed THEN
             v_at := coalesce(array_position(v.tried, p.reading), 101);
@@ -879,7 +884,7 @@ BEGIN
         WHERE r.id >= v.partition_id AND r.id <= v.partition_id
         ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
         UPDATE jobq.partition p
-        SET beat = p.beat + 1,
+        SET beat = p.beat + 1, beat_at = statement_timestamp(),
             lease_until = statement_timestamp() + p_lease_us * interval '1 microsecond'
         WHERE p.ctid = ANY (ARRAY(
             SELECT r.ctid FROM jobq.partition r
@@ -981,13 +986,14 @@ BEGIN
     PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     UPDATE jobq.dead_letter d
-    SET status = 'reprocessing', token = token,
+    SET status = 'reprocessing', token = token, taken_at = statement_timestamp(),
         deadline = statement_timestamp() + timeout_us * interval '1 microsecond',
         attempts = d.attempts + (d.status = 'reprocessing')::integer
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.status IN ('pending', 'reprocessing')
-          AND (o.status = 'pending' OR o.deadline < statement_timestamp())
+          AND (o.status = 'pending'
+               OR clock_timestamp() NOT BETWEEN o.taken_at AND o.deadline)
           AND (queue IS NULL
                OR o.queue_id = (SELECT q.id FROM jobq.queue q
                                 WHERE q.name = queue COLLATE "C"))
@@ -1005,7 +1011,7 @@ DECLARE v_count integer;
 BEGIN
     UPDATE jobq.dead_letter d
     SET status = 'resolved', completed_at = statement_timestamp(), token = NULL,
-        deadline = NULL
+        taken_at = NULL, deadline = NULL
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token
@@ -1023,7 +1029,7 @@ DECLARE v_count integer;
 BEGIN
     UPDATE jobq.dead_letter d
     SET status = 'pending', attempts = d.attempts + 1, error = error,
-        failed_at = statement_timestamp(), token = NULL, deadline = NULL
+        failed_at = statement_timestamp(), token = NULL, taken_at = NULL, deadline = NULL
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token

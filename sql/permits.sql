@@ -100,7 +100,8 @@ DECLARE
     v_level numeric;
 BEGIN
     -- First with what workers had until now: a bucket does not fill up behind their backs.
-    free_us := greatest(p_free_us, p_now_us - floor(
+    -- An instant that has not come was written before the clock ran back: the bucket is empty.
+    free_us := greatest(least(p_free_us, p_now_us), p_now_us - floor(
         greatest(least(v_full, v_most - p_held), 0) * p_us::numeric / p_count));
     free_us := free_us - floor(p_returned * p_us::numeric / p_count);
     free_us := greatest(free_us, p_now_us - floor(v_full * p_us::numeric / p_count));
@@ -224,7 +225,10 @@ BEGIN
         CASE WHEN isfinite(p_quota.free_at)
              THEN extract(epoch FROM p_quota.free_at)::numeric * 1000000 ELSE 0 END,
         v_now, p_held, p_returned, p_needed) m;
-    IF tokens = 0 AND p_returned = 0 AND NOT p_moved THEN RETURN; END IF;
+    IF tokens = 0 AND p_returned = 0 AND NOT p_moved AND p_quota.free_at <= clock_timestamp()
+    THEN
+        RETURN;
+    END IF;
     UPDATE jobq.quota q
     SET free_at = timestamptz 'epoch' + v_free * interval '1 microsecond'
     WHERE q.id = p_quota.id;
@@ -305,7 +309,7 @@ BEGIN
     SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');
     SELECT w.name INTO v_worker FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
-      AND w.expires_at > statement_timestamp();
+      AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at;
     IF FOUND AND (p_running_max > 0 OR v_rate.count > 0) THEN
         RAISE EXCEPTION 'worker % calls work_take, and such a worker keeps no limits', v_worker
             USING ERRCODE = '55000', HINT = 'Stop it, and repeat.';

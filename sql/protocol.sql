@@ -220,7 +220,7 @@ BEGIN
           CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)
           CROSS JOIN (VALUES (false), (true)) AS t (lined)
           WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)
-            AND (q.hold_until IS NULL OR q.hold_until <= statement_timestamp())
+            AND (clock_timestamp() BETWEEN q.held_at AND q.hold_until) IS NOT TRUE
           ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),
                    s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;
     kinds := ARRAY(SELECT k.id FROM jobq.kind k

@@ -85,8 +85,9 @@ BEGIN
            coalesce(k.backoff_jitter_permille, q.backoff_jitter_permille),
            coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,
            q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id, q.lines,
-           q.ageing, coalesce(greatest((extract(epoch FROM q.hold_until
-               - statement_timestamp()) * 1000000)::bigint, 0), 0::bigint)
+           q.ageing, CASE WHEN clock_timestamp() BETWEEN q.held_at AND q.hold_until
+               THEN greatest((extract(epoch FROM q.hold_until - statement_timestamp())
+                              * 1000000)::bigint, 0) ELSE 0 END
     FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
     CROSS JOIN LATERAL (
         SELECT (NULL::jobq.kind).*
@@ -108,12 +109,13 @@ BEGIN
                SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))
     INTO late, late_beats, late_leases_us, overdue
     FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,
-                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired
+                 w.dead_at IS NOT NULL
+                 OR clock_timestamp() NOT BETWEEN w.beat_at AND w.expires_at AS expired
           FROM jobq.worker w
           WHERE w.id <> p_worker
             AND CASE WHEN w.dead_at IS NULL
-                THEN w.expires_at < statement_timestamp()
-                                    + w.lease_us * 6 / 10 * interval '1 microsecond'
+                THEN clock_timestamp() NOT BETWEEN w.beat_at AND w.expires_at
+                     - w.lease_us * 6 / 10 * interval '1 microsecond'
                 ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
                 END
           ORDER BY row_number() OVER (PARTITION BY w.dead_at IS NULL ORDER BY
@@ -372,7 +374,7 @@ BEGIN
     failed := 0;
     UPDATE jobq.worker w SET dead_at = statement_timestamp()
     WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat
-      AND w.expires_at < statement_timestamp();
+      AND clock_timestamp() NOT BETWEEN w.beat_at AND w.expires_at;
     PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;
     dead := NOT FOUND;
     more := false;
@@ -442,7 +444,7 @@ SET enable_indexscan = off SET jit = off AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM jobq.worker w
                    WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL
-                     AND w.expires_at > statement_timestamp());
+                     AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at);
 END $$;
 
 -- The kinds of a queue, for a program that has one handler for all of them.
@@ -467,7 +469,7 @@ BEGIN
           AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join
               SELECT FROM jobq.worker w
               WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL
-                AND w.expires_at > statement_timestamp() OFFSET 0));
+                AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at OFFSET 0));
 END $$;
 
 -- Returns parked jobs of a kind to their lanes, a bounded number a call, and answers how many.
@@ -595,7 +597,8 @@ BEGIN
     DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(
         SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
         WHERE o.failed_at < statement_timestamp() - q.failed_keep
-          AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())
+          AND (o.status <> 'reprocessing'
+               OR clock_timestamp() NOT BETWEEN o.taken_at AND o.deadline)
         LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;

@@ -488,6 +488,7 @@ static void put_outbox(digest *g, const jobq_memory *m)
         put(g, p->holder.worker == 0 ? 0 : rest(w, p->lease_until_us));
         put(g, p->holder.worker == 0 ? 0 : since > LEASE ? LEASE : since);
         put(g, rest(w, p->run_at_us));
+        put(g, may(w, MOVE_STEP) || p->beat_at_us > store_us(w) ? rest(w, p->beat_at_us) : 0);
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
         const jobq_memory_message *one = &m->messages[i];

@@ -534,7 +534,7 @@ static step step_settle_lives(txn *t)
 {
     int kind = jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
-    t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us);
+    t->b->lives = jobq__memory_lives(t->seen, kind, store_us(t->w));
     return STEP_settle_write;
 }
 
@@ -669,7 +669,7 @@ static step step_heartbeat_every(txn *t)
 {
     bool *every = &t->s->answer.news.every_kind;
 
-    jobq__memory_kinds(t->seen, me(t), t->b->now_us, every);
+    jobq__memory_kinds(t->seen, me(t), store_us(t->w), every);
     return *every ? STEP_heartbeat_suspects : STEP_heartbeat_strays;
 }
 
@@ -679,7 +679,7 @@ static step step_heartbeat_strays(txn *t)
     uint64_t own = jobq__memory_bits(news->kinds, news->kind_count), kinds;
     bool every;
 
-    kinds = jobq__memory_kinds(t->seen, me(t), t->b->now_us, &every);
+    kinds = jobq__memory_kinds(t->seen, me(t), store_us(t->w), &every);
     list_kinds(news, own | ((every ? UINT64_MAX : kinds) & ~me(t)->kinds));
     return STEP_heartbeat_suspects;
 }
@@ -710,7 +710,7 @@ static step step_heartbeat_alone(txn *t)
 
 static step step_heartbeat_late(txn *t)
 {
-    jobq__memory_others(t->seen, me(t), t->b->now_us, &t->s->answer.news);
+    jobq__memory_others(t->seen, me(t), store_us(t->w), &t->s->answer.news);
     return STEP_COMMIT;
 }
 
@@ -814,7 +814,7 @@ static step step_sleep_delete(txn *t)
 static bool expired(const txn *t, const jobq_memory_worker *row)
 {
     return row != NULL && !row->dead && row->beat == t->s->request.beat &&
-           row->expires_at_us < t->b->now_us;
+           jobq__memory_lapsed(row, store_us(t->w)); /* clock_timestamp() */
 }
 
 static step step_rescue_mark(txn *t)

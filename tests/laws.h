@@ -296,8 +296,8 @@ static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_
     if (b->cursor.acked != a->cursor.acked + aside) return "law 11: a read acknowledged";
     if (!jobq__memory_holder(b, r->worker, r->claim)) return NULL;
     if (a->holder.worker == 0 || a->holder.worker == r->worker) return NULL;
-    return a->lease_until_us < now_us ? NULL
-                                      : "law 13: a partition was taken while its lease stood";
+    return a->lease_until_us < now_us || a->beat_at_us > now_us
+               ? NULL : "law 13: a partition was taken while its lease stood";
 }
 
 /* Whether a message is, after a statement about partition id, what it was before. A read may number

@@ -1442,13 +1442,18 @@ static void a_held_queue_stands_still(void **unused)
     assert_int_equal(takes(1, 1, 0)->count, 0);
     memory->held_until_us[1] = now;
     assert_int_equal(takes(1, 1, 0)->count, 1);
+    add_many(3, 1);
+    memory->held_at_us[1] = now + 3600 * SECOND; /* written before the clock ran back */
+    memory->held_until_us[1] = now + 3601 * SECOND;
+    assert_int_equal(takes(1, 1, 0)->count, 1);
+    memory->held_at_us[1] = now;
     workers(2, 4);
     for (line = 0; line < 4; line++) add_many(line, 200);
     pass(100 * MS);
     memory->held_until_us[1] = now + 5 * SECOND;
     memory->policy_version++;
     pass(1 * SECOND);
-    assert_int_equal(in_state(JOBQ_STATE_RUNNING, 1, 0), 1); /* of nobody here */
+    assert_int_equal(in_state(JOBQ_STATE_RUNNING, 1, 0), 2); /* of nobody here */
     claim_count = 0;
     pass(3 * SECOND);
     assert_int_equal(claim_count, 0);

@@ -108,6 +108,18 @@ static void tokens_are_never_more_than_the_rate(void **unused)
     }
 }
 
+/* After the clock ran back an hour the bucket is empty, no more: the rate goes on at once. */
+static void a_rate_goes_on_after_the_clock_ran_back(void **unused)
+{
+    static const jobq_rate rate = {SECOND, 20, 10};
+    int64_t now_us = 1000 * SECOND, free_us = now_us + 3600 * SECOND, wait_us;
+
+    (void)unused;
+    assert_int_equal(jobq_tokens_move(&rate, &free_us, now_us, 0, 0, 5, &wait_us), 0);
+    assert_int_equal(wait_us, 50 * MS);
+    assert_int_equal(jobq_tokens_move(&rate, &free_us, now_us + wait_us, 0, 0, 5, &wait_us), 1);
+}
+
 /* ---- the world ------------------------------------------------------------------------------- */
 
 static leak leaks[JOBQ_MEMORY_QUOTAS];
@@ -595,6 +607,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_fair_and_never_too_many),
         cmocka_unit_test(tokens_are_never_more_than_the_rate),
+        cmocka_unit_test(a_rate_goes_on_after_the_clock_ran_back),
         cmocka_unit_test_setup(without_quotas_nothing_is_asked, setup),
         cmocka_unit_test_setup(a_limit_holds_and_both_workers_work, setup),
         cmocka_unit_test_setup(one_at_a_time, setup),

@@ -871,6 +871,31 @@ static void a_message_that_never_arrives_is_given_up(void **unused)
     assert_true(reads < 20);
 }
 
+/* Of a worker and of a partition, and the pause of the latter: what the clock has not reached when
+ * it began is over, because the clock ran back. */
+static void a_lease_lasts_from_its_beginning_to_its_end(void **unused)
+{
+    static const struct { int64_t at_us; bool lasts; } times[] = {
+        {99 * SECOND, false}, {100 * SECOND, true}, {110 * SECOND, true}, {111 * SECOND, false}};
+    jobq_memory_worker w = {.lease_us = 10 * SECOND, .expires_at_us = 110 * SECOND};
+    jobq_memory_partition p = {.queue = 1, .holder = {.worker = 9, .claim = 1, .beat = 1},
+                               .lease_until_us = 110 * SECOND, .beat_at_us = 100 * SECOND};
+    jobq_request r = {.worker = 8, .watched = {.worker = 9, .claim = 1, .beat = 1}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(times); i++) {
+        jobq_reading out = {0};
+        jobq_backlog b;
+        assert_int_equal(jobq__memory_lapsed(&w, times[i].at_us), !times[i].lasts);
+        assert_int_equal(jobq__memory_takes(&p, &r, times[i].at_us, &out), !times[i].lasts);
+        memory->partitions[0].beat_at_us = 100 * SECOND;
+        memory->partitions[0].run_at_us = 110 * SECOND + 1;
+        jobq__memory_backlog(memory, 1, times[i].at_us, &b);
+        assert_int_equal(b.due_us > 0, times[i].lasts);
+    }
+}
+
 /* From the beginning, whatever bounds a look has: at the start and once a minute. */
 static void it_sweeps_at_the_start_and_every_minute(void **unused)
 {
@@ -1740,6 +1765,7 @@ int main(void)
         cmocka_unit_test_setup(what_a_sweep_finds_is_read_by_a_sweep, setup),
         cmocka_unit_test_setup(a_sweep_that_costs_much_is_made_in_slices, setup),
         cmocka_unit_test_setup(a_stop_ends_though_acknowledgements_are_refused, setup),
+        cmocka_unit_test_setup(a_lease_lasts_from_its_beginning_to_its_end, setup),
         cmocka_unit_test_setup(it_sweeps_at_the_start_and_every_minute, setup),
         cmocka_unit_test_setup(costly_sweeps_are_seldom, setup),
         cmocka_unit_test_setup(a_refused_renewal_is_sent_again, setup),

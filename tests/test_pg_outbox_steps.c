@@ -702,10 +702,11 @@ static void every_verb_on_every_state(void **unused)
             kill_messages(0, 1);
             id = number("SELECT id FROM jobq.dead_letter");
             RUN("UPDATE jobq.dead_letter SET status = split_part('%s', ',', 1), token = CASE WHEN "
-                "%d IN (1, 2) THEN 5 WHEN %d = 3 THEN 6 END, deadline = CASE WHEN %d = 2 THEN "
+                "%d IN (1, 2) THEN 5 WHEN %d = 3 THEN 6 END, taken_at = CASE WHEN %d BETWEEN 1 AND "
+                "3 THEN now() - interval '2 s' END, deadline = CASE WHEN %d = 2 THEN "
                 "now() - interval '1 s' WHEN %d IN (1, 3) THEN now() + interval '1 h' END, "
                 "completed_at = CASE WHEN %d > 3 THEN now() END", states[state], (int)state,
-                (int)state, (int)state, (int)state, (int)state);
+                (int)state, (int)state, (int)state, (int)state, (int)state);
             if (verb == 0) {
                 assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND / 2, NULL, &letters,
                                                             &error), JOBQ_OK);
@@ -1006,8 +1007,8 @@ static void dead_letters_do_not_stay_for_ever(void **unused)
     jobq_pg_rows_clear(&letters);
     assert_int_equal(number("SELECT jobq.prune(100)"), 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 900);
-    RUN("UPDATE jobq.dead_letter SET status = 'reprocessing', token = 5, deadline = now() + "
-        "interval '1 hour' WHERE seq BETWEEN 880 AND 889");
+    RUN("UPDATE jobq.dead_letter SET status = 'reprocessing', token = 5, taken_at = now(), "
+        "deadline = now() + interval '1 hour' WHERE seq BETWEEN 880 AND 889");
     RUN("SELECT jobq.prune(10000)");
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 729); /* 10 are replayed */
 }

@@ -276,7 +276,8 @@ static void sql_and_c_decide_alike(void **unused)
                           (int32_t)(1 + jobq_random_next(&random) % 5000),
                           (int32_t)(1 + jobq_random_next(&random) % 50)};
         int64_t now = (int64_t)1700000000 * SECOND + i, wait, free_us;
-        int64_t start = free_us = now - (int64_t)(jobq_random_next(&random) % (3 * SECOND));
+        int64_t start = free_us = now + SECOND - /* after a step back it lies ahead */
+                                  (int64_t)(jobq_random_next(&random) % (3 * SECOND));
         int32_t back = (int32_t)(jobq_random_next(&random) % 3), got;
 
         assert_int_equal(number("SELECT jobq.permit_share(%d, %d, %lld, %lld, %d)", most, wanting,

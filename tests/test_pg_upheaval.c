@@ -1294,6 +1294,102 @@ static void a_servers_clock_jumps(void **unused)
     remove(clock_file);
 }
 
+static jobq_result takes(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    (void)m;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* A worker that serves these queues, and the outboxes o and p. */
+static jobq_pg_worker *serves_all(void)
+{
+    static const char *const queues[] = {"q", "rated", "lined", "held", "held_line"};
+    static const char *const outboxes[] = {"o", "p"};
+    static jobq_pg_handler handlers[COUNT(queues)];
+    static jobq_pg_receiver receivers[COUNT(outboxes)];
+    jobq_pg_worker_desc d;
+    size_t i;
+
+    for (i = 0; i < COUNT(queues); i++) handlers[i] = handler_of(queues[i], "k", succeed);
+    memset(receivers, 0, sizeof receivers);
+    for (i = 0; i < COUNT(outboxes); i++) {
+        receivers[i].queue = outboxes[i];
+        receivers[i].each = takes;
+    }
+    d = work_of(handlers, COUNT(queues));
+    d.receivers = receivers;
+    d.receiver_count = COUNT(outboxes);
+    return start(&d);
+}
+
+/* What a worker has begun that dies now: it has three jobs, holds the queue of one and the line of
+ * another, and delivers from o. A delivery from p has failed, and a dead letter is replayed. All is
+ * over in two seconds. */
+static void begins_what_ends_soon(void)
+{
+    static const char *const calls[] = {
+        "CREATE TEMP TABLE dead AS SELECT worker FROM jobq.work_join("
+        "'{\"q\": [\"k\"], \"held\": [\"k\"], \"held_line\": [\"k\"]}', lease => '2 s')",
+        "SELECT jobq.enqueue('q', 'k'), jobq.enqueue('held', 'k'), "
+        "jobq.enqueue('held_line', 'k', line => 'a')",
+        "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 1, 1)",
+        "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 2, 1)",
+        "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 3, 1)",
+        "SELECT jobq.hold_here(j.worker, j.claim, j.id, q.name = 'held', 2000000, 'full') "
+        "FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id WHERE q.name ~ 'held'",
+        "SELECT jobq.outbox_enqueue(o, '1') FROM unnest('{o, p}'::text[]) o",
+        "SELECT jobq.outbox_read(101, 1, 2000000, id, 10) FROM jobq.partition",
+        "SELECT jobq.outbox_ack(101, 1, 2000000, p.id, 0, 0, '{1}', 1, 1, 0, 'no', 2000000, '{}', "
+        "'{}', '{}', 0, false) FROM jobq.partition p JOIN jobq.queue q ON q.id = p.queue_id "
+        "WHERE q.name = 'p'",
+        "INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+        "attempts) SELECT queue_id, id, 1000, now(), now(), 1 FROM jobq.partition LIMIT 1",
+        "SELECT count(*) FROM jobq.dead_letter_replay(7, 2000000)",
+    };
+    size_t i;
+
+    for (i = 0; i < COUNT(calls); i++) RUN("%s", calls[i]);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 3);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker = 101"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE run_at > now()"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE token = 7"), 1);
+}
+
+/* The clock runs back an hour, and nothing waits until it is there again: no rate, lease, hold,
+ * pause or replay. (Jobs that were ready before do.) */
+static void what_was_to_end_soon_ends_after_a_step_back(void **unused)
+{
+    static const char more[] = "SELECT jobq.enqueue(q, 'k', line => 'a') "
+                               "FROM unnest('{rated, lined}'::text[]) q, generate_series(1, 5)";
+    jobq_pg_worker *w;
+
+    (void)unused;
+    if (!server_with_a_clock()) skip();
+    clock_says("+3600");
+    RUN("SELECT jobq.queue_set('rated', rate => '10/s'), "
+        "jobq.queue_set('lined', line_rate => '10/s'), "
+        "jobq.outbox_register(o, 1) FROM unnest('{o, p}'::text[]) o");
+    SET(runs, 0);
+    w = serves_all();
+    RUN("%s", more);
+    assert_true(reaches(60, &runs, 10));
+    stop(w);
+    begins_what_ends_soon();
+    clock_says("+0");
+    RUN("%s", more);
+    w = serves_all();
+    if (!reaches(60, &runs, 23))
+        fail_msg("%s", text_of("SELECT string_agg(concat_ws(' ', q.name, j.state, (SELECT "
+                               "string_agg(r.reason, ', ') FROM jobq.explain_job(j.id) r)), '; ') "
+                               "FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id"));
+    assert_true(becomes(60, 2, "SELECT sum(acked) FROM jobq.partition"));
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.dead_letter_replay(8, 2000000)"));
+    assert_true(becomes(60, 0, "SELECT jobq.audit() + (SELECT count(*) FROM jobq.job)"));
+    stop(w);
+    remove(clock_file);
+}
+
 #define ELSEWHERE(f) cmocka_unit_test_setup_teardown(f, fresh_board, back_home)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh_board, all_stop)
 
@@ -1321,6 +1417,7 @@ int main(void)
         ELSEWHERE(a_server_after_pg_upgrade_is_a_copy),
         ELSEWHERE(a_logical_replica_is_a_copy),
         ELSEWHERE(a_servers_clock_jumps),
+        ELSEWHERE(what_was_to_end_soon_ends_after_a_step_back),
         ELSEWHERE(all_go_by_ipv6), /* last: it has threads */
     };
 

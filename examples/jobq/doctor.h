@@ -69,8 +69,8 @@ static const doctor_check doctor_checks[] = {
      DOCTOR_START " FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
      "WHERE k.paused_at IS NULL AND q.paused_at IS NULL AND NOT jobq.kind_lives(k.id) "
      "AND EXISTS (SELECT FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL "
-     "AND w.expires_at > now()) AND k.id IN (SELECT j.kind_id FROM (SELECT o.kind_id "
-     "FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
+     "AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AND k.id IN (SELECT j.kind_id "
+     "FROM (SELECT o.kind_id FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
      "AND o.run_at < now() - interval '1 minute' LIMIT 10000) AS j)"},
     {"notifications",
      "SELECT format('the server''s queue of notifications is %s %% full; workers that start from 1 "

@@ -172,6 +172,7 @@ DECLARE
     v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps
 BEGIN
     PERFORM jobq.check_erase(tags, dry, live, at_most);
+    IF NOT dry THEN PERFORM jobq.need_read_committed(); END IF;
     WHILE v_at <= cardinality(v_places) AND v_left > 0 LOOP
         place := v_places[v_at];
         erased := 0;

@@ -48,6 +48,7 @@ DECLARE
     v_table regclass;
     v_any boolean;
 BEGIN
+    PERFORM jobq.need_read_committed(); -- all that was written is to be seen
     FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP
         FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP
             EXIT WHEN v_part = v_ring.turns - 1

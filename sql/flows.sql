@@ -53,14 +53,28 @@ BEGIN
     DELETE FROM jobq.edge e WHERE e.child = ANY (p_ids) AND e.flow_id = 0;
 END $$;
 
+-- The part of the counts that this transaction adds to. The lock tells it from one that the
+-- same process has prepared, and that has not ended: its rows would be waited for. A process
+-- id is below 2^22.
+CREATE OR REPLACE FUNCTION jobq.flow_part() RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_part integer := pg_backend_pid();
+BEGIN
+    WHILE NOT pg_try_advisory_xact_lock(hashtext('jobq.flow_part'), v_part) LOOP
+        v_part := v_part + (1 << 22);
+    END LOOP;
+    RETURN v_part;
+END $$;
+
 -- Adds to the counts of flows, an element for each job. p_state: how it ended; NULL: it is
 -- new.
 CREATE OR REPLACE FUNCTION jobq.flow_count(
     p_flows bigint[], p_state "char", p_sign integer DEFAULT 1) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_part integer := jobq.flow_part();
 BEGIN
     INSERT INTO jobq.flow_part AS p (flow_id, part, jobs, succeeded, failed, cancelled)
-    SELECT u.flow_id, pg_backend_pid(), p_sign * count(*) FILTER (WHERE p_state IS NULL),
+    SELECT u.flow_id, v_part, p_sign * count(*) FILTER (WHERE p_state IS NULL),
            p_sign * count(*) FILTER (WHERE p_state = 's'),
            p_sign * count(*) FILTER (WHERE p_state = 'f'),
            p_sign * count(*) FILTER (WHERE p_state = 'c')
@@ -218,10 +232,24 @@ BEGIN
     decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);
 END $$;
 
+-- Wakes workers of jobs that are named by nudges from p_from on.
+CREATE OR REPLACE FUNCTION jobq.nudges_left(p_from bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+    PERFORM jobq.wake(q.id, 1) FROM (
+        SELECT DISTINCT j.queue_id AS id
+        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= p_from
+              ORDER BY o.id LIMIT 100) AS n
+        CROSS JOIN LATERAL (
+            SELECT o.queue_id FROM jobq.job o WHERE o.id = n.job_id OFFSET 0) AS j) AS q;
+END $$;
+
 -- Looks at what at most p_limit nudges name. Answers how many jobs it made ready or cancelled.
 -- A nudge is left if somebody holds the row that it names, or moved behind the others if there
 -- are p_limit; and if it is of this transaction and nothing was decided, a new one takes its
--- place: see above. For what is left it wakes workers that sleep.
+-- place: see above. For what is left it wakes workers that sleep. A transaction that keeps one
+-- snapshot leaves all: it might not see a job that a flow has got since.
 CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
@@ -236,6 +264,10 @@ DECLARE
     v_decided integer := 0;
     v_ended integer := 0;
 BEGIN
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        PERFORM jobq.nudges_left(min(n.id)) FROM jobq.nudge n;
+        RETURN 0;
+    END IF;
     SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),
            array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),
            array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),
@@ -273,12 +305,7 @@ BEGIN
         SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;
     END IF;
     IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;
-    PERFORM jobq.wake(q.id, 1) FROM (
-        SELECT DISTINCT j.queue_id AS id
-        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= v_nudges[1]
-              ORDER BY o.id LIMIT 100) AS n
-        CROSS JOIN LATERAL (
-            SELECT o.queue_id FROM jobq.job o WHERE o.id = n.job_id OFFSET 0) AS j) AS q;
+    PERFORM jobq.nudges_left(v_nudges[1]);
     RETURN v_decided;
 END $$;
 
@@ -310,12 +337,12 @@ END $$;
 -- ---- links ---------------------------------------------------------------------------------
 
 -- The job p_child, which waits, runs when p_parent has ended, however it ends. The parent's
--- row is locked.
+-- row is locked, and written: see lock_parents.
 CREATE OR REPLACE FUNCTION jobq.follow(p_parent bigint, p_child bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
-    UPDATE jobq.job j SET flow_id = 0
-    WHERE j.id = ANY (ARRAY[p_parent, p_child]) AND j.flow_id IS NULL;
+    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0)
+    WHERE j.id = ANY (ARRAY[p_parent, p_child]);
     INSERT INTO jobq.edge (parent, child) VALUES (p_parent, p_child);
 END $$;
 
@@ -339,7 +366,8 @@ END $$;
 -- Locks the parents that live or have failed until the end of this transaction, so that their
 -- ends and revivals see what it writes: until then they cannot be. Before that, the flows that
 -- they are or belong to: see above. A parent may have changed its place between the two locks.
--- Marks those that are in no flow.
+-- It writes their rows, marking those that are in no flow. So a transaction with an older
+-- snapshot, which does not see the new edges, cannot end or revive them (40001).
 CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_locked bigint[];
@@ -365,8 +393,8 @@ BEGIN
             UNION ALL SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)
             EXCEPT SELECT u.id FROM unnest(v_locked) AS u (id));
     END LOOP;
-    UPDATE jobq.job j SET flow_id = 0 WHERE j.id = ANY (p_ids) AND j.flow_id IS NULL;
-    UPDATE jobq.failed f SET flow_id = 0 WHERE f.id = ANY (p_ids) AND f.flow_id IS NULL;
+    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0) WHERE j.id = ANY (p_ids);
+    UPDATE jobq.failed f SET flow_id = coalesce(f.flow_id, 0) WHERE f.id = ANY (p_ids);
 END $$;
 
 -- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
@@ -781,6 +809,7 @@ DECLARE
     v_job bigint;
     v_count integer;
 BEGIN
+    PERFORM jobq.need_read_committed();
     PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
     IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())

@@ -1124,6 +1124,17 @@ BEGIN
             UNION ALL SELECT v_entry, v_count + 1) AS e);
 END $$;
 
+-- For a transaction that keeps one snapshot: fails (40001) if a ring has turned since, because
+-- the part that is written in its snapshot may have been exported. The lock is released at
+-- once, with the subtransaction.
+CREATE OR REPLACE FUNCTION jobq.rings_unturned() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.ring r FOR SHARE;
+    RAISE EXCEPTION USING ERRCODE = 'JQ000';
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL;
+END $$;
+
 -- Moves locked jobs out of the table job: failed ones to failed, others to history if their
 -- kind, or else the queue, keeps it. p_entry, if given, is appended to the errors. An id that
 -- is already there (a copied table, a sequence that was set back) does not stop the job from
@@ -1139,6 +1150,9 @@ DECLARE
     v_linked bigint[];
     v_flows bigint[];
 BEGIN
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        PERFORM jobq.rings_unturned();
+    END IF;
     WITH gone AS (
         DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*
     ), failed AS (
@@ -1218,6 +1232,9 @@ CREATE OR REPLACE FUNCTION jobq.kept(
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_varies boolean;
 BEGIN
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        PERFORM jobq.rings_unturned();
+    END IF;
     SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
            (SELECT bool_or(q.awaited) FROM jobq.queue q)
     INTO slot, v_varies, silent, awaited FROM jobq.ring r WHERE r.first = 8;

@@ -945,6 +945,7 @@ BEGIN
     IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN
         PERFORM jobq.refuse('line', '1 to 1024 bytes');
     END IF;
+    PERFORM jobq.need_read_committed(); -- jobs that run since count
     PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.line'), p_queue);
@@ -1085,6 +1086,9 @@ BEGIN
     WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);
     IF p_rate_burst > 1000000 THEN
         PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');
+    END IF;
+    IF p_running_max > 0 OR p_strict THEN
+        PERFORM jobq.need_read_committed(); -- as in line_row, also of lines without a row
     END IF;
     SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate, 'line_rate') r;
     UPDATE jobq.queue q

@@ -307,6 +307,7 @@ BEGIN
         PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
     END IF;
     SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');
+    PERFORM jobq.need_read_committed(); -- workers that have come meanwhile count
     SELECT w.name INTO v_worker FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
       AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at;

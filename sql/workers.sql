@@ -274,6 +274,7 @@ CREATE OR REPLACE FUNCTION jobq.deregister(
     p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq.need_read_committed();
     -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
     PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
     PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)
@@ -710,6 +711,7 @@ CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_epoch bigint;
 BEGIN
+    PERFORM jobq.need_read_committed();
     UPDATE jobq.job j
     SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
         run_at = statement_timestamp()

@@ -8,7 +8,7 @@
  *   ended             5         0     0       0        2
  *   look_jobs         8         1     1       0        5
  *   make_ready        2         0     0       0        1
- *   promote           7         1     1       0        2
+ *   promote           8         1     1       0        2
  *   promote_late      3         0     0       0        0
  *   edges_revive      3         0     0       0        1
  *   revive_all        4         1     0       0        1

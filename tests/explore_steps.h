@@ -27,9 +27,9 @@
  *   rows_within       1         0     0       0        0
  *   recover           7         1     1       1        6
  *   set_aside         5         1     1       0        2
- *   finish            4         0     0       2        0
+ *   finish            5         0     0       2        0
  *   end_keys          1         0     0       0        0
- *   kept              2         0     0       0        0
+ *   kept              3         0     0       0        0
  *   succeeded         2         0     0       0        0
  *   complete_unkept   1         1     1       0        0
  *   complete          7         1     1       0        2
@@ -44,7 +44,7 @@
  *   heartbeat_suspects 2        0     0       0        0
  *   heartbeat        12         1     1       0       10
  *   strays            1         0     0       0        0
- *   deregister        8         1     0       0        5
+ *   deregister        9         1     0       0        5
  *   sleep             3         1     0       1        3
  *   rescue           11         2     2       0        9
  *   rescue_singly     5         1     1       0        0

@@ -352,7 +352,7 @@ static int export_part(app *a, const char *folder, bool *any)
     FILE *file;
     int code;
 
-    app_query(a, "BEGIN", 0, NULL);
+    app_query(a, "BEGIN ISOLATION LEVEL READ COMMITTED", 0, NULL);
     res = app_query(a, "SELECT retention, part, slot FROM jobq.export_next()", 0, NULL);
     *any = PQntuples(res) > 0;
     if (!*any) return app_query(a, "COMMIT", 0, NULL), APP_OK;

@@ -27,7 +27,8 @@ static const call calls[] = {
     {"enqueue", "jobq.enqueue('q', 'k')", true},
     {"enqueue_or_get|enqueue_one", "jobq.enqueue_or_get('q', 'k', key => 'new')", false},
     {"enqueue_many", "jobq.enqueue_many('q', '{k}', NULL, '{1, 2}')", true},
-    {"enqueue_known", "jobq.enqueue_or_get('q', 'k', key => 'ready', on_known => 'replace')", false},
+    {"enqueue_known",
+     "jobq.enqueue_or_get('q', 'k', key => 'ready', on_known => 'replace')", false},
     {"", "jobq.enqueue_or_get('q', 'k', key => 'run', on_known => 'cancel')", false},
     {"enqueue_linked", "jobq.enqueue('q', 'k', after => ARRAY[" ID("parent") "])", false},
     {"", "jobq.enqueue('q', 'k', flow => " FLOW ")", true},
@@ -238,8 +239,8 @@ static void world_ends(const char *text)
                         "WHERE f.ended_at IS NOT NULL");
 
     if (audit + exported + early > 0)
-        blame(text, "audit %ld, jobs in exported parts %ld, jobs of ended flows %ld", audit, exported,
-              early);
+        blame(text, "audit %ld, jobs in exported parts %ld, jobs of ended flows %ld", audit,
+              exported, early);
     RUN("SELECT jobq.queue_set('q', running_max => 0), jobq.resume('q')");
     RUN("SELECT jobq.work_leave(w.id) FROM jobq.worker w");
     RUN("SELECT jobq.revive('q'), jobq.flow_close(f.id) FROM jobq.flow f WHERE f.ended_at IS NULL");

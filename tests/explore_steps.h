@@ -534,7 +534,9 @@ static step step_settle_lives(txn *t)
 {
     int kind = jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
-    t->b->lives = jobq__memory_lives(t->seen, kind, store_us(t->w));
+    /* clock_timestamp(); and a lease that ends meanwhile counts, as laws__parked has it. */
+    t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us) ||
+                  jobq__memory_lives(t->seen, kind, store_us(t->w));
     return STEP_settle_write;
 }
 

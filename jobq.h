@@ -11060,7 +11060,7 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        if (w->id == 0 || w->dead || jobq__memory_lapsed(w, now_us)) continue;
+        if (w->id == 0 || w->dead || w->expires_at_us < now_us) continue;
         if ((w->kinds >> kind & 1) != 0) return true;
     }
     return false;
@@ -11876,7 +11876,7 @@ static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worke
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        if (w->id == 0 || w->dead || jobq__memory_lapsed(w, now_us)) continue;
+        if (w->id == 0 || w->dead || w->expires_at_us < now_us) continue;
         if ((w->queues & me->queues) != 0) out |= w->kinds & ~me->kinds;
     }
     out |= m->paused_kinds;

@@ -438,14 +438,15 @@ END $$;
 
 -- ---- kinds without a handler ---------------------------------------------------------------
 
--- Whether a living worker has a handler for this kind. Uses the index on workers' kinds.
+-- Whether a living worker has a handler for this kind. Uses the index on workers' kinds. A
+-- lease from before the clock ran back counts until its worker beats, or is declared dead.
 CREATE OR REPLACE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_indexscan = off SET jit = off AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM jobq.worker w
                    WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL
-                     AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at);
+                     AND w.expires_at BETWEEN statement_timestamp() AND 'infinity');
 END $$;
 
 -- The kinds of a queue, for a program that has one handler for all of them.
@@ -470,7 +471,7 @@ BEGIN
           AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join
               SELECT FROM jobq.worker w
               WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL
-                AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at OFFSET 0));
+                AND w.expires_at BETWEEN statement_timestamp() AND 'infinity' OFFSET 0));
 END $$;
 
 -- Returns parked jobs of a kind to their lanes, a bounded number a call, and answers how many.

@@ -534,9 +534,7 @@ static step step_settle_lives(txn *t)
 {
     int kind = jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
-    /* clock_timestamp(); and a lease that ends meanwhile counts, as laws__parked has it. */
-    t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us) ||
-                  jobq__memory_lives(t->seen, kind, store_us(t->w));
+    t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us);
     return STEP_settle_write;
 }
 
@@ -671,7 +669,7 @@ static step step_heartbeat_every(txn *t)
 {
     bool *every = &t->s->answer.news.every_kind;
 
-    jobq__memory_kinds(t->seen, me(t), store_us(t->w), every);
+    jobq__memory_kinds(t->seen, me(t), t->b->now_us, every);
     return *every ? STEP_heartbeat_suspects : STEP_heartbeat_strays;
 }
 
@@ -681,7 +679,7 @@ static step step_heartbeat_strays(txn *t)
     uint64_t own = jobq__memory_bits(news->kinds, news->kind_count), kinds;
     bool every;
 
-    kinds = jobq__memory_kinds(t->seen, me(t), store_us(t->w), &every);
+    kinds = jobq__memory_kinds(t->seen, me(t), t->b->now_us, &every);
     list_kinds(news, own | ((every ? UINT64_MAX : kinds) & ~me(t)->kinds));
     return STEP_heartbeat_suspects;
 }

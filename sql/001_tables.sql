@@ -32,6 +32,27 @@
 --                      schedule_owner.declared_at, schedule.last_at, schedule.skipped_at,
 --                      schedule.paused_at, message.created_at, dead_letter.created_at,
 --                      dead_letter.completed_at, operation.at
+--
+-- The order of locks. Whoever waits for several rows takes them in this order, so that no two
+-- calls wait for each other:
+--   1  programs that declare schedules, schedules by name
+--   2  flows, by id
+--   3  jobs, live and failed, by id; then the row of a running job's claim
+--   4  kinds that are created, by name
+--   5  keys, by key
+--   6  queues, by name; whoever changes payload_max, which the kinds copy, takes the queue's
+--      row first of all
+--   7  rings
+--   8  lines
+--   9  the advisory lock of a queue's quotas, quotas, permits
+--  10  kinds that are changed
+-- All other rows come last. In a transaction of several calls that order is the caller's: name
+-- the jobs that others wait for first, and then enqueue with keys. Where two such transactions
+-- wait for each other Postgres ends one (40P01); try that one again.
+-- A person may keep a transaction open, and a worker's statements go over one connection, one
+-- after the other, the heartbeat among them. So these wait for no lock that a verb of
+-- operators.sql, or an enqueue, may hold: they leave out what is locked (SKIP LOCKED), or give
+-- up after 50 ms, and look again later. test_pg_locks has every verb.
 
 -- A role that may not create schemas can own one that was created for it.
 DO $$ BEGIN

@@ -42,6 +42,9 @@ BEGIN
     CASE p_place
     WHEN 'failed jobs' THEN
         PERFORM FROM jobq.failed f WHERE f.id = ANY (p_ids) ORDER BY f.id FOR UPDATE;
+        PERFORM FROM jobq.idempotency k JOIN jobq.failed f
+            ON k.queue_id = f.queue_id AND k.key = f.key AND k.job_id = f.id
+        WHERE f.id = ANY (p_ids) ORDER BY k.key FOR UPDATE OF k;
         DELETE FROM jobq.idempotency k USING jobq.failed f
         WHERE f.id = ANY (p_ids) AND k.queue_id = f.queue_id AND k.key = f.key
           AND k.job_id = f.id;
@@ -57,6 +60,9 @@ BEGIN
         PERFORM jobq.edges_forget(v_linked);
     WHEN 'history' THEN
         PERFORM FROM jobq.history h WHERE h.id = ANY (p_ids) ORDER BY h.id FOR UPDATE;
+        PERFORM FROM jobq.idempotency k JOIN jobq.history h
+            ON k.queue_id = h.queue_id AND k.key = h.key AND k.job_id = h.id
+        WHERE h.id = ANY (p_ids) ORDER BY k.key FOR UPDATE OF k;
         DELETE FROM jobq.idempotency k USING jobq.history h
         WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key
           AND k.job_id = h.id;
@@ -190,6 +196,9 @@ BEGIN
                 still_live := (SELECT count(*) FROM jobq.job j
                                WHERE j.id = ANY (v_page.matched));
             ELSIF place = 'jobs' THEN
+                PERFORM FROM jobq.job j -- before any keys
+                WHERE j.id = ANY (v_page.matched) AND erase.live = 'cancel'
+                ORDER BY j.id FOR UPDATE;
                 PERFORM jobq.erase_rows('failed jobs', v_page.matched, tags);
                 erased := (SELECT count(*) FROM jobq.failed f
                            WHERE f.id = ANY (v_page.matched)

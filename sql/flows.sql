@@ -84,6 +84,20 @@ BEGIN
         failed = p.failed + excluded.failed, cancelled = p.cancelled + excluded.cancelled;
 END $$;
 
+-- Deletes the edges of these children, in no flow, that are no longer there. Answers whether
+-- that was all: a person may have locked some, by deleting the failed parent, for example.
+CREATE OR REPLACE FUNCTION jobq.edges_drop(p_children bigint[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    DELETE FROM jobq.edge e WHERE e.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.edge o
+        WHERE o.child = ANY (p_children) AND o.flow_id = 0 AND o.came IS NOT NULL
+        FOR UPDATE SKIP LOCKED));
+    RETURN NOT EXISTS (
+        SELECT FROM jobq.edge e
+        WHERE e.child = ANY (p_children) AND e.flow_id = 0 AND e.came IS NOT NULL);
+END $$;
+
 -- What is left to do when jobs with a flow_id have ended, an element of p_flows for each. A
 -- failed job keeps the edges to what it has waited for: it may be revived, and ask for them.
 CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state "char")
@@ -91,8 +105,9 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 BEGIN
     PERFORM jobq.edges_end(p_ids, p_state);
-    DELETE FROM jobq.edge e
-    WHERE e.child = ANY (p_ids) AND e.flow_id = 0 AND e.came IS NOT NULL AND p_state <> 'f';
+    IF p_state <> 'f' AND NOT jobq.edges_drop(p_ids) THEN -- a later look drops them
+        INSERT INTO jobq.nudge (job_id) SELECT u.id FROM unnest(p_ids) AS u (id);
+    END IF;
     DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
     IF 0 < ANY (p_flows) THEN
         PERFORM jobq.flow_count(p_flows, p_state);
@@ -104,7 +119,8 @@ END $$;
 -- ---- promote -------------------------------------------------------------------------------
 
 -- Writes the message of a flow that has ended. Answers false if its queue does not take it
--- now; then the flow has not ended, and a later look tries again.
+-- now, or an operator has locked the messages by outbox_grow; then the flow has not ended, and
+-- a later look tries again.
 CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -115,6 +131,10 @@ DECLARE
         FROM jobq.flow_part p WHERE p.flow_id = p_flow);
     v_refused text;
 BEGIN
+    BEGIN
+        LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE NOWAIT;
+    EXCEPTION WHEN lock_not_available THEN RETURN false;
+    END;
     SELECT e.refused INTO v_refused FROM jobq.outbox_enqueue_one(
         p_message ->> 'queue', NULL, jobq.outbox_hash(p_message ->> 'order_key'), NULL,
         nullif(p_message -> 'payload', 'null'), NULL, v_headers, NULL, true) e;
@@ -188,8 +208,8 @@ BEGIN
 END $$;
 
 -- Decides about jobs that wait; p_cancel: those that perhaps can never run. skipped: those
--- whose rows somebody holds; undecided: those that still wait; decided: how many it made ready
--- or cancelled.
+-- whose rows, or edges if they have ended, somebody holds; undecided: those that still wait;
+-- decided: how many it made ready or cancelled.
 CREATE OR REPLACE FUNCTION jobq.look_jobs(
     p_jobs bigint[], p_cancel bigint[], OUT skipped bigint[], OUT undecided bigint[],
     OUT decided integer)
@@ -207,10 +227,11 @@ BEGIN
         skipped := ARRAY(
             SELECT j.id FROM jobq.job j
             WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
-        DELETE FROM jobq.edge e -- the ends of parent and child did not see each other
-        WHERE e.child = ANY (p_jobs) AND e.flow_id = 0 AND e.came IS NOT NULL
-          AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child OFFSET 0)
-          AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = e.child);
+        skipped := skipped || ARRAY( -- the ends of parent and child did not see each other
+            SELECT u.id FROM unnest(p_jobs) AS u (id)
+            WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = u.id OFFSET 0)
+              AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id)
+              AND NOT jobq.edges_drop(ARRAY[u.id]));
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot
@@ -431,12 +452,7 @@ DECLARE
 BEGIN
     IF p_names IS NOT NULL THEN PERFORM jobq.flow_names(p_flow, p_names, p_ids); END IF;
     IF coalesce(cardinality(p_children), 0) = 0 THEN RETURN; END IF;
-    v_parents := ARRAY(
-        SELECT coalesce(u.id, -u.flow_id, n.job_id)
-        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))
-             WITH ORDINALITY AS u (id, name, flow_id, at)
-        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE "C"
-        ORDER BY u.at);
+    v_parents := jobq.link_parents(p_flow, p_parents, p_parent_names, p_parent_flows);
     PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
     PERFORM jobq.lock_parents(v_parents);
@@ -470,6 +486,20 @@ BEGIN
         FROM linked l WHERE j.id = l.child
     )
     INSERT INTO jobq.nudge (job_id, cancel) SELECT l.child, true FROM linked l WHERE l.over;
+END $$;
+
+-- A part of link: the parents as ids, an element for each edge; NULL: nobody has the name.
+CREATE OR REPLACE FUNCTION jobq.link_parents(
+    p_flow bigint, p_parents bigint[], p_parent_names text[], p_parent_flows bigint[])
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT coalesce(u.id, -u.flow_id, n.job_id)
+        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))
+             WITH ORDINALITY AS u (id, name, flow_id, at)
+        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE "C"
+        ORDER BY u.at);
 END $$;
 
 -- A part of link: what jobs are called in their flow.
@@ -618,6 +648,8 @@ BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
         PERFORM jobq.tenant_refuse(p_queue, p_lines);
     END IF;
+    PERFORM jobq.lock_parents(jobq.link_parents( -- before the keys of the new jobs
+        p_flow, p_parents, p_parent_names, p_parent_flows));
     SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(
         p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,
         p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,
@@ -818,7 +850,6 @@ BEGIN
         INSERT INTO jobq.nudge (job_id) VALUES (-flow_cancel.id);
     END IF;
     v_ids := jobq.lock_flow_jobs(id, at_most, false);
-    PERFORM jobq.finish(v_ids, 'c', NULL);
     v_count := cardinality(v_ids);
     -- Those that run. If no other one was left, also those that were given back since.
     FOR v_job IN
@@ -831,6 +862,7 @@ BEGIN
         PERFORM jobq.cancel_one(v_job);
         v_count := v_count + 1;
     END LOOP;
+    PERFORM jobq.finish(v_ids, 'c', NULL); -- after the locks of jobs: it takes keys
     PERFORM jobq.promote(1000);
     RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);
 END $$;

@@ -326,18 +326,18 @@ BEGIN
     END IF;
     PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
                             p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);
+    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;
     v_kinds := jobq.kind_ids(v_queue, p_kinds);
     ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));
     IF p_keys IS NOT NULL THEN
         SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
     END IF;
-    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN
+    IF (v_stages > 1 OR 0 > ANY (p_priorities)) AND (false = ANY (existed)) IS NOT FALSE THEN
         PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);
     END IF;
     IF p_lines IS NOT NULL THEN
         PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);
     END IF;
-    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,
                           max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,
                           headers)
@@ -556,6 +556,27 @@ BEGIN
     RETURN true;
 END $$;
 
+-- Locks the key of a job. False: it is another job's now, or, if the caller has not locked the
+-- job because it was not live, that one was revived meanwhile. Then the key is not locked: the
+-- caller looks again, and would wait for the job while its worker waits for the key.
+CREATE OR REPLACE FUNCTION jobq.known_lock(
+    p_queue integer, p_key text, p_id bigint, p_live boolean) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM FROM jobq.idempotency k
+    WHERE k.queue_id = p_queue AND k.key = p_key COLLATE "C" AND k.job_id = p_id
+    FOR UPDATE;
+    IF NOT FOUND THEN RETURN false; END IF;
+    IF NOT p_live AND EXISTS (
+            SELECT FROM jobq.job j
+            WHERE j.id = p_id AND j.queue_id = p_queue
+            AND j.key = p_key COLLATE "C") THEN
+        RAISE EXCEPTION USING ERRCODE = 'JQ000';
+    END IF;
+    RETURN true;
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN false;
+END $$;
+
 -- Writes one job; p_on_known says what happens if another job has its key. id: of the job that
 -- this payload went into. existed: the other one was left, and id is that one's. The job is
 -- locked before its key, as where a job ends. A key may also be a message's, whose number may
@@ -593,12 +614,9 @@ BEGIN
             WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'
             ELSE v_old.state END);
         IF v_what IN ('leave', 'reject') THEN RETURN; END IF;
-        PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id
-        AND k.key = p_key COLLATE "C" AND k.job_id = enqueue_known.id FOR UPDATE;
-        CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again
-        CONTINUE WHEN v_old.id IS NULL AND EXISTS ( -- it was revived meanwhile
-            SELECT FROM jobq.job j WHERE j.id = enqueue_known.id
-            AND j.queue_id = v_new.queue_id AND j.key = p_key COLLATE "C");
+        CONTINUE WHEN NOT jobq.known_lock(v_new.queue_id, p_key, id, v_old.id IS NOT NULL);
+        PERFORM jobq.widen(v_new.queue_id, p_priority, p_stages);
+        IF p_line IS NOT NULL THEN PERFORM jobq.has_lines(v_new.queue_id); END IF;
         v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);
         v_new.enqueued_at := statement_timestamp();
         v_new.run_at := greatest(v_new.enqueued_at, coalesce(
@@ -1221,6 +1239,14 @@ BEGIN
     END IF;
 END $$;
 
+-- From now on this transaction gives up soon (55P03) when it waits for a lock, because a
+-- person may hold that. The worker's heartbeats wait behind it; the worker sends it again.
+CREATE OR REPLACE FUNCTION jobq.wait_briefly() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', '50ms', true);
+END $$;
+
 -- Where successful jobs go. silent: queues without history. slot: the part of the history that
 -- is written of medium, found by its number, because that needs no index. odd: kinds whose
 -- history is kept although their queue's is not, or the other way round; kinds: those with
@@ -1424,19 +1450,20 @@ BEGIN
     WHERE v_done IS NULL OR u.id <> ALL (v_done);
 END $$;
 
--- Locks the kinds of the jobs that are to be parked, before anything else, in one order, for
--- the whole transaction. So two workers that park the same kinds do not deadlock, and unpark
--- waits for this transaction and then finds its jobs.
-CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Locks the kinds of the jobs that are to be parked, before anything else, for the whole
+-- transaction: until it ends, unpark leaves the mark of the kind. Answers those that it has
+-- got. Another worker may be parking jobs of the others, or an operator may have locked them.
+CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[])
+RETURNS integer[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM jobq.kind k
-    WHERE k.id = ANY (ARRAY(
-        SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
-        CROSS JOIN LATERAL ( -- OFFSET: see heartbeat
-            SELECT o.kind_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j
-        WHERE u.delay_us < 0))
-    ORDER BY k.id FOR NO KEY UPDATE;
+    RETURN ARRAY(
+        SELECT k.id FROM jobq.kind k
+        WHERE k.id = ANY (ARRAY(
+            SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
+            CROSS JOIN LATERAL ( -- OFFSET: see heartbeat
+                SELECT o.kind_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j
+            WHERE u.delay_us < 0))
+        ORDER BY k.id FOR NO KEY UPDATE SKIP LOCKED);
 END $$;
 
 -- Marks a kind as parked, once in a statement. Answers when its job may run: never, until a
@@ -1488,9 +1515,10 @@ DECLARE
     v_entry jsonb;
     v_run_at timestamptz;
     v_linked boolean := false;
+    v_kinds integer[];
 BEGIN
     PERFORM jobq.commit_waits(true);
-    IF 0 > ANY (p_delays_us) THEN PERFORM jobq.lock_kinds(p_ids, p_delays_us); END IF;
+    IF 0 > ANY (p_delays_us) THEN v_kinds := jobq.lock_kinds(p_ids, p_delays_us); END IF;
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
             SELECT j.* INTO v_job FROM jobq.job j
@@ -1501,7 +1529,7 @@ BEGIN
             WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]
             FOR UPDATE SKIP LOCKED;
         END IF;
-        IF NOT FOUND THEN
+        IF NOT FOUND OR p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_kinds) THEN
             RETURN QUERY SELECT p_ids[i], p_workers[i], p_claims[i],
                                 jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
             CONTINUE;

@@ -42,7 +42,9 @@ BEGIN
         PERFORM jobq.refuse('line', '1 to 1024 bytes');
     END IF;
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;
-    IF NOT v_queue.lines THEN PERFORM jobq.has_lines(p_queue); END IF;
+    IF NOT v_queue.lines AND (false = ANY (p_existed)) IS NOT FALSE THEN
+        PERFORM jobq.has_lines(p_queue);
+    END IF;
     IF v_queue.line_waiting_max IS NULL THEN RETURN; END IF;
     FOR v_line IN
         SELECT u.name, count(*) AS jobs
@@ -113,13 +115,19 @@ END $$;
 
 -- Moves those of the jobs p_ids that name a line from their lanes into their lines; they
 -- become due now. Also a page at the front of each of these lanes, so that many are moved at
--- once. Answers with the queues of what it has moved.
+-- once. Answers with the queues of what it has moved. A queue without lines becomes one with
+-- lines first; while an operator has its row locked, its jobs stay.
 CREATE OR REPLACE FUNCTION jobq.line_up(
     p_ids bigint[], p_queues integer[], p_priorities smallint[], p_stages smallint[])
 RETURNS integer[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_queues integer[];
 BEGIN
+    PERFORM jobq.has_lines(q.id) FROM (
+        SELECT o.id FROM jobq.queue o
+        WHERE NOT o.lines AND o.id IN (
+            SELECT j.queue_id FROM jobq.job j WHERE j.id = ANY (p_ids) AND j.line_name <> '')
+        FOR NO KEY UPDATE SKIP LOCKED) AS q;
     WITH moved AS (
         UPDATE jobq.job j
         SET line = jobq.line_no(j.line_name), run_at = statement_timestamp()
@@ -138,12 +146,11 @@ BEGIN
                 WHERE front.line_name IS NOT NULL))
               AND held.state = 'r' AND held.line IS NULL AND held.line_name IS NOT NULL
               AND NOT held.suspect AND held.run_at <= statement_timestamp()
+              AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = held.queue_id AND q.lines)
             FOR UPDATE SKIP LOCKED))
         RETURNING j.queue_id
     )
     SELECT array_agg(DISTINCT m.queue_id) INTO v_queues FROM moved m;
-    PERFORM jobq.has_lines(q.id) FROM jobq.queue q
-    WHERE q.id = ANY (v_queues) AND NOT q.lines;
     RETURN v_queues;
 END $$;
 

@@ -1121,6 +1121,7 @@ BEGIN
             RETURNING h.id, h.queue_id, h.key, NULL::bigint
         )
         SELECT * FROM live UNION ALL SELECT * FROM failed UNION ALL SELECT * FROM history
+        ORDER BY key, id
     LOOP
         v_count := v_count + 1;
         DELETE FROM jobq.idempotency k
@@ -1224,16 +1225,20 @@ BEGIN
         PERFORM jobq.refuse('priority', '-9 to 9');
     END IF;
     IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;
-    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;
+    IF p_target IS NOT NULL THEN
+        v_ids := ARRAY(
+            SELECT j.id FROM jobq.job j
+            WHERE j.id = ANY (p_ids) AND (j.key IS NULL OR j.queue_id = p_target
+                                          OR NOT jobq.key_taken(p_target, j.key, j.id)));
+        PERFORM jobq.kind_ids(p_target, array_agg(k.name)) FROM (
+            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j
+        JOIN jobq.kind k ON k.id = j.kind_id;
+        v_ids := jobq.move_keys(v_ids, p_target);
+    END IF;
     SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))
     INTO v_queue, v_stages, v_priority
     FROM jobq.job j WHERE j.id = ANY (v_ids);
     v_queue := coalesce(p_target, v_queue);
-    IF p_target IS NOT NULL THEN
-        PERFORM jobq.kind_id(p_target, k.name) FROM (
-            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j
-        JOIN jobq.kind k ON k.id = j.kind_id;
-    END IF;
     PERFORM jobq.widen(v_queue, v_priority, v_stages);
     PERFORM jobq.has_lines(v_queue) FROM jobq.job j
     WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;
@@ -1419,7 +1424,7 @@ BEGIN
         ('key_keep', key_keep, NULL)) AS u (field, given, most)
     WHERE NOT isfinite(u.given) OR u.given > u.most
        OR (u.given > '0' AND u.given < '1 millisecond');
-    PERFORM jobq.kind_ids(v_queue, CASE WHEN kind IS NULL THEN kinds ELSE ARRAY[kind] END);
+    PERFORM jobq.queue_lock(v_queue, payload_max, kind, kinds);
     PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
     PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
                                  line_rate_burst, line_waiting_max, ageing);
@@ -1453,6 +1458,18 @@ BEGIN
     UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
     WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
     PERFORM jobq.tell(v_queue);
+END $$;
+
+-- A part of queue_set: creates kinds, and locks the queue, in the order of locks.
+CREATE OR REPLACE FUNCTION jobq.queue_lock(
+    p_queue integer, p_payload_max integer, p_kind text, p_kinds text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.queue q
+    WHERE q.id = p_queue AND q.payload_max <> p_payload_max FOR UPDATE;
+    PERFORM jobq.kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds
+                                  ELSE ARRAY[p_kind] END);
+    PERFORM FROM jobq.queue q WHERE q.id = p_queue AND p_kind IS NULL FOR NO KEY UPDATE;
 END $$;
 
 -- A part of queue_set: from now on completions look whether a job's class of retention is not

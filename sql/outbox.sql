@@ -754,6 +754,7 @@ BEGIN
         v.answer := 'i';
     END IF;
     IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;
+    IF p_aside IS NOT NULL THEN PERFORM jobq.wait_briefly(); END IF; -- as in outbox_ack
     SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
     PERFORM jobq.commit_waits(true);
     SELECT p.* INTO v_row FROM jobq.partition p
@@ -803,6 +804,7 @@ END $$;
 -- The row is locked by a statement of its own. An UPDATE by ctid that has waited for another
 -- writer (a renewal) finds the old place, and minor releases since November 2025 then skip the
 -- row.
+-- A person may have the messages locked, by erase or outbox_grow: see wait_briefly.
 CREATE OR REPLACE FUNCTION jobq.outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
@@ -822,6 +824,7 @@ DECLARE
     v_handed record;
     v jobq.delivery;
 BEGIN
+    IF NOT p_raise THEN PERFORM jobq.wait_briefly(); END IF;
     IF v_on THEN
         SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
     END IF;

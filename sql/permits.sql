@@ -56,6 +56,10 @@ END $$;
 --       worker starts nothing when it goes on.
 --   a quota is new                       Workers that serve the queue may run its jobs
 --       already. They get rows with the number 0; while there is one, nothing is granted.
+--   a person changes the limit           The advisory lock of the queue's quotas is taken
+--       before any of their rows: shared by exchanges, alone by quota_set, which holds it
+--       until its transaction ends. An exchange that does not get it at once touches nothing:
+--       the worker keeps what its row says, and gets no more.
 --
 -- Workers lock the row of the quota, so they exchange one after the other. The commit of an
 -- exchange waits for the disk, whatever the session's default, because a server that has
@@ -137,18 +141,29 @@ CREATE OR REPLACE FUNCTION jobq.permit_exchange(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_quota jobq.quota;
+    v_free boolean;
     v_at integer;
     v record;
 BEGIN
     FOR v_quota IN
         SELECT q.* FROM jobq.quota q
         WHERE q.queue_id = ANY (p_queues) AND (q.kind_id IS NULL OR q.kind_id = ANY (p_kinds))
-        ORDER BY q.id FOR NO KEY UPDATE
+        ORDER BY q.id
     LOOP
-        PERFORM jobq.commit_waits(true);
+        v_free := pg_try_advisory_xact_lock_shared(hashtext('jobq.quota'),
+                                                   v_quota.queue_id);
         v_at := array_position(p_quotas, v_quota.id);
+        IF v_free THEN
+            SELECT q.* INTO v_quota FROM jobq.quota q WHERE q.id = v_quota.id
+            FOR NO KEY UPDATE;
+            CONTINUE WHEN NOT FOUND;
+            PERFORM jobq.commit_waits(true);
+        END IF;
         IF v_at IS NULL THEN -- it learns of the quota now, and asks next time
             SELECT 0 AS held, 0 AS tokens, 0::bigint AS wait_us INTO v;
+        ELSIF NOT v_free THEN
+            SELECT k.held, 0 AS tokens, 1000000::bigint AS wait_us INTO v
+            FROM jobq.permit_kept(v_quota.id, p_worker, p_number, p_wanted[v_at]) k;
         ELSE
             SELECT e.held, e.tokens, e.wait_us INTO v FROM jobq.permit_one(
                 v_quota, p_worker, p_number, p_running[v_at], p_wanted[v_at], p_tokens[v_at],
@@ -164,6 +179,17 @@ BEGIN
         tokens := tokens || v.tokens;
         waits_us := waits_us || v.wait_us;
     END LOOP;
+END $$;
+
+-- A part of permit_exchange: what a worker goes on with while nothing is exchanged. Its row
+-- may say more than it wants; the next exchange settles that.
+CREATE OR REPLACE FUNCTION jobq.permit_kept(
+    p_quota integer, p_worker bigint, p_number bigint, p_wanted integer, OUT held integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    held := coalesce((
+        SELECT least(p.held, p_wanted) FROM jobq.permit p
+        WHERE p.quota_id = p_quota AND p.worker = p_worker AND p.number < p_number), 0);
 END $$;
 
 -- A part of permit_exchange: one quota, whose row is locked. Every statement after the lock
@@ -188,6 +214,7 @@ BEGIN
     SELECT count(*) FILTER (WHERE o.wanted > 0) AS wanting,
            sum(o.held) AS held, sum(o.tokens) AS tokens, bool_or(o.number = 0) AS unheard
     INTO v_sum FROM jobq.permit o WHERE o.quota_id = p_quota.id AND o.worker <> p_worker;
+    IF v_sum.unheard THEN PERFORM jobq.permits_prune(); END IF; -- one may be gone
     IF p_quota.running_max IS NOT NULL AND v_sum.unheard IS NOT TRUE THEN
         held := jobq.permit_share(
             p_quota.running_max, v_sum.wanting::integer + 1,
@@ -235,12 +262,16 @@ BEGIN
 END $$;
 
 -- Gives the permits of a worker back that is dead or leaves, unless it has jobs left. The
--- caller has locked the worker's row, or has marked it dead, so no claim begins any more.
+-- caller has locked the worker's row, or has marked it dead, so no claim begins any more. Rows
+-- that somebody has locked, with their quota perhaps, are left to permits_prune.
 CREATE OR REPLACE FUNCTION jobq.permits_free(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    DELETE FROM jobq.permit p WHERE p.worker = p_worker AND NOT EXISTS (
-        SELECT FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}');
+    DELETE FROM jobq.permit p WHERE p.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.permit o
+        WHERE o.worker = p_worker AND NOT EXISTS (
+            SELECT FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}')
+        FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- The same for all workers that are gone, or dead, whatever happened to their rescuers.
@@ -308,6 +339,7 @@ BEGIN
     END IF;
     SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');
     PERFORM jobq.need_read_committed(); -- workers that have come meanwhile count
+    PERFORM pg_advisory_xact_lock(hashtext('jobq.quota'), p_queue);
     SELECT w.name INTO v_worker FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
       AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at;

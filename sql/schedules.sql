@@ -170,11 +170,13 @@ END $$;
 -- after a minute (sooner, while its tick is not missed yet), says why, and does not hold up
 -- the others. due_us: the time until the next one; NULL: there is none. The commit need not
 -- wait for the disk: a crash of the server that loses the job loses the plan too, and the tick
--- is fired again. A schedule does not fire while its queue or kind is paused.
+-- is fired again. A lock that somebody holds is waited for only 50 ms, once in a call, because
+-- the worker's heartbeats wait behind this call. A schedule does not fire while its queue or
+-- kind is paused.
 CREATE OR REPLACE FUNCTION jobq.tick(
     p_queues integer[], p_limit integer, OUT fired integer, OUT due_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_sort = off SET jit = off SET lock_timeout = '1s' AS $$
+SET enable_sort = off SET jit = off SET lock_timeout = '50ms' AS $$
 DECLARE
     v_schedule jobq.schedule;
     v_looked integer := 0;
@@ -209,6 +211,7 @@ BEGIN
                   ELSE greatest(interval '1 second', least(
                       interval '1 minute', s.missed_us / 8 * interval '1 microsecond')) END
             WHERE s.id = v_schedule.id;
+            EXIT WHEN SQLSTATE ~ '^55';
         END;
     END LOOP;
     PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);
@@ -271,6 +274,7 @@ BEGIN
                                 spread, starts_at, ends_at);
     PERFORM jobq.check_ticks(cron, zone, partition, kind, type, overlap, priority,
                              max_attempts, timeout);
+    PERFORM FROM jobq.schedule s WHERE s.name = name COLLATE "C" FOR UPDATE;
     v.name := name;
     v.owner := owner;
     v.queue_id := jobq.queue_id(queue);
@@ -408,15 +412,20 @@ CREATE OR REPLACE FUNCTION jobq.schedules_set(
     p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],
     p_timeouts_us bigint[], p_partitions integer[], p_types text[])
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE i integer;
 BEGIN
     PERFORM jobq.check_name('owner', p_owner);
     INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)
     ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()
     WHERE o.revision <= excluded.revision;
     IF NOT FOUND THEN RETURN false; END IF;
+    PERFORM FROM jobq.schedule s
+    WHERE s.owner = p_owner COLLATE "C" OR s.name = ANY (p_names COLLATE "C")
+    ORDER BY s.name FOR UPDATE;
     DELETE FROM jobq.schedule s
     WHERE s.owner = p_owner COLLATE "C" AND s.name <> ALL (p_names COLLATE "C");
-    FOR i IN 1 .. cardinality(p_names) LOOP
+    FOR i IN SELECT u.n FROM unnest(p_queues) WITH ORDINALITY AS u (name, n)
+             ORDER BY u.name COLLATE "C", u.n LOOP
         PERFORM jobq.schedule(
             p_names[i], p_queues[i], p_kinds[i], p_payloads[i], p_crons[i],
             p_every_us[i] * interval '1 microsecond', coalesce(p_zones[i], 'UTC'),

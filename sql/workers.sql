@@ -475,16 +475,18 @@ BEGIN
 END $$;
 
 -- Returns parked jobs of a kind to their lanes, a bounded number a call, and answers how many.
--- When none is left the kind is no longer marked. A job that someone has locked is skipped,
--- and then the mark stays; otherwise nobody would ask for that job again.
+-- When none is left the kind is no longer marked. The mark stays, so that a heartbeat asks
+-- again, if somebody has locked a job, or the kind: an operator, or a worker that is just
+-- parking jobs of it.
 CREATE OR REPLACE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    v_free boolean;
     v_ids bigint[];
     v_count integer;
 BEGIN
-    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;
+    v_free := EXISTS (SELECT FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE SKIP LOCKED);
     v_ids := ARRAY(
         SELECT parked.id
         FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
@@ -509,7 +511,7 @@ BEGIN
         WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'
         FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN
+    IF v_free AND v_count = cardinality(v_ids) AND v_count < p_limit THEN
         UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
     END IF;
     RETURN v_count;

@@ -21,6 +21,9 @@ END $$;
 -- take longer than that to notice it.
 ALTER FUNCTION jobq.recover(bigint, bigint, integer) SET lock_timeout = '20s';
 
+-- The same of acknowledgements.
+CREATE OR REPLACE FUNCTION jobq.wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$;
+
 -- An operation is one session's statements, a transaction each. Each statement answers rows: a name
 -- (a job's, or another word) and what it says about it. In the text @ is the session, a or b; #
 -- is a claim number of its own, and ~ the other session's. A verb that was refused says nothing.
@@ -199,6 +202,24 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('queue_set', 'held', false, ARRAY[$$
     SELECT 'set', '' FROM (SELECT jobq.queue_set('q', max_attempts => 7, kinds => '{new}')
                            OFFSET 0) s$$]),
+('queue_set of limits', 'idle', false, ARRAY[$$
+    SELECT 'set', '' FROM (SELECT jobq.queue_set('q', max_attempts => 7, running_max => 9)
+                           OFFSET 0) s$$]),
+('queue_set of lines', 'idle', false, ARRAY[$$
+    SELECT 'set', '' FROM (SELECT jobq.queue_set('q', line_running_max => 9, rate => '9/s',
+                                                 retention => 'long') OFFSET 0) s$$]),
+('queue_set of payloads', 'idle', false, ARRAY[$$
+    SELECT 'set', '' FROM (SELECT jobq.queue_set('q', payload_max => 900, kinds => '{new}')
+                           OFFSET 0) s$$]),
+('prioritize', 'idle', false, ARRAY[$$
+    SELECT '3', v FROM jobq.prioritize(3, -2) v WHERE v = 'prioritized'$$]),
+('enqueue in its place, in stages', 'idle', false, ARRAY[$$
+    SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
+    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, -1::smallint,
+        3::smallint, NULL, NULL, 'x', true, 'replace', NULL, NULL)$$]),
+('enqueue with an old key, after its job', 'idle', false, ARRAY[$$
+    SELECT 'key z', 'new' FROM (SELECT jobq.enqueue('q', 'k', '{"n": "@"}', key => 'z',
+        after => '{9}', on_end => 'any') OFFSET 0) e$$]),
 ('renew', 'held box', false, ARRAY[$$
     SELECT 'renew', '' FROM (SELECT jobq.renew() OFFSET 0) r$$]),
 ('nothing', 'held idle box', false, '{}'),
@@ -379,6 +400,7 @@ BEGIN
     DELETE FROM jobq.idempotency;
     DELETE FROM jobq.kind;
     DELETE FROM jobq.queue;
+    DELETE FROM jobq.line;
     DELETE FROM jobq.message;
     DELETE FROM jobq.partition;
     DELETE FROM jobq.dead_letter;
@@ -408,6 +430,7 @@ BEGIN
         (2, 'two', 5, 60000000, v_now + interval '1 hour', NULL, '{1,2}', '{1,2}'),
         (3, 'three', 5, 60000000, v_now - interval '2 days', v_now - interval '2 days', '{1,2}',
          '{1,2}');
+    UPDATE jobq.worker SET library = 1; -- they keep limits
     INSERT INTO jobq.claim (worker, number, claimed_at, jobs, cancel)
     SELECT 1, 1, v_now, '{5,6,7,13}'::bigint[], '{7}'::bigint[] WHERE v_held
     UNION ALL SELECT 1, 2, v_now, '{8}', NULL WHERE v_held
@@ -658,6 +681,7 @@ DECLARE
     v_ids bigint[];
 BEGIN
     UPDATE jobq.queue SET paused_at = NULL, history = true;
+    DELETE FROM jobq.quota; -- worker 9 keeps none
     UPDATE jobq.kind SET paused_at = NULL WHERE paused_at IS NOT NULL;
     PERFORM jobq.register(9, 'nine', 3600000000,
         ARRAY(SELECT q.name FROM jobq.queue q ORDER BY q.id),
@@ -679,7 +703,7 @@ BEGIN
             v_ids := ARRAY(SELECT c.id FROM (
                 SELECT array_agg(q) AS queues, array_agg(p::smallint) AS priorities,
                        array_agg(s::smallint) AS stages
-                FROM unnest(v_queues) q, generate_series(0, 1) p, generate_series(3, 0, -1) s) l,
+                FROM unnest(v_queues) q, generate_series(-2, 1) p, generate_series(3, 0, -1) s) l,
                 jobq.claim(9, v_number, 100, l.queues, l.priorities, l.stages,
                     array_fill('-infinity'::timestamptz, ARRAY[cardinality(l.queues)]),
                     array_fill(0::bigint, ARRAY[cardinality(l.queues)]), NULL, i > 0, i > 10,

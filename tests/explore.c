@@ -238,6 +238,7 @@ typedef struct backend {
     uint8_t step;  /* the SQL statement that comes next; 0: a free place */
     uint8_t waits; /* for the end of this backend, plus 1 */
     bool live, held, snapped, waited, lives;
+    uint32_t free; /* kinds that it has locked, to park jobs or to return them */
     uint8_t at, done, count, jobs[JOBS], claim_count, claims[CLAIM_ROWS];
     uint32_t parked;
     line_walk walk;
@@ -2160,7 +2161,7 @@ static void put_backend(digest *g, uint8_t slot, const wire *s)
     put_answer(g, s);
     put(g, instant(g, b->now_us));
     put(g, b->at * 4096 + b->done * 256 + b->count * 16 + (b->waits != 0) * 8 + b->held * 4 +
-               b->snapped * 2 + b->lives + b->waited * 32768);
+               b->snapped * 2 + b->lives + b->waited * 32768 + (b->free << 16));
     for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
     put_walk(g, &b->walk);
     put_flow_work(g, &b->flow);

@@ -3,7 +3,7 @@
  * of lines. A part of explore.c; see explore_steps.h, also for this table.
  *
  *   function      statements  locks  skip  conflict  steps
- *   line_up           2         1     1       0        1
+ *   line_up           2         2     2       0        1
  *   claim_sift        1         0     0       0        0
  *   claim_lanes       2         1     1       0        1
  *   line_rooms        1         0     0       0        2

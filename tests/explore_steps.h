@@ -33,10 +33,10 @@
  *   succeeded         2         0     0       0        0
  *   complete_unkept   1         1     1       0        0
  *   complete          7         1     1       0        2
- *   settle           11         2     1       0        6
+ *   settle           10         2     1       0        6
  *   settle_end        3         0     0       0        0
  *   busy_or_lost      1         0     0       0        0
- *   lock_kinds        1         1     0       0        0
+ *   lock_kinds        1         1     1       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
  *   register          3         0     0       0        1
@@ -49,7 +49,7 @@
  *   rescue           11         2     2       0        9
  *   rescue_singly     5         1     1       0        0
  *   kind_lives        1         0     0       0        0
- *   unpark            4         2     1       0        4
+ *   unpark            4         2     2       0        4
  *   mend              2         0     0       2        2
  *   prune            14         4     4       0        2
  *   cancel_one        6         2     0       0        4
@@ -473,7 +473,7 @@ static step next_item(txn *t)
     return t->b->flow.linked ? promote(t, STEP_COMMIT) : STEP_COMMIT;
 }
 
-/* Only if a job is parked. In the order of the ids. */
+/* Only if a job is parked. Kinds that somebody has locked are left out. */
 static step step_settle_kinds(txn *t)
 {
     uint32_t kinds = 0;
@@ -486,8 +486,10 @@ static step step_settle_kinds(txn *t)
             kinds |= (uint32_t)1 << job->kind;
         }
     }
+    t->b->free = 0;
     for (n = 0; n < KINDS; n++) {
-        if ((kinds >> n & 1) != 0 && !lock(t, KIND_ROW + n, NO_KEY_UPDATE)) return STEP_WAIT;
+        if ((kinds >> n & 1) != 0 && lock(t, KIND_ROW + n, NO_KEY_UPDATE))
+            t->b->free |= (uint32_t)1 << n;
     }
     return STEP_settle_lock;
 }
@@ -511,6 +513,8 @@ static step step_settle_lock(txn *t)
     if (is_spawn(t->s)) return settle_here_lock(t);
     if (!lock_item(t, item(t))) return STEP_settle_rest;
     if (d->state != JOBQ_STATE_READY || d->delay_us != JOBQ_NEVER) return STEP_settle_write;
+    if ((t->b->free >> jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind & 1) == 0)
+        return STEP_settle_rest;
     if (jobq__memory_jobs(t->last)[item(t)->job - 1].job.cancel_requested) return STEP_settle_write;
     return STEP_settle_mark;
 }
@@ -944,7 +948,8 @@ static bool parked(const jobq_memory *m, int i, int64_t kind)
 
 static step step_unpark_kind(txn *t)
 {
-    return lock(t, KIND_ROW + (int)t->s->request.id, UPDATE) ? STEP_unpark_find : STEP_WAIT;
+    t->b->free = lock(t, KIND_ROW + (int)t->s->request.id, UPDATE);
+    return STEP_unpark_find;
 }
 
 static step step_unpark_find(txn *t)
@@ -971,7 +976,7 @@ static step step_unpark_jobs(txn *t)
         write_job(t, i)->job.run_at_us = t->b->now_us;
         t->s->answer.count++;
     }
-    return t->s->answer.count == t->b->count ? STEP_unpark_mark : STEP_COMMIT;
+    return t->b->free != 0 && t->s->answer.count == t->b->count ? STEP_unpark_mark : STEP_COMMIT;
 }
 
 static step step_unpark_mark(txn *t)

@@ -32,7 +32,7 @@
 --                      schedule_owner.declared_at, schedule.last_at, schedule.skipped_at,
 --                      schedule.paused_at, message.created_at, dead_letter.created_at,
 --                      dead_letter.completed_at, operation.at
---
+
 -- The order of locks. Whoever waits for several rows takes them in this order, so that no two
 -- calls wait for each other:
 --   1  programs that declare schedules, schedules by name

@@ -25,15 +25,16 @@ END $$;
 -- any table. Citus ends them; ends_in: at the latest; NULL: it does not.
 CREATE OR REPLACE FUNCTION jobq.citus_doubts()
 RETURNS TABLE (node text, gid text, since timestamptz, ends_in interval)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN RETURN; END IF;
     RETURN QUERY EXECUTE $q$
-        SELECT n.nodename || ':' || n.nodeport, d.gid, d.since,
+        SELECT format('%s:%s', n.nodename, n.nodeport), d.gid, d.since,
                CASE WHEN i.ms > 0 THEN i.ms * interval '1 ms' END
         FROM run_command_on_all_nodes($c$
                 SELECT jsonb_agg(jsonb_build_object('gid', gid, 'since', prepared))
-                FROM pg_prepared_xacts WHERE gid ~ '^citus_' AND database = current_database()
+                FROM pg_prepared_xacts WHERE starts_with(gid, 'citus_')
+                AND database = current_database()
                 AND prepared < clock_timestamp() - interval '5 seconds' $c$) r
             JOIN pg_dist_node n ON n.nodeid = r.nodeid
             CROSS JOIN LATERAL jsonb_to_recordset(nullif(r.result, '')::jsonb)
@@ -347,7 +348,7 @@ BEGIN
              FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
     RETURN v_texts;
 EXCEPTION WHEN dependent_objects_still_exist THEN
-    GET STACKED DIAGNOSTICS v_detail = PG_EXCEPTION_DETAIL;
+    GET STACKED DIAGNOSTICS v_detail := PG_EXCEPTION_DETAIL;
     RAISE EXCEPTION 'views or functions of yours depend on views of this schema'
         USING ERRCODE = '2BP01', DETAIL = v_detail,
             HINT = 'Drop them first, and make them again afterwards.';
@@ -451,7 +452,7 @@ BEGIN
         FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
         ORDER BY c.oid));
     SELECT string_agg(w.name, ', ' ORDER BY w.name) INTO v_workers FROM jobq.worker w
-    WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp();
+    WHERE w.dead_at IS NULL AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at;
     IF v_workers IS NOT NULL THEN
         RAISE EXCEPTION 'workers run: %', v_workers
             USING ERRCODE = '55006', HINT = 'Stop them, and producers, until citus_place.';
@@ -493,9 +494,9 @@ BEGIN
 END $$;
 
 -- What makes a sequence at the node go on after p_last, the last number that was given
--- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws one
--- until this is committed. What Citus made it with does not count: a range for each node, or,
--- of integers, the end.
+-- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws
+-- one until this is committed. What Citus made it with does not count: a range for each node,
+-- or, of integers, the end.
 CREATE OR REPLACE FUNCTION jobq.citus_sequence(p_name text, p_last bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

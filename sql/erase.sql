@@ -78,7 +78,8 @@ BEGIN
             completed_at = coalesce(d.completed_at, statement_timestamp()),
             status = CASE d.status WHEN 'resolved' THEN 'resolved' ELSE 'discarded' END
         WHERE d.id = ANY (p_ids)
-          AND (d.status <> 'reprocessing' OR d.deadline < statement_timestamp());
+          AND (d.status <> 'reprocessing'
+               OR clock_timestamp() NOT BETWEEN d.taken_at AND d.deadline);
     WHEN 'operations' THEN
         UPDATE jobq.operation o
         SET arguments = o.arguments || jsonb_build_object('tags', jobq.erased_mark())
@@ -146,6 +147,18 @@ BEGIN
     WHERE k.queue_id = e.queue_id AND k.ended_at = e.created_at AND k.job_id = e.id;
 END $$;
 
+-- A part of erase: jobs, live and failed. They are locked before any keys.
+CREATE OR REPLACE FUNCTION jobq.erase_jobs(
+    p_ids bigint[], p_tags jsonb, p_cancel boolean, OUT erased bigint, OUT live bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) AND p_cancel ORDER BY j.id FOR UPDATE;
+    PERFORM jobq.erase_rows('failed jobs', p_ids, p_tags);
+    erased := (SELECT count(*) FROM jobq.failed f
+               WHERE f.id = ANY (p_ids) AND jobq.is_erased(f.payload, f.headers));
+    live := jobq.erase_live(p_ids, p_cancel);
+END $$;
+
 -- Erases what jobs and messages with these tags, members of their headers, carried: payload,
 -- headers, results, logs, errors, steps, keys. Rows, states, times and numbers stay. What has
 -- failed cannot be revived or replayed afterwards.
@@ -196,14 +209,8 @@ BEGIN
                 still_live := (SELECT count(*) FROM jobq.job j
                                WHERE j.id = ANY (v_page.matched));
             ELSIF place = 'jobs' THEN
-                PERFORM FROM jobq.job j -- before any keys
-                WHERE j.id = ANY (v_page.matched) AND erase.live = 'cancel'
-                ORDER BY j.id FOR UPDATE;
-                PERFORM jobq.erase_rows('failed jobs', v_page.matched, tags);
-                erased := (SELECT count(*) FROM jobq.failed f
-                           WHERE f.id = ANY (v_page.matched)
-                             AND jobq.is_erased(f.payload, f.headers));
-                still_live := jobq.erase_live(v_page.matched, erase.live = 'cancel');
+                SELECT e.erased, e.live INTO erased, still_live
+                FROM jobq.erase_jobs(v_page.matched, tags, erase.live = 'cancel') e;
             ELSIF NOT dry AND matched > 0 THEN
                 PERFORM jobq.erase_rows(place, v_page.matched, tags);
             END IF;
@@ -211,7 +218,7 @@ BEGIN
                 still_live := (SELECT count(*) FROM jobq.dead_letter d
                                WHERE d.id = ANY (v_page.matched) AND CASE WHEN dry THEN
                                    d.status = 'reprocessing'
-                                   AND d.deadline >= statement_timestamp()
+                                   AND clock_timestamp() BETWEEN d.taken_at AND d.deadline
                                    ELSE NOT jobq.is_erased(d.payload, d.headers) END);
             END IF;
         END IF;

@@ -714,7 +714,8 @@ BEGIN
     IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN
         PERFORM jobq.refuse(u.field, 'not with flow or after') FROM (VALUES
             ('on_known', on_known), ('unique_for', unique_for),
-            ('at_latest', at_latest::text)) AS u (field, given) WHERE u.given IS NOT NULL;
+            ('at_latest', CASE WHEN at_latest IS NOT NULL THEN '' END)) AS u (field, given)
+        WHERE u.given IS NOT NULL;
         id := jobq.enqueue_after(
             queue, kind, payload, bytes, headers, v_run_at, priority::smallint,
             stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,

@@ -358,7 +358,7 @@ BEGIN
     PERFORM jobq.refuse(u.field, 'a message has none') FROM (VALUES
         ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),
         ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),
-        ('timeout', p_timeout::text)) AS u (field, given)
+        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)
     WHERE p_partition IS NOT NULL AND u.given IS NOT NULL;
 END $$;
 
@@ -552,7 +552,8 @@ SELECT s.name, q.name AS queue, k.name AS kind,
             THEN 'no living worker has a handler for its kind'
             WHEN NOT EXISTS (SELECT FROM jobq.worker w
                              WHERE s.queue_id = ANY (w.queues) AND w.library > 0
-                               AND w.dead_at IS NULL AND w.expires_at > now())
+                               AND w.dead_at IS NULL
+                               AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at)
             THEN 'no living worker in C serves its queue: those in SQL fire no schedules'
             END AS why,
        s.missed, s.missed_us * interval '1 microsecond' AS missed_within, s.overlap,

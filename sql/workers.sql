@@ -451,9 +451,10 @@ END $$;
 
 -- The kinds of a queue, for a program that has one handler for all of them.
 CREATE OR REPLACE FUNCTION jobq.kinds_of(p_queue text) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT k.name FROM jobq.kind k WHERE k.queue = p_queue ORDER BY k.name;
+    RETURN QUERY SELECT k.name FROM jobq.kind k
+    WHERE k.queue = p_queue COLLATE "C" ORDER BY k.name;
 END $$;
 
 -- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim

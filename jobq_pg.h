@@ -9041,6 +9041,14 @@ static jobq_pg__statement jobq_pg__statement_for(const jobq_request *a, const jo
     return JOBQ_PG__COMPLETE;
 }
 
+/* The code of a request's error. EXISTS: the worker's id, or the number of its claim, is in use. */
+static jobq_error jobq_pg__request_error(jobq_request_kind kind, const jobq_pg_error *error)
+{
+    bool numbers = kind == JOBQ_REQUEST_REGISTER || kind == JOBQ_REQUEST_CLAIM;
+
+    return numbers && strcmp(error->sqlstate, "23505") == 0 ? JOBQ_ERROR_EXISTS : error->code;
+}
+
 /* Runs a valid request; its result goes into the answer and the content. */
 static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
                                    jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
@@ -9065,7 +9073,7 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
         jobq_pg__put_request(&params, st, a, from);
         res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->behind_pooler,
                                  error);
-        if (res == NULL) answer->error = error->code;
+        if (res == NULL) answer->error = jobq_pg__request_error(a->kind, error);
     }
     free(g.room);
     if (res == NULL) return answer->error;
@@ -10353,7 +10361,7 @@ static void jobq_pg__deliver_again(jobq_delivery *d, jobq_message_handler each,
 
     in->each = each;
     in->then = &then;
-    d->count = (int32_t)jobq__min(d->count, handled + JOBQ_PG__SAVEPOINTS);
+    if (d->count > handled + JOBQ_PG__SAVEPOINTS) d->count = handled + JOBQ_PG__SAVEPOINTS;
     memset(d->results, JOBQ_RESULT_NONE, (size_t)d->count);
     memset(d->results + d->count, JOBQ_RESULT_LEFT, (size_t)(then.count - d->count));
     d->store = &jobq_pg__singly;
@@ -13023,19 +13031,17 @@ static bool jobq_pg__delivery_keep(jobq_pg_worker *w, int32_t slot, const jobq_p
 /* The error code for the loop, which has to know whether a row may be to blame. Postgres reports
  * 53200 for a row that is too large, but also when the lock table of all sessions is full. 23514
  * without a constraint's name: an operator has detached the part of the history that is written
- * now. 23505: the worker's id, or the number of its claim, is in use. */
+ * now. */
 static jobq_error jobq_pg__blame(jobq_request_kind kind, const jobq_pg_error *error,
                                  const char *source_file)
 {
     bool locks = source_file != NULL && strcmp(source_file, "lock.c") == 0;
-    bool numbers = kind == JOBQ_REQUEST_REGISTER || kind == JOBQ_REQUEST_CLAIM;
 
-    if (numbers && strcmp(error->sqlstate, "23505") == 0) return JOBQ_ERROR_EXISTS;
     if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* another one failed */
     if (strcmp(error->sqlstate, "53200") == 0 && !locks) return JOBQ_ERROR_MEMORY;
     if (strcmp(error->sqlstate, "23514") == 0 && error->constraint[0] == '\0')
         return JOBQ_ERROR_RETRYABLE;
-    return error->code;
+    return jobq_pg__request_error(kind, error);
 }
 
 /* Records and logs why, and whether the connection is of no further use. */
@@ -17838,7 +17844,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    beat bigint NOT NULL DEFAULT 0,\n"
 "    lease_us bigint NOT NULL CHECK (lease_us > 0),\n"
 "    registered_at timestamptz NOT NULL DEFAULT now(),\n"
-"    beat_at timestamptz NOT NULL DEFAULT now(),\n"
+"    beat_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    expires_at timestamptz NOT NULL,\n"
 "    dead_at timestamptz,\n"
 "    queues integer[] NOT NULL,\n"
@@ -20921,8 +20927,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "            'in SQL does not keep'\n"
 "            USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';\n"
 "    END IF;\n"
-"    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)\n"
-"    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,\n"
+"    INSERT INTO jobq.worker (id, name, host, pid, lease_us, beat_at, expires_at, queues, kinds,\n"
+"                             library)\n"
+"    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us, statement_timestamp(),\n"
 "            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,\n"
 "            kind_ids, p_library);\n"
 "END $$;\n"
@@ -20945,9 +20952,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id, q.lines,\n"
 "           q.ageing, CASE WHEN clock_timestamp() BETWEEN q.held_at AND q.hold_until\n"
 "               THEN greatest((extract(epoch FROM q.hold_until - statement_timestamp())\n"
-"                              * 1000000)::bigint, 0) ELSE 0 END\n"
+"                              * 1000000)::bigint, 0) ELSE 0 END\n",
 "    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id\n"
-"    CROSS JOIN LATERAL (\n",
+"    CROSS JOIN LATERAL (\n"
 "        SELECT (NULL::jobq.kind).*\n"
 "        UNION ALL\n"
 "        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)\n"
@@ -21018,8 +21025,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "          AND jobq.suspect_goes(j.queue_id, j.line_name));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.heartbeat(\n"
-"    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
-"    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n",
+"    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n",
+"    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
 "    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
@@ -21086,8 +21093,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
-"    PERFORM jobq.need_read_committed();\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n",
+"    PERFORM jobq.need_read_committed();\n",
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
 "    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)\n"
 "    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
@@ -21168,8 +21175,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "BEGIN\n"
 "    rescued := 0;\n"
 "    failed := 0;\n"
-"    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
-"    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n",
+"    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n",
+"    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n"
 "      AND clock_timestamp() NOT BETWEEN w.beat_at AND w.expires_at;\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n"
 "    dead := NOT FOUND;\n"
@@ -21247,8 +21254,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "BEGIN\n"
 "    RETURN ARRAY(\n"
 "        SELECT k.id FROM jobq.kind k\n"
-"        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
-"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n",
+"        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n",
+"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
 "          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join\n"
 "              SELECT FROM jobq.worker w\n"
 "              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n"
@@ -21323,12 +21330,12 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))\n"
 "    GROUP BY j.worker, j.claim\n"
 "    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n"
-"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)\n"
+"    INSERT INTO jobq.worker (id, name, lease_us, beat_at, expires_at, dead_at, queues, kinds)\n"
 "    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),\n"
-"           '{}'::integer[], '{}'::integer[]\n"
-"    FROM jobq.claim c\n"
+"           statement_timestamp(), '{}'::integer[], '{}'::integer[]\n"
+"    FROM jobq.claim c\n",
 "    WHERE c.jobs <> '{}' AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker)\n"
-"    ON CONFLICT (id) DO NOTHING;\n",
+"    ON CONFLICT (id) DO NOTHING;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
@@ -21415,10 +21422,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;\n"
 "            CONTINUE WHEN v_ring.waits;\n"
 "        END IF;\n"
-"        BEGIN\n"
+"        BEGIN\n",
 "            EXECUTE format('TRUNCATE %s', v_part);\n"
 "        EXCEPTION WHEN lock_not_available THEN\n"
-"            CONTINUE;\n",
+"            CONTINUE;\n"
 "        END;\n"
 "        UPDATE jobq.ring r\n"
 "        SET slot = v_ring.slot, since = statement_timestamp(), turns = r.turns + 1\n"
@@ -22102,7 +22109,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    FOR partition_id, waiting, due_us, worker, claim, beat, lease_us, below, acked IN\n"
 "        SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,\n"
-"               CASE WHEN v_now BETWEEN p.beat_at AND p.run_at\n"
+"               CASE WHEN v_now BETWEEN p.beat_at AND p.run_at - interval '1 us'\n"
 "                    THEN extract(epoch FROM p.run_at - v_now) * 1e6 ELSE 0 END,\n"
 "               coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),\n"
 "               p_sweep AND p.numbered = p.acked AND NOT EXISTS (\n"
@@ -22134,8 +22141,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;\n"
 "        RETURN NEXT;\n"
 "    END LOOP;\n"
-"    PERFORM jobq.wake(f.id, f.count - 1)\n"
-"    FROM (SELECT f.id::integer, count(*)::integer FROM unnest(v_free) AS f (id)\n",
+"    PERFORM jobq.wake(f.id, f.count - 1)\n",
+"    FROM (SELECT f.id::integer, count(*)::integer FROM unnest(v_free) AS f (id)\n"
 "          GROUP BY f.id) AS f\n"
 "    WHERE f.count > 1;\n"
 "END $$;\n"
@@ -22358,7 +22365,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        v.beat := p.beat;\n"
 "        v.wait_us := p.lease_us;\n"
 "    ELSE\n"
-"        v.answer := CASE WHEN v_now BETWEEN p.beat_at AND p.run_at THEN 'w' ELSE 'h' END;\n"
+"        v.answer := CASE WHEN v_now BETWEEN p.beat_at AND p.run_at - interval '1 us'\n"
+"                    THEN 'w' ELSE 'h' END;\n"
 "        v.wait_us := (extract(epoch FROM p.run_at - v_now) * 1e6)::bigint;\n"
 "        IF v_own AND p.claim <> p_handed THEN\n"
 "            v_at := coalesce(array_position(v.tried, p.reading), 101);\n"
@@ -22380,9 +22388,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "RETURNS jobq.delivery LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
-"DECLARE\n"
+"DECLARE\n",
 "    v_limit integer := jobq.outbox_limit(p_partition_id);\n"
-"    v_beat bigint;\n",
+"    v_beat bigint;\n"
 "    v_mark bigint;\n"
 "    v_mark_xid xid8;\n"
 "    v_row jobq.partition;\n"
@@ -22479,8 +22487,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v_row.acked := p_acked;\n"
 "    v_row.beat := v_row.beat + 1;\n"
 "    v_row.reading := 0;\n"
-"    v_row.lease_us := p_lease_us;\n"
-"    v_row.run_at := CASE WHEN p_delay_us > 0 THEN statement_timestamp()\n",
+"    v_row.lease_us := p_lease_us;\n",
+"    v_row.run_at := CASE WHEN p_delay_us > 0 THEN statement_timestamp()\n"
 "                         + p_delay_us * interval '1 microsecond' END;\n"
 "    v_row.failures := p_failures;\n"
 "    v_row.effective := p_effective;\n"
@@ -22564,9 +22572,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    WHERE (queue IS NULL OR q.name = queue COLLATE \"C\")\n"
 "      AND (partition IS NULL OR d.partition_id & 32767 = partition)\n"
 "      AND (type IS NULL OR d.type = type COLLATE \"C\")\n"
-"      AND (status IS NULL OR d.status = status COLLATE \"C\")\n"
+"      AND (status IS NULL OR d.status = status COLLATE \"C\")\n",
 "    ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_count(\n"
 "    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
 "    status text DEFAULT 'pending') RETURNS bigint\n"
@@ -22649,8 +22657,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.id IN (SELECT l.id FROM jobq.dead_letter_list(\n"
 "                           queue, partition, type, 'pending', at_most) l)\n"
-"          AND o.status = 'pending'\n"
-"        ORDER BY o.id FOR UPDATE SKIP LOCKED));\n",
+"          AND o.status = 'pending'\n",
+"        ORDER BY o.id FOR UPDATE SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -24861,6 +24869,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_held bigint[];\n"
+"    v_gone bigint[];\n"
 "    v_ready bigint[];\n"
 "    v_cancel bigint[];\n"
 "BEGIN\n"
@@ -24871,11 +24880,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "        skipped := ARRAY(\n"
 "            SELECT j.id FROM jobq.job j\n"
 "            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));\n"
-"        skipped := skipped || ARRAY( -- the ends of parent and child did not see each other\n"
+"        v_gone := ARRAY( -- the ends of parent and child did not see each other\n"
 "            SELECT u.id FROM unnest(p_jobs) AS u (id)\n"
 "            WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = u.id OFFSET 0)\n",
-"              AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id)\n"
-"              AND NOT jobq.edges_drop(ARRAY[u.id]));\n"
+"              AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id));\n"
+"        skipped := skipped || ARRAY(\n"
+"            SELECT u.id FROM unnest(v_gone) AS u (id) WHERE NOT jobq.edges_drop(ARRAY[u.id]));\n"
 "    END IF;\n"
 "    SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)\n"
 "    INTO v_ready, undecided -- with a new snapshot\n"
@@ -24955,9 +24965,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n"
 "    IF cardinality(v_nudges) = p_limit AND v_skipped IS NOT NULL THEN -- others' turn\n"
 "        WITH last AS (\n"
-"            DELETE FROM jobq.nudge n\n"
+"            DELETE FROM jobq.nudge n\n",
 "            WHERE n.id = ANY (v_nudges) RETURNING n.job_id, n.cancel, n.signal\n"
-"        )\n",
+"        )\n"
 "        INSERT INTO jobq.nudge (job_id, cancel, signal)\n"
 "        SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;\n"
 "    END IF;\n"
@@ -25036,8 +25046,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0) WHERE j.id = ANY (p_ids);\n"
 "    UPDATE jobq.failed f SET flow_id = coalesce(f.flow_id, 0) WHERE f.id = ANY (p_ids);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n"
 "    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'\n"
 "                WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p\n"
@@ -25107,8 +25117,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    RETURN ARRAY(\n"
 "        SELECT coalesce(u.id, -u.flow_id, n.job_id)\n"
 "        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))\n"
-"             WITH ORDINALITY AS u (id, name, flow_id, at)\n"
-"        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE \"C\"\n",
+"             WITH ORDINALITY AS u (id, name, flow_id, at)\n",
+"        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE \"C\"\n"
 "        ORDER BY u.at);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_names(p_flow bigint, p_names text[], p_ids bigint[])\n"
@@ -25188,8 +25198,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "           count(*) > 0\n"
 "    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;\n"
 "    IF v_behind IS NOT NULL THEN\n"
-"        PERFORM jobq.refuse('after', format(\n"
-"            'job %s is behind job %s in a strict line, and starts only after it has ended',\n",
+"        PERFORM jobq.refuse('after', format(\n",
+"            'job %s is behind job %s in a strict line, and starts only after it has ended',\n"
 "            v_behind, p_id), 'Give it no line, or another one.');\n"
 "    END IF;\n"
 "    IF v_lines OR 0 > ANY (p_parents) OR EXISTS (\n"
@@ -25261,9 +25271,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_names text[] := coalesce(p_after_names, '{}');\n"
 "    v_count integer;\n"
 "BEGIN\n"
-"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n",
 "        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);\n"
-"    END IF;\n",
+"    END IF;\n"
 "    IF 1 > ANY (p_after) THEN PERFORM jobq.refuse('after', 'ids of jobs are positive'); END IF;\n"
 "    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;\n"
 "    v_ids := v_ids || array_fill(NULL::bigint,\n"
@@ -25334,9 +25344,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    IF done_kind IS NOT NULL THEN\n"
 "        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n"
 "                             after_flow => v_flow, on_end => 'any');\n"
-"    END IF;\n"
+"    END IF;\n",
 "    IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow\n"
-"        INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);\n",
+"        INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);\n"
 "        PERFORM jobq.promote(1000);\n"
 "    END IF;\n"
 "    RETURN v_flow;\n"
@@ -25426,10 +25436,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE v_flows bigint[];\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM jobq.flow_count(p_flows, 'f', -1);\n"
 "    WITH again AS (\n"
-"        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n",
+"        UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL\n"
 "        WHERE f.id = ANY (p_flows) RETURNING -f.id AS id\n"
 "    )\n"
 "    SELECT array_agg(a.id) INTO v_flows FROM again a;\n"
@@ -25500,9 +25510,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    RETURN QUERY\n"
 "    WITH own AS MATERIALIZED (\n"
 "        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id\n"
-"        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id\n"
+"        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id\n",
 "        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id\n"
-"    )\n",
+"    )\n"
 "    SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,\n"
 "           coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)\n"
 "    FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0\n"
@@ -27742,16 +27752,16 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :line_up=d59735 line_waiting=dab296 line_waits=5dfe44 lines_ready=0d4aa0\n"
 "function :lines_restored=24b03a lines_used=fd98dd link=4228e7 link_parents=a82686\n"
 "function :lock_claimed=a7baab lock_flow_jobs=c8ff6b lock_kinds=ef5c0f lock_lines=e5e21c\n"
-"function :lock_parents=706d0d look_flows=014215 look_jobs=0b8916 look_signals=435d61\n"
-"function :make_ready=ccc7ee mend=5d031c metric=0f2023 metric_label=ca2d80 metric_times=4739b8\n"
+"function :lock_parents=706d0d look_flows=014215 look_jobs=47e5c2 look_signals=435d61\n"
+"function :make_ready=ccc7ee mend=3b0ad1 metric=0f2023 metric_label=ca2d80 metric_times=4739b8\n"
 "function :metrics=71cb4b metrics_counted=ddfab9 metrics_others=b32f44 metrics_outbox=b7c9d1\n"
 "function :metrics_queues=bbb14c move=4a8eda move_keys=881cad need_read_committed=9e43bb\n"
 "function :next_lines=30029a next_tick=a9a69c notify=1c3c34 nudges_left=00ea30\n"
 "function :open_before=d47415 operated=b3eb6c operated_one=e8f9ed outbox_ack=c1f282\n"
-"function :outbox_asked=2b7beb outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=bf2ee7\n"
+"function :outbox_asked=23914c outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=bf2ee7\n"
 "function :outbox_done=5f8b51 outbox_enqueue=245ad5 outbox_enqueue_many=f83d84\n"
 "function :outbox_enqueue_one=80815e outbox_fit=8c1583 outbox_grow=e50718 outbox_hand=258694\n"
-"function :outbox_hash=c2927c outbox_limit=4b0017 outbox_look=5e7be3 outbox_mark=34e24e\n"
+"function :outbox_hash=c2927c outbox_limit=4b0017 outbox_look=b969e8 outbox_mark=34e24e\n"
 "function :outbox_messages=fd9616 outbox_number=e3076f outbox_partitions=12ef81\n"
 "function :outbox_queue=ce2db9 outbox_read=7debb6 outbox_register=c6597b outbox_renew=efae7a\n"
 "function :outbox_restored=e95a3e outbox_store=709327 outbox_tried=8a9910 outbox_waits=4ed423\n"
@@ -27766,7 +27776,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=49134d queue_lines_set=cd09c7\n"
 "function :queue_lock=7c38ee queue_rates=0d01b2 queue_set=8bc83e quota_new=dc9eee\n"
 "function :quota_set=d09785 rate_chunk=3e6562 rate_parse=6edc7e rate_text=bc3282\n"
-"function :recover=f752a6 refuse=4c4028 refuse_dead=467eed register=9048bd remains=7b6101\n",
+"function :recover=f752a6 refuse=4c4028 refuse_dead=467eed register=4366bf remains=7b6101\n",
 "function :renew=92d6c9 request=3b88e8 request_many=7d1dcd reschedule=eece96 rescue=817e77\n"
 "function :rescue_jobs=fef70a rescue_singly=4deb79 resume=bc424e retention_set=e75835\n"
 "function :retention_used=d0c52e return_key=5f1952 revive=65a271 revive_all=db89c4\n"

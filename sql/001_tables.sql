@@ -223,7 +223,7 @@ CREATE TABLE jobq.worker (
     beat bigint NOT NULL DEFAULT 0,
     lease_us bigint NOT NULL CHECK (lease_us > 0),
     registered_at timestamptz NOT NULL DEFAULT now(),
-    beat_at timestamptz NOT NULL DEFAULT now(),
+    beat_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     expires_at timestamptz NOT NULL,
     dead_at timestamptz,
     queues integer[] NOT NULL,

@@ -393,7 +393,7 @@ DECLARE
 BEGIN
     FOR partition_id, waiting, due_us, worker, claim, beat, lease_us, below, acked IN
         SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,
-               CASE WHEN v_now BETWEEN p.beat_at AND p.run_at
+               CASE WHEN v_now BETWEEN p.beat_at AND p.run_at - interval '1 us'
                     THEN extract(epoch FROM p.run_at - v_now) * 1e6 ELSE 0 END,
                coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),
                p_sweep AND p.numbered = p.acked AND NOT EXISTS (
@@ -689,7 +689,8 @@ BEGIN
         v.beat := p.beat;
         v.wait_us := p.lease_us;
     ELSE
-        v.answer := CASE WHEN v_now BETWEEN p.beat_at AND p.run_at THEN 'w' ELSE 'h' END;
+        v.answer := CASE WHEN v_now BETWEEN p.beat_at AND p.run_at - interval '1 us'
+                    THEN 'w' ELSE 'h' END;
         v.wait_us := (extract(epoch FROM p.run_at - v_now) * 1e6)::bigint;
         IF v_own AND p.claim <> p_handed THEN
             v_at := coalesce(array_position(v.tried, p.reading), 101);

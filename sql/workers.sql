@@ -59,8 +59,9 @@ BEGIN
             'in SQL does not keep'
             USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';
     END IF;
-    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)
-    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,
+    INSERT INTO jobq.worker (id, name, host, pid, lease_us, beat_at, expires_at, queues, kinds,
+                             library)
+    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us, statement_timestamp(),
             statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
             kind_ids, p_library);
 END $$;
@@ -556,9 +557,9 @@ BEGIN
         WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))
     GROUP BY j.worker, j.claim
     ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;
-    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)
+    INSERT INTO jobq.worker (id, name, lease_us, beat_at, expires_at, dead_at, queues, kinds)
     SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),
-           '{}'::integer[], '{}'::integer[]
+           statement_timestamp(), '{}'::integer[], '{}'::integer[]
     FROM jobq.claim c
     WHERE c.jobs <> '{}' AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker)
     ON CONFLICT (id) DO NOTHING;

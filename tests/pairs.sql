@@ -490,10 +490,10 @@ BEGIN
          '{1,2,3}'),
         (32769, 1, 1, 2, 0, 3, NULL, NULL, NULL, NULL, 2, 2, 0, '{}', '{}');
     INSERT INTO jobq.dead_letter (id, queue_id, partition_id, seq, created_at, failed_at, attempts,
-                                  status, token, deadline, payload) VALUES
-        (1, 1, 32769, 1, v_now, v_now, 1, 'reprocessing', 5, v_now - interval '1 second',
-         '{"n": "d1"}'),
-        (2, 1, 32769, 2, v_now, v_now, 1, 'pending', NULL, NULL, '{"n": "d2"}');
+                                  status, token, taken_at, deadline, payload) VALUES
+        (1, 1, 32769, 1, v_now, v_now, 1, 'reprocessing', 5, v_now - interval '1 minute',
+         v_now - interval '1 second', '{"n": "d1"}'),
+        (2, 1, 32769, 2, v_now, v_now, 1, 'pending', NULL, NULL, NULL, '{"n": "d2"}');
 END $$;
 
 -- Worker 1 lives.

@@ -935,7 +935,7 @@ static void explain_names_who_keeps_a_result_waiting(void **unused)
     static const char *const locks[] = {"SELECT FROM jobq.job FOR UPDATE",
                                         "SELECT FROM jobq.idempotency FOR UPDATE",
                                         "SAVEPOINT a; SELECT FROM jobq.job FOR UPDATE"};
-    PGconn *holder = PQconnectdb(server());
+    PGconn *holder = connected();
     jobq_pg_job keyed = plain_job();
     char text[160];
     int64_t id;

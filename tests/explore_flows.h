@@ -6,7 +6,7 @@
  *   function      statements  locks  skip  conflict  steps
  *   edges_end         2         0     0       0        2
  *   ended             5         0     0       0        2
- *   look_jobs         8         1     1       0        5
+ *   look_jobs         9         1     1       0        5
  *   make_ready        2         0     0       0        1
  *   promote           8         1     1       0        2
  *   promote_late      3         0     0       0        0

@@ -68,6 +68,8 @@ BEGIN
                        'FROM %I.%I(%s) $own$', p_schema, v.name, v.arguments, v.result, v.kind,
                        v_own, v.name, v.passed);
     END LOOP;
+    -- Roles are held back by their rights on what calls these.
+    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO public', v_own);
     -- A schema of a newer version is not compared with a fresh one.
     EXECUTE format('UPDATE %I.meta SET version = version + 1', p_schema);
 END $$;

@@ -163,7 +163,7 @@ static void hears(void *user, jobq_pg_level level, const char *message)
     int i;
 
     (void)user;
-    if (level > JOBQ_PG_WARNING) return;
+    if (level < JOBQ_PG_WARNING) return;
     __atomic_add_fetch(&warnings, 1, __ATOMIC_SEQ_CST);
     for (i = 0; i < 4; i++) {
         if (strstr(message, looked_for[i]) == NULL) continue;

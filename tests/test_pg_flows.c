@@ -337,12 +337,12 @@ static void a_flow_that_waits_in_vain_is_held(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1, "
         "after => '{2}')");
     expect_text("running", states);
-    RUN("SELECT jobq.cancel(1)");
+    RUN("SELECT jobq.cancel(1::int8)");
     expect_text("running", states); /* nothing waits for it */
-    RUN("SELECT jobq.cancel(2)");
+    RUN("SELECT jobq.cancel(2::int8)");
     expect_text("held", states);
     assert_int_equal(number("SELECT jobq.flow_revive(1)"), 0);
-    RUN("SELECT jobq.cancel(3)");
+    RUN("SELECT jobq.cancel(3::int8)");
     expect_text("ended", states);
     id = number("SELECT jobq.enqueue('q', 'k')");
     RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow('g'), after => '{%ld}')", id);

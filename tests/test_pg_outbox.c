@@ -332,7 +332,8 @@ static void a_plain_insert_asks_for_each_role(void **unused)
     assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
     PQclear(sql(conn, "SET SESSION AUTHORIZATION jobq_taken"));
     PQclear(sql(conn, "BEGIN"));
-    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    if (jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     PQclear(sql(conn, "COMMIT"));
     PQfinish(conn);
     RUN("SELECT jobq.grant_enqueue('jobq_taken', fast => true)");

@@ -14070,7 +14070,8 @@ static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int numbe
 
     while (e < s->stopped + JOBQ_PG__SIGNALS && e->worker != NULL) e++;
     if (e == s->stopped + JOBQ_PG__SIGNALS) return false;
-    e->pid = s->pid = getpid();
+    e->pid = getpid();
+    s->pid = e->pid;
     e->on_signal = jobq_pg__on_signal;
     e->stop = jobq_pg_worker_stop;
     __atomic_store_n(&e->worker, w, __ATOMIC_SEQ_CST);
@@ -16134,7 +16135,8 @@ static jobq_error jobq_pg__signs_check(const jobq_pg_table *t, const jobq_pg__sh
 
     for (i = 0; i < plan->where.count; i++) {
         const jobq_pg__term *term = &plan->where.at[i];
-        if (term->minus || (s->op == JOBQ_PG__OP_UPSERT && (term->plus || strcmp(term->op, "="))))
+        bool equal = strcmp(term->op, "=") == 0;
+        if (term->minus || (s->op == JOBQ_PG__OP_UPSERT && (term->plus || !equal)))
             return jobq_pg__unfit(t, error, jobq_pg__name_at(t, term->column),
                                   term->minus ? "a minus is of orders" : "give the plain name");
     }
@@ -24307,7 +24309,7 @@ static const char *const jobq_pg__sql_erase[] = {
 "    WHEN 'dead letters' THEN\n"
 "        UPDATE jobq.dead_letter d\n"
 "        SET payload = '{\"erased\": true}', bytes = NULL, headers = jobq.erased_mark(),\n"
-"            error = 'erased', token = NULL, deadline = NULL,\n"
+"            error = 'erased', token = NULL, taken_at = NULL, deadline = NULL,\n"
 "            completed_at = coalesce(d.completed_at, statement_timestamp()),\n"
 "            status = CASE d.status WHEN 'resolved' THEN 'resolved' ELSE 'discarded' END\n"
 "        WHERE d.id = ANY (p_ids)\n"
@@ -27730,7 +27732,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :enqueue_after=f50932 enqueue_known=5c3d41 enqueue_linked=7a9ea5 enqueue_many=c9033a\n"
 "function :enqueue_one=cc1fa7 enqueue_or_get=ca3a62 erase=ba7860 erase_jobs=8f609a\n"
 "function :erase_live=fc435a erase_messages=fe3b16 erase_otherwise=b434f1 erase_page=6b6626\n",
-"function :erase_rows=d5df38 erase_unreached=c4cf5c erased_errors=57e83a erased_mark=bb73bb\n"
+"function :erase_rows=43266a erase_unreached=c4cf5c erased_errors=57e83a erased_mark=bb73bb\n"
 "function :explain_job=4f9df1 explain_line=05b93b explain_quotas=5b0f23 explain_ready=df5992\n"
 "function :explain_waiting=9220fb export_done=a1d210 export_next=e31ae3 export_set=d06bbb\n"
 "function :finish=0b600b fire=e76a72 fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf\n"

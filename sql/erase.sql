@@ -74,7 +74,7 @@ BEGIN
     WHEN 'dead letters' THEN
         UPDATE jobq.dead_letter d
         SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
-            error = 'erased', token = NULL, deadline = NULL,
+            error = 'erased', token = NULL, taken_at = NULL, deadline = NULL,
             completed_at = coalesce(d.completed_at, statement_timestamp()),
             status = CASE d.status WHEN 'resolved' THEN 'resolved' ELSE 'discarded' END
         WHERE d.id = ANY (p_ids)

@@ -75,9 +75,9 @@ BEGIN
     PERFORM jobq.outbox_enqueue(p_queue, '{"n": "message"}',
                                 headers => jsonb_build_object('who', p_queue));
     INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts,
-                                  status, token, deadline)
-    VALUES (v_queue, v_queue * 32768, 1001, now(), now(), 1, 'pending', NULL, NULL),
-           (v_queue, v_queue * 32768, 1002, now(), now(), 1, 'reprocessing', v_queue,
+                                  status, token, taken_at, deadline)
+    VALUES (v_queue, v_queue * 32768, 1001, now(), now(), 1, 'pending', NULL, NULL, NULL),
+           (v_queue, v_queue * 32768, 1002, now(), now(), 1, 'reprocessing', v_queue, now(),
             now() + interval '1 hour');
 END $$;
 

@@ -177,7 +177,7 @@ static void operates(int64_t n)
     TRY(jobq_pg_delete(pg, NULL, &failed, &count, &error));
     TRY(jobq_pg_pause(pg, NULL, "aside", NULL, &error));
     TRY(jobq_pg_resume(pg, NULL, "aside", NULL, &error));
-    TRY(jobq_pg_hold(pg, NULL, "aside", "line", 0, "no reason", &error));
+    TRY(jobq_pg_hold(pg, NULL, "aside", "line", 0, NULL, &error));
 }
 
 static void sets(int64_t n)
@@ -237,7 +237,9 @@ static void reads_dead_letters(int64_t n)
 
     TRY(jobq_pg_dead_letter_list(pg, NULL, &scope, &rows, &error));
     jobq_pg_rows_clear(&rows);
+    scope.limit = 0;
     TRY(jobq_pg_dead_letter_count(pg, NULL, &scope, &count, &error));
+    scope.limit = 2;
     TRY(jobq_pg_dead_letter_replay(pg, NULL, token, SECOND, &scope, &rows, &error));
     letters = (const jobq_pg_dead_letter *)rows.rows;
     if (rows.count > 0)

@@ -1071,6 +1071,25 @@ static void a_flow_without_a_job_is_named(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = 3 AND state = 'r'"), 1);
 }
 
+/* Another job that waits is locked meanwhile: only what jobs that are gone have left is dropped. */
+static void edges_of_jobs_that_live_stay(void **unused)
+{
+    PGconn *other = connected();
+
+    (void)unused;
+    enqueue_count(1);
+    RUN("SELECT jobq.enqueue('q', 'k', after => '{1}') FROM generate_series(1, 2)");
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT FROM jobq.job WHERE id = 3 FOR UPDATE"));
+    RUN("SELECT jobq.cancel(id => 1)");
+    expect_states("cww");
+    PQclear(sql(other, "COMMIT"));
+    PQfinish(other);
+    RUN("SELECT jobq.promote(100)");
+    expect_states("cww");
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 2);
+}
+
 /* So does one that has failed and is deleted, erased, or no longer kept. */
 static void a_failed_parent_that_is_deleted(void **unused)
 {
@@ -1240,6 +1259,7 @@ int main(void)
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),
         TEST(a_flow_without_a_job_is_named),
+        TEST(edges_of_jobs_that_live_stay),
         TEST(a_failed_parent_that_is_deleted),
         TEST(a_failed_job_keeps_its_parents),
         TEST(old_flows_are_forgotten),

@@ -267,18 +267,17 @@
  * receivers and one set of threads. A producer spreads keys over the same list with
  * jobq_schema_of. A free thread asks the schemas in turn, first those that hold less than their
  * share of the threads. Each schema has connections and a lease of its own, so a server that is
- * down, or frozen, delays only itself: there is one thread more than loop.threads, no schema holds
- * more than loop.threads, and where a server has not answered for a second, others take the place
- * of threads whose handlers may wait for it. A handler that overran its time limit waits on until
- * the server answers; when more than half of a schema's do, it starts no others until then. Give
- * such handlers a time limit, so that others may have their jobs. At start at least one server
- * must answer. The others are waited for; if a schema then does not serve this library, the log
- * says so, as an error. A program that may start while a server is down opens the handles with
- * desc.may_be_down. Priorities, loop.until and loop.jobs_max hold for each schema by itself; a
- * stop is for all. jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the worst;
- * functions that end in _of report one schema. Lines of the log begin with the schema's name, and
- * jobq_pg_call_handle tells a handler where its job came from; so give the schemas different
- * names, also on different servers.
+ * down, or frozen, delays only itself: when it has not answered for a quarter of loop.answer_us,
+ * other threads take the place of those whose handlers may wait for it. A handler that overran its
+ * time limit waits on until the server answers; when more than half of a schema's do, it starts no
+ * others until then. Give such handlers a time limit, so that others may have their jobs. At start
+ * at least one server must answer. The others are waited for; if a schema then does not serve this
+ * library, the log says so, as an error. A program that may start while a server is down opens the
+ * handles with desc.may_be_down. Priorities, loop.until and loop.jobs_max hold for each schema by
+ * itself; a stop is for all. jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the
+ * worst; functions that end in _of report one schema. Lines of the log begin with the schema's
+ * name, and jobq_pg_call_handle tells a handler where its job came from; so give the schemas
+ * different names, also on different servers.
  *
  * SCHEDULES
  *
@@ -11548,12 +11547,14 @@ static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
-/* Whether its server does not answer: then its handlers may wait for it, too. The lock is held. */
+/* Whether its server does not answer: then its handlers may wait for it, too. That shows before the
+ * loop drops the connection. The lock is held. */
 static bool jobq_pg__silent(const jobq_pg_worker *w, int64_t now)
 {
     jobq_loop_status s = jobq_loop_status_of(w->loop);
 
-    return !s.connected || (s.asked_mono_us != JOBQ_NEVER && s.asked_mono_us < now - 1000000);
+    return !s.connected || (s.asked_mono_us != JOBQ_NEVER &&
+                            s.asked_mono_us < now - w->config.answer_us / 4);
 }
 
 /* The threads that handlers of a worker hold. stuck: more, whose handlers were given up within the
@@ -11584,9 +11585,9 @@ static bool jobq_pg__too_many(const jobq_pg_worker *w, const jobq_pg__hold *hold
     return hold->stuck > (w->config.threads + 1) / 2 || hold->old >= JOBQ_LOOP_THREADS;
 }
 
-/* Whether a free thread may take work of this worker. No schema takes all threads, because its
- * server may freeze: there is one more than loop.threads where there are several schemas. Those
- * that hold less than their share come first (within), then those that hold more. */
+/* Whether a free thread may take work of this worker. Those that hold less than their share come
+ * first (within), then those that hold more; none holds more than loop.threads, because others take
+ * the place of threads that wait for a server. */
 static bool jobq_pg__may_take(const jobq_pg_worker *w, bool within)
 {
     int32_t threads = w->config.threads, share = threads / (int32_t)w->group->count;
@@ -11650,7 +11651,7 @@ static bool jobq_pg__group_busy(const jobq_pg_worker *w)
  * held. */
 static int32_t jobq_pg__missing(const jobq_pg__group *group)
 {
-    int32_t missing = group->workers[0]->config.threads + (group->count > 1) - group->threads;
+    int32_t missing = group->workers[0]->config.threads - group->threads;
     int64_t now = jobq_pg__mono_us();
     size_t i;
 

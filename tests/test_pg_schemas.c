@@ -520,7 +520,7 @@ static void only_the_one_out_of_time_is_given_up(void **unused)
     stop(worker);
 }
 
-/* One stuck in each: too many for a worker of one thread, and both schemas are left. */
+/* Two stuck in each: too many for a worker of one thread, and both schemas are left. */
 static void too_many_stuck_end_it_in_both(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "stuck", never_ends);
@@ -531,11 +531,11 @@ static void too_many_stuck_end_it_in_both(void **unused)
     (void)unused;
     d.loop.threads = 1;
     short_time();
-    enqueue_in(0, "stuck", 1);
-    enqueue_in(1, "stuck", 1);
+    enqueue_in(0, "stuck", 2);
+    enqueue_in(1, "stuck", 2);
     assert_int_equal(jobq_pg_worker_start(pg, &d, &worker, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_ERROR_TIMEOUT);
-    assert_int_equal(GET(stuck), 2);
+    assert_int_equal(GET(stuck), 4);
     assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.worker"), 0);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.worker"), 0);
     assert_int_equal(jobq_pg_worker_health(worker, NULL), JOBQ_ERROR_TIMEOUT);

@@ -59,7 +59,7 @@ END $$;
 --   a person changes the limit           The advisory lock of the queue's quotas is taken
 --       before any of their rows: shared by exchanges, alone by quota_set, which holds it
 --       until its transaction ends. An exchange that does not get it at once touches nothing:
---       the worker keeps what its row says, and gets no more.
+--       the worker keeps what its row says, and is granted nothing.
 --
 -- Workers lock the row of the quota, so they exchange one after the other. The commit of an
 -- exchange waits for the disk, whatever the session's default, because a server that has

@@ -115,7 +115,7 @@ BEGIN
 END $$;
 
 -- A row for each case, with a queue of its own, for which @ stands. verbs: those of which it
--- takes all locks. last: its lock stands in the way of all messages.
+-- takes all locks. last: its lock holds up all messages.
 CREATE TABLE jobq.lock_case (
     queue text NOT NULL GENERATED ALWAYS AS ('q' || place::text) STORED,
     place integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -108,7 +108,7 @@ static void tokens_are_never_more_than_the_rate(void **unused)
     }
 }
 
-/* After the clock ran back an hour the bucket is empty, no more: the rate goes on at once. */
+/* After the clock has run back by an hour the bucket is empty, but the rate goes on at once. */
 static void a_rate_goes_on_after_the_clock_ran_back(void **unused)
 {
     static const jobq_rate rate = {SECOND, 20, 10};

@@ -1,8 +1,8 @@
 /*
  * Every public function, from eight threads at once: on one handle, one worker, one table and one
- * work table. The thread sanitizer looks at it (make sanitize); without it, nothing may go wrong
- * but what others do to the same rows. The list of functions is that of the header: a new one that is
- * not called here fails the first test.
+ * work table. make sanitize runs it under the thread sanitizer; without it, a call may fail only
+ * because of what others do to the same rows. The list of functions is that of the header: a new
+ * one that is not called here fails the first test.
  */
 #include "pg_work.h"
 

@@ -241,7 +241,7 @@ static void a_misspelt_queue_has_no_dead_letters(void **unused_state)
     }
 }
 
-/* What stands in the way of a call is what its error says. */
+/* An error names what was wrong with the call. */
 static void an_unknown_parent_is_said_to_be_unknown(void **unused_state)
 {
     jobq_pg_after after = {.job = 999999};

@@ -253,7 +253,8 @@ static void a_full_queue_of_notifications(void **unused)
     holder = PQconnectdb(server());
     PQclear(sql(holder, "LISTEN filler"));
     PQclear(sql(holder, "BEGIN; SELECT 1"));
-    RUN("SELECT pg_notify('filler', i || repeat('x', 7900)) FROM generate_series(1, 20) i"); /* 2 % */
+    /* 2 % of that queue */
+    RUN("SELECT pg_notify('filler', i || repeat('x', 7900)) FROM generate_series(1, 20) i");
     finds("notifications", "queue of notifications is", "pg_terminate_backend(pid)");
 }
 

@@ -391,7 +391,7 @@ static int starts_without_a_thread(void)
     return 0;
 }
 
-/* -- no more threads, for as long as a test wants -- */
+/* -- no thread can be started, until the test allows it -- */
 
 static bool comes(int *counter, int count)
 {

@@ -553,7 +553,7 @@ static long server_ticks(void)
     return user < 0 ? -1 : user + system;
 }
 
-/* What so many calls cost with so many kinds. */
+/* The processor time of a number of calls, with a number of kinds. */
 static long metrics_ticks(int kinds, int calls)
 {
     long before;

@@ -258,7 +258,7 @@ static void a_wrong_class_is_refused_by_name(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(calls); i++) refused_in_sql(calls[i], told);
     refused_in_sql("retention_set('short', '-1 hour')",
-                   "invalid keep: a positive, finite interval");
+                   "invalid keep: a finite interval, at least a millisecond");
     memset(&d, 0, sizeof d);
     d.retention = "day";
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);

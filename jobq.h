@@ -60,9 +60,20 @@
  *     handlers of messages     >>delivery jobq_delivery_run
  *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
  *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
- *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
- *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
- *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
+ *     the worker's loop        >>loop     its state, and what both parts use
+ *                              >>wire     statements on their way
+ *                              >>slots    the jobs that it holds
+ *     its part for messages    >>relay    partitions: looks and reads
+ *                              >>ack      deliveries and acknowledgements
+ *                              >>relay_next  what to do next about messages
+ *     its part for jobs        >>take     handing out jobs
+ *                              >>claim, >>lines   taking jobs from the store
+ *                              >>flush    writing what became of them
+ *                              >>exchange permits of quotas
+ *                              >>beat     the heartbeat and its news
+ *                              >>rescue   the jobs of dead workers
+ *                              >>rest     schedules, sleep, prune, vacuum
+ *     both parts               >>next     the connection, requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
  *
@@ -5250,7 +5261,7 @@ typedef struct jobq_budget {
     int32_t alone; /* failures of a single row in sequence, while the server answered others */
 } jobq_budget;
 
-/* ---- the relay: the loop's part for messages ------------------------------------------------- */
+/* -- the state of the part for messages -- */
 
 typedef enum jobq_part_state {
     JOBQ_PART_NONE,      /* a free place */
@@ -5345,114 +5356,161 @@ struct jobq_loop {
     jobq_loop_stats stats;
     jobq_random random;
     jobq_phase phase;
-    int64_t worker;          /* its id; 0: none yet */
-    int64_t number;          /* of the latest claim; it only grows */
-    int64_t policy;          /* version of the policies, as last read */
-    int64_t store_now_us;    /* the store's clock at the last heartbeat */
-    int64_t alive_mono_us;   /* since when it is alive without a break (JOBQ_NEVER: it is not) */
-    int64_t lease_mono_us;   /* local end of the lease */
-    int64_t beat_mono_us;    /* next heartbeat */
-    int64_t claim_mono_us;   /* next claim */
-    int64_t sweep_mono_us;   /* next sweep */
-    int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
-    int32_t sweeps_overrun;  /* sweeps that timed out in a row */
-    int64_t slice_us;        /* length of the next slice of a sweep; 0: sweeps are in one piece */
-    int64_t sliced_us;       /* the current sweep has covered every later run_at; INT64_MAX: none */
-    int64_t slice_from_us;   /* the claim in flight covers every run_at from here to sliced_us */
-    int64_t sweep_cost_us;   /* cost of the current sweep so far */
-    int64_t near_mono_us;    /* while sweeps are in slices: the next look just below the bounds */
-    int64_t full_mono_us;    /* next claim that lists all lanes */
-    int64_t look_us;         /* pause after an empty claim; doubles */
-    int64_t remain_us;       /* pause before asking again; doubles */
-    bool none_remain;        /* the store has just said that nothing remains */
-    int64_t linger_us;       /* pause after a claim that got few jobs; doubles */
-    int64_t due_mono_us;     /* when the next scheduled job is due */
-    int64_t tick_mono_us;    /* when a schedule fires next */
-    int64_t idle_mono_us;    /* since when it has had no jobs (JOBQ_NEVER: busy) */
-    int64_t busy_mono_us;    /* since when it has had jobs (JOBQ_NEVER: idle) */
-    int64_t slept_mono_us;   /* when sleep was last announced or withdrawn */
-    int64_t woken_mono_us;   /* the first of the latest notifications that came close together */
-    int64_t alone_mono_us;   /* since when one that must run alone is ready (JOBQ_NEVER: none) */
-    int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
-    int64_t quiet_mono_us;   /* when quiet may change by time alone */
-    int64_t flush_mono_us;   /* when the oldest finished job must be flushed */
-    int64_t vacuum_rows;     /* rows that have ended since the last vacuum was sent */
-    int64_t connect_mono_us; /* when to connect next */
-    int64_t stop_mono_us;    /* end of the grace */
+    int64_t worker;           /* its id; 0: none yet */
+    int64_t number;           /* of the latest claim; it only grows */
+    int64_t tick_mono_us;     /* when a schedule fires next */
+    int64_t stop_mono_us;     /* end of the grace */
     int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
-    int64_t handler_us;      /* time that handlers take, moving average (-1: unknown) */
-    int64_t trip_us;         /* time until a claim is answered, moving average; sweeps apart */
-    int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* when the statement on its way was sent */
-    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement */
-    uint32_t failures[JOBQ_REQUEST_COUNT];
-    jobq_budget budgets[JOBQ_REQUEST_COUNT];  /* what a statement of a kind may carry */
-    jobq_budget suspect_budgets[2]; /* of claims of suspects, and of those that must run alone */
-    int32_t carried[JOBQ_REQUEST_COUNT];      /* rows of the statement on its way */
-    uint32_t well;           /* bit by request kind: something was answered since it failed */
-    uint32_t inflight;       /* bits by request kind: on its way */
-    uint32_t connects;       /* connections lost or not made since one worked */
-    int32_t locked[JOBQ_REQUEST_COUNT];       /* decisions whose rows others had locked */
-    int64_t locked_us[JOBQ_REQUEST_COUNT];     /* pause before they are sent again; doubles */
-    int64_t locked_mono_us[JOBQ_REQUEST_COUNT]; /* end of that pause */
+    int64_t vacuum_rows;      /* rows that have ended since the last vacuum was sent */
     int32_t running_count;
-    int32_t claim_limit;     /* limit of the claim on its way */
-    int32_t claim_count;     /* jobs in its answer so far */
-    int64_t claim_bytes;     /* size of those jobs */
-    int32_t claim_entry;
-    int32_t alone_entry;     /* index of the latest claim of a job that must run alone */
-    int32_t turn;            /* 0 to twice the queues - 1: jobq__first_queue, jobq__lines_first */
-    int32_t suspects_held;
     int32_t orphan_count;
-    int32_t settled_count; /* claims settled since the last heartbeat */
-    int32_t woken_count;     /* how many notifications came close together */
     int32_t queue_count;
     int32_t kind_count;
     int32_t kind_policy_count;
-    int32_t share_count;
-    int64_t exchange;        /* number of the latest exchange; it only grows */
-    int64_t exchange_mono_us; /* when that was sent */
-    int64_t looked_mono_us;  /* when it last looked for jobs, or would have, had it permits */
-    int32_t limit_count;
-    int32_t limited_rows;    /* most jobs of a claim that may bring kinds with a limit */
-    int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
-    bool unparked;           /* such jobs were made ready since the latest news */
-    bool connected;
-    bool registered;         /* the store knows the worker */
-    bool kinds_known;        /* a heartbeat on this connection told them; claims wait for that */
-    bool every_kind;         /* claims take jobs of every kind */
-    bool policies_stale;
-    bool suspects_ready;
-    bool alone_told;         /* the latest news told of a job that must run alone */
-    bool informed;           /* the first news since it registered has come */
-    bool quiet;              /* it takes no job and reads no message: laws (6) and (18) */
-    bool asleep;
-    bool deaf;               /* notifications should arrive but do not */
-    bool swept_empty;        /* the latest sweep found nothing, and nothing has come since */
-    bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
-    bool claim_slice;        /* it is one slice of a sweep, or a look just below the bounds */
-    bool claim_near;         /* it is the latter */
-    bool claim_cut;          /* it brought all that it may carry: there may be more in its lanes */
-    bool sweep_whole;        /* the next sweep is in one piece */
-    bool sweep_found;        /* jobs were claimed since the current sweep began */
-    bool sweep_passed;       /* jobs were passed by since the current sweep began */
-    int64_t named;           /* the job at which claims of a single job fail; 0: none */
-    int32_t named_lanes;     /* jobq__claim_lanes of those claims */
-    bool accused;            /* ... and they failed again after the store named it */
-    bool amid;               /* until-empty only: work in hand may enqueue more work */
-    bool claim_amid;         /* work was in hand when the claim was sent */
-    bool claim_aged;         /* its lanes are in the order of their age */
-    int64_t left_mono_us;    /* when a job of a line was last settled */
-    bool claim_tight;        /* its limit was lowered to what permits allow */
-    bool claim_rest;         /* it left out what has few permits, for the sake of the others */
-    bool claim_passed;       /* it left something out for lack of permits */
-    bool rest_next;          /* the next claim leaves out what has few permits */
-    bool passed_by;          /* no sweep since has looked at everything */
+    /* session: the connection, and what the store knows of this worker */
+    struct {
+        uint32_t connects;       /* connections lost or not made since one worked */
+        int64_t connect_mono_us; /* when to connect next */
+        bool connected;
+        bool registered;  /* the store knows the worker */
+        bool informed;    /* the first news since it registered has come */
+        bool kinds_known; /* a heartbeat on this connection told them; claims wait for that */
+        bool every_kind;  /* claims take jobs of every kind */
+        bool policies_stale;
+        int64_t policy; /* version of the policies, as last read */
+    } session;
+    /* lease: for how long the store believes in it, and the heartbeat that renews that */
+    struct {
+        int64_t end_mono_us;   /* its local end */
+        int64_t alive_mono_us; /* since when it is alive without a break (JOBQ_NEVER: it is not) */
+        int64_t beat_mono_us;  /* next heartbeat */
+        int64_t store_now_us;  /* the store's clock at the last heartbeat */
+        int32_t settled_count; /* claims settled since the last heartbeat */
+    } lease;
+    /* wire: statements by their kind, and what each may carry */
+    struct {
+        uint32_t inflight; /* bits by request kind: on its way */
+        uint32_t well;     /* bit by request kind: something was answered since it failed */
+        int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* when the statement on its way was sent */
+        int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement */
+        uint32_t failures[JOBQ_REQUEST_COUNT];
+        int32_t carried[JOBQ_REQUEST_COUNT];     /* rows of the statement on its way */
+        jobq_budget budgets[JOBQ_REQUEST_COUNT]; /* what a statement of a kind may carry */
+        /* of claims of suspects, and of those that must run alone */
+        jobq_budget suspect_budgets[2];
+    } wire;
+    /* claim: the claim in flight: what its request says, and what its answer has brought */
+    struct {
+        int32_t limit; /* rows that it may bring */
+        bool suspects;
+        bool alone;
+        bool look; /* its answer says when the next job is due */
+        bool sweep;
+        bool names;    /* it takes nothing, and names the first job */
+        bool slice;    /* it is one slice of a sweep, or a look just below the bounds */
+        bool near;     /* it is the latter */
+        bool aged;     /* its lanes are in the order of their age */
+        bool amid;     /* work was in hand when it was sent */
+        bool tight;    /* its limit was lowered to what permits allow */
+        bool rest;     /* it left out what has few permits, for the sake of the others */
+        bool passed;   /* it left something out for lack of permits */
+        bool cut;      /* it brought all that it may carry: there may be more in its lanes */
+        int32_t entry; /* its index in claims */
+        int32_t count; /* jobs in its answer so far */
+        int64_t bytes; /* size of those jobs */
+    } claim;
+    /* pace: when the next claim is due */
+    struct {
+        int64_t claim_mono_us; /* next claim */
+        int64_t full_mono_us;  /* next claim that lists all lanes */
+        int64_t look_us;       /* pause after an empty claim; doubles */
+        int64_t linger_us;     /* pause after a claim that got few jobs; doubles */
+        int64_t due_mono_us;   /* when the next scheduled job is due */
+        int64_t idle_mono_us;  /* since when it has had no jobs (JOBQ_NEVER: busy) */
+        int64_t busy_mono_us;  /* since when it has had jobs (JOBQ_NEVER: idle) */
+        int64_t left_mono_us;  /* when a job of a line was last settled */
+        int64_t handler_us;    /* time that handlers take, moving average (-1: unknown) */
+        int64_t trip_us;       /* time until a claim is answered, moving average; sweeps apart */
+        int32_t turn;          /* 0 to twice the queues - 1: jobq__first_queue, jobq__lines_first */
+        bool rest_next;        /* the next claim leaves out what has few permits */
+        bool passed_by;        /* no sweep since has looked at everything */
+    } pace;
+    /* sweep: claims below the bounds; in slices while an old snapshot makes them expensive */
+    struct {
+        int64_t next_mono_us;     /* next sweep */
+        int64_t earliest_mono_us; /* the earliest next sweep, however many are wanted */
+        int64_t near_mono_us;  /* while sweeps are in slices: the next look just below the bounds */
+        int64_t slice_us;      /* length of the next slice of a sweep; 0: sweeps are in one piece */
+        int64_t slice_from_us; /* the claim in flight covers every run_at from here to sliced_us */
+        int64_t sliced_us; /* the current sweep has covered every later run_at; INT64_MAX: none */
+        int64_t cost_us;   /* cost of the current sweep so far */
+        int32_t overrun_count; /* sweeps that timed out in a row */
+        bool whole;            /* the next sweep is in one piece */
+        bool found;            /* jobs were claimed since the current sweep began */
+        bool passed;           /* jobs were passed by since the current sweep began */
+        bool empty;            /* the latest sweep found nothing, and nothing has come since */
+    } sweep;
+    /* blame: the search for a job that breaks every claim */
+    struct {
+        int64_t named;       /* the job at which claims of a single job fail; 0: none */
+        int32_t named_lanes; /* jobq__claim_lanes of those claims */
+        bool accused;        /* ... and they failed again after the store named it */
+    } blame;
+    /* suspects: jobs that were running when their worker died, and those that must run alone */
+    struct {
+        bool ready;
+        int32_t held_count;
+        int64_t alone_mono_us;  /* since when one that must run alone is ready (JOBQ_NEVER: none) */
+        bool alone_told;        /* the latest news told of a job that must run alone */
+        int32_t alone_entry;    /* index of the latest claim of a job that must run alone */
+        bool quiet;             /* it takes no job and reads no message: laws (6) and (18) */
+        int64_t quiet_mono_us;  /* when quiet may change by time alone */
+        int64_t rescue_mono_us; /* law (18): watches that end by then come first; INT64_MIN: none */
+    } suspects;
+    /* sleep: what an idle worker and its producers tell each other */
+    struct {
+        bool asleep;
+        bool deaf;             /* notifications should arrive but do not */
+        int64_t told_mono_us;  /* when sleep was last announced or withdrawn */
+        int64_t woken_mono_us; /* the first of the latest notifications that came close together */
+        int32_t woken_count;   /* how many notifications came close together */
+    } sleep;
+    /* flush: writing what became of finished jobs */
+    struct {
+        int64_t due_mono_us;                   /* when the oldest finished job must be flushed */
+        int32_t locked[JOBQ_REQUEST_COUNT];    /* decisions whose rows others had locked */
+        int64_t locked_us[JOBQ_REQUEST_COUNT]; /* pause before they are sent again; doubles */
+        int64_t locked_mono_us[JOBQ_REQUEST_COUNT]; /* end of that pause */
+    } flush;
+    /* permits: this worker's shares of quotas */
+    struct {
+        int64_t exchange;         /* number of the latest exchange; it only grows */
+        int64_t exchange_mono_us; /* when that was sent */
+        int64_t looked_mono_us;   /* when it last looked for jobs, or would have, had it permits */
+        int32_t share_count;
+        jobq_share shares[JOBQ_LOOP_QUOTAS];
+    } permits;
+    /* limited: kinds with a limit of this worker's own */
+    struct {
+        int32_t count;
+        int32_t rows; /* most jobs of a claim that may bring such kinds */
+        jobq_limit limits[JOBQ_LOOP_KINDS];
+    } limited;
+    /* parked: jobs whose kinds nobody had */
+    struct {
+        int32_t kind;  /* a kind of this worker that has parked jobs; 0: none */
+        bool unparked; /* such jobs were made ready since the latest news */
+    } parked;
+    /* until: only for a worker that ends when nothing remains */
+    struct {
+        int64_t remain_us; /* pause before asking again; doubles */
+        bool none_remain;  /* the store has just said that nothing remains */
+        bool amid;         /* work in hand may enqueue more work */
+    } until;
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
-    jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that differ from their queue */
-    jobq_limit limits[JOBQ_LOOP_KINDS];
-    jobq_share shares[JOBQ_LOOP_QUOTAS];
+    jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS];  /* of kinds that differ from their queue */
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -5565,11 +5623,11 @@ static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
     list->count--;
 }
 
-/* -- statements on their way -- */
+/* ---- >>wire: statements on their way, and how much each may carry ---------------------------- */
 
 static bool jobq__sent(const jobq_loop *l, jobq_request_kind kind)
 {
-    return (l->inflight & (1u << kind)) != 0;
+    return (l->wire.inflight & (1u << kind)) != 0;
 }
 
 /* Starts a request of this kind. Its arrays keep what they held. */
@@ -5585,9 +5643,9 @@ static void jobq__send(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_r
     jobq__ask(a, kind);
     a->worker = l->worker;
     a->lease_us = l->config.lease_us;
-    a->limit = l->carried[kind] = l->budgets[kind].rows;
-    l->inflight |= 1u << kind;
-    l->sent_mono_us[kind] = now;
+    a->limit = l->wire.carried[kind] = l->wire.budgets[kind].rows;
+    l->wire.inflight |= 1u << kind;
+    l->wire.sent_mono_us[kind] = now;
 }
 
 /* -- how much a statement may carry -- */
@@ -5645,7 +5703,7 @@ static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
 
 /* Which jobs the latest claim asks for: 0: no suspects, 1: suspects, 2: those that must run
  * alone. */
-static int32_t jobq__claim_lanes(const jobq_loop *l) { return l->claim_suspects + l->claim_alone; }
+static int32_t jobq__claim_lanes(const jobq_loop *l) { return l->claim.suspects + l->claim.alone; }
 
 /* Claims of suspects have budgets of their own. Other claims find other jobs, or none, so their
  * answers do not show whether a suspect can be sent. */
@@ -5653,17 +5711,17 @@ static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_request_kind kind)
 {
     int32_t lanes = jobq__claim_lanes(l);
 
-    if (kind != JOBQ_REQUEST_CLAIM || lanes == 0) return &l->budgets[kind];
-    return &l->suspect_budgets[lanes - 1];
+    if (kind != JOBQ_REQUEST_CLAIM || lanes == 0) return &l->wire.budgets[kind];
+    return &l->wire.suspect_budgets[lanes - 1];
 }
 
 /* Whether the server has answered a statement since the last failure of this kind; then resets
  * that. */
 static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
 {
-    bool well = (l->well >> kind & 1) != 0;
+    bool well = (l->wire.well >> kind & 1) != 0;
 
-    l->well &= ~(1u << kind);
+    l->wire.well &= ~(1u << kind);
     return well;
 }
 
@@ -5673,34 +5731,35 @@ static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
 static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_error error)
 {
     bool well = error != JOBQ_ERROR_RETRYABLE && jobq__well(l, kind);
-    uint32_t *failures = &l->failures[kind];
+    uint32_t *failures = &l->wire.failures[kind];
 
-    l->inflight &= ~(1u << kind);
+    l->wire.inflight &= ~(1u << kind);
     if (error == JOBQ_OK) {
         *failures = 0;
-        if (kind != JOBQ_REQUEST_CONNECT) l->well = UINT32_MAX;
+        if (kind != JOBQ_REQUEST_CONNECT) l->wire.well = UINT32_MAX;
         /* A claim that found nothing, or only locked jobs, does not show what a claim can carry. */
-        if (kind != JOBQ_REQUEST_CLAIM || l->claim_count > 0) {
+        if (kind != JOBQ_REQUEST_CLAIM || l->claim.count > 0) {
             jobq__budget_worked(jobq__budget_of(l, kind), jobq__rows_max(l, kind));
         }
         return;
     }
-    l->hold_mono_us[kind] = now + jobq__patience(*failures);
-    if (*failures < UINT32_MAX && (l->carried[kind] <= 1 || error == JOBQ_ERROR_RETRYABLE)) {
+    l->wire.hold_mono_us[kind] = now + jobq__patience(*failures);
+    if (*failures < UINT32_MAX && (l->wire.carried[kind] <= 1 || error == JOBQ_ERROR_RETRYABLE)) {
         ++*failures;
     }
     if (kind == JOBQ_REQUEST_CLAIM || kind == JOBQ_REQUEST_COMPLETE ||
         kind == JOBQ_REQUEST_SETTLE) {
-        l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* ask whether the server is well */
+        l->lease.beat_mono_us =
+            jobq__min(l->lease.beat_mono_us, now); /* ask whether the server is well */
     }
     if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
-    jobq__budget_failed(jobq__budget_of(l, kind), l->carried[kind], well);
+    jobq__budget_failed(jobq__budget_of(l, kind), l->wire.carried[kind], well);
 }
 
 /* The next statement of a kind waits at least until then. */
 static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_us)
 {
-    l->hold_mono_us[kind] = jobq__max(l->hold_mono_us[kind], until_mono_us);
+    l->wire.hold_mono_us[kind] = jobq__max(l->wire.hold_mono_us[kind], until_mono_us);
 }
 
 /* Takes in how long a statement that does not sweep took; 0: none has been measured. */
@@ -5730,29 +5789,30 @@ static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int
 /* Whether a statement has taken all the time that an answer may take. */
 static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    return now >= jobq__add(l->sent_mono_us[kind], l->config.answer_us);
+    return now >= jobq__add(l->wire.sent_mono_us[kind], l->config.answer_us);
 }
 
 /* Sweeps of what claims have passed by: in one piece, because the oldest of it comes first. */
 static void jobq__sweep_soon(jobq_loop *l, int64_t now)
 {
-    l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
-    l->sweep_whole = true;
+    l->sweep.next_mono_us =
+        jobq__min(l->sweep.next_mono_us, jobq__max(now, l->sweep.earliest_mono_us));
+    l->sweep.whole = true;
 }
 
 /* A sweep that times out must not starve claims with bounds: wait before the next sweep, twice as
  * long each time. */
 static void jobq__sweep_overran(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    int64_t cost = now - l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM];
 
-    if (!l->claim_sweep) return;
-    l->slice_us = JOBQ_LOOP_SLICE_US;
-    l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
-    if (l->sweeps_overrun < 4) l->sweeps_overrun++;
+    if (!l->claim.sweep) return;
+    l->sweep.slice_us = JOBQ_LOOP_SLICE_US;
+    l->sweep.next_mono_us = l->sweep.earliest_mono_us = now + (2 * cost << l->sweep.overrun_count);
+    if (l->sweep.overrun_count < 4) l->sweep.overrun_count++;
 }
 
-/* -- claims and slots -- */
+/* ---- >>slots: claims, queues, and whether to claim ------------------------------------------- */
 
 static int32_t jobq__claim_new(const jobq_loop *l)
 {
@@ -5780,8 +5840,9 @@ static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
 {
     if (c->left && c->worker == l->worker) return;
     c->state = c->worker == l->worker ? JOBQ_CLAIM_SETTLED : JOBQ_CLAIM_NONE;
-    if (c->state != JOBQ_CLAIM_SETTLED || ++l->settled_count < JOBQ_LOOP_CLAIMS / 2) return;
-    l->beat_mono_us = INT64_MIN; /* many small batches fill the table: delete their rows now */
+    if (c->state != JOBQ_CLAIM_SETTLED || ++l->lease.settled_count < JOBQ_LOOP_CLAIMS / 2) return;
+    l->lease.beat_mono_us =
+        INT64_MIN; /* many small batches fill the table: delete their rows now */
 }
 
 /* Whether a job counts for a quota. */
@@ -5796,8 +5857,8 @@ static void jobq__shares_count(jobq_loop *l, const jobq_job *job, int32_t by)
 {
     int32_t i;
 
-    for (i = 0; i < l->share_count && job->worker == l->worker; i++) {
-        if (jobq__share_of(l, &l->shares[i], job)) l->shares[i].running += by;
+    for (i = 0; i < l->permits.share_count && job->worker == l->worker; i++) {
+        if (jobq__share_of(l, &l->permits.shares[i], job)) l->permits.shares[i].running += by;
     }
 }
 
@@ -5806,7 +5867,7 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
     jobq_slot *s = &l->slots[i];
     jobq_claim *c = &l->claims[s->entry];
 
-    if (s->job.suspect) l->suspects_held--;
+    if (s->job.suspect) l->suspects.held_count--;
     jobq__shares_count(l, &s->job, -1);
     if (--c->open == 0 && c->state == JOBQ_CLAIM_LIVE) jobq__claim_close(l, c);
     s->state = JOBQ_SLOT_FREE;
@@ -5841,7 +5902,7 @@ static jobq_policy jobq__policy_of(const jobq_loop *l, const jobq_job *job)
 /* The lease is valid by the local clock: jobs may be claimed and started. */
 static bool jobq__leased(const jobq_loop *l, int64_t now)
 {
-    return l->registered && now < l->lease_mono_us;
+    return l->session.registered && now < l->lease.end_mono_us;
 }
 
 /* Whether this worker claims from a queue: it runs the queue's jobs, and the queue is neither
@@ -5894,8 +5955,8 @@ static bool jobq__queue_skipped(const jobq_loop *l, int32_t queue, bool rest, in
 {
     int32_t kinds = l->queues[queue].kinds, i;
 
-    for (i = 0; i < l->share_count; i++) {
-        const jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count; i++) {
+        const jobq_share *p = &l->permits.shares[i];
         if (p->queue != queue || !jobq__share_skips(p, rest, limit)) continue;
         if (p->kind == 0 || --kinds == 0) return true;
     }
@@ -5907,8 +5968,8 @@ static jobq_share *jobq__share_of_kind(jobq_loop *l, int32_t kind)
 {
     int32_t i = 0;
 
-    while (i < l->share_count && l->shares[i].kind != kind) i++;
-    return i < l->share_count && kind != 0 ? &l->shares[i] : NULL;
+    while (i < l->permits.share_count && l->permits.shares[i].kind != kind) i++;
+    return i < l->permits.share_count && kind != 0 ? &l->permits.shares[i] : NULL;
 }
 
 /* Whether permits leave nothing to claim. */
@@ -5916,7 +5977,7 @@ static bool jobq__all_closed(const jobq_loop *l, bool rest, int32_t limit)
 {
     int32_t i;
 
-    if (l->share_count == 0) return false;
+    if (l->permits.share_count == 0) return false;
     for (i = 0; i < l->queue_count; i++) {
         if (!jobq__claims_from(l, i) || l->queues[i].open == 0) continue;
         if (!jobq__queue_skipped(l, i, rest, limit)) return false;
@@ -5927,8 +5988,8 @@ static bool jobq__all_closed(const jobq_loop *l, bool rest, int32_t limit)
 /* Whether this worker would claim, had it permits. */
 static bool jobq__would_claim(const jobq_loop *l, int64_t now)
 {
-    return l->phase == JOBQ_PHASE_WORKING && jobq__leased(l, now) && !l->policies_stale &&
-           l->kinds_known && !jobq__all_paused(l);
+    return l->phase == JOBQ_PHASE_WORKING && jobq__leased(l, now) && !l->session.policies_stale &&
+           l->session.kinds_known && !jobq__all_paused(l);
 }
 
 static bool jobq__claims(const jobq_loop *l, int64_t now)
@@ -5943,8 +6004,9 @@ static int32_t jobq__threads_left(const jobq_loop *l)
 
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
-    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 && !l->quiet &&
-           jobq__threads_left(l) > 0 && l->free.count > 0 && /* an orphaned claim may hold one */
+    return l->suspects.ready && l->suspects.held_count == 0 && l->orphan_count == 0 &&
+           !l->suspects.quiet && jobq__threads_left(l) > 0 &&
+           l->free.count > 0 && /* an orphaned claim may hold one */
            l->stats.started + l->queued.count < l->config.jobs_max;
 }
 
@@ -5952,7 +6014,7 @@ static bool jobq__suspect_wanted(const jobq_loop *l)
  * not run any longer. */
 static bool jobq__alone_here(const jobq_loop *l)
 {
-    const jobq_claim *c = &l->claims[l->alone_entry];
+    const jobq_claim *c = &l->claims[l->suspects.alone_entry];
 
     return c->alone && !c->left &&
            (c->state == JOBQ_CLAIM_SENT || c->state == JOBQ_CLAIM_ORPHAN ||
@@ -5964,12 +6026,14 @@ static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
 {
     int32_t i;
 
-    if (l->rescue_mono_us == INT64_MIN || now >= l->rescue_mono_us + l->config.lease_us) {
+    if (l->suspects.rescue_mono_us == INT64_MIN ||
+        now >= l->suspects.rescue_mono_us + l->config.lease_us) {
         return false;
     }
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         const jobq_watched *w = &l->watched[i];
-        if (w->worker != 0 && w->since_mono_us + w->lease_us <= l->rescue_mono_us) return true;
+        if (w->worker != 0 && w->since_mono_us + w->lease_us <= l->suspects.rescue_mono_us)
+            return true;
     }
     return jobq__sent(l, JOBQ_REQUEST_RESCUE);
 }
@@ -5989,7 +6053,7 @@ static bool jobq__in_hand(const jobq_loop *l)
  * held. */
 static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
 {
-    return l->alone_mono_us != JOBQ_NEVER && l->informed && !jobq__in_hand(l) &&
+    return l->suspects.alone_mono_us != JOBQ_NEVER && l->session.informed && !jobq__in_hand(l) &&
            l->orphan_count == 0 && !jobq__rescues_first(l, now);
 }
 
@@ -5997,22 +6061,22 @@ static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
  * must run alone. */
 static bool jobq__quiet(const jobq_loop *l, int64_t now)
 {
-    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
+    bool can = jobq__claims(l, now) && l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
 
-    return !l->informed || jobq__rescues_first(l, now) || jobq__alone_here(l) ||
-           (can && (now >= jobq__add(l->alone_mono_us, l->config.lease_us) ||
+    return !l->session.informed || jobq__rescues_first(l, now) || jobq__alone_here(l) ||
+           (can && (now >= jobq__add(l->suspects.alone_mono_us, l->config.lease_us) ||
                     jobq__alone_wanted(l, now)));
 }
 
 static void jobq__quiet_move(jobq_loop *l, int64_t now)
 {
-    int64_t drain = jobq__add(l->alone_mono_us, l->config.lease_us);
+    int64_t drain = jobq__add(l->suspects.alone_mono_us, l->config.lease_us);
 
-    l->quiet = jobq__quiet(l, now);
-    l->quiet_mono_us = now < drain ? drain : JOBQ_NEVER;
+    l->suspects.quiet = jobq__quiet(l, now);
+    l->suspects.quiet_mono_us = now < drain ? drain : JOBQ_NEVER;
     if (jobq__rescues_first(l, now)) {
-        l->quiet_mono_us =
-            jobq__min(l->quiet_mono_us, l->rescue_mono_us + l->config.lease_us);
+        l->suspects.quiet_mono_us =
+            jobq__min(l->suspects.quiet_mono_us, l->suspects.rescue_mono_us + l->config.lease_us);
     }
 }
 
@@ -6020,7 +6084,7 @@ static void jobq__quiet_move(jobq_loop *l, int64_t now)
  * now; otherwise jobs claimed ahead would starve the suspect. */
 static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 {
-    bool suspect = l->connected && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now &&
+    bool suspect = l->session.connected && l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM] <= now &&
                    jobq__claims(l, now) && jobq__suspect_wanted(l);
 
     return jobq__threads_left(l) > suspect;
@@ -6108,8 +6172,8 @@ static bool jobq__relay_suspects(const jobq_loop *l)
 /* One whose takeover failed waits, and others are taken over meanwhile: still one at a time. */
 static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
 {
-    return p->state == JOBQ_PART_AWAY && l->registered && !l->policies_stale && !l->quiet &&
-           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue) &&
+    return p->state == JOBQ_PART_AWAY && l->session.registered && !l->session.policies_stale &&
+           !l->suspects.quiet && l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue) &&
            !(p->suspect && jobq__relay_suspects(l));
 }
 
@@ -6351,7 +6415,7 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     r->empty = !r->amid;
     r->look_us = jobq__twice(r->look_us, JOBQ__MS, jobq__look_most(l));
     r->look_mono_us = now + jobq__about(l, r->look_us);
-    if (r->amid && !l->amid) r->look_mono_us = now;
+    if (r->amid && !l->until.amid) r->look_mono_us = now;
 }
 
 /* A round of LOOKs has swept. While an old snapshot pins dead rows, a sweep in one piece would take
@@ -6381,7 +6445,7 @@ static void jobq__relay_overran(jobq_loop *l, int64_t now)
     int64_t cost;
 
     if (!jobq__overran(l, JOBQ_REQUEST_LOOK, now) || !r->sweeping) return;
-    cost = now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    cost = now - l->wire.sent_mono_us[JOBQ_REQUEST_LOOK];
     r->sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
     r->slice = JOBQ__SLICE_IDS;
     r->sweeping = false;
@@ -6401,7 +6465,7 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
         return;
     }
     r->stats.looks++;
-    r->round_us += now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    r->round_us += now - l->wire.sent_mono_us[JOBQ_REQUEST_LOOK];
     if (!a->more && !r->crowded) r->after = 0;
     if (r->after == 0 && r->sweeping) jobq__relay_swept(l, now);
     else if (r->after == 0) jobq__trip(&r->trip_us, r->round_us);
@@ -6496,7 +6560,7 @@ static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
 static void jobq__relay_answered(jobq_loop *l, jobq_part *p, bool carried)
 {
     if (carried) jobq__budget_worked(&p->budget, jobq__relay_batch(l, p));
-    l->well = UINT32_MAX;
+    l->wire.well = UINT32_MAX;
 }
 
 /* Nothing was read: decides when to try again. */
@@ -6561,7 +6625,7 @@ static void jobq__tell_read(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__relay_unread(l, p, reading, now);
 }
 
-/* -- handing out messages -- */
+/* ---- >>ack: handing out messages, and what becomes of them ----------------------------------- */
 
 static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
 {
@@ -6756,8 +6820,8 @@ static const jobq_part *jobq__relay_current(const jobq_loop *l)
     }
     for (kind = 0; kind < JOBQ_REQUEST_COUNT && first != NULL; kind++) {
         if ((JOBQ__ASIDE >> kind & 1) != 0 || !jobq__sent(l, (jobq_request_kind)kind)) continue;
-        if (l->sent_mono_us[kind] < first->sent_mono_us ||
-            (kind <= JOBQ_REQUEST_HEARTBEAT && l->sent_mono_us[kind] == first->sent_mono_us &&
+        if (l->wire.sent_mono_us[kind] < first->sent_mono_us ||
+            (kind <= JOBQ_REQUEST_HEARTBEAT && l->wire.sent_mono_us[kind] == first->sent_mono_us &&
              kind >= JOBQ_REQUEST_COMPLETE)) {
             first = NULL;
         }
@@ -6798,7 +6862,7 @@ static void jobq__relay_stop(jobq_loop *l)
     }
 }
 
-/* -- what to do next: when each statement is due -- */
+/* ---- >>relay_next: what to do next about messages -------------------------------------------- */
 
 /* How many more partitions to hold: up to one for each thread, or half of that while jobs need
  * threads. */
@@ -6815,18 +6879,18 @@ static int32_t jobq__relay_want(const jobq_loop *l)
 static int64_t jobq__due_look(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     const jobq_relay *r = &l->relay;
-    int64_t sent = l->sent_mono_us[kind];
+    int64_t sent = l->wire.sent_mono_us[kind];
     int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
 
-    if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->policies_stale || l->quiet || jobq__sent(l, kind) || jobq__relay_closed(l) ||
-        2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
+    if (!jobq__relay_serves(l) || !l->session.registered || l->phase != JOBQ_PHASE_WORKING ||
+        l->session.policies_stale || l->suspects.quiet || jobq__sent(l, kind) ||
+        jobq__relay_closed(l) || 2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
     if (jobq__relay_want(l) <= 0 && r->after == 0) {
         at = jobq__max(at, sent + (r->found ? JOBQ__TURN : l->config.poll_us));
     }
-    return jobq__max(at, l->hold_mono_us[kind]);
+    return jobq__max(at, l->wire.hold_mono_us[kind]);
 }
 
 /* The partition to take over next; NULL: none. Its last holder died, perhaps because of these
@@ -6942,7 +7006,7 @@ static bool jobq__relay_empty(const jobq_loop *l)
 {
     if (l->relay.held > 0) return false;
     return !jobq__relay_serves(l) || l->relay.empty ||
-           (l->registered && !l->policies_stale && jobq__relay_closed(l));
+           (l->session.registered && !l->session.policies_stale && jobq__relay_closed(l));
 }
 
 /* -- what to do next: making the requests -- */
@@ -7014,7 +7078,7 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
     int32_t batch = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
-              !l->quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
+              !l->suspects.quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
 
     jobq__name_part(l, p, a);
     jobq__ack_of(l, p, &a->ack);
@@ -7102,7 +7166,7 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
         r->missed_mono_us = JOBQ_NEVER;
     }
     if (r->crowded) a->limit = (int32_t)jobq__min(a->limit, JOBQ_LOOP_PARTITIONS);
-    r->amid |= l->amid;
+    r->amid |= l->until.amid;
     r->crowded = false;
     a->id = r->after;
     a->sweep = r->sweeping;
@@ -7142,12 +7206,12 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
     return jobq__min(due, jobq__due_look(l, JOBQ_REQUEST_LOOK, now));
 }
 
-/* ---- >>next ---------------------------------------------------------------------------------- */
+/* ---- >>take: handing out jobs ---------------------------------------------------------------- */
 
-/* The loop's part for jobs, and what joins both parts. It calls >>relay, which calls only what is
- * before it. Each statement has three functions: due says when to send it (JOBQ_NEVER: not wanted),
- * make fills in what only its kind of request has, tell takes the answer. jobq__activities, at the
- * end, lists them all. */
+/* From here to >>next: the loop's part for jobs, and what joins both parts. It calls >>relay, which
+ * calls only what is before it. Each statement has three functions: due says when to send it
+ * (JOBQ_NEVER: not wanted), make fills in what only its kind of request has, tell takes the answer.
+ * jobq__activities, in >>next, lists them all. */
 
 /* The worker is dead, or was told so. What waits now belongs to others. What runs is told to stop.
  * What is finished is still sent: its token guards the write. refused: a heartbeat said so. */
@@ -7163,13 +7227,13 @@ static void jobq__die(jobq_loop *l, bool refused)
         if (c->state != JOBQ_CLAIM_SENT && c->open == 0) c->state = JOBQ_CLAIM_NONE;
     }
     l->orphan_count = 0;
-    l->share_count = 0; /* what it had is its old id's, until its jobs have been rescued */
-    l->named = l->accused = 0;
+    l->permits.share_count = 0; /* what it had is its old id's, until its jobs have been rescued */
+    l->blame.named = l->blame.accused = 0;
     l->worker = 0;
-    l->registered = false;
-    l->lease_mono_us = INT64_MIN;
-    l->alive_mono_us = JOBQ_NEVER;
-    l->asleep = false;
+    l->session.registered = false;
+    l->lease.end_mono_us = INT64_MIN;
+    l->lease.alive_mono_us = JOBQ_NEVER;
+    l->sleep.asleep = false;
 }
 
 /* When a loop prunes first. Short-lived workers prune at once with probability 1/8; otherwise a
@@ -7193,18 +7257,20 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->random.state = entropy;
     l->free = l->queued = l->done = l->odd = l->sent_done = l->sent_odd = jobq__empty;
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq__push(l, &l->free, i);
-    l->lease_mono_us = INT64_MIN;
-    l->alive_mono_us = l->flush_mono_us = l->due_mono_us = l->busy_mono_us = JOBQ_NEVER;
-    l->stop_mono_us = l->deadline_mono_us = l->alone_mono_us = l->quiet_mono_us = JOBQ_NEVER;
-    l->rescue_mono_us = l->left_mono_us = INT64_MIN;
-    l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
-    l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
-    l->slept_mono_us = mono_us - JOBQ__SECOND;
-    l->hold_mono_us[JOBQ_REQUEST_PRUNE] = jobq__add(mono_us, jobq__first_prune(l));
-    l->handler_us = -1;
-    for (i = 0; i < 2; i++) l->suspect_budgets[i] = jobq__budget_full(1);
+    l->lease.end_mono_us = INT64_MIN;
+    l->lease.alive_mono_us = l->flush.due_mono_us = l->pace.due_mono_us = l->pace.busy_mono_us =
+        JOBQ_NEVER;
+    l->stop_mono_us = l->deadline_mono_us = l->suspects.alone_mono_us = l->suspects.quiet_mono_us =
+        JOBQ_NEVER;
+    l->suspects.rescue_mono_us = l->pace.left_mono_us = INT64_MIN;
+    l->pace.idle_mono_us = l->pace.claim_mono_us = l->session.connect_mono_us = mono_us;
+    l->sweep.next_mono_us = l->pace.full_mono_us = l->lease.beat_mono_us = mono_us;
+    l->sleep.told_mono_us = mono_us - JOBQ__SECOND;
+    l->wire.hold_mono_us[JOBQ_REQUEST_PRUNE] = jobq__add(mono_us, jobq__first_prune(l));
+    l->pace.handler_us = -1;
+    for (i = 0; i < 2; i++) l->wire.suspect_budgets[i] = jobq__budget_full(1);
     for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
-        l->budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_request_kind)i));
+        l->wire.budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_request_kind)i));
     }
     jobq__relay_init(l, mono_us);
 }
@@ -7212,9 +7278,9 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
 /* There may be a job: claim now, and again soon. */
 static void jobq__look_again(jobq_loop *l, int64_t now)
 {
-    l->swept_empty = false;
-    l->look_us = 0;
-    if (l->linger_us == 0) l->claim_mono_us = jobq__min(l->claim_mono_us, now);
+    l->sweep.empty = false;
+    l->pace.look_us = 0;
+    if (l->pace.linger_us == 0) l->pace.claim_mono_us = jobq__min(l->pace.claim_mono_us, now);
 }
 
 /* -- kinds with a limit: law (19) -- */
@@ -7223,8 +7289,8 @@ static jobq_limit *jobq__limit_of(jobq_loop *l, int32_t kind)
 {
     int32_t i = 0;
 
-    while (i < l->limit_count && l->limits[i].kind != kind) i++;
-    return i < l->limit_count ? &l->limits[i] : NULL;
+    while (i < l->limited.count && l->limited.limits[i].kind != kind) i++;
+    return i < l->limited.count ? &l->limited.limits[i] : NULL;
 }
 
 static bool jobq__limit_full(const jobq_limit *limit)
@@ -7247,13 +7313,13 @@ static void jobq__limits_count(jobq_loop *l, const jobq_list *waiting)
 {
     int32_t i;
 
-    if (l->limit_count == 0) return;
-    for (i = 0; i < l->limit_count; i++) l->limits[i].held = 0;
+    if (l->limited.count == 0) return;
+    for (i = 0; i < l->limited.count; i++) l->limited.limits[i].held = 0;
     for (i = 0; i < l->running_count; i++) jobq__limit_takes(l, l->running[i]);
     for (i = waiting->head; i >= 0; i = l->slots[i].next) jobq__limit_takes(l, i);
     for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
-    for (i = 0; i < l->limit_count; i++) {
-        const jobq_limit *limit = &l->limits[i];
+    for (i = 0; i < l->limited.count; i++) {
+        const jobq_limit *limit = &l->limited.limits[i];
         if (jobq__limit_full(limit) && limit->queue >= 0) l->queues[limit->queue].open--;
     }
 }
@@ -7276,12 +7342,12 @@ static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
 {
     int32_t i;
 
-    l->limit_count = 0;
-    l->limited_rows = l->config.batch_max;
+    l->limited.count = 0;
+    l->limited.rows = l->config.batch_max;
     for (i = 0; i < count; i++) {
         int32_t queue = l->config.kind_queues[i] - 1, most = l->config.kind_threads[i];
         bool known = queue >= 0 && queue < l->queue_count;
-        jobq_limit *limit = &l->limits[l->limit_count];
+        jobq_limit *limit = &l->limited.limits[l->limited.count];
         if (known && l->queues[queue].kinds == INT32_MAX) l->queues[queue].kinds = 0;
         if (known) l->queues[queue].kinds++;
         if (most <= 0 || most >= l->config.threads) continue;
@@ -7289,7 +7355,7 @@ static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
         limit->kind = kinds[i];
         limit->queue = known ? queue : -1;
         limit->most = most;
-        l->limit_count++;
+        l->limited.count++;
     }
     for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
 }
@@ -7319,7 +7385,7 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     int32_t i;
 
     JOBQ_ASSERT(l != NULL);
-    if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease_mono_us ||
+    if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease.end_mono_us ||
         !jobq__thread_free(l, mono_us) || l->stats.started >= l->config.jobs_max) {
         return -1;
     }
@@ -7361,7 +7427,7 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     s->state = JOBQ_SLOT_FINISHED;
     s->since_mono_us = now;
     jobq__push(l, s->decision.state == JOBQ_STATE_SUCCEEDED && !s->verify ? &l->done : &l->odd, i);
-    l->flush_mono_us = jobq__min(l->flush_mono_us, now + l->config.flush_us);
+    l->flush.due_mono_us = jobq__min(l->flush.due_mono_us, now + l->config.flush_us);
     jobq__limit_freed(l, s->job.kind, now);
 }
 
@@ -7419,7 +7485,8 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     int64_t took = now - s->since_mono_us;
     jobq_event event;
 
-    l->handler_us = l->handler_us < 0 ? took : l->handler_us + (took - l->handler_us) / 8;
+    l->pace.handler_us =
+        l->pace.handler_us < 0 ? took : l->pace.handler_us + (took - l->pace.handler_us) / 8;
     jobq__count_run(l, s, took);
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
@@ -7455,7 +7522,7 @@ static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
 
     jobq__unrun(l, slot);
     l->stats.started--; /* no handler was */
-    l->every_kind = false; /* until the next news: the kind may be another worker's */
+    l->session.every_kind = false; /* until the next news: the kind may be another worker's */
     for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
     if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, now);
@@ -7470,7 +7537,7 @@ static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t
     s = &l->slots[slot];
     if (s->generation != generation || s->state != JOBQ_SLOT_RUNNING) return JOBQ_STOP_TIMEOUT;
     if (mono_us >= s->deadline_mono_us) return JOBQ_STOP_TIMEOUT;
-    if (s->job.worker != l->worker || mono_us >= l->lease_mono_us) return JOBQ_STOP_LOST;
+    if (s->job.worker != l->worker || mono_us >= l->lease.end_mono_us) return JOBQ_STOP_LOST;
     if (s->cancel) return JOBQ_STOP_CANCEL;
     return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
 }
@@ -7491,7 +7558,7 @@ static void jobq__unhoard(jobq_loop *l, int64_t now)
     jobq_list kept = jobq__empty;
     int32_t i;
 
-    l->handler_us = jobq__max(l->handler_us, JOBQ__HOARD);
+    l->pace.handler_us = jobq__max(l->pace.handler_us, JOBQ__HOARD);
     while (kept.count < l->config.threads) jobq__push(l, &kept, jobq__pop(l, &l->queued));
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
     l->queued = kept;
@@ -7529,14 +7596,14 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, const char *abou
 {
     JOBQ_ASSERT(l != NULL && about != NULL);
     if (strcmp(about, "cancel") == 0) {
-        l->beat_mono_us = jobq__min(l->beat_mono_us, mono_us);
+        l->lease.beat_mono_us = jobq__min(l->lease.beat_mono_us, mono_us);
         return;
     }
-    if (mono_us - l->woken_mono_us > JOBQ__CONVOY_SPAN) {
-        l->woken_mono_us = mono_us;
-        l->woken_count = 0;
+    if (mono_us - l->sleep.woken_mono_us > JOBQ__CONVOY_SPAN) {
+        l->sleep.woken_mono_us = mono_us;
+        l->sleep.woken_count = 0;
     }
-    if (l->woken_count < JOBQ__CONVOY) l->woken_count++;
+    if (l->sleep.woken_count < JOBQ__CONVOY) l->sleep.woken_count++;
     jobq__look_again(l, mono_us);
     jobq__relay_arrived(l, mono_us, about);
     if (l->relay.linger_us == 0) jobq__relay_look(l, mono_us);
@@ -7545,12 +7612,12 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, const char *abou
 JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
 {
     JOBQ_ASSERT(l != NULL);
-    if (l->deaf != hears) return;
-    l->deaf = !hears;
+    if (l->sleep.deaf != hears) return;
+    l->sleep.deaf = !hears;
     jobq_loop_notified(l, mono_us, ""); /* notifications may have been missed */
 }
 
-/* -- claiming -- */
+/* ---- >>claim --------------------------------------------------------------------------------- */
 
 /* Whether every queue that this worker claims from has only kinds that are at their limit. */
 static bool jobq__all_full(const jobq_loop *l)
@@ -7567,7 +7634,7 @@ static bool jobq__all_full(const jobq_loop *l)
  * use up until the jobs of the next claim are here. */
 static int64_t jobq__prefetch(const jobq_loop *l)
 {
-    return jobq__min(jobq__max(4 * l->trip_us, JOBQ__PREFETCH), JOBQ__PREFETCH_MAX);
+    return jobq__min(jobq__max(4 * l->pace.trip_us, JOBQ__PREFETCH), JOBQ__PREFETCH_MAX);
 }
 
 /* How many jobs to claim: enough for the threads, plus what they use up in a short time. */
@@ -7575,9 +7642,9 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 {
     int64_t ahead = 0, want;
 
-    if (l->handler_us == 0) ahead = l->config.batch_max;
-    if (l->handler_us > 0) {
-        ahead = jobq__min(l->config.threads * jobq__prefetch(l) / l->handler_us,
+    if (l->pace.handler_us == 0) ahead = l->config.batch_max;
+    if (l->pace.handler_us > 0) {
+        ahead = jobq__min(l->config.threads * jobq__prefetch(l) / l->pace.handler_us,
                           l->config.batch_max);
     }
     if (2 * (int64_t)l->queued.count > ahead || jobq__all_full(l)) return 0;
@@ -7590,14 +7657,14 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 /* When to claim, if permits allow it. */
 static int64_t jobq__claim_time(const jobq_loop *l, int64_t now)
 {
-    if (!jobq__would_claim(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) {
+    if (!jobq__would_claim(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->blame.accused) {
         return JOBQ_NEVER;
     }
     if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
-        return l->hold_mono_us[JOBQ_REQUEST_CLAIM];
+        return l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM];
     }
-    if (l->quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
-    return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_REQUEST_CLAIM]);
+    if (l->suspects.quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
+    return jobq__max(l->pace.claim_mono_us, l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM]);
 }
 
 /* When to claim, if there is a place to record the claim in. */
@@ -7616,7 +7683,7 @@ static int64_t jobq__due_claim(const jobq_loop *l, jobq_request_kind kind, int64
  * lately. */
 static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
 {
-    return l->claim_full || l->claim_suspects || b->claim != 0;
+    return l->claim.look || l->claim.suspects || b->claim != 0;
 }
 
 static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_at_us != 0; }
@@ -7625,24 +7692,24 @@ static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_
  * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
 static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
 {
-    bool begins = l->sliced_us == INT64_MAX && !l->claim_near;
+    bool begins = l->sweep.sliced_us == INT64_MAX && !l->claim.near;
 
-    return l->claim_sweep && (!l->claim_slice || (lined && begins));
+    return l->claim.sweep && (!l->claim.slice || (lined && begins));
 }
 
 /* Adds the part of a lane that is in the slice. */
 static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority, int16_t stage,
                             const jobq_bound *b, jobq_request *a)
 {
-    int64_t until = jobq__min(b->run_at_us - 1, l->sliced_us);
+    int64_t until = jobq__min(b->run_at_us - 1, l->sweep.sliced_us);
     jobq_lane *lane = &a->lanes[a->lane_count];
 
-    if (until <= l->slice_from_us || a->lane_count == JOBQ_LOOP_LANES) return;
+    if (until <= l->sweep.slice_from_us || a->lane_count == JOBQ_LOOP_LANES) return;
     memset(lane, 0, sizeof *lane);
     lane->queue = queue;
     lane->priority = priority;
     lane->stage = stage;
-    lane->after_at_us = l->slice_from_us;
+    lane->after_at_us = l->sweep.slice_from_us;
     lane->after_id = INT64_MAX;
     lane->until_at_us = until;
     a->lane_count++;
@@ -7658,7 +7725,7 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
     jobq_lane *lane;
 
     if (!jobq__lane_listed(l, b)) return;
-    if (l->claim_slice && bounded && !lined) jobq__slice_add(l, q->id, priority, stage, b, a);
+    if (l->claim.slice && bounded && !lined) jobq__slice_add(l, q->id, priority, stage, b, a);
     if (a->lane_count == JOBQ_LOOP_LANES) return;
     lane = &a->lanes[a->lane_count++];
     lane->queue = q->id;
@@ -7667,18 +7734,18 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
     lane->lined = lined;
     lane->after_at_us = bounded ? (lined ? low->at_us : b->run_at_us) : INT64_MIN;
     lane->after_id = lined ? q->walk : bounded ? b->id : 0;
-    lane->until_at_us = l->claim_slice ? INT64_MAX : 0;
+    lane->until_at_us = l->claim.slice ? INT64_MAX : 0;
     lane->low_id = lined ? (bounded ? low->id : 1) : 0;
-    if (l->claim_slice && bounded && !lined) {
-        lane->after_at_us = b->run_at_us - (l->claim_near ? JOBQ_LOOP_SLICE_US : 1);
+    if (l->claim.slice && bounded && !lined) {
+        lane->after_at_us = b->run_at_us - (l->claim.near ? JOBQ_LOOP_SLICE_US : 1);
         lane->after_id = INT64_MAX;
     }
 }
 
 /* Each queue comes first by turns. When each has been the first once, jobs in lines and the others
  * change places, so that neither of a queue waits for those of another. */
-static int32_t jobq__first_queue(const jobq_loop *l) { return l->turn % l->queue_count; }
-static bool jobq__lines_first(const jobq_loop *l) { return l->turn < l->queue_count; }
+static int32_t jobq__first_queue(const jobq_loop *l) { return l->pace.turn % l->queue_count; }
+static bool jobq__lines_first(const jobq_loop *l) { return l->pace.turn < l->queue_count; }
 
 /* Adds the lanes of one queue and priority. */
 static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
@@ -7698,8 +7765,8 @@ static bool jobq__queue_left_out(const jobq_loop *l, int32_t queue)
 {
     int32_t kinds = l->queues[queue].kinds, i;
 
-    for (i = 0; i < l->share_count; i++) {
-        const jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count; i++) {
+        const jobq_share *p = &l->permits.shares[i];
         if (p->queue == queue && p->skipped && (p->kind == 0 || --kinds == 0)) return true;
     }
     return false;
@@ -7756,7 +7823,7 @@ static void jobq__lanes(const jobq_loop *l, jobq_request *a)
             jobq__lanes_add(l, q, priority, a);
         }
     }
-    if (l->claim_aged) jobq__lanes_age(l, a);
+    if (l->claim.aged) jobq__lanes_age(l, a);
 }
 
 /* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
@@ -7767,7 +7834,7 @@ static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
     int32_t i;
 
     jobq__limits_count(l, &l->queued);
-    a->every_kind = l->every_kind;
+    a->every_kind = l->session.every_kind;
     for (i = 0; i < l->kind_count; i++) {
         jobq_limit *limit = jobq__limit_of(l, l->kinds[i]);
         const jobq_share *share = jobq__share_of_kind(l, l->kinds[i]);
@@ -7778,7 +7845,7 @@ static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
         a->every_kind = a->every_kind && !full;
         limited = limited || (limit != NULL && !full);
     }
-    if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited_rows);
+    if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited.rows);
 }
 
 /* Decides what permits leave to a claim. It cannot limit the jobs of one queue or kind, so it asks
@@ -7789,23 +7856,23 @@ static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
 {
     int32_t limit = a->limit, i;
 
-    l->claim_rest = l->rest_next && !a->suspects && !jobq__all_closed(l, true, limit);
-    l->claim_tight = l->claim_passed = false;
-    for (i = 0; i < l->share_count; i++) {
-        jobq_share *p = &l->shares[i];
-        p->skipped = jobq__share_skips(p, l->claim_rest, limit);
+    l->claim.rest = l->pace.rest_next && !a->suspects && !jobq__all_closed(l, true, limit);
+    l->claim.tight = l->claim.passed = false;
+    for (i = 0; i < l->permits.share_count; i++) {
+        jobq_share *p = &l->permits.shares[i];
+        p->skipped = jobq__share_skips(p, l->claim.rest, limit);
         p->blocked = p->skipped;
-        l->claim_passed |= p->skipped;
+        l->claim.passed |= p->skipped;
     }
-    for (i = 0; i < l->share_count; i++) {
-        jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count; i++) {
+        jobq_share *p = &l->permits.shares[i];
         if (!p->skipped && jobq__claims_from(l, p->queue) && !jobq__queue_left_out(l, p->queue)) {
             a->limit = (int32_t)jobq__min(a->limit, jobq__share_room(p));
         }
     }
-    l->claim_tight = a->limit < limit;
-    for (i = 0; i < l->share_count; i++) {
-        jobq_share *p = &l->shares[i];
+    l->claim.tight = a->limit < limit;
+    for (i = 0; i < l->permits.share_count; i++) {
+        jobq_share *p = &l->permits.shares[i];
         p->asked = p->skipped || jobq__queue_left_out(l, p->queue) ? 0 : a->limit;
     }
 }
@@ -7834,23 +7901,23 @@ static int64_t jobq__bounds_newest(const jobq_loop *l)
  * committed late, take the place of a slice. */
 static void jobq__slice_begin(jobq_loop *l, int64_t now, bool sweeps)
 {
-    int64_t newest = l->slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
+    int64_t newest = l->sweep.slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
 
-    l->claim_slice = newest != INT64_MIN && !l->sweep_whole;
-    l->claim_near = l->claim_slice && now >= l->near_mono_us;
+    l->claim.slice = newest != INT64_MIN && !l->sweep.whole;
+    l->claim.near = l->claim.slice && now >= l->sweep.near_mono_us;
     if (!sweeps) return;
-    if (l->claim_near) {
-        l->slice_from_us = l->sliced_us; /* it covers nothing */
+    if (l->claim.near) {
+        l->sweep.slice_from_us = l->sweep.sliced_us; /* it covers nothing */
         return;
     }
-    if (!l->claim_slice || l->sliced_us == INT64_MAX) { /* a new sweep */
-        l->sliced_us = INT64_MAX;
-        l->sweep_cost_us = 0;
-        l->sweep_found = l->sweep_passed = false;
+    if (!l->claim.slice || l->sweep.sliced_us == INT64_MAX) { /* a new sweep */
+        l->sweep.sliced_us = INT64_MAX;
+        l->sweep.cost_us = 0;
+        l->sweep.found = l->sweep.passed = false;
     }
-    l->slice_from_us = INT64_MIN;
-    if (!l->claim_slice || l->slice_us > JOBQ_LOOP_SLICE_MAX_US) return;
-    l->slice_from_us = jobq__min(l->sliced_us, newest) - l->slice_us;
+    l->sweep.slice_from_us = INT64_MIN;
+    if (!l->claim.slice || l->sweep.slice_us > JOBQ_LOOP_SLICE_MAX_US) return;
+    l->sweep.slice_from_us = jobq__min(l->sweep.sliced_us, newest) - l->sweep.slice_us;
 }
 
 /* Claims that leave a kind out move the bounds past its jobs, and sweeps that leave a queue out do
@@ -7860,12 +7927,13 @@ static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
     bool owed = false;
     int32_t i;
 
-    for (i = 0; i < l->share_count; i++) owed |= l->shares[i].passed && !l->shares[i].skipped;
+    for (i = 0; i < l->permits.share_count; i++)
+        owed |= l->permits.shares[i].passed && !l->permits.shares[i].skipped;
     if (owed) jobq__sweep_soon(l, now);
-    a->sweep = now >= l->sweep_mono_us && !l->claim_rest;
+    a->sweep = now >= l->sweep.next_mono_us && !l->claim.rest;
     jobq__slice_begin(l, now, a->sweep && !a->suspects);
-    for (i = 0; i < l->share_count && !a->suspects; i++) {
-        jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count && !a->suspects; i++) {
+        jobq_share *p = &l->permits.shares[i];
         if (p->skipped) p->passed = p->passed || a->sweep || p->kind != 0;
         else if (a->sweep) p->passed = false;
     }
@@ -7890,26 +7958,27 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     a->claim = ++l->number;
     a->alone = jobq__alone_wanted(l, now);
     a->suspects = a->alone || jobq__suspect_wanted(l);
-    l->claim_suspects = a->suspects;
-    l->claim_alone = a->alone;
+    l->claim.suspects = a->suspects;
+    l->claim.alone = a->alone;
     b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
-    l->claim_names = jobq__budget_blames(b) &&
-                     (l->named == 0 || l->named_lanes != jobq__claim_lanes(l));
+    l->claim.names = jobq__budget_blames(b) &&
+                     (l->blame.named == 0 || l->blame.named_lanes != jobq__claim_lanes(l));
     a->limit = a->suspects ? 1 : (int32_t)jobq__min(a->limit, jobq__claim_want(l));
     jobq__claim_permits(l, a);
     jobq__claim_kinds(l, a);
-    a->bytes = l->claim_names ? 0 : b->bytes;
+    a->bytes = l->claim.names ? 0 : b->bytes;
     jobq__claim_sweeps(l, now, a);
     a->quantum = (int32_t)jobq__max(a->limit / 64, 1); /* a claim may serve 64 lines */
-    l->claim_aged = !a->suspects && l->number % JOBQ__AGEING == 0 && jobq__some_age(l);
-    a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us || l->claim_aged;
-    l->claim_sweep = a->sweep;
-    l->claim_amid = l->amid;
-    l->claim_full = a->look;
-    if (a->alone) l->alone_entry = entry;
-    l->claim_limit = l->carried[JOBQ_REQUEST_CLAIM] = a->limit;
-    l->claim_bytes = l->claim_count = 0;
-    l->claim_entry = entry;
+    l->claim.aged = !a->suspects && l->number % JOBQ__AGEING == 0 && jobq__some_age(l);
+    a->look = a->sweep || l->pace.idle_mono_us != JOBQ_NEVER || now >= l->pace.full_mono_us ||
+              l->claim.aged;
+    l->claim.sweep = a->sweep;
+    l->claim.amid = l->until.amid;
+    l->claim.look = a->look;
+    if (a->alone) l->suspects.alone_entry = entry;
+    l->claim.limit = l->wire.carried[JOBQ_REQUEST_CLAIM] = a->limit;
+    l->claim.bytes = l->claim.count = 0;
+    l->claim.entry = entry;
     l->claims[entry].worker = l->worker;
     l->claims[entry].number = a->claim;
     l->claims[entry].open = 0;
@@ -7935,7 +8004,7 @@ static bool jobq__claim_is_cut(const jobq_loop *l, const jobq_claimed *got)
     int32_t i;
 
     for (i = 0; i < got->count; i++) bytes += got->jobs[i].bytes;
-    return got->count >= l->claim_limit || bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2;
+    return got->count >= l->claim.limit || bytes >= l->wire.budgets[JOBQ_REQUEST_CLAIM].bytes / 2;
 }
 
 /* Moves a lane's bound to the last job claimed there. A sweep starts at the beginning of the
@@ -7948,7 +8017,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage][job->line != 0];
-    bool again = l->claim_sweep && (!l->claim_slice || l->claim_cut) && b->claim != number;
+    bool again = l->claim.sweep && (!l->claim.slice || l->claim.cut) && b->claim != number;
     if (!jobq__bounded(b) || again || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
@@ -7960,7 +8029,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 /* Takes in a claimed job; returns its slot. -1: it is not of this claim, or there is no room. */
 static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
 {
-    jobq_claim *c = &l->claims[l->claim_entry];
+    jobq_claim *c = &l->claims[l->claim.entry];
     jobq_slot *s;
     int32_t i;
 
@@ -7970,16 +8039,16 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     s->job = *job;
     s->state = JOBQ_SLOT_QUEUED;
     s->since_mono_us = now;
-    s->entry = l->claim_entry;
+    s->entry = l->claim.entry;
     s->bytes = job->bytes;
     s->verify = s->resent = s->cancel = false;
     s->refused = 0;
     c->open++;
-    l->claim_count++;
-    l->claim_bytes += job->bytes;
+    l->claim.count++;
+    l->claim.bytes += job->bytes;
     l->stats.claimed++;
     jobq__shares_count(l, job, 1);
-    if (job->suspect) l->suspects_held++;
+    if (job->suspect) l->suspects.held_count++;
     if (!job->suspect) jobq__bound_move(l, job, job->claim);
     if (job->suspect) jobq__push_first(l, &l->queued, i); /* a thread is kept free for it */
     else jobq__push(l, &l->queued, i);
@@ -7990,10 +8059,10 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
  * as many rows as could be kept; from then on the number doubles. */
 static void jobq__limited(jobq_loop *l, int32_t excess)
 {
-    int64_t rows = 2 * (int64_t)l->limited_rows;
+    int64_t rows = 2 * (int64_t)l->limited.rows;
 
-    if (excess > 0) rows = jobq__max(l->claim_count - excess, 1);
-    l->limited_rows = (int32_t)jobq__min(rows, l->config.batch_max);
+    if (excess > 0) rows = jobq__max(l->claim.count - excess, 1);
+    l->limited.rows = (int32_t)jobq__min(rows, l->config.batch_max);
 }
 
 /* After an answer with jobs: drops those that came too late for this worker. If it was declared
@@ -8021,7 +8090,7 @@ static void jobq__claimed_late(jobq_loop *l, int64_t now)
 /* Whether the sweep on its way, or the last slice of one. */
 static bool jobq__sweep_ends(const jobq_loop *l)
 {
-    return l->claim_sweep && l->slice_from_us == INT64_MIN;
+    return l->claim.sweep && l->sweep.slice_from_us == INT64_MIN;
 }
 
 /* Sets how the next sweep, or slice, is made, after a claim that swept. Returns the pause before
@@ -8030,54 +8099,55 @@ static bool jobq__sweep_ends(const jobq_loop *l)
  * expensive. */
 static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
 {
-    int64_t cost = jobq__sweep_cost(l->trip_us, took), passed;
+    int64_t cost = jobq__sweep_cost(l->pace.trip_us, took), passed;
 
-    if (l->claim_near) {
-        l->near_mono_us = JOBQ_NEVER; /* a slice comes first */
+    if (l->claim.near) {
+        l->sweep.near_mono_us = JOBQ_NEVER; /* a slice comes first */
         return 0;
     }
-    if (l->near_mono_us == JOBQ_NEVER) l->near_mono_us = now + JOBQ__SECOND;
-    l->sweep_cost_us += cost;
+    if (l->sweep.near_mono_us == JOBQ_NEVER) l->sweep.near_mono_us = now + JOBQ__SECOND;
+    l->sweep.cost_us += cost;
     if (jobq__sweep_ends(l)) {
-        l->sliced_us = INT64_MAX;
-        l->slice_us = l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
-        return jobq__min(jobq__max(JOBQ__SECOND, 20 * jobq__max(l->sweep_cost_us, took)),
+        l->sweep.sliced_us = INT64_MAX;
+        l->sweep.slice_us = l->sweep.cost_us > 2 * JOBQ_LOOP_SLICE_COST_US ? JOBQ_LOOP_SLICE_US : 0;
+        return jobq__min(jobq__max(JOBQ__SECOND, 20 * jobq__max(l->sweep.cost_us, took)),
                          l->config.sweep_us);
     }
-    l->sliced_us = l->slice_from_us;
-    passed = jobq__bounds_newest(l) - l->sliced_us;
-    l->slice_us = jobq__min(jobq__slice_next(l->slice_us, cost, JOBQ_LOOP_SLICE_US, passed),
-                            JOBQ_LOOP_SLICE_US + passed / 8);
-    return l->claim_count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
+    l->sweep.sliced_us = l->sweep.slice_from_us;
+    passed = jobq__bounds_newest(l) - l->sweep.sliced_us;
+    l->sweep.slice_us =
+        jobq__min(jobq__slice_next(l->sweep.slice_us, cost, JOBQ_LOOP_SLICE_US, passed),
+                  JOBQ_LOOP_SLICE_US + passed / 8);
+    return l->claim.count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
 }
 
 /* While an old snapshot pins dead rows, a sweep takes seconds: spend at most 1/3 of the time on
  * them, and on slices of less than 0.1 s 1/10 while claims bring jobs. */
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
-    int64_t took = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    int64_t took = now - l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM];
 
-    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
-    if (!l->claim_sweep) return;
-    l->sweeps_overrun = 0;
-    if (!l->claim_slice) l->sweep_whole = false;
-    l->sweep_mono_us = now + jobq__max(jobq__slice_end(l, now, took), 2 * took);
-    l->swept_mono_us = now + 2 * took;
+    if (l->claim.look) l->pace.full_mono_us = now + JOBQ__IDLE;
+    if (!l->claim.sweep) return;
+    l->sweep.overrun_count = 0;
+    if (!l->claim.slice) l->sweep.whole = false;
+    l->sweep.next_mono_us = now + jobq__max(jobq__slice_end(l, now, took), 2 * took);
+    l->sweep.earliest_mono_us = now + 2 * took;
 }
 
 /* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
  * use up the machine. */
 static void jobq__claimed_some(jobq_loop *l, int64_t now, int64_t walk_us)
 {
-    if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
-    l->idle_mono_us = JOBQ_NEVER;
-    l->look_us = l->remain_us = 0;
-    l->swept_empty = false;
-    l->sweep_found = true;
-    l->rest_next = l->claim_tight && l->claim_count >= l->claim_limit;
-    if (l->claim_cut || l->claim_rest || walk_us == 1) l->linger_us = 0;
-    else l->linger_us = jobq__twice(l->linger_us, JOBQ__MS, l->config.linger_us);
-    l->claim_mono_us = now + l->linger_us;
+    if (l->pace.busy_mono_us == JOBQ_NEVER) l->pace.busy_mono_us = now;
+    l->pace.idle_mono_us = JOBQ_NEVER;
+    l->pace.look_us = l->until.remain_us = 0;
+    l->sweep.empty = false;
+    l->sweep.found = true;
+    l->pace.rest_next = l->claim.tight && l->claim.count >= l->claim.limit;
+    if (l->claim.cut || l->claim.rest || walk_us == 1) l->pace.linger_us = 0;
+    else l->pace.linger_us = jobq__twice(l->pace.linger_us, JOBQ__MS, l->config.linger_us);
+    l->pace.claim_mono_us = now + l->pace.linger_us;
 }
 
 /* No jobs came. Within bounds that proves little: a sweep follows, at once or when one is due
@@ -8085,30 +8155,32 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now, int64_t walk_us)
 static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us, int64_t walk_us)
 {
     bool passed, ends = jobq__sweep_ends(l);
-    int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
+    int64_t poll = l->sleep.deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
 
     l->stats.empty_claims++;
-    l->linger_us = 0;
-    l->rest_next = false;
-    if (l->claim_rest) { /* there may be jobs of what it left out */
-        l->claim_mono_us = now;
+    l->pace.linger_us = 0;
+    l->pace.rest_next = false;
+    if (l->claim.rest) { /* there may be jobs of what it left out */
+        l->pace.claim_mono_us = now;
         return;
     }
-    passed = l->claim_passed || walk_us > 0;
-    l->sweep_passed |= passed;
-    if (passed || ends) l->passed_by = l->sweep_passed;
-    if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
-    l->busy_mono_us = JOBQ_NEVER;
-    if (ends && !l->claim_amid && !l->sweep_found) l->swept_empty = true;
-    if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
-    if (walk_us > 0) l->due_mono_us = jobq__min(l->due_mono_us, jobq__add(now, walk_us));
-    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
-        l->sweep_mono_us = now;
-    l->look_us = jobq__twice(l->look_us, JOBQ__MS, poll);
-    l->claim_mono_us = jobq__min(now + jobq__about(l, l->look_us), l->due_mono_us);
-    if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
-    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat claims */
-        l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
+    passed = l->claim.passed || walk_us > 0;
+    l->sweep.passed |= passed;
+    if (passed || ends) l->pace.passed_by = l->sweep.passed;
+    if (l->pace.idle_mono_us == JOBQ_NEVER) l->pace.idle_mono_us = now;
+    l->pace.busy_mono_us = JOBQ_NEVER;
+    if (ends && !l->claim.amid && !l->sweep.found) l->sweep.empty = true;
+    if (l->claim.look) l->pace.due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
+    if (walk_us > 0) l->pace.due_mono_us = jobq__min(l->pace.due_mono_us, jobq__add(now, walk_us));
+    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->sweep.empty && !l->until.amid)
+        l->sweep.next_mono_us = now;
+    l->pace.look_us = jobq__twice(l->pace.look_us, JOBQ__MS, poll);
+    l->pace.claim_mono_us = jobq__min(now + jobq__about(l, l->pace.look_us), l->pace.due_mono_us);
+    if (!l->sweep.empty)
+        l->pace.claim_mono_us = jobq__min(l->pace.claim_mono_us, l->sweep.next_mono_us);
+    else if (l->pace.look_us >= l->config.heartbeat_us) { /* the heartbeat claims */
+        l->pace.claim_mono_us =
+            jobq__min(jobq__max(l->pace.claim_mono_us, l->lease.beat_mono_us), l->pace.due_mono_us);
     }
 }
 
@@ -8119,8 +8191,8 @@ static void jobq__alone_ready(jobq_loop *l, int64_t now, int32_t queue)
     int32_t i = jobq__queue_index(l, queue);
 
     if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
-    if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = now;
-    l->alone_told = true;
+    if (l->suspects.alone_mono_us == JOBQ_NEVER) l->suspects.alone_mono_us = now;
+    l->suspects.alone_told = true;
 }
 
 /* A job is to blame for failing claims only if three things happen. The store, asked for the
@@ -8130,20 +8202,20 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 {
     jobq_budget *b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
 
-    if (!l->claim_names) {
-        if (l->named_lanes != jobq__claim_lanes(l)) return;
-        if (good && l->claim_count > 0) l->named = 0;
-        l->accused = l->named != 0;
+    if (!l->claim.names) {
+        if (l->blame.named_lanes != jobq__claim_lanes(l)) return;
+        if (good && l->claim.count > 0) l->blame.named = 0;
+        l->blame.accused = l->blame.named != 0;
         return;
     }
-    if (good && l->named == 0) return; /* nothing is ready, or it is locked: ask again */
-    l->named_lanes = jobq__claim_lanes(l);
+    if (good && l->blame.named == 0) return; /* nothing is ready, or it is locked: ask again */
+    l->blame.named_lanes = jobq__claim_lanes(l);
     b->alone = 0;
     b->rows = 1;
-    if (good) l->claim_mono_us = now;
+    if (good) l->pace.claim_mono_us = now;
 }
 
-/* -- walks through the lines of queues -- */
+/* ---- >>lines: walks through the lines of queues ---------------------------------------------- */
 
 /* Walks of queues whose lines gave jobs begin a new round. */
 static void jobq__lines_gave(jobq_loop *l, const jobq_claimed *got)
@@ -8200,7 +8272,7 @@ static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stret
     jobq_round whole, *r = &q->round;
     bool same = q->round.begun && q->round.priority == s->priority && q->round.stage == s->stage;
     bool drops = jobq__sweeps_lane(l, true) && low->holds && !s->whole &&
-                 (l->claim_count == 0 || now >= q->low_mono_us);
+                 (l->claim.count == 0 || now >= q->low_mono_us);
     uint64_t at = (uint64_t)start - (uint64_t)q->round.from, end;
 
     memset(&whole, 0, sizeof whole);
@@ -8212,7 +8284,7 @@ static void jobq__stretch_end(jobq_loop *l, jobq_loop_queue *q, const jobq_stret
         at = 0;
     }
     end = at + ((uint64_t)s->to - (uint64_t)start);
-    r->cost_us += now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    r->cost_us += now - l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM];
     jobq__low_see(&r->low, s->low_at_us, s->low_id);
     if (!s->whole && end >= at) {
         if (end > r->walked) r->walked = end;
@@ -8249,7 +8321,7 @@ static void jobq__stretched(jobq_loop *l, const jobq_claimed *got, int64_t now)
  * less often. */
 static int64_t jobq__round_wait(const jobq_loop *l)
 {
-    return jobq__min(jobq__max(l->look_us, JOBQ__MS), JOBQ__SECOND);
+    return jobq__min(jobq__max(l->pace.look_us, JOBQ__MS), JOBQ__SECOND);
 }
 
 /* Moves the places from which walks go on. Returns the time until a line that was passed by may be
@@ -8257,7 +8329,7 @@ static int64_t jobq__round_wait(const jobq_loop *l)
  * line that was full may have opened while the claim was under way. */
 static int64_t jobq__walked(jobq_loop *l, const jobq_claimed *got)
 {
-    int64_t due_us = 0, sent = l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    int64_t due_us = 0, sent = l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM];
     int32_t i, k;
 
     jobq__lines_gave(l, got);
@@ -8272,7 +8344,7 @@ static int64_t jobq__walked(jobq_loop *l, const jobq_claimed *got)
         q->walked += step;
         q->passed = wait_us > 0;
         if (wait_us == 1 && jobq__came_round(q, step)) wait_us = jobq__round_wait(l);
-        if (q->passed && l->left_mono_us >= sent) wait_us = 1;
+        if (q->passed && l->pace.left_mono_us >= sent) wait_us = 1;
         if (q->passed) due_us = due_us == 0 ? wait_us : jobq__min(due_us, wait_us);
     }
     return due_us;
@@ -8284,7 +8356,7 @@ static void jobq__line_left(jobq_loop *l, const jobq_job *job, int64_t now)
     int32_t i = jobq__queue_index(l, job->queue);
 
     if (job->line == 0) return;
-    l->left_mono_us = now;
+    l->pace.left_mono_us = now;
     if (i < l->queue_count && l->queues[i].passed) jobq__look_again(l, now);
 }
 
@@ -8294,9 +8366,9 @@ static void jobq__shares_open(jobq_loop *l, int64_t now)
 {
     int32_t i;
 
-    for (i = 0; i < l->share_count; i++) {
-        if (!l->shares[i].blocked || jobq__share_room(&l->shares[i]) == 0) continue;
-        l->claim_mono_us = jobq__min(l->claim_mono_us, now);
+    for (i = 0; i < l->permits.share_count; i++) {
+        if (!l->permits.shares[i].blocked || jobq__share_room(&l->permits.shares[i]) == 0) continue;
+        l->pace.claim_mono_us = jobq__min(l->pace.claim_mono_us, now);
     }
 }
 
@@ -8306,21 +8378,22 @@ static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
     int64_t walk_us;
 
     l->stats.claims++;
-    if (!l->claim_sweep) jobq__trip(&l->trip_us, now - l->sent_mono_us[JOBQ_REQUEST_CLAIM]);
-    if (l->claim_alone) {
-        l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* there may be more */
+    if (!l->claim.sweep)
+        jobq__trip(&l->pace.trip_us, now - l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM]);
+    if (l->claim.alone) {
+        l->suspects.alone_mono_us = l->claim.count > 0 ? now : JOBQ_NEVER; /* there may be more */
         return;
     }
-    if (l->claim_suspects) {
-        l->suspects_ready = l->claim_count > 0; /* there may be more */
+    if (l->claim.suspects) {
+        l->suspects.ready = l->claim.count > 0; /* there may be more */
         return;
     }
-    if (got->suspects) l->suspects_ready = true;
+    if (got->suspects) l->suspects.ready = true;
     jobq__stretched(l, got, now);
     jobq__swept(l, now);
-    l->turn = l->queue_count > 0 ? (l->turn + 1) % (2 * l->queue_count) : 0;
+    l->pace.turn = l->queue_count > 0 ? (l->pace.turn + 1) % (2 * l->queue_count) : 0;
     walk_us = jobq__walked(l, got);
-    if (l->claim_count > 0) jobq__claimed_some(l, now, walk_us);
+    if (l->claim.count > 0) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, got->due_us, walk_us);
     jobq__shares_open(l, now);
 }
@@ -8331,8 +8404,8 @@ static void jobq__shares_answered(jobq_loop *l, int64_t now, const jobq_claimed 
 {
     int32_t i, n;
 
-    for (i = 0; i < l->share_count; i++) {
-        jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count; i++) {
+        jobq_share *p = &l->permits.shares[i];
         p->asked = 0;
         for (n = 0; n < count; n++) {
             if (!jobq__share_of(l, p, &got->jobs[n])) continue;
@@ -8352,16 +8425,16 @@ static void jobq__bounds_raise(jobq_loop *l, int64_t now)
         for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
             for (stage = 0; stage < JOBQ_STAGES_MAX && jobq__claims_from(l, i); stage++) {
                 jobq_bound *b = &l->queues[i].bounds[priority][stage][0];
-                if (b->run_at_us >= l->store_now_us) continue;
-                b->run_at_us = l->store_now_us;
+                if (b->run_at_us >= l->lease.store_now_us) continue;
+                b->run_at_us = l->lease.store_now_us;
                 b->id = 0;
             }
         }
     }
-    l->slice_us = JOBQ_LOOP_SLICE_US;
-    l->sliced_us = INT64_MAX;
-    l->sweep_mono_us = now;
-    l->sweep_whole = l->swept_empty = false;
+    l->sweep.slice_us = JOBQ_LOOP_SLICE_US;
+    l->sweep.sliced_us = INT64_MAX;
+    l->sweep.next_mono_us = now;
+    l->sweep.whole = l->sweep.empty = false;
 }
 
 /* The store has given up a claim because of the time that it took: dead rows lie before the first
@@ -8369,19 +8442,19 @@ static void jobq__bounds_raise(jobq_loop *l, int64_t now)
  * one begins at the store's clock, and slices look for what is older. A sweep is put off. */
 static void jobq__claim_given_up(jobq_loop *l, int64_t now)
 {
-    bool sweeps = l->claim_sweep && jobq__bounds_newest(l) != INT64_MIN;
+    bool sweeps = l->claim.sweep && jobq__bounds_newest(l) != INT64_MIN;
 
     if (sweeps) jobq__sweep_overran(l, now);
-    else if (!l->claim_suspects) jobq__bounds_raise(l, now);
+    else if (!l->claim.suspects) jobq__bounds_raise(l, now);
 }
 
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq_claim *c = &l->claims[l->claim_entry];
+    jobq_claim *c = &l->claims[l->claim.entry];
     jobq_claimed *got = &a->claimed;
     int32_t i;
 
-    l->claim_cut = a->error == JOBQ_OK && jobq__claim_is_cut(l, got);
+    l->claim.cut = a->error == JOBQ_OK && jobq__claim_is_cut(l, got);
     for (i = 0; a->error == JOBQ_OK && i < got->count; i++) {
         bool good = jobq_job_check(&got->jobs[i]) == JOBQ_OK;
         got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
@@ -8395,15 +8468,15 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
         if (a->error == JOBQ_ERROR_TIMEOUT) jobq__claim_given_up(l, now);
         return;
     }
-    if (got->named != 0) l->named = got->named;
+    if (got->named != 0) l->blame.named = got->named;
     if (got->alone) jobq__alone_ready(l, now, 0);
     jobq__claim_named(l, now, true);
-    if (l->claim_names && l->named != 0) return;
+    if (l->claim.names && l->blame.named != 0) return;
     jobq__claimed_late(l, now);
     jobq__claimed(l, now, got);
 }
 
-/* -- flushing: the decisions about jobs -- */
+/* ---- >>flush: the decisions about jobs ------------------------------------------------------- */
 
 /* The list of sent, or of finished, jobs of a kind of flush. */
 static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
@@ -8421,7 +8494,7 @@ static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
     int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
     jobq_slot *s = &l->slots[i];
 
-    l->budgets[kind].alone = 0;
+    l->wire.budgets[kind].alone = 0;
     if (kind == JOBQ_REQUEST_COMPLETE) {
         jobq__push_first(l, &l->odd, i);
         return;
@@ -8444,7 +8517,7 @@ static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
 static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool resent)
 {
     jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
-    bool culprit = sent->count == 1 && jobq__budget_blames(&l->budgets[kind]);
+    bool culprit = sent->count == 1 && jobq__budget_blames(&l->wire.budgets[kind]);
     jobq_list both = *sent;
     int32_t i;
 
@@ -8456,7 +8529,7 @@ static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool
     while ((i = jobq__pop(l, finished)) >= 0) jobq__push(l, &both, i);
     *finished = both;
     *sent = jobq__empty;
-    l->flush_mono_us = jobq__min(l->flush_mono_us, now);
+    l->flush.due_mono_us = jobq__min(l->flush.due_mono_us, now);
     if (culprit) jobq__refuse(l, kind, now);
 }
 
@@ -8464,13 +8537,14 @@ static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool
 static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
-    bool full = count >= l->budgets[kind].rows;
+    bool full = count >= l->wire.budgets[kind].rows;
     bool alone = l->queued.count + l->running_count == 0; /* there is nothing to wait for */
 
     if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
-    if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
-    if (count <= l->locked[kind] && l->locked_mono_us[kind] > now) return l->locked_mono_us[kind];
-    return full || alone || jobq__claim_time(l, now) <= now ? now : l->flush_mono_us;
+    if (l->wire.hold_mono_us[kind] > now) return l->wire.hold_mono_us[kind];
+    if (count <= l->flush.locked[kind] && l->flush.locked_mono_us[kind] > now)
+        return l->flush.locked_mono_us[kind];
+    return full || alone || jobq__claim_time(l, now) <= now ? now : l->flush.due_mono_us;
 }
 
 static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
@@ -8496,15 +8570,15 @@ static void jobq__make_flush(jobq_loop *l, int64_t now, jobq_request *a)
     while (from->count > 0 && to->count < a->limit) {
         int32_t i = from->head;
         bytes += l->slots[i].bytes;
-        if (to->count > 0 && bytes > l->budgets[kind].bytes) break;
+        if (to->count > 0 && bytes > l->wire.budgets[kind].bytes) break;
         jobq__pop(l, from);
         l->slots[i].state = JOBQ_SLOT_SENT;
         jobq__push(l, to, i);
         jobq__add_ending(l, i, a);
     }
-    a->limit = l->carried[kind] = to->count;
-    l->locked[kind] = 0;
-    if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
+    a->limit = l->wire.carried[kind] = to->count;
+    l->flush.locked[kind] = 0;
+    if (l->done.count + l->odd.count == 0) l->flush.due_mono_us = JOBQ_NEVER;
 }
 
 static void jobq__count_lost(jobq_loop *l, const jobq_slot *s)
@@ -8529,7 +8603,7 @@ static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
     if (e->error == JOBQ_ERROR_BUSY) {
         l->slots[i].state = JOBQ_SLOT_FINISHED;
         jobq__push(l, jobq__list_of(l, kind, false), i);
-        l->locked[kind]++;
+        l->flush.locked[kind]++;
         return;
     }
     if (l->slots[i].verify) jobq__look_again(l, now); /* its next stage may be ready */
@@ -8541,11 +8615,12 @@ static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
  * the wait doubles. */
 static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    int64_t *wait = &l->locked_us[kind];
+    int64_t *wait = &l->flush.locked_us[kind];
 
-    *wait = l->locked[kind] == 0 ? 0 : jobq__twice(*wait, 5 * JOBQ__MS, JOBQ__SECOND);
-    l->locked_mono_us[kind] = now + *wait;
-    if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
+    *wait = l->flush.locked[kind] == 0 ? 0 : jobq__twice(*wait, 5 * JOBQ__MS, JOBQ__SECOND);
+    l->flush.locked_mono_us[kind] = now + *wait;
+    if (*wait > 0)
+        l->flush.due_mono_us = jobq__min(l->flush.due_mono_us, l->flush.locked_mono_us[kind]);
 }
 
 static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -8571,11 +8646,11 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
         jobq__slot_free(l, i);
     }
     if (!a->more) return;
-    l->linger_us = 0; /* a chain, where each claim brings one job, would wait at each link */
+    l->pace.linger_us = 0; /* a chain, where each claim brings one job, would wait at each link */
     jobq__look_again(l, now);
 }
 
-/* -- the exchange of permits: law (20) -- */
+/* ---- >>exchange: of permits: law (20) -------------------------------------------------------- */
 
 #define JOBQ__ASK_MIN (50 * JOBQ__MS)  /* between two early heartbeats for a quota */
 #define JOBQ__ASK_MAX JOBQ__SECOND     /* ... while others have it all */
@@ -8586,7 +8661,7 @@ static bool jobq__looks(const jobq_loop *l, int64_t now)
     int64_t at = jobq__claim_time(l, now);
 
     if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && jobq__would_claim(l, now)) return true;
-    return at != JOBQ_NEVER && (l->idle_mono_us == JOBQ_NEVER || at <= now);
+    return at != JOBQ_NEVER && (l->pace.idle_mono_us == JOBQ_NEVER || at <= now);
 }
 
 /* How many more jobs of a quota the worker could run. While it has other work, and none of this
@@ -8626,19 +8701,19 @@ static int64_t jobq__due_exchange(const jobq_loop *l, int64_t now)
     bool looks, idle;
     int32_t i;
 
-    if (l->share_count == 0) return JOBQ_NEVER;
+    if (l->permits.share_count == 0) return JOBQ_NEVER;
     at = jobq__claim_time(l, now);
     looks = jobq__looks(l, now);
-    idle = l->idle_mono_us != JOBQ_NEVER && now >= l->idle_mono_us + JOBQ__IDLE;
-    for (i = 0; i < l->share_count; i++) {
-        const jobq_share *p = &l->shares[i];
+    idle = l->pace.idle_mono_us != JOBQ_NEVER && now >= l->pace.idle_mono_us + JOBQ__IDLE;
+    for (i = 0; i < l->permits.share_count; i++) {
+        const jobq_share *p = &l->permits.shares[i];
         if (p->fresh) due = now;
         if (at != JOBQ_NEVER && jobq__share_short(l, p)) {
             due = jobq__min(due, jobq__max(at, p->ask_mono_us));
         }
         if (!jobq__share_spare(p, looks)) continue;
-        back = looks || idle ? now : l->looked_mono_us + JOBQ__IDLE;
-        due = jobq__min(due, jobq__max(l->exchange_mono_us + JOBQ__ASK_MIN, back));
+        back = looks || idle ? now : l->permits.looked_mono_us + JOBQ__IDLE;
+        due = jobq__min(due, jobq__max(l->permits.exchange_mono_us + JOBQ__ASK_MIN, back));
     }
     return due;
 }
@@ -8673,10 +8748,11 @@ static void jobq__add_asks(jobq_loop *l, int64_t now, jobq_request *a)
     bool looks = jobq__looks(l, now);
     int32_t i;
 
-    if (l->share_count == 0) return;
-    a->exchange = ++l->exchange;
-    l->exchange_mono_us = now;
-    for (i = 0; i < l->share_count; i++) jobq__add_ask(l, &l->shares[i], now, looks, a);
+    if (l->permits.share_count == 0) return;
+    a->exchange = ++l->permits.exchange;
+    l->permits.exchange_mono_us = now;
+    for (i = 0; i < l->permits.share_count; i++)
+        jobq__add_ask(l, &l->permits.shares[i], now, looks, a);
 }
 
 /* A quota that the loop hears of first. Jobs of it may run here already, or be under way. */
@@ -8721,7 +8797,7 @@ static int32_t jobq__share_index(const jobq_loop *l, int32_t quota)
 {
     int32_t i = 0;
 
-    while (i < l->share_count && l->shares[i].quota != quota) i++;
+    while (i < l->permits.share_count && l->permits.shares[i].quota != quota) i++;
     return i;
 }
 
@@ -8730,9 +8806,10 @@ static void jobq__shares_sift(jobq_loop *l, const jobq_news *n)
 {
     int32_t i = 0, k;
 
-    while (i < l->share_count) {
-        for (k = 0; k < n->permit_count && n->permits[k].quota != l->shares[i].quota;) k++;
-        if (k == n->permit_count) l->shares[i] = l->shares[--l->share_count];
+    while (i < l->permits.share_count) {
+        for (k = 0; k < n->permit_count && n->permits[k].quota != l->permits.shares[i].quota;) k++;
+        if (k == n->permit_count)
+            l->permits.shares[i] = l->permits.shares[--l->permits.share_count];
         else i++;
     }
 }
@@ -8744,31 +8821,32 @@ static void jobq__permits_take(jobq_loop *l, int64_t now, const jobq_news *n)
     int32_t i;
 
     JOBQ_ASSERT(n->permit_count >= 0 && n->permit_count <= JOBQ_LOOP_QUOTAS);
-    if (n->permit_count + l->share_count == 0) return;
+    if (n->permit_count + l->permits.share_count == 0) return;
     jobq__shares_sift(l, n);
     for (i = 0; i < n->permit_count; i++) {
         int32_t at = jobq__share_index(l, n->permits[i].quota);
-        jobq_share *p = &l->shares[at];
+        jobq_share *p = &l->permits.shares[at];
         if (jobq__queue_index(l, n->permits[i].queue) == l->queue_count) continue;
-        if (at == l->share_count) jobq__share_new(l, &l->shares[l->share_count++], &n->permits[i]);
+        if (at == l->permits.share_count)
+            jobq__share_new(l, &l->permits.shares[l->permits.share_count++], &n->permits[i]);
         jobq__share_take(p, now, &n->permits[i]);
     }
     jobq__shares_open(l, now);
-    for (i = 0; i < l->share_count; i++) l->shares[i].running = 0;
-    for (i = 0; i < JOBQ_LOOP_SLOTS && l->share_count > 0; i++) {
+    for (i = 0; i < l->permits.share_count; i++) l->permits.shares[i].running = 0;
+    for (i = 0; i < JOBQ_LOOP_SLOTS && l->permits.share_count > 0; i++) {
         if (l->slots[i].state != JOBQ_SLOT_FREE) jobq__shares_count(l, &l->slots[i].job, 1);
     }
 }
 
-/* -- the heartbeat and its news -- */
+/* ---- >>beat: the heartbeat and its news ------------------------------------------------------ */
 
 static int64_t jobq__due_beat(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, kind)) {
+    if (!l->session.registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, kind)) {
         return JOBQ_NEVER;
     }
-    return jobq__max(jobq__min(l->beat_mono_us, jobq__due_exchange(l, now)),
-                     l->hold_mono_us[kind]);
+    return jobq__max(jobq__min(l->lease.beat_mono_us, jobq__due_exchange(l, now)),
+                     l->wire.hold_mono_us[kind]);
 }
 
 /* Adds the claims whose rows this heartbeat may delete. */
@@ -8776,7 +8854,7 @@ static void jobq__add_settled(jobq_loop *l, jobq_request *a)
 {
     int32_t i;
 
-    l->settled_count = 0;
+    l->lease.settled_count = 0;
     for (i = 0; i < JOBQ_LOOP_CLAIMS && a->settled_count < a->limit; i++) {
         if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
         l->claims[i].state = JOBQ_CLAIM_GOING;
@@ -8788,18 +8866,20 @@ static void jobq__add_settled(jobq_loop *l, jobq_request *a)
  * must come first. The claim uses what the worker had before. */
 static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
-                l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max &&
+    bool idle = l->pace.idle_mono_us != JOBQ_NEVER && l->sweep.empty &&
+                l->wire.budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max &&
                 jobq__due_claim(l, JOBQ_REQUEST_CLAIM, now) != JOBQ_NEVER;
     int32_t i;
 
     jobq__add_settled(l, a);
-    if (l->share_count > 0) idle = idle && now >= l->beat_mono_us; /* not to give permits back */
-    for (i = 0; i < l->share_count; i++) idle = idle && jobq__share_room(&l->shares[i]) > 0;
+    if (l->permits.share_count > 0)
+        idle = idle && now >= l->lease.beat_mono_us; /* not to give permits back */
+    for (i = 0; i < l->permits.share_count; i++)
+        idle = idle && jobq__share_room(&l->permits.shares[i]) > 0;
     if (idle) {
-        l->inflight |= 1u << JOBQ_REQUEST_CLAIM;
-        l->sent_mono_us[JOBQ_REQUEST_CLAIM] = now;
-        a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
+        l->wire.inflight |= 1u << JOBQ_REQUEST_CLAIM;
+        l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM] = now;
+        a->limit = l->wire.budgets[JOBQ_REQUEST_CLAIM].rows;
         jobq__add_claim(l, now, a);
     }
     jobq__tally_send(&l->tallies, a);
@@ -8819,7 +8899,7 @@ static void jobq__cancel(jobq_loop *l, int64_t job_id)
     for (i = l->queued.head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
     if (i < 0) return;
     jobq__unlink(l, &l->queued, prev, i);
-    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
+    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->wire.sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
 }
 
 /* A worker is late. It is watched from the time when this loop first saw it with this beat. */
@@ -8847,10 +8927,11 @@ static void jobq__late(jobq_loop *l, int64_t now, const jobq_holder *late)
 /* The first news decides whether rescue comes first: law (18). */
 static void jobq__inform(jobq_loop *l, int64_t now, int32_t overdue)
 {
-    if (!l->informed && overdue >= JOBQ__OVERDUE) l->rescue_mono_us = now + l->config.lease_us;
-    l->informed = true;
-    if (!l->alone_told) l->alone_mono_us = JOBQ_NEVER;
-    l->alone_told = false;
+    if (!l->session.informed && overdue >= JOBQ__OVERDUE)
+        l->suspects.rescue_mono_us = now + l->config.lease_us;
+    l->session.informed = true;
+    if (!l->suspects.alone_told) l->suspects.alone_mono_us = JOBQ_NEVER;
+    l->suspects.alone_told = false;
 }
 
 /* A worker that is no longer in the news is no longer late. */
@@ -8894,33 +8975,35 @@ static int64_t jobq__tick_at(int64_t now, int64_t due_us)
 
 static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
 {
-    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
+    int64_t sent = l->wire.sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
     int32_t i;
 
     JOBQ_ASSERT(n->kind_count >= 0 && n->kind_count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
     for (i = 0; i < n->cancel_count; i++) jobq__cancel(l, n->cancels[i]);
     for (i = 0; i < n->late_count; i++) jobq__late(l, now, &n->late[i]);
     for (i = 0; i < n->alone_count; i++) jobq__alone_ready(l, now, n->alone[i]);
-    l->every_kind = n->every_kind;
+    l->session.every_kind = n->every_kind;
     l->kind_count = n->kind_count;
     memcpy(l->kinds, n->kinds, (size_t)n->kind_count * sizeof *l->kinds);
-    l->kinds_known = true;
+    l->session.kinds_known = true;
     l->stats.heartbeats++;
-    l->connects = 0; /* the connection has worked, and was not only made */
-    if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = now;
-    l->lease_mono_us = sent + l->config.lease_us;
-    l->beat_mono_us = sent + l->config.heartbeat_us; /* plus some jitter */
-    l->beat_mono_us +=
+    l->session.connects = 0; /* the connection has worked, and was not only made */
+    if (sent >= l->lease.end_mono_us || l->lease.alive_mono_us == JOBQ_NEVER)
+        l->lease.alive_mono_us = now;
+    l->lease.end_mono_us = sent + l->config.lease_us;
+    l->lease.beat_mono_us = sent + l->config.heartbeat_us; /* plus some jitter */
+    l->lease.beat_mono_us +=
         jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
-    if (n->policy != l->policy) l->policies_stale = true;
-    l->policy = n->policy;
-    if (n->suspects) l->suspects_ready = true;
+    if (n->policy != l->session.policy) l->session.policies_stale = true;
+    l->session.policy = n->policy;
+    if (n->suspects) l->suspects.ready = true;
     jobq__permits_take(l, now, n);
     l->tick_mono_us = jobq__tick_at(now, n->tick_us);
-    l->parked_kind = n->parked_kind;
-    l->unparked = false;
-    if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
-    l->store_now_us = n->store_now_us;
+    l->parked.kind = n->parked_kind;
+    l->parked.unparked = false;
+    if (n->store_now_us < l->lease.store_now_us)
+        jobq__bounds_drop(l); /* the store's clock went back */
+    l->lease.store_now_us = n->store_now_us;
     l->tallies.clock_us = n->store_now_us - sent;
     if (l->tallies.tries > 0) jobq__tally_took(&l->tallies);
     jobq__watched_sift(l);
@@ -8938,7 +9021,7 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->claim != 0) jobq__tell_claim(l, now, a);
 }
 
-/* -- rescue -- */
+/* ---- >>rescue -------------------------------------------------------------------------------- */
 
 /* The late worker to rescue first, and when; NULL: none. The rescuer itself must have been alive
  * for a lease. */
@@ -8948,19 +9031,20 @@ static const jobq_watched *jobq__victim(const jobq_loop *l, int64_t *due)
     int32_t i;
 
     *due = JOBQ_NEVER;
-    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
+    if (!l->session.registered || l->phase != JOBQ_PHASE_WORKING ||
+        l->lease.alive_mono_us == JOBQ_NEVER)
         return NULL;
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         const jobq_watched *w = &l->watched[i];
         int64_t at;
         if (w->worker == 0) continue;
-        at = jobq__max(w->since_mono_us + w->lease_us, l->alive_mono_us + l->config.lease_us);
+        at = jobq__max(w->since_mono_us + w->lease_us, l->lease.alive_mono_us + l->config.lease_us);
         if (first == NULL || at < *due) {
             first = w;
             *due = at;
         }
     }
-    *due = jobq__max(*due, l->hold_mono_us[JOBQ_REQUEST_RESCUE]);
+    *due = jobq__max(*due, l->wire.hold_mono_us[JOBQ_REQUEST_RESCUE]);
     return first;
 }
 
@@ -8993,13 +9077,13 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
         if (l->watched[i].worker == a->worker) w = &l->watched[i];
     }
     if (a->error != JOBQ_OK) { /* rescue others first */
-        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_REQUEST_RESCUE]);
+        bool blamed = jobq__budget_blames(&l->wire.budgets[JOBQ_REQUEST_RESCUE]);
         if (blamed && w != NULL) w->since_mono_us = now;
         return;
     }
     l->stats.rescued += a->count;
     if (a->count > 0) {
-        l->suspects_ready = true;
+        l->suspects.ready = true;
         jobq__look_again(l, now);
     }
     if (w == NULL) return;
@@ -9008,20 +9092,21 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
     w->since_mono_us = now; /* it had locked jobs: come back for them; or it has beaten: watch on */
 }
 
-/* -- schedules -- */
+/* ---- >>rest: schedules, sleep, prune and the other statements -------------------------------- */
 
 static int64_t jobq__due_tick(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     (void)now;
-    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || jobq__sent(l, kind)) return JOBQ_NEVER;
-    return jobq__max(l->tick_mono_us, l->hold_mono_us[kind]);
+    if (!l->session.registered || l->phase != JOBQ_PHASE_WORKING || jobq__sent(l, kind))
+        return JOBQ_NEVER;
+    return jobq__max(l->tick_mono_us, l->wire.hold_mono_us[kind]);
 }
 
 /* A schedule is due, or is being fired. */
 static bool jobq__ticks(const jobq_loop *l, int64_t now)
 {
     return jobq__sent(l, JOBQ_REQUEST_TICK) ||
-           (l->tick_mono_us <= now && l->failures[JOBQ_REQUEST_TICK] == 0);
+           (l->tick_mono_us <= now && l->wire.failures[JOBQ_REQUEST_TICK] == 0);
 }
 
 static void jobq__tell_tick(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -9042,17 +9127,18 @@ static void jobq__tell_tick(jobq_loop *l, int64_t now, jobq_answer *a)
  * whether there is work for it. */
 static int64_t jobq__due_sleep(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    int64_t busy = jobq__min(l->busy_mono_us, l->relay.busy_mono_us);
-    int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
-    int64_t since = l->asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
+    int64_t busy = jobq__min(l->pace.busy_mono_us, l->relay.busy_mono_us);
+    int64_t idle = jobq__max(l->pace.idle_mono_us, l->relay.idle_mono_us);
+    int64_t since = l->sleep.asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
 
     (void)now;
-    if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        jobq__sent(l, kind)) return JOBQ_NEVER;
-    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[kind];
+    if (!l->config.listen || l->sleep.deaf || !l->session.registered ||
+        l->phase != JOBQ_PHASE_WORKING || jobq__sent(l, kind))
+        return JOBQ_NEVER;
+    if (l->sleep.asleep && l->sleep.woken_count >= JOBQ__CONVOY) return l->wire.hold_mono_us[kind];
     if (since == JOBQ_NEVER) return JOBQ_NEVER;
-    since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
-    return jobq__max(since, l->hold_mono_us[kind]);
+    since = jobq__max(since, l->sleep.told_mono_us + JOBQ__SECOND);
+    return jobq__max(since, l->wire.hold_mono_us[kind]);
 }
 
 /* Adds all queues. To a REMAIN, adds those whose jobs, and those whose messages, this worker
@@ -9076,17 +9162,17 @@ static void jobq__make_sleep(jobq_loop *l, int64_t now, jobq_request *a)
 {
     jobq__make_queues(l, now, a);
     a->relaxed = true;
-    a->asleep = !l->asleep;
+    a->asleep = !l->sleep.asleep;
 }
 
 static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_SLEEP, now, a->error);
     if (a->error != JOBQ_OK) return;
-    l->asleep = !l->asleep;
-    l->slept_mono_us = now;
-    l->woken_count = 0;
-    if (l->asleep) jobq__look_again(l, now); /* a producer may have looked before it */
+    l->sleep.asleep = !l->sleep.asleep;
+    l->sleep.told_mono_us = now;
+    l->sleep.woken_count = 0;
+    if (l->sleep.asleep) jobq__look_again(l, now); /* a producer may have looked before it */
 }
 
 /* -- other statements -- */
@@ -9094,36 +9180,36 @@ static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
 /* Nothing is held and nothing is due, as far as this loop has looked. */
 static bool jobq__empty_here(const jobq_loop *l)
 {
-    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
-    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER &&
-                 !l->passed_by;
+    bool paused = l->session.registered && !l->session.policies_stale && jobq__all_paused(l);
+    bool swept = l->sweep.empty && !l->suspects.ready && l->suspects.alone_mono_us == JOBQ_NEVER &&
+                 !l->pace.passed_by;
     int32_t i;
 
     for (i = 0; i < l->queue_count; i++) {
         if (l->queues[i].hold_mono_us != INT64_MIN && !l->queues[i].paused &&
             (l->config.jobless_queues >> i & 1) == 0) return false;
     }
-    if (l->parked_kind != 0 || l->unparked) return false;
+    if (l->parked.kind != 0 || l->parked.unparked) return false;
     return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
 }
 
 /* Whether a statement is wanted that waits only for its hold. */
 static bool jobq__wanted(const jobq_loop *l, jobq_request_kind kind)
 {
-    bool member = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
-    bool works = l->registered && l->phase == JOBQ_PHASE_WORKING;
+    bool member = l->session.registered && l->phase <= JOBQ_PHASE_STOPPING;
+    bool works = l->session.registered && l->phase == JOBQ_PHASE_WORKING;
 
     switch ((int)kind) {
-    case JOBQ_REQUEST_REGISTER: return !l->registered && l->phase == JOBQ_PHASE_WORKING;
-    case JOBQ_REQUEST_POLICIES: return member && l->policies_stale;
+    case JOBQ_REQUEST_REGISTER: return !l->session.registered && l->phase == JOBQ_PHASE_WORKING;
+    case JOBQ_REQUEST_POLICIES: return member && l->session.policies_stale;
     case JOBQ_REQUEST_RECOVER: return member && l->orphan_count > 0;
-    case JOBQ_REQUEST_SET_ASIDE: return member && l->accused;
-    case JOBQ_REQUEST_UNPARK: return member && l->parked_kind != 0;
+    case JOBQ_REQUEST_SET_ASIDE: return member && l->blame.accused;
+    case JOBQ_REQUEST_UNPARK: return member && l->parked.kind != 0;
     case JOBQ_REQUEST_PRUNE: return works && l->config.prune_us != JOBQ_NEVER;
     case JOBQ_REQUEST_VACUUM: return works && l->vacuum_rows >= l->config.vacuum_rows;
     case JOBQ_REQUEST_REMAIN:
         return works && l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
-    case JOBQ_REQUEST_DEREGISTER: return l->registered && l->phase == JOBQ_PHASE_LEAVING;
+    case JOBQ_REQUEST_DEREGISTER: return l->session.registered && l->phase == JOBQ_PHASE_LEAVING;
     }
     return false;
 }
@@ -9131,14 +9217,14 @@ static bool jobq__wanted(const jobq_loop *l, jobq_request_kind kind)
 static int64_t jobq__due_wanted(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     (void)now;
-    return jobq__wanted(l, kind) && !jobq__sent(l, kind) ? l->hold_mono_us[kind] : JOBQ_NEVER;
+    return jobq__wanted(l, kind) && !jobq__sent(l, kind) ? l->wire.hold_mono_us[kind] : JOBQ_NEVER;
 }
 
 static void jobq__make_register(jobq_loop *l, int64_t now, jobq_request *a)
 {
     (void)now;
     a->worker = l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
-    l->lease_mono_us = INT64_MIN;
+    l->lease.end_mono_us = INT64_MIN;
 }
 
 /* Where a worker's first walk starts. Workers should not all visit the same lines. */
@@ -9159,11 +9245,11 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
         return;
     }
     JOBQ_ASSERT(a->count >= 0 && a->count <= JOBQ_LOOP_QUEUES);
-    l->registered = true;
-    l->informed = l->kinds_known = false;
-    l->alone_mono_us = JOBQ_NEVER;
-    l->rescue_mono_us = INT64_MIN;
-    l->connects = 0;
+    l->session.registered = true;
+    l->session.informed = l->session.kinds_known = false;
+    l->suspects.alone_mono_us = JOBQ_NEVER;
+    l->suspects.rescue_mono_us = INT64_MIN;
+    l->session.connects = 0;
     l->queue_count = a->count;
     for (i = 0; i < a->count; i++) {
         memset(&l->queues[i], 0, sizeof l->queues[i]);
@@ -9176,12 +9262,12 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
     }
     JOBQ_ASSERT(a->kind_count >= 0 && a->kind_count <= JOBQ_LOOP_KINDS);
     jobq__limits_set(l, a->kinds, a->kind_count);
-    l->lease_mono_us = l->sent_mono_us[JOBQ_REQUEST_REGISTER] + l->config.lease_us;
-    l->alive_mono_us = now;
-    l->beat_mono_us = now; /* for the first news: late workers, parked kinds, suspects */
+    l->lease.end_mono_us = l->wire.sent_mono_us[JOBQ_REQUEST_REGISTER] + l->config.lease_us;
+    l->lease.alive_mono_us = now;
+    l->lease.beat_mono_us = now; /* for the first news: late workers, parked kinds, suspects */
     l->tick_mono_us = JOBQ_NEVER;
-    l->claim_mono_us = l->sweep_mono_us = now;
-    l->policies_stale = true;
+    l->pace.claim_mono_us = l->sweep.next_mono_us = now;
+    l->session.policies_stale = true;
     jobq__relay_look(l, now);
 }
 
@@ -9191,18 +9277,18 @@ static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
 
     jobq__answer(l, JOBQ_REQUEST_POLICIES, now, a->error);
     if (a->error != JOBQ_OK) return;
-    l->policies_stale = false;
+    l->session.policies_stale = false;
     for (i = 0; i < a->count && i < l->queue_count; i++) {
         const jobq_queue_policy *p = &a->policies[i];
         jobq_loop_queue *q = &l->queues[i];
         int16_t least = (int16_t)jobq__max(jobq__min(p->priority_min, 0), JOBQ_PRIORITY_MIN);
-        if (q->paused && !p->paused) l->claim_mono_us = l->relay.look_mono_us = INT64_MIN;
-        if (least < q->priority_min) l->claim_mono_us = l->full_mono_us = INT64_MIN;
+        if (q->paused && !p->paused) l->pace.claim_mono_us = l->relay.look_mono_us = INT64_MIN;
+        if (least < q->priority_min) l->pace.claim_mono_us = l->pace.full_mono_us = INT64_MIN;
         q->policy = jobq_policy_defaults(&p->policy);
         q->stages_max = (int16_t)jobq__min(jobq__max(p->stages_max, 1), JOBQ_STAGES_MAX);
         q->priority_min = least;
         q->paused = p->paused;
-        if (p->lines && !q->lines) l->claim_mono_us = l->full_mono_us = INT64_MIN;
+        if (p->lines && !q->lines) l->pace.claim_mono_us = l->pace.full_mono_us = INT64_MIN;
         q->lines = p->lines;
         q->ageing = p->ageing;
         q->hold_mono_us = p->hold_us > 0 ? jobq__add(now, p->hold_us) : jobq__min(
@@ -9231,8 +9317,8 @@ static void jobq__shares_recovered(jobq_loop *l)
 {
     int32_t i;
 
-    for (i = 0; i < l->share_count; i++) {
-        jobq_share *p = &l->shares[i];
+    for (i = 0; i < l->permits.share_count; i++) {
+        jobq_share *p = &l->permits.shares[i];
         p->tokens = (int32_t)jobq__max(p->tokens - p->orphaned, 0);
         p->orphaned = 0;
     }
@@ -9247,32 +9333,32 @@ static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
     if (--l->orphan_count == 0) jobq__shares_recovered(l);
     /* The row of its number stays: without the row the claim could still arrive. */
     l->claims[entry].state = JOBQ_CLAIM_NONE;
-    if (l->claims[entry].suspects) l->suspects_ready = true;
+    if (l->claims[entry].suspects) l->suspects.ready = true;
     jobq__look_again(l, now);
 }
 
 static void jobq__make_set_aside(jobq_loop *l, int64_t now, jobq_request *a)
 {
     (void)now;
-    a->id = l->named;
+    a->id = l->blame.named;
     a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
 }
 
 static void jobq__tell_set_aside(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_SET_ASIDE, now, a->error);
-    l->named = l->accused = 0;
+    l->blame.named = l->blame.accused = 0;
     jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
     if (a->error != JOBQ_OK || !a->done) return;
     l->stats.aside++;
-    l->hold_mono_us[JOBQ_REQUEST_CLAIM] = now;
+    l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM] = now;
     jobq__look_again(l, now);
 }
 
 static void jobq__make_unpark(jobq_loop *l, int64_t now, jobq_request *a)
 {
     (void)now;
-    a->id = l->parked_kind;
+    a->id = l->parked.kind;
 }
 
 static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -9280,9 +9366,9 @@ static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_UNPARK, now, a->error);
     if (a->error != JOBQ_OK) return;
     if (!a->more) {
-        l->parked_kind = 0;
-        l->unparked = true; /* the next news may name another kind */
-        if (l->config.until != JOBQ_UNTIL_STOPPED) l->beat_mono_us = now;
+        l->parked.kind = 0;
+        l->parked.unparked = true; /* the next news may name another kind */
+        if (l->config.until != JOBQ_UNTIL_STOPPED) l->lease.beat_mono_us = now;
     }
     if (a->count > 0) jobq__look_again(l, now);
 }
@@ -9307,10 +9393,10 @@ static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
  * has ended, there is much to remove. After an error it waits 1 min, doubling to 1 h. */
 static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
+    int64_t cost = now - l->wire.sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
 
     jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
-    wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
+    wait = 30 * JOBQ__SECOND << jobq__min(l->wire.failures[JOBQ_REQUEST_VACUUM], 7);
     if (a->error == JOBQ_OK) {
         wait = cost > JOBQ__VACUUM_PAUSE / 2 ? jobq__min(9 * cost, JOBQ__MINUTE)
                                              : JOBQ__VACUUM_PAUSE - cost;
@@ -9328,7 +9414,7 @@ static void jobq__make_deregister(jobq_loop *l, int64_t now, jobq_request *a)
 static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
-    l->registered = false;
+    l->session.registered = false;
 }
 
 /* Something remains, perhaps with other workers, and nothing announces its end: ask again, with
@@ -9337,25 +9423,25 @@ static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_REMAIN, now, a->error);
     if (a->error != JOBQ_OK) return;
-    l->none_remain = !a->more;
-    l->remain_us = jobq__twice(l->remain_us, 10 * JOBQ__MS, l->config.poll_us);
-    jobq__hold(l, JOBQ_REQUEST_REMAIN, now + jobq__about(l, l->remain_us));
+    l->until.none_remain = !a->more;
+    l->until.remain_us = jobq__twice(l->until.remain_us, 10 * JOBQ__MS, l->config.poll_us);
+    jobq__hold(l, JOBQ_REQUEST_REMAIN, now + jobq__about(l, l->until.remain_us));
 }
 
-/* -- the connection -- */
+/* ---- >>next: the connection, and what to do next --------------------------------------------- */
 
 /* Whether the server was executing this statement when the connection broke: it was sent before all
  * others. Of statements sent at the same time, flushes go first and the claim last. */
 static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
 {
-    int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
+    int64_t at = l->wire.sent_mono_us[kind], part = jobq__due_part_answer(l);
     int k;
 
     if (part < at || (part == at && kind == JOBQ_REQUEST_CLAIM)) return false;
     for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
         bool before = kind == JOBQ_REQUEST_CLAIM || k == JOBQ_REQUEST_COMPLETE;
-        if (k == (int)kind || (l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        if (l->sent_mono_us[k] < at || (l->sent_mono_us[k] == at && before)) return false;
+        if (k == (int)kind || (l->wire.inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        if (l->wire.sent_mono_us[k] < at || (l->wire.sent_mono_us[k] == at && before)) return false;
     }
     return true;
 }
@@ -9368,14 +9454,14 @@ static void jobq__unanswered(jobq_loop *l)
 
     for (k = 0; k < JOBQ_REQUEST_COUNT; k++) first[k] = jobq__was_first(l, (jobq_request_kind)k);
     for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
-        if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        jobq__budget_failed(jobq__budget_of(l, (jobq_request_kind)k), l->carried[k],
+        if ((l->wire.inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        jobq__budget_failed(jobq__budget_of(l, (jobq_request_kind)k), l->wire.carried[k],
                             first[k] && jobq__well(l, (jobq_request_kind)k));
     }
     if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && first[JOBQ_REQUEST_CLAIM]) {
         jobq__claim_named(l, 0, false);
     }
-    if (jobq__sent(l, JOBQ_REQUEST_SET_ASIDE)) l->named = l->accused = 0;
+    if (jobq__sent(l, JOBQ_REQUEST_SET_ASIDE)) l->blame.named = l->blame.accused = 0;
 }
 
 JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
@@ -9384,7 +9470,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     int32_t i;
 
     JOBQ_ASSERT(l != NULL);
-    if (l->connected) l->stats.reconnects++;
+    if (l->session.connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
         l->worker = 0; /* the next id is new, whatever became of this one */
     if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && jobq__overran(l, JOBQ_REQUEST_CLAIM, mono_us))
@@ -9392,15 +9478,16 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
     jobq__relay_disconnected(l, mono_us);
-    l->connected = false;
-    l->inflight &= JOBQ__ASIDE;
-    wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
-    l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
+    l->session.connected = false;
+    l->wire.inflight &= JOBQ__ASIDE;
+    wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->session.connects, 10),
+                     JOBQ__RECONNECT_CAP);
+    l->session.connect_mono_us = mono_us + (l->session.connects == 0 ? 0 : jobq_random_between(
                                         jobq_random_next(&l->random), wait / 2, wait));
-    if (l->connects < UINT32_MAX) l->connects++;
-    for (i = 0; i < l->share_count; i++) { /* a lost claim counts until it is recovered */
-        l->shares[i].orphaned += l->shares[i].asked;
-        l->shares[i].asked = 0;
+    if (l->session.connects < UINT32_MAX) l->session.connects++;
+    for (i = 0; i < l->permits.share_count; i++) { /* a lost claim counts until it is recovered */
+        l->permits.shares[i].orphaned += l->permits.shares[i].asked;
+        l->permits.shares[i].asked = 0;
     }
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
         jobq_claim *c = &l->claims[i];
@@ -9412,10 +9499,10 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     }
     jobq__unsend(l, JOBQ_REQUEST_COMPLETE, mono_us, true);
     jobq__unsend(l, JOBQ_REQUEST_SETTLE, mono_us, true);
-    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it must watch them again */
-    l->rescue_mono_us = INT64_MIN;
+    if (jobq__rescues_first(l, mono_us)) l->session.informed = false; /* it must watch them again */
+    l->suspects.rescue_mono_us = INT64_MIN;
     memset(l->watched, 0, sizeof l->watched); /* an outage proves no worker dead */
-    l->alive_mono_us = JOBQ_NEVER;
+    l->lease.alive_mono_us = JOBQ_NEVER;
 }
 
 static void jobq__tell_connect(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -9425,14 +9512,15 @@ static void jobq__tell_connect(jobq_loop *l, int64_t now, jobq_answer *a)
         return;
     }
     jobq__answer(l, JOBQ_REQUEST_CONNECT, now, JOBQ_OK);
-    l->connected = true;
-    l->kinds_known = false;
-    l->beat_mono_us = now; /* the news comes first: is this worker still alive? what is paused? */
-    l->claim_mono_us = now;
-    l->look_us = l->linger_us = 0;
-    l->swept_empty = l->asleep = false;
-    l->slept_mono_us = now - JOBQ__SECOND;
-    l->policies_stale = true;
+    l->session.connected = true;
+    l->session.kinds_known = false;
+    l->lease.beat_mono_us =
+        now; /* the news comes first: is this worker still alive? what is paused? */
+    l->pace.claim_mono_us = now;
+    l->pace.look_us = l->pace.linger_us = 0;
+    l->sweep.empty = l->sleep.asleep = false;
+    l->sleep.told_mono_us = now - JOBQ__SECOND;
+    l->session.policies_stale = true;
 }
 
 static void jobq__tell_disconnect(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -9490,7 +9578,8 @@ static int64_t jobq__asked(const jobq_loop *l)
 
     for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
         if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
-        if (jobq__sent(l, (jobq_request_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
+        if (jobq__sent(l, (jobq_request_kind)kind))
+            first = jobq__min(first, l->wire.sent_mono_us[kind]);
     }
     return first;
 }
@@ -9538,14 +9627,14 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
  * have made work since it last looked. */
 static void jobq__amid_move(jobq_loop *l, int64_t now)
 {
-    bool was = l->amid;
+    bool was = l->until.amid;
 
-    l->amid = l->config.until != JOBQ_UNTIL_STOPPED && jobq__in_hand(l);
-    if (!was || l->amid) return;
-    l->claim_amid = l->relay.amid = true; /* what is on its way may have looked before */
-    l->swept_empty = false;
-    l->claim_mono_us = l->sweep_mono_us = now;
-    l->sweep_whole = true; /* slices may have looked before, too */
+    l->until.amid = l->config.until != JOBQ_UNTIL_STOPPED && jobq__in_hand(l);
+    if (!was || l->until.amid) return;
+    l->claim.amid = l->relay.amid = true; /* what is on its way may have looked before */
+    l->sweep.empty = false;
+    l->pace.claim_mono_us = l->sweep.next_mono_us = now;
+    l->sweep.whole = true; /* slices may have looked before, too */
     jobq__relay_look(l, now);
 }
 
@@ -9554,8 +9643,9 @@ static bool jobq__all_locked(const jobq_loop *l)
 {
     return l->done.count + l->odd.count > 0 && l->relay.held == 0 && l->orphan_count == 0 &&
            l->queued.count + l->running_count + l->sent_done.count + l->sent_odd.count == 0 &&
-           l->done.count <= l->locked[JOBQ_REQUEST_COMPLETE] &&
-           l->odd.count <= l->locked[JOBQ_REQUEST_SETTLE] && !jobq__sent(l, JOBQ_REQUEST_CLAIM);
+           l->done.count <= l->flush.locked[JOBQ_REQUEST_COMPLETE] &&
+           l->odd.count <= l->flush.locked[JOBQ_REQUEST_SETTLE] &&
+           !jobq__sent(l, JOBQ_REQUEST_CLAIM);
 }
 
 /* The latest end of a stop: the grace, plus the time of one answer about what the handlers did. Who
@@ -9581,13 +9671,13 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
 
     jobq__amid_move(l, now);
     if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l) && !jobq__ticks(l, now);
-    if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->none_remain && jobq__empty_here(l);
+    if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->until.none_remain && jobq__empty_here(l);
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_REQUEST_CLAIM)) {
         jobq_loop_stop(l, now, -1);
     }
-    l->none_remain = false; /* it was true only then */
+    l->until.none_remain = false; /* it was true only then */
     if (jobq__stopped(l)) l->phase = JOBQ_PHASE_LEAVING;
-    if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
+    if (l->phase == JOBQ_PHASE_LEAVING && !l->session.registered) l->phase = JOBQ_PHASE_EXITED;
     if (now >= jobq__stop_end(l)) l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
 }
 
@@ -9603,9 +9693,9 @@ static int64_t jobq__due_abandon(const jobq_loop *l, int64_t now)
 static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool connecting = jobq__sent(l, JOBQ_REQUEST_CONNECT);
-    int64_t until = connecting ? jobq__due_answer(l) : l->connect_mono_us;
+    int64_t until = connecting ? jobq__due_answer(l) : l->session.connect_mono_us;
 
-    if (!connecting && now >= l->connect_mono_us) {
+    if (!connecting && now >= l->session.connect_mono_us) {
         jobq__send(l, JOBQ_REQUEST_CONNECT, now, a);
         return;
     }
@@ -9625,7 +9715,7 @@ static int64_t jobq__holds_end(jobq_loop *l, int64_t now)
         if (q->hold_mono_us > now) next = jobq__min(next, q->hold_mono_us);
         else if (q->hold_mono_us != INT64_MIN) {
             q->hold_mono_us = INT64_MIN;
-            l->full_mono_us = now;
+            l->pace.full_mono_us = now;
             jobq__look_again(l, now);
         }
     }
@@ -9636,7 +9726,7 @@ static int64_t jobq__holds_end(jobq_loop *l, int64_t now)
 static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int64_t until = jobq__min(jobq__holds_end(l, now),
-                              jobq__min(jobq__due_unhoard(l), l->quiet_mono_us));
+                              jobq__min(jobq__due_unhoard(l), l->suspects.quiet_mono_us));
     size_t i;
 
     until = jobq__min(until, jobq__relay_prepare(l, now));
@@ -9670,11 +9760,11 @@ JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
     if (a->kind != JOBQ_REQUEST_WAIT) return;
     jobq__phase_move(l, mono_us);
     jobq__quiet_move(l, mono_us);
-    if (l->share_count > 0 && jobq__looks(l, mono_us)) l->looked_mono_us = mono_us;
+    if (l->permits.share_count > 0 && jobq__looks(l, mono_us)) l->permits.looked_mono_us = mono_us;
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
     if (l->phase == JOBQ_PHASE_EXITED) jobq__ask(a, JOBQ_REQUEST_EXIT);
     else if (mono_us >= jobq__due_answer(l)) jobq__ask(a, JOBQ_REQUEST_DISCONNECT);
-    else if (l->connected) jobq__next_online(l, mono_us, a);
+    else if (l->session.connected) jobq__next_online(l, mono_us, a);
     else jobq__next_offline(l, mono_us, a);
 }
 
@@ -9685,9 +9775,9 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (jobq__stopped(l)) return mono_us;
     due = jobq__min(jobq__due_abandon(l, mono_us), jobq__stop_end(l));
-    if (!l->connected) return due;
-    if (jobq__quiet(l, mono_us) != l->quiet) return mono_us;
-    if (l->share_count > 0)
+    if (!l->session.connected) return due;
+    if (jobq__quiet(l, mono_us) != l->suspects.quiet) return mono_us;
+    if (l->permits.share_count > 0)
         due = jobq__min(due, jobq__due_beat(l, JOBQ_REQUEST_HEARTBEAT, mono_us));
     due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us));
     due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
@@ -9845,11 +9935,11 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     JOBQ_ASSERT(l != NULL);
     memset(&s, 0, sizeof s);
     s.phase = l->phase;
-    s.connected = l->connected;
-    s.hears = l->registered && l->config.listen && !l->deaf;
-    s.asleep = l->asleep;
-    s.worker = l->registered ? l->worker : 0;
-    s.lease_mono_us = l->lease_mono_us;
+    s.connected = l->session.connected;
+    s.hears = l->session.registered && l->config.listen && !l->sleep.deaf;
+    s.asleep = l->sleep.asleep;
+    s.worker = l->session.registered ? l->worker : 0;
+    s.lease_mono_us = l->lease.end_mono_us;
     s.running = l->running_count + l->relay.running;
     s.ready = l->queued.count + l->relay.held;
     s.asked_mono_us = jobq__asked(l);

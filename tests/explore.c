@@ -486,7 +486,7 @@ static void check_death(const world *w, const jobq_memory *before, const wire *s
         violate("promise 5: a worker was declared dead after a heartbeat that its rescuer missed");
     }
     if (d == NULL) return;
-    if (mono_us(w) < d->loop.lease_mono_us) {
+    if (mono_us(w) < d->loop.lease.end_mono_us) {
         violate("promise 5: a worker was declared dead before its own deadline was over");
     }
 }
@@ -605,7 +605,7 @@ static void check_healthy(const jobq_memory_job *mj)
 static bool held_validly(const world *w, const node *d, const jobq_slot *s)
 {
     return (s->state == JOBQ_SLOT_QUEUED || s->state == JOBQ_SLOT_RUNNING) &&
-           s->job.worker == d->loop.worker && mono_us(w) < d->loop.lease_mono_us &&
+           s->job.worker == d->loop.worker && mono_us(w) < d->loop.lease.end_mono_us &&
            !is_forgotten(w, s->job.worker, s->job.claim);
 }
 
@@ -630,7 +630,7 @@ static void check_books(const jobq_loop *l)
             violate("the loop holds a job whose claim it has dropped");
         }
     }
-    if (suspects != l->suspects_held) violate("the loop miscounts its suspects");
+    if (suspects != l->suspects.held_count) violate("the loop miscounts its suspects");
     if (alone > 0 && slots + l->relay.held > 1) {
         violate("law 6: a worker holds more than the job that must run alone");
     }
@@ -643,12 +643,12 @@ static void check_lease(const world *w, const node *d)
     const jobq_memory_worker *row = jobq__memory_worker(store(w), d->loop.worker);
     int i;
 
-    if (d->loop.worker == 0 || d->loop.lease_mono_us <= mono_us(w)) return;
+    if (d->loop.worker == 0 || d->loop.lease.end_mono_us <= mono_us(w)) return;
     if (d->loop.phase > JOBQ_PHASE_STOPPING) return; /* it says good-bye, and holds nothing */
     for (i = 0; i < ROWS && w->renewals[i].worker != d->loop.worker;) i++;
     if (row == NULL || row->dead || i == ROWS) {
         violate("promise 5: a worker without a living row believes in its lease");
-    } else if (d->loop.lease_mono_us > (1000 + w->renewals[i].tick + LEASE) * TICK) {
+    } else if (d->loop.lease.end_mono_us > (1000 + w->renewals[i].tick + LEASE) * TICK) {
         violate("promise 5: the local deadline is later than the store's expiry");
     }
 }
@@ -970,7 +970,7 @@ static void start(world *w, int n)
     w->looked[n] = 0;
     w->delays_us[n] = 0;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
-    d->loop.hold_mono_us[JOBQ_REQUEST_PRUNE] = JOBQ_NEVER;
+    d->loop.wire.hold_mono_us[JOBQ_REQUEST_PRUNE] = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
 }
 
@@ -987,7 +987,7 @@ static void tidy_loop(jobq_loop *l)
     memset(&l->stats, 0, sizeof l->stats);
     memset(&l->relay.stats, 0, sizeof l->relay.stats);
     memset(&l->tallies, 0, sizeof l->tallies);
-    l->handler_us = set->prefetch ? 0 : -1;
+    l->pace.handler_us = set->prefetch ? 0 : -1;
     l->vacuum_rows = 0;
     l->random.state = 0;
 }
@@ -1606,7 +1606,7 @@ static void list_connection(const world *w, int n, moves *all)
     if (next >= 0 && !d->slow) list_parts(w, n, d->backend, &d->flight[next], OF_CONNECTION, all);
     if (d->slow) add(all, MOVE_FAST, n, 0, 0);
     if (!d->slow && d->flying > 0 && may(w, MOVE_SLOW)) add(all, MOVE_SLOW, n, 0, 0);
-    if (!d->paused && may(w, MOVE_CUT) && (d->loop.connected || d->flying > 0)) {
+    if (!d->paused && may(w, MOVE_CUT) && (d->loop.session.connected || d->flying > 0)) {
         add(all, MOVE_CUT, n, 0, 0);
     }
 }
@@ -1842,42 +1842,46 @@ static void put_flow_work(digest *g, const flow_work *f);
 /* The next slice begins at a distance from the newest bound. */
 static void put_slices(digest *g, const jobq_loop *l)
 {
-    put(g, l->slice_us * 8 + l->sweep_whole * 4 + l->sweep_found * 2 + l->sweep_passed);
-    if (l->slice_us == 0) return;
+    put(g, l->sweep.slice_us * 8 + l->sweep.whole * 4 + l->sweep.found * 2 + l->sweep.passed);
+    if (l->sweep.slice_us == 0) return;
     put(g, ticks(g->w, jobq__bounds_newest(l), -8));
-    put(g, (l->sweep_cost_us > 2 * JOBQ_LOOP_SLICE_COST_US) * 2 + l->claim_slice);
-    put(g, instant(g, l->sliced_us));
-    if ((l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0) put(g, instant(g, l->slice_from_us));
+    put(g, (l->sweep.cost_us > 2 * JOBQ_LOOP_SLICE_COST_US) * 2 + l->claim.slice);
+    put(g, instant(g, l->sweep.sliced_us));
+    if ((l->wire.inflight >> JOBQ_REQUEST_CLAIM & 1) != 0)
+        put(g, instant(g, l->sweep.slice_from_us));
 }
 
 static void put_timers(digest *g, const jobq_loop *l)
 {
     int kind;
 
-    put(g, ticks(g->w, l->alive_mono_us, -8));
-    put(g, ticks(g->w, l->lease_mono_us, -8));
-    put(g, ticks(g->w, l->beat_mono_us, 0));
-    put(g, ticks(g->w, l->claim_mono_us, 0));
-    put(g, ticks(g->w, l->sweep_mono_us, 0));
+    put(g, ticks(g->w, l->lease.alive_mono_us, -8));
+    put(g, ticks(g->w, l->lease.end_mono_us, -8));
+    put(g, ticks(g->w, l->lease.beat_mono_us, 0));
+    put(g, ticks(g->w, l->pace.claim_mono_us, 0));
+    put(g, ticks(g->w, l->sweep.next_mono_us, 0));
     put_slices(g, l);
-    put(g, ticks(g->w, l->full_mono_us, 0));
-    put(g, ticks(g->w, l->due_mono_us, 0));
+    put(g, ticks(g->w, l->pace.full_mono_us, 0));
+    put(g, ticks(g->w, l->pace.due_mono_us, 0));
     if (set->schedule) put(g, ticks(g->w, l->tick_mono_us, 0));
-    put(g, ticks(g->w, l->alone_mono_us, -LEASE));
-    put(g, ticks(g->w, l->rescue_mono_us, -LEASE) * 8 + l->informed * 4 + l->quiet * 2 +
-               l->alone_told);
-    put(g, set->listen ? ticks(g->w, l->idle_mono_us, -2) : l->idle_mono_us == JOBQ_NEVER);
-    put(g, set->listen ? ticks(g->w, l->busy_mono_us, -2) : l->busy_mono_us == JOBQ_NEVER);
-    put(g, set->listen ? ticks(g->w, l->slept_mono_us, -2) : 0);
-    put(g, ticks(g->w, l->flush_mono_us, 0));
-    put(g, ticks(g->w, l->connect_mono_us, 0));
+    put(g, ticks(g->w, l->suspects.alone_mono_us, -LEASE));
+    put(g, ticks(g->w, l->suspects.rescue_mono_us, -LEASE) * 8 + l->session.informed * 4 +
+               l->suspects.quiet * 2 + l->suspects.alone_told);
+    put(g,
+        set->listen ? ticks(g->w, l->pace.idle_mono_us, -2) : l->pace.idle_mono_us == JOBQ_NEVER);
+    put(g,
+        set->listen ? ticks(g->w, l->pace.busy_mono_us, -2) : l->pace.busy_mono_us == JOBQ_NEVER);
+    put(g, set->listen ? ticks(g->w, l->sleep.told_mono_us, -2) : 0);
+    put(g, ticks(g->w, l->flush.due_mono_us, 0));
+    put(g, ticks(g->w, l->session.connect_mono_us, 0));
     put(g, ticks(g->w, l->stop_mono_us, -2));
     put(g, ticks(g->w, l->deadline_mono_us, 0));
     for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
-        if ((l->inflight >> kind & 1) != 0) put(g, ticks(g->w, l->sent_mono_us[kind], -8));
-        if (l->failures[kind] == 0) continue;
-        put(g, kind * 16 + ticks(g->w, l->hold_mono_us[kind], 0));
-        put(g, l->failures[kind] > 6 ? 6 : l->failures[kind]);
+        if ((l->wire.inflight >> kind & 1) != 0)
+            put(g, ticks(g->w, l->wire.sent_mono_us[kind], -8));
+        if (l->wire.failures[kind] == 0) continue;
+        put(g, kind * 16 + ticks(g->w, l->wire.hold_mono_us[kind], 0));
+        put(g, l->wire.failures[kind] > 6 ? 6 : l->wire.failures[kind]);
     }
 }
 
@@ -1903,32 +1907,33 @@ static void put_round(digest *g, const jobq_loop *l)
 
 static void put_loop(digest *g, const jobq_loop *l)
 {
-    bool claiming = (l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
+    bool claiming = (l->wire.inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
     int i;
 
     put(g, worker_label(g, l->worker));
-    put(g, (int64_t)l->phase * 4096 + l->connected * 2048 + l->policies_stale * 1024 +
-               l->suspects_ready * 512 + l->asleep * 256 + l->swept_empty * 128 +
-               l->claim_sweep * 64 + (l->linger_us > 0) * 32 +
-               (l->policy == store(g->w)->policy_version) * 16 +
-               (claiming ? l->claim_suspects * 8 + l->claim_full * 4 + l->claim_alone * 2 : 0));
-    put(g, l->inflight);
-    put(g, l->connects > 8 ? 8 : l->connects);
-    put(g, l->orphan_count * 8 + l->suspects_held);
+    put(g, (int64_t)l->phase * 4096 + l->session.connected * 2048 +
+               l->session.policies_stale * 1024 + l->suspects.ready * 512 + l->sleep.asleep * 256 +
+               l->sweep.empty * 128 + l->claim.sweep * 64 + (l->pace.linger_us > 0) * 32 +
+               (l->session.policy == store(g->w)->policy_version) * 16 +
+               (claiming ? l->claim.suspects * 8 + l->claim.look * 4 + l->claim.alone * 2 : 0));
+    put(g, l->wire.inflight);
+    put(g, l->session.connects > 8 ? 8 : l->session.connects);
+    put(g, l->orphan_count * 8 + l->suspects.held_count);
     for (i = JOBQ_REQUEST_CLAIM; i <= JOBQ_REQUEST_SETTLE; i++) {
-        put(g, l->budgets[i].rows * 8 + (l->budgets[i].alone > 3 ? 3 : l->budgets[i].alone));
-        put(g, (int64_t)(l->well >> i & 1) * 2048 + l->locked[i]);
+        put(g, l->wire.budgets[i].rows * 8 +
+                   (l->wire.budgets[i].alone > 3 ? 3 : l->wire.budgets[i].alone));
+        put(g, (int64_t)(l->wire.well >> i & 1) * 2048 + l->flush.locked[i]);
     }
-    put(g, l->named * 4 + l->accused * 2 + l->claim_names);
-    put(g, claiming ? l->claim_limit : 0);
-    put(g, l->parked_kind * 4 + l->every_kind * 2 + l->informed);
+    put(g, l->blame.named * 4 + l->blame.accused * 2 + l->claim.names);
+    put(g, claiming ? l->claim.limit : 0);
+    put(g, l->parked.kind * 4 + l->session.every_kind * 2 + l->session.informed);
     put(g, (int64_t)jobq__memory_bits(l->kinds, l->kind_count));
     if (set->lines != NULL && l->queue_count > 0) {
-        put(g, walk_label(l->queues[0].walk) * 64 + l->queues[0].passed * 32 + l->passed_by * 16 +
-                   jobq__lines_first(l) * 8 +
-                   (claiming && l->left_mono_us >= l->sent_mono_us[JOBQ_REQUEST_CLAIM]));
+        put(g, walk_label(l->queues[0].walk) * 64 + l->queues[0].passed * 32 +
+                   l->pace.passed_by * 16 + jobq__lines_first(l) * 8 +
+                   (claiming && l->pace.left_mono_us >= l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM]));
     }
-    i = (int)((l->store_now_us - store_us(g->w)) / TICK);
+    i = (int)((l->lease.store_now_us - store_us(g->w)) / TICK);
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
     put_share(g, l);
@@ -2073,9 +2078,9 @@ static void know_all(digest *g)
             if (!jobq__bounded(lane_bound(&d->loop, i))) continue;
             know(g, lane_bound(&d->loop, i)->run_at_us);
         }
-        if (d->up && d->loop.slice_us != 0) {
-            know(g, d->loop.sliced_us);
-            know(g, d->loop.slice_from_us);
+        if (d->up && d->loop.sweep.slice_us != 0) {
+            know(g, d->loop.sweep.sliced_us);
+            know(g, d->loop.sweep.slice_from_us);
         }
         for (i = 0; i < d->flying; i++) know_wire(g, &d->flight[i]);
     }

@@ -117,7 +117,7 @@ static void undo(world *w, const image *was)
 static void sever(world *w, int n)
 {
     node *d = &w->nodes[n];
-    bool had = d->loop.connected || d->flying > 0;
+    bool had = d->loop.session.connected || d->flying > 0;
 
     drop_flight(w, n);
     d->severed = d->severed || (had && d->paused);

@@ -457,8 +457,8 @@ static void put_relay(digest *g, const jobq_loop *l)
     int i;
 
     put(g, r->count * 16 + r->crowded * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
-    put(g, r->after * 64 + l->budgets[JOBQ_REQUEST_LOOK].rows);
-    put(g, (l->well >> JOBQ_REQUEST_READ & 1) * 2 + (l->well >> JOBQ_REQUEST_ACK & 1));
+    put(g, r->after * 64 + l->wire.budgets[JOBQ_REQUEST_LOOK].rows);
+    put(g, (l->wire.well >> JOBQ_REQUEST_READ & 1) * 2 + (l->wire.well >> JOBQ_REQUEST_ACK & 1));
     put(g, ticks(g->w, r->look_mono_us, 0));
     put(g, ticks(g->w, r->missed_mono_us, 0));
     put(g, r->idle_mono_us == JOBQ_NEVER);

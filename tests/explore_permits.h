@@ -57,13 +57,14 @@ static void put_permits(digest *g, const jobq_memory *m)
 /* What a loop knows of its share. */
 static void put_share(digest *g, const jobq_loop *l)
 {
-    const jobq_share *p = &l->shares[0];
+    const jobq_share *p = &l->permits.shares[0];
 
     if (set->permits == 0) return;
-    put(g, behind_row(g, l->worker, l->exchange));
-    put(g, ticks(g->w, l->exchange_mono_us, -2) * 16 + ticks(g->w, l->looked_mono_us, -2));
-    put(g, l->rest_next * 2 + l->passed_by);
-    if (l->share_count == 0) return;
+    put(g, behind_row(g, l->worker, l->permits.exchange));
+    put(g, ticks(g->w, l->permits.exchange_mono_us, -2) * 16 +
+               ticks(g->w, l->permits.looked_mono_us, -2));
+    put(g, l->pace.rest_next * 2 + l->pace.passed_by);
+    if (l->permits.share_count == 0) return;
     put(g, p->held * 4096 + p->counted * 512 + p->running * 64 + p->asked * 8 + p->orphaned);
     put(g, p->fresh * 8 + p->skipped * 4 + p->blocked * 2 + p->passed);
     put(g, ticks(g->w, p->used_mono_us, -1) * 64 + ticks(g->w, p->ask_mono_us, 0));

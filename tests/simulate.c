@@ -367,7 +367,7 @@ static void check_hands(int n)
     const node *d = &w->nodes[n];
     int held[64] = {0}, i;
 
-    for (i = 0; i < JOBQ_LOOP_SLOTS && mono_us(d) < d->loop.lease_mono_us; i++) {
+    for (i = 0; i < JOBQ_LOOP_SLOTS && mono_us(d) < d->loop.lease.end_mono_us; i++) {
         const jobq_slot *s = &d->loop.slots[i];
         if (s->state != JOBQ_SLOT_QUEUED && s->state != JOBQ_SLOT_RUNNING) continue;
         held[s->job.kind]++;
@@ -377,8 +377,8 @@ static void check_hands(int n)
                     (int)s->job.id);
         }
     }
-    for (i = 0; i < d->loop.limit_count; i++) {
-        const jobq_limit *limit = &d->loop.limits[i];
+    for (i = 0; i < d->loop.limited.count; i++) {
+        const jobq_limit *limit = &d->loop.limited.limits[i];
         if (held[limit->kind] <= limit->most) continue;
         violate("law 19: worker %d holds %d jobs of kind %d", n, held[limit->kind],
                 (int)limit->kind);
@@ -478,9 +478,9 @@ static void check_lease(const node *d)
 {
     int64_t lease = d->loop.config.lease_us, ends;
 
-    if (d->loop.worker == 0 || d->loop.lease_mono_us <= mono_us(d)) return;
+    if (d->loop.worker == 0 || d->loop.lease.end_mono_us <= mono_us(d)) return;
     if (d->loop.phase > JOBQ_PHASE_STOPPING) return;
-    ends = true_us(d, d->loop.lease_mono_us);
+    ends = true_us(d, d->loop.lease.end_mono_us);
     if (ends > d->renewed_us + lease + lease / 1000 + MS) {
         violate("promise 5: the local deadline is later than the store's expiry");
     }
@@ -1042,7 +1042,8 @@ static void wake_sleepers(int32_t most)
     for (n = 0; n < node_count && most > 0; n++) {
         node *d = &w->nodes[n];
         const jobq_memory_worker *row = jobq__memory_worker(store, d->loop.worker);
-        if (!d->up || d->paused || d->silent || !d->loop.connected || !d->loop.config.listen)
+        if (!d->up || d->paused || d->silent || !d->loop.session.connected ||
+            !d->loop.config.listen)
             continue;
         if (d->loop.worker == 0 || row == NULL || !row->asleep || chance(100)) continue; /* lost */
         snprintf(about, sizeof about, "%d", w->partitions > 0 ? (int)between(0, w->partitions) : 0);

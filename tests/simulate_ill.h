@@ -282,7 +282,7 @@ static bool any_may_read(void)
     int n;
 
     for (n = 0; n < node_count; n++) {
-        if (w->nodes[n].up && !w->nodes[n].loop.quiet) return true;
+        if (w->nodes[n].up && !w->nodes[n].loop.suspects.quiet) return true;
     }
     return false;
 }

@@ -430,9 +430,9 @@ static void looks_leave_a_pause(void **unused)
     for (i = 0; i < count; i++) rows[i].broken = true;
     live(10 * SECOND);
     assert_true(looks < 500);
-    loop.quiet = true;
+    loop.suspects.quiet = true;
     assert_true(jobq__due_look(&loop, JOBQ_REQUEST_LOOK, now) == JOBQ_NEVER);
-    loop.quiet = false;
+    loop.suspects.quiet = false;
 }
 
 int main(void)

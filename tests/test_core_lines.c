@@ -579,8 +579,8 @@ static void the_bound_of_lines_falls_when_the_stores_clock_runs_back(void **unus
     saw(0, 5, true, 1200, 12);
     answers(&a, at_us, NULL, 0, 5, 0);
     assert_true(loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].holds);
-    loop.store_now_us = at_us + 3600 * SECOND;
-    loop.beat_mono_us = at_us;
+    loop.lease.store_now_us = at_us + 3600 * SECOND;
+    loop.lease.beat_mono_us = at_us;
     (void)claim_by(&at_us, LAST);
     if (loop.queues[0].lows[-JOBQ_PRIORITY_MIN][0].holds) {
         a = claim_by(&at_us, LAST);
@@ -668,7 +668,7 @@ static jobq_request idle(int64_t *at_us)
     jobq_request a = opens(JOBQ_UNTIL_STOPPED);
 
     *at_us = SECOND;
-    while (loop.look_us < 5 * SECOND) {
+    while (loop.pace.look_us < 5 * SECOND) {
         answers(&a, *at_us, NULL, 0, 5, 0);
         a = claim_by(at_us, LAST);
     }
@@ -738,7 +738,7 @@ static void a_job_without_a_line_opens_none(void **unused)
     start_all(at_us);
     a = claim_by(&at_us, LAST);
     finish_all(at_us);
-    loop.look_us = 5 * SECOND;
+    loop.pace.look_us = 5 * SECOND;
     answers(&a, was = at_us, NULL, 0, 4, 60 * SECOND);
     flush = flushes(&at_us);
     jobq_answer_start(&reply, &flush);

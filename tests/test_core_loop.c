@@ -400,7 +400,7 @@ static void a_suspect_is_claimed_only_into_a_free_slot(void **unused)
 
     (void)unused;
     settle_down(0);
-    loop.suspects_ready = true;
+    loop.suspects.ready = true;
     assert_true(jobq__suspect_wanted(&loop));
     count = loop.free.count;
     loop.free.count = 0; /* results that the server does not take */
@@ -437,7 +437,7 @@ static void what_cannot_be_claimed_makes_nobody_wait(void **unused)
     must_run_alone(add_job(0));
     for (now = 0; now < 3 * LEASE; now += SECOND) {
         settle_down(now);
-        assert_false(loop.quiet);
+        assert_false(loop.suspects.quiet);
     }
 }
 
@@ -511,7 +511,7 @@ static void the_lease_is_counted_from_before_the_heartbeat(void **unused)
         jobq__memory_perform(memory, &loop, &a, 2, 2, 6 * SECOND, 6 * SECOND);
     }
     jobq__memory_perform(memory, &loop, &a, 2, 2, 9 * SECOND, 9 * SECOND); /* the answer took 4 s */
-    assert_true(loop.lease_mono_us == 6 * SECOND + LEASE);
+    assert_true(loop.lease.end_mono_us == 6 * SECOND + LEASE);
 }
 
 /* A worker that is late is rescued after a whole lease of watching, and an outage does not
@@ -580,20 +580,20 @@ static void a_sleeper_that_is_woken_often_withdraws(void **unused)
     (void)unused;
     settle_down(0);
     for (now = 0; now < 20 * SECOND; now += 100000) settle_down(now);
-    assert_true(loop.asleep);
+    assert_true(loop.sleep.asleep);
     for (i = 0; i < 20; i++, now += 100000) {
         jobq_loop_notified(&loop, now, "");
         settle_down(now);
-        assert_true(loop.asleep);
+        assert_true(loop.sleep.asleep);
     }
     for (i = 0; i < 4; i++) jobq_loop_notified(&loop, now + i, "");
     settle_down(now + 4);
-    assert_false(loop.asleep);
+    assert_false(loop.sleep.asleep);
     settle_down(now + SECOND / 2);
-    assert_false(loop.asleep); /* at most one announcement a second */
+    assert_false(loop.sleep.asleep); /* at most one announcement a second */
     settle_down(now + 2 * SECOND);
     settle_down(now + 3 * SECOND);
-    assert_true(loop.asleep);
+    assert_true(loop.sleep.asleep);
 }
 
 /* A decision whose answer was lost is sent again, and then lost is an expected answer. */
@@ -983,7 +983,7 @@ static void a_worker_that_hears_nothing_looks_more_often(void **unused)
     }
     assert_true(deaf > 2 * heard);
     jobq_loop_hears(&loop, now, true);
-    assert_int_equal(loop.claim_mono_us <= now, true);
+    assert_int_equal(loop.pace.claim_mono_us <= now, true);
 }
 
 /* -- servers that do not do as they are told -- */
@@ -1227,7 +1227,7 @@ static void a_suspect_that_never_arrives_makes_no_other_claim_smaller(void **unu
     for (now = 0; now < 60 * SECOND; now += SECOND) {
         add_job(now);
         live(now, now + SECOND, false);
-        assert_int_equal(loop.budgets[JOBQ_REQUEST_CLAIM].rows, loop.config.batch_max);
+        assert_int_equal(loop.wire.budgets[JOBQ_REQUEST_CLAIM].rows, loop.config.batch_max);
     }
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
     assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 60);
@@ -1262,11 +1262,11 @@ static void an_error_holds_a_statement_back_for_five_seconds_at_most(void **unus
         if (a.kind == JOBQ_REQUEST_HEARTBEAT) {
             told_plain(&loop, now, JOBQ_REQUEST_HEARTBEAT, JOBQ_ERROR_RETRYABLE);
             refused++;
-            assert_true(loop.hold_mono_us[a.kind] - now <= 5 * SECOND);
+            assert_true(loop.wire.hold_mono_us[a.kind] - now <= 5 * SECOND);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
         else jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
     }
-    assert_int_equal(loop.hold_mono_us[JOBQ_REQUEST_HEARTBEAT] - now, 5 * SECOND);
+    assert_int_equal(loop.wire.hold_mono_us[JOBQ_REQUEST_HEARTBEAT] - now, 5 * SECOND);
 }
 
 /* A claim of more than three jobs does not arrive in time. */
@@ -1457,7 +1457,7 @@ static void settled_claims_go_before_they_fill_the_table(void **unused)
     add_job(0);
     settle_down(0);
     beats = loop.stats.heartbeats;
-    loop.settled_count = JOBQ_LOOP_CLAIMS / 2 - 1;
+    loop.lease.settled_count = JOBQ_LOOP_CLAIMS / 2 - 1;
     slot = jobq__take_job(&loop, 1);
     told_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     settle_down(1);
@@ -1505,7 +1505,7 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
     settle_down(0);
     for (pass = 0; pass < 3; pass++) { /* done, done slowly, and refused */
         loop.vacuum_rows = loop.config.vacuum_rows;
-        now = jobq__max(now, loop.hold_mono_us[JOBQ_REQUEST_VACUUM]);
+        now = jobq__max(now, loop.wire.hold_mono_us[JOBQ_REQUEST_VACUUM]);
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_VACUUM) {
             assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
             jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
@@ -1513,10 +1513,11 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
         if (pass == 1) now += 5 * SECOND;
         if (pass < 2) jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         else told_plain(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
-        assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] > now && loop.vacuum_rows == 0);
-        if (pass == 1) assert_int_equal(loop.hold_mono_us[JOBQ_REQUEST_VACUUM], now + 45 * SECOND);
+        assert_true(loop.wire.hold_mono_us[JOBQ_REQUEST_VACUUM] > now && loop.vacuum_rows == 0);
+        if (pass == 1)
+            assert_int_equal(loop.wire.hold_mono_us[JOBQ_REQUEST_VACUUM], now + 45 * SECOND);
     }
-    assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not */
+    assert_true(loop.wire.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not */
 }
 
 /* In a fleet that leaves housekeeping to others. Of workers that soon end, one in eight prunes. */
@@ -1750,7 +1751,7 @@ static void jobs_behind_slow_handlers_are_given_back(void **unused)
     int i;
 
     (void)unused;
-    loop.handler_us = 0; /* so quick were those before */
+    loop.pace.handler_us = 0; /* so quick were those before */
     for (i = 0; i < 50; i++) add_job(0);
     settle_down(0);
     for (i = 0; i < 2; i++) assert_true(jobq__take_job(&loop, 0) >= 0);
@@ -1787,12 +1788,12 @@ static void a_worker_fetches_more_where_answers_take_long(void **unused)
                 jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         } while (a.kind != JOBQ_REQUEST_WAIT);
     }
-    assert_in_range(loop.trip_us, 29000, 30000);
-    loop.handler_us = 20000;
+    assert_in_range(loop.pace.trip_us, 29000, 30000);
+    loop.pace.handler_us = 20000;
     assert_in_range(jobq__claim_want(&loop), 2 + 2 * 116 / 20, 2 + 2 * 120 / 20);
-    loop.trip_us = 1000;
+    loop.pace.trip_us = 1000;
     assert_int_equal(jobq__claim_want(&loop), 2 + 2 * 50 / 20);
-    loop.trip_us = 2 * SECOND;
+    loop.pace.trip_us = 2 * SECOND;
     assert_int_equal(jobq__claim_want(&loop), 2 + 2 * 500 / 20);
 }
 
@@ -1828,10 +1829,10 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     assert_in_range(sweeps, 4, 7); /* after 20, 40, 80 ... s */
     assert_true(others > 400);
     assert_true(loop.stats.succeeded > 70);
-    assert_int_equal(loop.sweeps_overrun, 4);
-    loop.sweep_mono_us = now;
-    for (; loop.sweeps_overrun > 0 && now < 700 * SECOND; now += SECOND) settle_down(now);
-    assert_int_equal(loop.sweeps_overrun, 0);
+    assert_int_equal(loop.sweep.overrun_count, 4);
+    loop.sweep.next_mono_us = now;
+    for (; loop.sweep.overrun_count > 0 && now < 700 * SECOND; now += SECOND) settle_down(now);
+    assert_int_equal(loop.sweep.overrun_count, 0);
 }
 
 /* Sweeps in slices. A sweep costs a second for each hour of run_at that it looks at, and the dead
@@ -1908,7 +1909,7 @@ static void sweeps_go_on(sweeps *s)
         } else if (a.kind == JOBQ_REQUEST_WAIT) {
             s->now = jobq__max(s->now + JOBQ__MS, jobq__min(a.until_mono_us, s->now + SECOND));
         } else {
-            bool ended = loop.sliced_us == INT64_MAX, empty = loop.swept_empty;
+            bool ended = loop.sweep.sliced_us == INT64_MAX, empty = loop.sweep.empty;
             bool claims = a.kind == JOBQ_REQUEST_CLAIM || a.kind == JOBQ_REQUEST_HEARTBEAT;
             cost = claims && a.claim != 0 ? sweeps_claim(s, &a) : 0;
             if (cost > SWEEPS_GIVEN_UP) {
@@ -1919,11 +1920,11 @@ static void sweeps_go_on(sweeps *s)
             }
             s->now += cost;
             jobq__memory_perform(memory, &loop, &a, 2, 2, s->now, s->now);
-            if (!ended && loop.sliced_us == INT64_MAX) { /* the sweep has ended */
+            if (!ended && loop.sweep.sliced_us == INT64_MAX) { /* the sweep has ended */
                 assert_int_equal(s->seen_us, INT64_MIN);
                 s->seen_us = INT64_MAX;
             }
-            if (!empty && loop.swept_empty) assert_true(loop.sliced_us == INT64_MAX);
+            if (!empty && loop.sweep.empty) assert_true(loop.sweep.sliced_us == INT64_MAX);
         }
     }
 }
@@ -1945,11 +1946,11 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     add_job(s.now);
     sweeps_go_on(&s);
     sweeps_go_on(&s);
-    assert_true(loop.swept_empty);
+    assert_true(loop.sweep.empty);
     assert_in_range(s.whole, 1, 2);
     add_job(s.now); /* sweeps begin again */
     sweeps_go_on(&s);
-    loop.sliced_us = s.seen_us = INT64_MAX; /* the next slice is the first of a sweep */
+    loop.sweep.sliced_us = s.seen_us = INT64_MAX; /* the next slice is the first of a sweep */
     add_late_job(&s, 3 * 3600);             /* in the last slices */
     s.whole = s.slices = 0;
     started = s.now;
@@ -1967,7 +1968,7 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     assert_int_equal(loop.stats.claimed, 5);
     assert_true(s.now - started <= 2 * SECOND);
     sweeps_go_on(&s);
-    assert_true(loop.swept_empty);
+    assert_true(loop.sweep.empty);
     s.hours = 0; /* the snapshot has ended, and the dead rows have gone */
     add_job(s.now);
     sweeps_go_on(&s);
@@ -1978,7 +1979,7 @@ static void a_sweep_that_costs_much_is_made_in_slices(void **unused)
     sweeps_go_on(&s);
     assert_int_equal(loop.stats.claimed, 7);
     assert_int_equal(s.slices, 0);
-    assert_true(loop.swept_empty);
+    assert_true(loop.sweep.empty);
 }
 
 /* The old snapshot has just ended. */
@@ -1990,8 +1991,8 @@ static void a_slice_is_not_much_longer_than_what_was_cheap(void **unused)
     add_job(s.now);
     sweeps_go_on(&s);
     s.marked_us = s.now - 36 * SECOND;
-    loop.slice_us = JOBQ_LOOP_SLICE_US;
-    loop.sliced_us = s.seen_us = INT64_MAX;
+    loop.sweep.slice_us = JOBQ_LOOP_SLICE_US;
+    loop.sweep.sliced_us = s.seen_us = INT64_MAX;
     sweeps_go_on(&s);
     assert_true(s.slices > 100);
     assert_in_range(s.most_us, SECOND / 20, SECOND / 2);
@@ -2029,18 +2030,18 @@ static void nor_does_a_bound_that_is_far_behind_stop_it(void **unused)
     sweeps_go_on(&s);
     assert_int_equal(loop.stats.claimed, 1);
     sweeps_go_on(&s);
-    assert_true(loop.swept_empty);
+    assert_true(loop.sweep.empty);
     s.hours = 40;
     b->run_at_us = s.now - 20 * 3600 * SECOND;
-    loop.sweep_mono_us = s.now + 60 * SECOND;
-    loop.slice_us = JOBQ_LOOP_SLICE_US;
-    loop.sliced_us = s.now - 3 * 3600 * SECOND; /* a sweep is under way */
+    loop.sweep.next_mono_us = s.now + 60 * SECOND;
+    loop.sweep.slice_us = JOBQ_LOOP_SLICE_US;
+    loop.sweep.sliced_us = s.now - 3 * 3600 * SECOND; /* a sweep is under way */
     s.seen_us = INT64_MAX;
     add_late_job(&s, 3600);
     sweeps_go_on(&s);
     assert_int_equal(s.given_up, 1);
     assert_int_equal(loop.stats.claimed, 2); /* by the first slices of a new sweep */
-    assert_true(loop.sliced_us > s.now - 2 * 3600 * SECOND);
+    assert_true(loop.sweep.sliced_us > s.now - 2 * 3600 * SECOND);
     assert_true(b->run_at_us > s.now - 3600 * SECOND);
 }
 
@@ -2056,9 +2057,9 @@ static void until_empty_sees_what_a_slice_has_passed(void **unused)
     settle_down(s.now);
     slot = jobq__take_job(&loop, s.now);
     assert_true(slot >= 0);
-    loop.slice_us = JOBQ_LOOP_SLICE_US; /* as if sweeps cost much */
-    loop.sliced_us = s.now - 3 * 3600 * SECOND;
-    loop.sweep_found = false;
+    loop.sweep.slice_us = JOBQ_LOOP_SLICE_US; /* as if sweeps cost much */
+    loop.sweep.sliced_us = s.now - 3 * 3600 * SECOND;
+    loop.sweep.found = false;
     add_late_job(&s, 2 * 3600);
     told_handled(&loop, s.now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     for (; loop.phase != JOBQ_PHASE_EXITED && loop.stats.claimed < 2; s.now += SECOND) {
@@ -2080,7 +2081,7 @@ static void a_sweep_in_slices_ends_on_a_busy_server(void **unused)
         jobq_request a = asks(&loop, now);
         int32_t slot = a.kind == JOBQ_REQUEST_WAIT ? jobq__take_job(&loop, now) : -1;
         bool claims = a.kind == JOBQ_REQUEST_CLAIM || a.kind == JOBQ_REQUEST_HEARTBEAT;
-        bool slice = claims && a.claim != 0 && loop.claim_slice;
+        bool slice = claims && a.claim != 0 && loop.claim.slice;
         if (claims && a.claim != 0 && a.sweep) now += SECOND;
         if (slot >= 0) {
             told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
@@ -2089,10 +2090,10 @@ static void a_sweep_in_slices_ends_on_a_busy_server(void **unused)
             jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         } else now = jobq__max(now, jobq__min(a.until_mono_us, now + SECOND));
         slices += slice;
-        ended += slice && !loop.claim_near && loop.sliced_us == INT64_MAX;
+        ended += slice && !loop.claim.near && loop.sweep.sliced_us == INT64_MAX;
         assert_true(slices < 3000);
-        if (loop.slice_us != 0) assert_true(loop.slice_us >= JOBQ_LOOP_SLICE_US);
-        if (loop.swept_empty) add_job(now);
+        if (loop.sweep.slice_us != 0) assert_true(loop.sweep.slice_us >= JOBQ_LOOP_SLICE_US);
+        if (loop.sweep.empty) add_job(now);
     }
     assert_in_range(slices, 700, 2500);
 }
@@ -2116,7 +2117,7 @@ static void slow_claims_alone_make_no_slices(void **unused)
             swept += a.kind == JOBQ_REQUEST_CLAIM && a.sweep;
         } else now = jobq__max(now + JOBQ__MS, jobq__min(a.until_mono_us, now + SECOND));
         if (i % 10 == 0) add_job(now);
-        assert_int_equal(loop.slice_us, 0);
+        assert_int_equal(loop.sweep.slice_us, 0);
     }
     assert_true(swept > 5);
 }
@@ -2154,7 +2155,7 @@ static void news_of_kinds(const int32_t *kinds, int32_t count, bool every, int64
     jobq_answer *a = told(JOBQ_REQUEST_HEARTBEAT, JOBQ_OK);
 
     a->news.alive = true;
-    a->news.policy = loop.policy;
+    a->news.policy = loop.session.policy;
     a->news.store_now_us = now;
     a->news.every_kind = every;
     a->news.kind_count = count;
@@ -2173,13 +2174,13 @@ static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
     assert_int_equal(loop.kind_count, COUNT(kinds));
     assert_memory_equal(loop.kinds, kinds, sizeof kinds);
     news_of_kinds(kinds, 3, true, 0);
-    assert_true(loop.every_kind);
+    assert_true(loop.session.every_kind);
     add_job(0); /* of kind 1, for which there is no handler */
     settle_down(SECOND);
     slot = jobq__take_job(&loop, SECOND);
     assert_true(slot >= 0);
     jobq__job_unhandled(&loop, SECOND, slot);
-    assert_false(loop.every_kind);
+    assert_false(loop.session.every_kind);
     assert_int_equal(loop.kind_count, 2);
     met = loop.slots[slot].job.kind;
     for (i = 0; i < loop.kind_count; i++) assert_int_not_equal(loop.kinds[i], met);
@@ -2342,7 +2343,7 @@ static void a_queue_of_full_kinds_is_left_out(void **unused)
     for (i = 0; i < claim.lane_count; i++) assert_int_equal(claim.lanes[i].queue, 2);
     end_one(2, SECOND);
     jobq_memory_policy(memory, 2, &policy, true);
-    loop.beat_mono_us = SECOND;
+    loop.lease.beat_mono_us = SECOND;
     limited_step(SECOND, NULL);
     assert_true(loop.queues[1].paused);
     assert_int_equal(limited_step(20 * SECOND, NULL), 0);
@@ -2402,11 +2403,11 @@ static void few_jobs_are_claimed_only_to_be_given_back(void **unused)
 
     (void)unused;
     add_of(1, 1, 90, 0);
-    loop.handler_us = 0;
+    loop.pace.handler_us = 0;
     for (i = 0; i < 60; i++, now += 10 * JOBQ__MS) {
         limited_step(now, NULL);
         end_one(1, now);
-        loop.handler_us = 0;
+        loop.pace.handler_us = 0;
     }
     assert_int_equal(loop.stats.succeeded, 60);
     assert_in_range(loop.stats.released, 1, 90 + 60);
@@ -2430,7 +2431,7 @@ static void strange_answers_are_ignored(void **unused)
     assert_memory_equal(before.slots, loop.slots, sizeof loop.slots);
     assert_memory_equal(&before.stats, &loop.stats, sizeof loop.stats);
     perform(JOBQ_REQUEST_DISCONNECT, 0, 0, 2);
-    assert_false(loop.connected);
+    assert_false(loop.session.connected);
 }
 
 int main(void)

@@ -321,7 +321,8 @@ static void idle_workers_hold_nothing(void **unused)
     pass(3 * SECOND);
     assert_int_equal(in_state(JOBQ_STATE_SUCCEEDED, 1, 0), 20);
     for (i = 0; i < 1000 && held() > 0; i++) {
-        int64_t latest = jobq__max(all[0].loop.exchange_mono_us, all[1].loop.exchange_mono_us);
+        int64_t latest =
+            jobq__max(all[0].loop.permits.exchange_mono_us, all[1].loop.permits.exchange_mono_us);
         assert_true(now - latest < 60 * MS); /* they have just looked for jobs */
         pass(10 * MS);
     }
@@ -386,7 +387,7 @@ static void a_permit_that_comes_during_a_claim_is_used(void **unused)
         if (exchange.kind != JOBQ_REQUEST_WAIT) {
             jobq__memory_perform(memory, l, &exchange, 2, 6, at_us, at_us);
             exchange.kind = JOBQ_REQUEST_WAIT;
-            if (l->shares[0].held == 1 && granted_us == 0) granted_us = at_us;
+            if (l->permits.shares[0].held == 1 && granted_us == 0) granted_us = at_us;
         }
         if (r.kind == JOBQ_REQUEST_CLAIM) jobq_loop_tell(l, at_us, &claimed);
         else if (r.kind != JOBQ_REQUEST_WAIT)

@@ -185,7 +185,7 @@ static void idle_looks_write_nothing(void **unused)
     live_until(20 * SECOND, 60 * SECOND);
     assert_memory_equal(&before, row(1), sizeof before);
     assert_true(loop.relay.stats.looks < 40); /* looks at poll pace, no storm */
-    assert_true(loop.asleep);
+    assert_true(loop.sleep.asleep);
 }
 
 /* tuning.idle_us shortens the pause between two looks, for the queue that says so. */
@@ -804,15 +804,15 @@ static void a_message_is_given_up_when_others_are_answered(void **unused)
     for (i = 0; i < 12; i++) { /* nothing else is answered */
         a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
-        loop.well = 0;
+        loop.wire.well = 0;
         told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
-        loop.well = 0;
+        loop.wire.well = 0;
     }
     for (i = 0; i < 3; i++) {
         a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
-        loop.well = UINT32_MAX;
+        loop.wire.well = UINT32_MAX;
         told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
@@ -837,8 +837,8 @@ static void only_the_first_statement_on_its_way_is_blamed(void **unused)
     first = reach(JOBQ_REQUEST_READ, 0).slot;
     second = reach(JOBQ_REQUEST_READ, 0).slot;
     loop.relay.parts[first].size = loop.relay.parts[second].size = 1;
-    loop.well = UINT32_MAX;
-    loop.inflight = 0;
+    loop.wire.well = UINT32_MAX;
+    loop.wire.inflight = 0;
     jobq_loop_disconnected(&loop, 1);
     assert_int_equal(loop.relay.parts[first].budget.alone, 1);
     assert_int_equal(loop.relay.parts[second].budget.alone, 0);
@@ -859,7 +859,7 @@ static void a_message_that_never_arrives_is_given_up(void **unused)
     other->holder.lease_us = other->lease_until_us = 3600 * SECOND;
     while (reads < 20) {
         jobq_request a = asks(&loop, now);
-        loop.budgets[JOBQ_REQUEST_LOOK].rows = 1;
+        loop.wire.budgets[JOBQ_REQUEST_LOOK].rows = 1;
         if (a.kind == JOBQ_REQUEST_READ) reads++;
         if (a.kind == JOBQ_REQUEST_READ && a.aside) break;
         silent |= a.kind == JOBQ_REQUEST_READ;
@@ -1622,7 +1622,7 @@ static void move_node(node *n)
         node_start(n);
     } else if (die < 4) { /* cut */
         lose(n);
-        if (n->loop.connected) jobq_loop_disconnected(&n->loop, w.now);
+        if (n->loop.session.connected) jobq_loop_disconnected(&n->loop, w.now);
     } else if (die < 5) n->paused_until = w.now + draw(LEASE / 2, 3 * LEASE); /* SIGSTOP */
     else if (die < 6 && n->flying > 0 && !n->flight[0].executed) execute(&n->flight[0]); /* late */
     drive(n);

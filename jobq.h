@@ -45,39 +45,6 @@
  *     }
  *
  *
- * CONTENTS (search for >>name in the implementation)
- *
- *     errors, strings, names   >>errors   jobq_error, jobq_str, jobq_enum_name
- *     random bits              >>random   jobq_random
- *     worker ids               >>worker   jobq_worker_name_format
- *     input rules              >>input    names, UTF-8, JSON
- *     traces                   >>trace    jobq_trace_of, jobq_trace_format
- *     backoff                  >>backoff  jobq_backoff_delay
- *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
- *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
- *     partitions               >>partition PartitionMode: the size of the next batch
- *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
- *     handlers of messages     >>delivery jobq_delivery_run
- *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
- *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
- *     the worker's loop        >>loop     its state, and what both parts use
- *                              >>wire     statements on their way
- *                              >>slots    the jobs that it holds
- *     its part for messages    >>relay    partitions: looks and reads
- *                              >>ack      deliveries and acknowledgements
- *                              >>relay_next  what to do next about messages
- *     its part for jobs        >>take     handing out jobs
- *                              >>claim, >>lines   taking jobs from the store
- *                              >>flush    writing what became of them
- *                              >>exchange permits of quotas
- *                              >>beat     the heartbeat and its news
- *                              >>rescue   the jobs of dead workers
- *                              >>rest     schedules, sleep, prune, vacuum
- *     both parts               >>next     the connection, requests, answers, work for threads
- *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
- *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
- *
- *
  * WORDS (the same here, in SQL and in logs; each has one meaning, unless it says otherwise)
  *
  *     job          a unit of work; its kind names its handler, its queue holds its policy
@@ -100,17 +67,9 @@
  *     heartbeat    the statement that renews a worker's lease and returns the news
  *     step         a part of a job that is done once, however often the job is run
  *     signal       a name that is sent once, with a payload; jobs wait for it
- *     news         late workers, cancel requests, suspects, kinds and policies that changed
- *     lane         one queue, priority and stage; claims take jobs lane by lane
- *     bound        how far a lane, or a partition, has been searched; searches start after it
  *     line         jobs of a queue that belong together, such as a tenant's; workers take turns at
  *                  the lines of a queue: they walk from line to line
  *     quota        a limit of a queue, or of one of its kinds, over all workers
- *     permits      a worker's share of a quota: so many of its jobs may run at once
- *     token        of a rate: lets one job start; not the token of a claim above
- *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
- *     sweep        a claim, or a look for messages, that ignores the bounds
- *     slice        a part of a sweep, while an old snapshot makes sweeps expensive
  *     key          a name that at most one live job of its queue has
  *     seal         turn a payload into other bytes, such as compressed or encrypted ones
  *     open         turn them back; also make a handle
@@ -119,17 +78,10 @@
  *                  elsewhere, one of your customers, with a line of jobs
  *     schedule     a calendar, and the job or message that it writes
  *     tick         an instant at which a schedule fires
- *     flush        the statement that settles finished jobs by writing their decisions
- *     rescue       give the jobs of a dead worker back
- *     recover      give back the jobs of a claim whose answer was lost, and burn its number
- *     burn         make a claim number invalid, so that a claim that arrives late takes nothing
- *     sleep        the state in which an idle worker asks producers to notify it
  *     partition    an ordered part of a queue's messages; it has an id, and a number in its queue
- *     holder       the worker that has a partition, with its token and its lease
  *     seq          the number of a message in its partition: 1, 2, 3 ...
  *     delivery     a batch of messages that a handler gets
  *     acknowledge  write what became of a delivery
- *     cursor       how far a partition is acknowledged, and its deliveries since then
  *     dead letter  a message that is kept but not delivered again
  *
  *
@@ -303,135 +255,6 @@
  * older systems: never guard a write with it.
  *
  *
- * THE WORKER'S LOOP
- *
- * jobq_loop decides everything that a worker does. jobq_loop_next makes the next request, and
- * jobq_loop_tell takes its answer; threads take work by jobq_loop_take. The loop has no pointers,
- * so a whole worker can be copied, hashed and compared. To use it from several threads, put one
- * lock around it.
- *
- *              .----------.  CONNECT, REGISTER; then, as they fall due, POLICIES, HEARTBEAT,
- *     init --->| WORKING  |  CLAIM, COMPLETE, SETTLE, RESCUE, SLEEP, LOOK, READ, ACK, RENEW ...
- *              '----------'  jobq_loop_take hands out jobs and messages
- *                   | jobq_loop_stop; jobs_max jobs were started; until: nothing is left
- *                   v
- *              .----------.  no CLAIM and no READ: what waits for a thread is given back.
- *              | STOPPING |  Handlers have their grace, then ABANDON. Decisions are flushed
- *              '----------'
- *                   | the loop holds nothing, and no claim is unanswered
- *                   v
- *              .----------.
- *              | LEAVING  |  DEREGISTER
- *              '----------'
- *                   | answered, or it never registered
- *                   v
- *              .----------.  EXIT. Any phase ends here once the grace and the time for one answer
- *              |  EXITED  |  are over; if others have locked the rows of all that is held, once the
- *              '----------'  grace is. What is still held will be rescued
- *
- * A lost connection changes no phase: the loop connects again. A worker that the store has declared
- * dead registers again, with a new id.
- *
- *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
- *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late. If the store gives up
- *               a claim because of the time that it takes, bounds move to the store's clock. The
- *               lines of a lane have one bound: no job that was ready when a walk last came round
- *               is before it
- *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
- *               wait for
- *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
- *               its lease from before the last accepted heartbeat was sent. When it ends by that
- *               count, no handler starts and running ones must stop; others see it end later
- *     rescue    only a worker whose heartbeat this worker has seen unchanged for a whole lease,
- *               while alive itself. If workers die young, rescue comes first: law (18)
- *     suspects  one at a time, on a thread that is kept free for it, so that it runs at once
- *     alone     a job that must run alone is claimed as soon as the worker holds nothing. If one
- *               has been ready for a lease, the worker takes nothing new until it holds nothing
- *     sleep     announced after 100 ms idle, withdrawn after 1 s busy. Claims 1, 2, 4, 8 ... ms
- *               later find jobs whose producers did not see the announcement
- *     lost      a claim without an answer is recovered under its own number. Decisions without an
- *     answers   answer are sent again, and then lost is an expected answer
- *     relaxed   claims, acknowledgements and the announcement of sleep commit without waiting for
- *               the disk. A commit waits if it ends a job, takes a partition or numbers messages
- *
- *   (17) A server that crashes forgets at most its last relaxed commits. A job claimed in one of
- *        them is ready again, and its old worker is told lost. Messages acknowledged in one are
- *        delivered again, with the same numbers, to the same holder: nobody else gets them until a
- *        lease later. A message's number is on the disk before a handler gets the message.
- *   (18) Rescue happens even if every worker dies young. If a worker's first news tells of three
- *        or more workers whose lease is over and that still hold jobs, it claims no job and reads
- *        no message until it has watched them for their lease and has rescued them, or their
- *        heartbeats have gone on. It waits at most two leases of its own.
- *   (19) If a kind has a limit, at most that number of its jobs run or wait for a thread in this
- *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
- *        many of its jobs; they are released at once. A handler that was abandoned no longer
- *        counts.
- *   (20) A queue, and a kind, may have a quota: so many jobs that run at once over all workers, and
- *        a rate of starts. A worker claims at most what its permits and tokens allow. What it holds
- *        and what its claims without an answer may bring counts: a claim from when it is sent, a
- *        lost one until it is recovered, a job until it is settled. From when the worker sends a
- *        heartbeat until the answer comes, it allows itself no more than it reported as running,
- *        because the answer may be lost. So its jobs never exceed what the store has down for it,
- *        whatever is lost or late. sql/permits.sql has the laws over all workers.
- *
- *
- * THE OUTBOX AND ITS PARTITIONS
- *
- * A queue may have partitions. A producer writes a message in its own transaction. After that has
- * committed, the holder of the partition numbers the message when it reads it: 1, 2, 3 ... in each
- * partition, without a gap. A number never changes. Messages are delivered in that order, at least
- * once, a batch at a time. The relay is the part of jobq_loop that does this. It keeps one small
- * state machine for each partition, in relay.parts.
- *
- *                          a look found messages,
- *               .------.   a pause is over, a holder     .---------.   nothing to read, or
- *        .----->| AWAY |   did not move for a lease      | READING |   another holder: AWAY
- *        |      '------' ------------- READ -----------> '---------'
- *        |         ^                                          | messages
- *        |         | no messages left, a pause,               v
- *        |         | or lost                             .--------.  lease over, stop:
- *        |      .--------.     messages: the next batch  | QUEUED |  all given back (FINISHED)
- *        |      | ACKING | ----------------------------> '--------'
- *        |      '--------'                                    | a thread takes it
- *        |         ^ ACK                                      v
- *        |      .----------.       planned               .---------.  RENEW while the handler
- *        |      | FINISHED | <-------------------------- | RUNNING |  may run longer than the lease
- *        |      '----------'                             '---------'
- *        |                                                    | its own transaction
- *        |    committed, lost, or nobody knows                v acknowledges
- *        '--------------------------------------------- .------------.
- *                                                       | COMMITTING |
- *                                                       '------------'
- *   Laws. tests/test_core_relay.c and test_core_outbox.c attack them.
- *   (10) A handler gets contiguous messages; the first is the one after the last acknowledged.
- *   (11) A message is acknowledged only if a handler did its work or it became a dead letter.
- *   (12) A statement whose token is no longer in the row changes nothing: neither the partition nor
- *        a dead letter. Each READ brings a token of its own.
- *   (13) A partition is taken from a holder only when its lease is over by the store's clock, and
- *        the taker has seen the holder unchanged for a whole lease by its own clock. A handler is
- *        told to stop, and then abandoned, before its lease can end. The loop counts the lease from
- *        before it sent the statement that took or renewed it.
- *   (14) Each message has its own attempts: the deliveries that contained it. They are stored
- *        before a handler runs, so they survive kill -9. A message that no handler got, or whose
- *        READ was never answered, gets its attempt back. A delivery whose transaction was rolled
- *        back shows a message that is handled a second time in it an attempt more.
- *   (15) A message becomes a dead letter when a handler rejects it, when it alone fails at its
- *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
- *        survive. A batch that fails as a whole makes no dead letter: at the limit its messages are
- *        delivered one by one. A worker takes over the partitions of a dead one one at a time, so
- *        that a message that killed that worker does not kill its neighbours a second time.
- *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
- *
- * A retry's backoff and the PartitionMode are stored in the partition's row, for all workers. A
- * worker holds at most one partition for each thread, and half of that while jobs wait.
- *
- * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
- * messages, and the next LOOK goes on where places ran out. A partition that cannot be read yet
- * gives its place to one that can. While others wait, a partition is given up after 100 ms. So each
- * partition with messages gets its turn.
- *
- *
  * TESTING YOUR HANDLERS
  *
  * jobq_test runs handlers in memory, by the worker's own loop, with a clock that jumps to the next
@@ -588,6 +411,10 @@ typedef struct jobq_str {
     size_t len;
 } jobq_str;
 
+#define JOBQ_NAME_MAX 1024   /* bytes of a queue's or kind's name */
+#define JOBQ_JSON_DEPTH 256  /* nesting that jobq_json_check accepts */
+#define JOBQ_ERROR_MAX 4096  /* bytes of an attempt's error that are kept, cut at a character */
+
 /* jobq_error_text -- one sentence for people. */
 JOBQ_API const char *jobq_error_text(jobq_error error);
 
@@ -621,6 +448,13 @@ JOBQ_API const char *jobq_enum_name(jobq_enum of, int64_t value);
 
 /* jobq_enum_from -- the value that has this name; -1: none. */
 JOBQ_API int jobq_enum_from(jobq_enum of, jobq_str name);
+
+/* ---- LOGIC WITHOUT A DATABASE ---------------------------------------------------------------- */
+
+/*
+ * Pure functions: facts, times and random bits in, plain data out. A worker decides by them, and so
+ * can your unit tests: examples/logic_without_database.c.
+ */
 
 /* ---- random bits ----------------------------------------------------------------------------- */
 
@@ -666,90 +500,6 @@ JOBQ_API void jobq_worker_name_format(char *out, jobq_str prefix, int64_t id);
  */
 JOBQ_API void jobq_worker_name_short(char *out, jobq_str prefix, uint64_t seed);
 
-/* ---- input rules ----------------------------------------------------------------------------- */
-
-#define JOBQ_NAME_MAX 1024   /* bytes of a queue's or kind's name */
-#define JOBQ_JSON_DEPTH 256  /* nesting that jobq_json_check accepts */
-#define JOBQ_ERROR_MAX 4096  /* bytes of an attempt's error that are kept, cut at a character */
-
-/* jobq_name_valid -- queue and kind names: 1 to 1024 of [A-Za-z0-9._-], first and last
- * alphanumeric. */
-JOBQ_API bool jobq_name_valid(jobq_str name);
-
-/* jobq_utf8_valid -- strict UTF-8 without NUL: what a Postgres text column accepts. */
-JOBQ_API bool jobq_utf8_valid(jobq_str text);
-
-/* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text must be
- * valid UTF-8. */
-JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
-
-/*
- * jobq_utf8_mend -- copies any bytes as valid UTF-8 of at most max bytes, for error texts.
- *
- * Shape   out holds max + 1 bytes and is terminated. Each bad byte and each NUL becomes '?'. Cut at
- *         a character. Returns the length.
- */
-JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
-
-/* jobq_json_quote -- writes text as a JSON string, in quotes and terminated; returns its length, or
- * 0 if it does not fit into size bytes. Each bad byte and each NUL becomes '?'. */
-JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
-
-/*
- * jobq_json_check -- whether Postgres will accept this text as jsonb, decided without Postgres.
- *
- * Shape   one value, with optional white space around it. Strict JSON (RFC 8259) in UTF-8, with the
- *         limits of jsonb: no \u0000, no lone surrogate, only numbers that fit a numeric, depth at
- *         most JOBQ_JSON_DEPTH.
- * Errors  JOBQ_OK or JOBQ_ERROR_INVALID; *at (may be NULL) is the byte of the first fault, *why
- *         (may be NULL) a constant text.
- */
-JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
-
-/* jobq_json_valid -- the same without the limits of jsonb, except the depth: for a text that is
- * kept as bytes. */
-JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why);
-
-/* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
- * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
- * escapes are not found; jsonb writes none that needs none. */
-JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
-
-/* ---- traces ---------------------------------------------------------------------------------- */
-
-#define JOBQ_TRACE_STATE_MAX 512 /* bytes of a tracestate */
-#define JOBQ_TRACE_MAX 608       /* bytes that jobq_trace_format writes, terminator included */
-
-/* A place in a trace, as W3C's HTTP headers of these names give it. Zero: none. */
-typedef struct jobq_trace {
-    jobq_str parent; /* traceparent: bytes 3 to 34 are the trace's id, 36 to 51 the caller's span */
-    jobq_str state;  /* tracestate */
-} jobq_trace;
-
-/*
- * jobq_trace_valid -- whether a traceparent can be used.
- *
- * Shape   any bytes. Not: ids of zeros, letters in upper case, version ff. Of a version that is not
- *         known yet the first 55 bytes count, and a dash must follow if there are more.
- * Source  W3C Trace Context, level 1, sections 3.2 and 4
- */
-JOBQ_API bool jobq_trace_valid(jobq_str parent);
-
-/*
- * jobq_trace_format -- a trace as members of a JSON object: "traceparent": "00-...", and
- * "tracestate" if there is one.
- *
- * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
- *         not valid. A version that is not known yet is written as version 00. A tracestate is left
- *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
- *         backslash.
- */
-JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
-
-/* jobq_trace_of -- the trace that the headers of a job or of a message hold, with pointers into
- * them; zero if they hold no valid one. What jobq_trace_format leaves out is left out here too. */
-JOBQ_API jobq_trace jobq_trace_of(jobq_str headers);
-
 /* ---- backoff --------------------------------------------------------------------------------- */
 
 typedef enum jobq_curve {
@@ -793,47 +543,6 @@ JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff);
  * Source  BACKOFF AND JITTER above.
  */
 JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random);
-
-/* ---- calendar -------------------------------------------------------------------------------- */
-
-#define JOBQ_CRON_MAX 1000 /* bytes of a cron expression */
-
-/* Flags of a jobq_cron. */
-#define JOBQ_CRON_ELAPSED 1u      /* the minute or the hour begins with `*` */
-#define JOBQ_CRON_ANY_DAY 2u      /* the day begins with `*` */
-#define JOBQ_CRON_ANY_WEEKDAY 4u  /* the weekday begins with `*` */
-
-/* A cron expression as sets of bits: bit n of minutes is minute n. jobq.cron in SQL holds the same
- * bits. */
-typedef struct jobq_cron {
-    uint64_t seconds;
-    uint64_t minutes;
-    uint32_t hours;
-    uint32_t days;     /* bits 1 to 31; bit 0: the last day of the month */
-    uint32_t months;   /* bits 1 to 12 */
-    uint32_t weekdays; /* bits 0 (Sunday) to 6 */
-    uint32_t flags;    /* JOBQ_CRON_ELAPSED, ... */
-} jobq_cron;
-
-/*
- * jobq_cron_parse -- reads a cron expression; see CALENDAR.
- *
- * Shape   at most JOBQ_CRON_MAX bytes; blanks and tabs between the fields and around them. cron is
- *         written only on JOBQ_OK.
- * Errors  JOBQ_OK or JOBQ_ERROR_INVALID, also for a date that never comes, such as 30 February;
- *         *why (may be NULL) is a constant text with the field and what is allowed, as in SQL.
- */
-JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
-
-/*
- * jobq_cron_next -- the first local time after local_us that matches.
- *
- * Shape   by a clock that never changes: for a time zone ask SQL. JOBQ_NEVER: there is none within
- *         50 years, or in what the type holds.
- * Units   microseconds since 1970-01-01 00:00 of that clock, in the Gregorian calendar of all
- *         times. The result is a whole second.
- */
-JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -1035,7 +744,7 @@ JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const
 JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_names, int count,
                                      int *stage, jobq_state *state);
 
-/* -- keys that are known, and schedules -- */
+/* -- words of keys, schedules and flows -- */
 
 /* What an enqueue does if another job has its key; also what jobq_known_decide answers. */
 typedef enum jobq_known {
@@ -1080,19 +789,229 @@ typedef enum jobq_on_end {
     JOBQ_ON_ANY
 } jobq_on_end;
 
-/* jobq_end_serves -- whether a job that waits for one of these ends may run after this one.
- * ended: a final state. */
-JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended);
+/* ---- partitions ------------------------------------------------------------------------------ */
 
-/* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
- * begun: it runs, has finished a stage, or waits for jobs that it spawned. Never CANCEL for any
- * other waiting job: it has not begun, so the new payload replaces its own. */
-JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
-                                      bool begun);
+typedef enum jobq_partition_state {
+    JOBQ_PARTITION_NORMAL,
+    JOBQ_PARTITION_DEGRADED
+} jobq_partition_state;
+
+/* PartitionMode. All zero is the start: Normal, no failures. */
+typedef struct jobq_partition_mode {
+    jobq_partition_state state;
+    uint32_t effective;   /* Degraded: the batch size */
+    uint32_t successes;   /* Degraded: in a row */
+    uint32_t failures;    /* in a row; stops at UINT32_MAX */
+} jobq_partition_mode;
+
+/* What a handler says about a message or a batch: success, retry or reject. The other values are
+ * set by jobq_delivery_run and the loop. */
+typedef enum jobq_result {
+    JOBQ_RESULT_NONE,     /* the handler said nothing: counts as a retry */
+    JOBQ_RESULT_SUCCESS,
+    JOBQ_RESULT_RETRY,
+    JOBQ_RESULT_REJECT,   /* make it a dead letter */
+    JOBQ_RESULT_LEFT,     /* no handler got it: given back */
+    JOBQ_RESULT_EXCEEDED, /* max_attempts reached: a dead letter */
+    JOBQ_RESULT_COUNT
+} jobq_result;
+
+#define JOBQ_COUNT_UNKNOWN UINT32_MAX /* the batch handler does not say how many it did */
+
+typedef enum jobq_directive_kind {
+    JOBQ_DIRECTIVE_PROCEED, /* there is probably more: go on at once */
+    JOBQ_DIRECTIVE_IDLE,    /* wait for a notification */
+    JOBQ_DIRECTIVE_SLEEP    /* wait for delay_us or a notification */
+} jobq_directive_kind;
+
+typedef struct jobq_directive {
+    jobq_directive_kind kind;
+    int64_t delay_us;
+} jobq_directive;
+
+/* jobq_partition_size -- how many messages to read: 1 to configured (0 counts as 1). */
+JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured);
+
+/*
+ * jobq_partition_next -- the mode after a batch.
+ *
+ * Shape   configured: the batch size of mode Normal. threshold: failures in a row that degrade a
+ *         partition. 0 counts as 1. processed: messages done before the one that failed, or
+ *         JOBQ_COUNT_UNKNOWN.
+ *         Success: no failures; Degraded doubles its size, and becomes Normal at configured.
+ *         Retry, and NONE: one more failure; from threshold on Degraded, with size processed, but
+ *         at least 1.
+ *         Reject: no failures, and Degraded at once. The size never exceeds configured.
+ */
+JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
+                                                 uint32_t configured, uint32_t processed,
+                                                 uint32_t threshold);
+
+/* jobq_partition_backoff -- how long a partition waits after this many failures in a row. */
+JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
+                                        uint64_t random);
+
+/*
+ * jobq_partition_directive -- what to do after a batch: go on, wait for a notification, or pause.
+ *
+ * Shape   mode: what jobq_partition_next returned. count: messages read; 0 if there were none, or
+ *         another worker had the lease. size: what jobq_partition_size asked for.
+ */
+JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
+                                                 jobq_result result, uint32_t count, uint32_t size,
+                                                 const jobq_backoff *backoff, uint64_t random);
+
+/* ---- the outbox: messages and what becomes of them ------------------------------------------- */
+
+#define JOBQ_TRIED_MAX 100 /* deliveries that a cursor counts */
+
+/* A named preset of tuning constants. quick is the default; the other four come from the outbox
+ * library that this one replaces. */
+#define JOBQ_PROFILES(X)                    \
+    X(QUICK, "quick")                       \
+    X(SEED, "seed")                         \
+    X(LOW_LATENCY, "low_latency")           \
+    X(HIGH_THROUGHPUT, "high_throughput")   \
+    X(RELAXED, "relaxed")
+
+typedef enum jobq_profile {
+#define JOBQ__X(id, name) JOBQ_PROFILE_##id,
+    JOBQ_PROFILES(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_PROFILE_COUNT
+} jobq_profile;
+
+typedef enum jobq_role {
+    JOBQ_ROLE_PROCESSOR,  /* reads and acknowledges */
+    JOBQ_ROLE_SEQUENCER,  /* numbers messages; here a processor does that when it reads */
+    JOBQ_ROLE_RECLAIMER,  /* frees the space of acknowledged messages; here VACUUM does */
+    JOBQ_ROLE_RECONCILER, /* looks for what no notification announced */
+    JOBQ_ROLE_COUNT
+} jobq_role;
+
+/* How a queue's messages are handled. Zero fields mean the default: that of quick's processor, or 0
+ * for times that quick has as 0. */
+typedef struct jobq_tuning {
+    int32_t batch;       /* messages of one delivery, 1 to JOBQ_LOOP_BATCH (default 100) */
+    uint32_t threshold;  /* failures in a row that degrade a partition (default 2) */
+    int64_t min_us;      /* shortest pause between batches that follow each other (default 0) */
+    int64_t active_us;   /* ... and the pause before the first of them (default 0) */
+    int64_t ramp_us;     /* ... which shrinks by this each time (default 0) */
+    int64_t idle_us;     /* longest wait without a notification (default 10 min). A worker looks at
+                            least every loop.poll_us, and as often as its most eager queue says */
+    jobq_backoff retry;  /* between the attempts of a partition (default 1 s to 60 s, 25 %) */
+    int64_t lease_us;    /* of the partition's holder (default 6 s) */
+    int64_t headroom_us; /* time before the lease's end at which its holder stops (default 1/6) */
+    int64_t budget_us;   /* time limit of a delivery (default 30 s). If it exceeds lease - headroom,
+                            the lease is renewed meanwhile */
+} jobq_tuning;
+
+/* jobq_tuning_of -- the constants of a role in a profile. All profiles but quick have lease 30 s,
+ * headroom 2 s, budget 28 s. A worker needs only those of the processor. */
+JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
+
+/* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
+JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
+
+/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1, negative times, min above active,
+ * active above idle, a bad backoff, or a headroom not below the lease. A batch above
+ * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
+JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
+
+/*
+ * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
+ *
+ * Shape   partitions: a power of two, 1 to 65536. The result is the first two bytes of the key's
+ *         SHA-256, big end first, AND (partitions - 1). Any language can compute it; SQL does in
+ *         one expression. Doubling the partitions splits each in two: p becomes p and p +
+ *         partitions.
+ *         Examples, of 65536: "" 58288, "a" 51863, "abc" 47736, "order-1" 2991; smaller counts take
+ *         the low bits.
+ */
+JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions);
+
+/*
+ * jobq_schema_of -- which of count schemas, 0 to count - 1, a key's jobs and messages go to.
+ *
+ * Shape   count: 1 to 65536, the length of the producer's list. A schema appended to the list takes
+ *         its fair share of the keys, 1 in count, and no other key moves; so only append. What is
+ *         already enqueued stays where it is, so an idempotency key is unique only for one length
+ *         of the list.
+ *         Examples, of 1, 2, 3, 10, 1000: "" 0 0 0 8 316, "a" 0 1 1 1 28, "abc" 0 1 1 3 144,
+ *         "order-1" 0 1 2 9 813.
+ * Source  Lamping and Veach, A Fast, Minimal Memory, Consistent Hash Algorithm (2014), in integers,
+ *         on bytes 8 to 15 of the key's SHA-256, big end first. jobq_partition_of uses other bytes.
+ */
+JOBQ_API int32_t jobq_schema_of(jobq_str key, int32_t count);
+
+/*
+ * How far a partition is. tried holds, largest first, the last seq of each delivery that is not
+ * acknowledged yet. So a message was delivered as often as there are entries >= its seq. When
+ * everything is acknowledged, tried is empty, and costs nothing while all goes well. A delivery
+ * whose process was killed is still in it. The count stops at JOBQ_TRIED_MAX: a queue with a higher
+ * max_attempts retries for ever.
+ */
+typedef struct jobq_cursor {
+    int64_t acked; /* everything up to this seq is acknowledged */
+    jobq_partition_mode mode;
+    int32_t tried_count;
+    int64_t tried[JOBQ_TRIED_MAX];
+} jobq_cursor;
+
+/* How a delivery went. */
+typedef struct jobq_verdict {
+    int32_t count;      /* messages read: acked + 1 ... acked + count */
+    int32_t size;       /* messages asked for */
+    jobq_result result; /* of the whole; LEFT: given back, for example at a stop */
+    uint32_t processed; /* messages done before the one that failed; UNKNOWN: it is not known which
+                           failed */
+    int64_t delay_us;   /* RETRY: the handler's own delay, when delay_named */
+    bool delay_named;
+} jobq_verdict;
+
+/* What a partition becomes. One guarded statement writes it. */
+typedef struct jobq_plan {
+    jobq_cursor cursor;       /* afterwards */
+    int32_t done;             /* messages [0, done) leave; REJECT and EXCEEDED as dead letters */
+    int32_t dead;             /* how many of those are dead letters */
+    int32_t failed;           /* the message that the partition retries, and its error; -1: none */
+    jobq_directive directive; /* Proceed: the lease may be kept, and the next batch read at once */
+} jobq_plan;
+
+/*
+ * jobq_outbox_plan -- what an acknowledgement writes.
+ *
+ * Shape   policy and tuning: filled by their defaults. cursor: before this delivery. results: a
+ *         jobq_result for each message of the verdict, none of them NONE; a RETRY whose message has
+ *         reached max_attempts is changed to EXCEEDED. Everything before the first RETRY or LEFT is
+ *         done. Later messages come again; if a handler handled them, that counts as an attempt.
+ *         LEFT at the end gives attempts back. A batch that fails without saying where makes no
+ *         dead letter: at the limit its messages are delivered one by one, and then the bad one
+ *         fails alone.
+ */
+JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
+                               const jobq_cursor *cursor, const jobq_verdict *verdict,
+                               uint8_t *results, uint64_t random, jobq_plan *plan);
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+#define JOBQ_TRACE_STATE_MAX 512 /* bytes of a tracestate */
+#define JOBQ_TRACE_MAX 608       /* bytes that jobq_trace_format writes, terminator included */
+
+/* A place in a trace, as W3C's HTTP headers of these names give it. Zero: none. */
+typedef struct jobq_trace {
+    jobq_str parent; /* traceparent: bytes 3 to 34 are the trace's id, 36 to 51 the caller's span */
+    jobq_str state;  /* tracestate */
+} jobq_trace;
+
+/* jobq_trace_of -- the trace that the headers of a job or of a message hold, with pointers into
+ * them; zero if they hold no valid one. What jobq_trace_format leaves out is left out here too. */
+JOBQ_API jobq_trace jobq_trace_of(jobq_str headers);
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 typedef struct jobq_call jobq_call;
+typedef struct jobq_store jobq_store; /* what a store offers to a handler */
 
 /* What jobq_call_hold holds back: the line of the handler's job, or its queue. */
 typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
@@ -1104,20 +1023,6 @@ typedef enum jobq_level {
     JOBQ_LEVEL_WARNING,
     JOBQ_LEVEL_ERROR
 } jobq_level;
-
-/* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
- * by hand, nothing is kept and nothing stops. */
-typedef struct jobq_store {
-    bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload,
-                                                                 or the result */
-    int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
-    jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
-    jobq_error (*progress)(jobq_call *call, int permille, const char *note, bool now);
-    void (*log)(jobq_call *call, jobq_level level, jobq_str text);
-    /* done: what the step leaves; NULL: only look, as jobq_call_step does. */
-    jobq_error (*step)(jobq_call *call, const char *name, const jobq_str *done, jobq_str *value);
-    jobq_error (*signal)(jobq_call *call, const char *name, int64_t timeout_us, jobq_str *payload);
-} jobq_store;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */
 typedef enum jobq_stop {
@@ -1270,22 +1175,6 @@ JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t 
  */
 JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text);
 
-/* The lines of one attempt, for a store. Zeroed, it has none. */
-typedef struct jobq_log {
-    int64_t dropped;         /* the oldest lines, which had to make room */
-    size_t size;
-    char lines[JOBQ_LOG_MAX]; /* JSON: each is [time, level, text], then a comma and a line end */
-} jobq_log;
-
-#define JOBQ_LOG_FORMAT_MAX (JOBQ_LOG_MAX + 100) /* bytes that jobq_log_format writes at most */
-
-/* jobq_log_add -- adds a line, and drops the oldest ones if there is no room. at_us: since 1970. */
-JOBQ_API void jobq_log_add(jobq_log *log, int64_t at_us, jobq_level level, jobq_str text);
-
-/* jobq_log_format -- the lines as a terminated JSON array, preceded by one that says how many were
- * dropped. out holds JOBQ_LOG_FORMAT_MAX bytes. Returns the length; 0: there are no lines. */
-JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log);
-
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
  * JSON, or larger than the store accepts. */
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
@@ -1316,179 +1205,6 @@ JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
  * it to what the handler enqueues (jobq_pg_job.trace) and to your tracer. */
 JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call);
 
-/* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
- * it threw. */
-JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
-
-/* jobq_call_reason -- the text that is kept of a failed attempt: the handler's error, or a word for
- * its outcome, as jobq_reason_format puts it. out: as there. 0: nothing is kept. For stores. */
-JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome outcome,
-                                 const jobq_decision *decision);
-
-/* ---- partitions ------------------------------------------------------------------------------ */
-
-typedef enum jobq_partition_state {
-    JOBQ_PARTITION_NORMAL,
-    JOBQ_PARTITION_DEGRADED
-} jobq_partition_state;
-
-/* PartitionMode. All zero is the start: Normal, no failures. */
-typedef struct jobq_partition_mode {
-    jobq_partition_state state;
-    uint32_t effective;   /* Degraded: the batch size */
-    uint32_t successes;   /* Degraded: in a row */
-    uint32_t failures;    /* in a row; stops at UINT32_MAX */
-} jobq_partition_mode;
-
-/* What a handler says about a message or a batch: success, retry or reject. The other values are
- * set by jobq_delivery_run and the loop. */
-typedef enum jobq_result {
-    JOBQ_RESULT_NONE,     /* the handler said nothing: counts as a retry */
-    JOBQ_RESULT_SUCCESS,
-    JOBQ_RESULT_RETRY,
-    JOBQ_RESULT_REJECT,   /* make it a dead letter */
-    JOBQ_RESULT_LEFT,     /* no handler got it: given back */
-    JOBQ_RESULT_EXCEEDED, /* max_attempts reached: a dead letter */
-    JOBQ_RESULT_COUNT
-} jobq_result;
-
-#define JOBQ_COUNT_UNKNOWN UINT32_MAX /* the batch handler does not say how many it did */
-
-typedef enum jobq_directive_kind {
-    JOBQ_DIRECTIVE_PROCEED, /* there is probably more: go on at once */
-    JOBQ_DIRECTIVE_IDLE,    /* wait for a notification */
-    JOBQ_DIRECTIVE_SLEEP    /* wait for delay_us or a notification */
-} jobq_directive_kind;
-
-typedef struct jobq_directive {
-    jobq_directive_kind kind;
-    int64_t delay_us;
-} jobq_directive;
-
-/* ---- the outbox: messages and what becomes of them ------------------------------------------- */
-
-#define JOBQ_TRIED_MAX 100 /* deliveries that a cursor counts */
-
-/* A named preset of tuning constants. quick is the default; the other four come from the outbox
- * library that this one replaces. */
-#define JOBQ_PROFILES(X)                    \
-    X(QUICK, "quick")                       \
-    X(SEED, "seed")                         \
-    X(LOW_LATENCY, "low_latency")           \
-    X(HIGH_THROUGHPUT, "high_throughput")   \
-    X(RELAXED, "relaxed")
-
-typedef enum jobq_profile {
-#define JOBQ__X(id, name) JOBQ_PROFILE_##id,
-    JOBQ_PROFILES(JOBQ__X)
-#undef JOBQ__X
-        JOBQ_PROFILE_COUNT
-} jobq_profile;
-
-typedef enum jobq_role {
-    JOBQ_ROLE_PROCESSOR,  /* reads and acknowledges */
-    JOBQ_ROLE_SEQUENCER,  /* numbers messages; here a processor does that when it reads */
-    JOBQ_ROLE_RECLAIMER,  /* frees the space of acknowledged messages; here VACUUM does */
-    JOBQ_ROLE_RECONCILER, /* looks for what no notification announced */
-    JOBQ_ROLE_COUNT
-} jobq_role;
-
-/* How a queue's messages are handled. Zero fields mean the default: that of quick's processor, or 0
- * for times that quick has as 0. */
-typedef struct jobq_tuning {
-    int32_t batch;       /* messages of one delivery, 1 to JOBQ_LOOP_BATCH (default 100) */
-    uint32_t threshold;  /* failures in a row that degrade a partition (default 2) */
-    int64_t min_us;      /* shortest pause between batches that follow each other (default 0) */
-    int64_t active_us;   /* ... and the pause before the first of them (default 0) */
-    int64_t ramp_us;     /* ... which shrinks by this each time (default 0) */
-    int64_t idle_us;     /* longest wait without a notification (default 10 min). A worker looks at
-                            least every loop.poll_us, and as often as its most eager queue says */
-    jobq_backoff retry;  /* between the attempts of a partition (default 1 s to 60 s, 25 %) */
-    int64_t lease_us;    /* of the partition's holder (default 6 s) */
-    int64_t headroom_us; /* time before the lease's end at which its holder stops (default 1/6) */
-    int64_t budget_us;   /* time limit of a delivery (default 30 s). If it exceeds lease - headroom,
-                            the lease is renewed meanwhile */
-} jobq_tuning;
-
-/* jobq_tuning_of -- the constants of a role in a profile. All profiles but quick have lease 30 s,
- * headroom 2 s, budget 28 s. A worker needs only those of the processor. */
-JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
-
-/* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
-JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
-
-/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1, negative times, min above active,
- * active above idle, a bad backoff, or a headroom not below the lease. A batch above
- * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
-JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
-
-/*
- * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
- *
- * Shape   partitions: a power of two, 1 to 65536. The result is the first two bytes of the key's
- *         SHA-256, big end first, AND (partitions - 1). Any language can compute it; SQL does in
- *         one expression. Doubling the partitions splits each in two: p becomes p and p +
- *         partitions.
- *         Examples, of 65536: "" 58288, "a" 51863, "abc" 47736, "order-1" 2991; smaller counts take
- *         the low bits.
- */
-JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions);
-
-/*
- * jobq_schema_of -- which of count schemas, 0 to count - 1, a key's jobs and messages go to.
- *
- * Shape   count: 1 to 65536, the length of the producer's list. A schema appended to the list takes
- *         its fair share of the keys, 1 in count, and no other key moves; so only append. What is
- *         already enqueued stays where it is, so an idempotency key is unique only for one length
- *         of the list.
- *         Examples, of 1, 2, 3, 10, 1000: "" 0 0 0 8 316, "a" 0 1 1 1 28, "abc" 0 1 1 3 144,
- *         "order-1" 0 1 2 9 813.
- * Source  Lamping and Veach, A Fast, Minimal Memory, Consistent Hash Algorithm (2014), in integers,
- *         on bytes 8 to 15 of the key's SHA-256, big end first. jobq_partition_of uses other bytes.
- */
-JOBQ_API int32_t jobq_schema_of(jobq_str key, int32_t count);
-
-/*
- * How far a partition is. tried holds, largest first, the last seq of each delivery that is not
- * acknowledged yet. So a message was delivered as often as there are entries >= its seq. When
- * everything is acknowledged, tried is empty, and costs nothing while all goes well. A delivery
- * whose process was killed is still in it. The count stops at JOBQ_TRIED_MAX: a queue with a higher
- * max_attempts retries for ever.
- */
-typedef struct jobq_cursor {
-    int64_t acked; /* everything up to this seq is acknowledged */
-    jobq_partition_mode mode;
-    int32_t tried_count;
-    int64_t tried[JOBQ_TRIED_MAX];
-} jobq_cursor;
-
-/* jobq_cursor_attempts -- how often a message (seq > acked) was delivered so far. */
-JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);
-
-/* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, or entries not above acked or not
- * in order. For outside data. */
-JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *cursor);
-
-/* How a delivery went. */
-typedef struct jobq_verdict {
-    int32_t count;      /* messages read: acked + 1 ... acked + count */
-    int32_t size;       /* messages asked for */
-    jobq_result result; /* of the whole; LEFT: given back, for example at a stop */
-    uint32_t processed; /* messages done before the one that failed; UNKNOWN: it is not known which
-                           failed */
-    int64_t delay_us;   /* RETRY: the handler's own delay, when delay_named */
-    bool delay_named;
-} jobq_verdict;
-
-/* What a partition becomes. One guarded statement writes it. */
-typedef struct jobq_plan {
-    jobq_cursor cursor;       /* afterwards */
-    int32_t done;             /* messages [0, done) leave; REJECT and EXCEEDED as dead letters */
-    int32_t dead;             /* how many of those are dead letters */
-    int32_t failed;           /* the message that the partition retries, and its error; -1: none */
-    jobq_directive directive; /* Proceed: the lease may be kept, and the next batch read at once */
-} jobq_plan;
-
 /* ---- handlers of messages -------------------------------------------------------------------- */
 
 typedef struct jobq_message {
@@ -1502,14 +1218,7 @@ typedef struct jobq_message {
 } jobq_message;
 
 typedef struct jobq_delivery jobq_delivery;
-
-/* What a store offers to a handler of messages. The store fills it. enter and leave may be NULL. */
-typedef struct jobq_delivery_store {
-    bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies the reason */
-    int (*stopping)(const jobq_delivery *delivery, int64_t *remaining_us); /* a jobq_stop */
-    bool (*enter)(jobq_delivery *delivery, int32_t index);              /* before one message */
-    bool (*leave)(jobq_delivery *delivery, int32_t index, jobq_result result); /* ... after it */
-} jobq_delivery_store;
+typedef struct jobq_delivery_store jobq_delivery_store;
 
 /* One batch of one partition, as a handler gets it. The pointers are valid until it returns. */
 struct jobq_delivery {
@@ -1562,6 +1271,445 @@ JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
 /* jobq_delivery_remaining -- as jobq_call_remaining. */
 JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
 
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* jobq_utf8_valid -- strict UTF-8 without NUL: what a Postgres text column accepts. */
+JOBQ_API bool jobq_utf8_valid(jobq_str text);
+
+/* jobq_json_quote -- writes text as a JSON string, in quotes and terminated; returns its length, or
+ * 0 if it does not fit into size bytes. Each bad byte and each NUL becomes '?'. */
+JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
+
+/*
+ * jobq_json_check -- whether Postgres will accept this text as jsonb, decided without Postgres.
+ *
+ * Shape   one value, with optional white space around it. Strict JSON (RFC 8259) in UTF-8, with the
+ *         limits of jsonb: no \u0000, no lone surrogate, only numbers that fit a numeric, depth at
+ *         most JOBQ_JSON_DEPTH.
+ * Errors  JOBQ_OK or JOBQ_ERROR_INVALID; *at (may be NULL) is the byte of the first fault, *why
+ *         (may be NULL) a constant text.
+ */
+JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
+
+/* jobq_json_valid -- the same without the limits of jsonb, except the depth: for a text that is
+ * kept as bytes. */
+JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why);
+
+/* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
+ * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
+ * escapes are not found; jsonb writes none that needs none. */
+JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
+
+/* ---- a worker's settings and counts ---------------------------------------------------------- */
+
+/* When a loop stops by itself. */
+typedef enum jobq_until {
+    JOBQ_UNTIL_STOPPED, /* never */
+    JOBQ_UNTIL_EMPTY,   /* nothing is due; jobs due later, retries and snoozes too, are left */
+    JOBQ_UNTIL_ENDED    /* all jobs of its queues have ended and all messages are acknowledged, even
+                           those that other workers hold */
+} jobq_until;
+
+/* Zero fields mean the default; jobq_loop_config_defaults fills them. */
+typedef struct jobq_loop_config {
+    int32_t threads;      /* handlers that run at once, 1 to JOBQ_LOOP_THREADS (default 4) */
+    int32_t batch_max;    /* jobs of one claim or flush (default 1000, at most half the slots) */
+    int64_t lease_us;     /* the worker's lease (default 30 s) */
+    int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
+    int64_t poll_us;      /* between claims or looks (default heartbeat_us if listen, else 1 s) */
+    int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
+    int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
+    int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
+                             snapshot pins dead rows, sweeps are made in slices, in a tenth of the
+                             time: then it is longer for a job that committed 3 s late or more */
+    int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
+    int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease).
+                             Postgres gives a statement up after nine tenths of it */
+    int64_t prune_us;     /* longest time between two prunes (default 10 min). JOBQ_NEVER: other
+                             workers prune */
+    int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
+                             acknowledged here (default 100,000). JOBQ_NEVER: others do */
+    int64_t jobs_max;     /* stop after this many jobs were started (default: never) */
+    uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
+    uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
+    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
+    int32_t kind_threads[JOBQ_LOOP_KINDS]; /* handlers of kind number i that run at once (default:
+                                              as many as there are threads) */
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
+                                             is not claimed from while all kinds of it that the
+                                             worker has are at their limits */
+    bool listen;          /* notifications arrive */
+    jobq_until until;     /* when to stop, besides jobs_max (default: never) */
+} jobq_loop_config;
+
+/* Counts since the start. succeeded to released say what handlers said, each run once, when it was
+ * said; flushed says what has been written, which is the same in the end unless a lease is lost. */
+typedef struct jobq_loop_stats {
+    int64_t claims;       /* claims that were answered */
+    int64_t empty_claims; /* ... without a job */
+    int64_t claimed;      /* jobs that came with claims */
+    int64_t started;      /* handlers that were started */
+    int64_t flushed;      /* decisions that the store has taken: jobs that ended or went back */
+    int64_t succeeded;    /* stages done, also by a handler's own transaction */
+    int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
+    int64_t failed;       /* jobs that failed for good */
+    int64_t cancelled;    /* jobs that were cancelled while they ran */
+    int64_t released;     /* jobs given back or parked; a snooze is not counted */
+    int64_t lost;         /* results that the store refused, because the job was no longer ours */
+    int64_t abandoned;    /* handlers that overran their time or the grace */
+    int64_t heartbeats;   /* heartbeats that were accepted */
+    int64_t rescued;      /* jobs of dead workers that this one gave back */
+    int64_t reconnects;   /* connections that were lost */
+    int64_t deaths;       /* times that others declared this worker dead; it registered again */
+    int64_t aside;   /* jobs that could not be sent and were failed */
+    int64_t refused; /* decisions that the database refused, and took without text and payload */
+    int64_t left;    /* jobs left to a rescuer, because every decision about them was refused */
+} jobq_loop_stats;
+
+/* The same for messages. succeeded, dead and retried are counted when they have been written. */
+typedef struct jobq_relay_stats {
+    int64_t looks;     /* looks for partitions that have messages */
+    int64_t crowded;   /* ... that found one when all places were taken by others to read */
+    int64_t reads;     /* reads that brought messages */
+    int64_t delivered; /* messages that handlers were given, each time they were given */
+    int64_t succeeded; /* messages acknowledged, without dead letters */
+    int64_t dead;      /* messages that became dead letters */
+    int64_t retried;   /* deliveries that failed and are repeated */
+    int64_t lost;      /* acknowledgements that the store refused: the partition was taken */
+    int64_t renewals;  /* leases of partitions that were renewed for a long delivery */
+    int64_t takeovers; /* partitions taken from workers that died */
+    int64_t aside;     /* messages that could not be read and became dead letters */
+} jobq_relay_stats;
+
+/* ---- tests of handlers ----------------------------------------------------------------------- */
+
+/*
+ * Handlers on a jobq_memory, by name: see TESTING YOUR HANDLERS. Time starts at 0 and passes only
+ * in jobq_test_run and jobq_test_sleep. Equal calls have equal effects, jitter included. Handlers
+ * run one after the other. Up to 16 queues have handlers. 8 queues and 8 kinds may have a policy:
+ * those that were named first, in handlers or by jobq_test_policy.
+ */
+
+#ifndef JOBQ_TEST_JOBS
+#define JOBQ_TEST_JOBS 256
+#endif
+#ifndef JOBQ_TEST_BYTES
+#define JOBQ_TEST_BYTES 1000000
+#endif
+
+typedef struct jobq_test jobq_test;
+
+/* A job to add, with the names and meanings of jobq_pg_job. Payload and headers are copied; names
+ * must live as long as the test. */
+typedef struct jobq_test_job {
+    const char *queue;
+    const char *kind;
+    jobq_str payload;   /* JSON text, checked (default: none) */
+    bool payload_bytes; /* payload holds bytes */
+    jobq_str headers;   /* JSON text, checked (default: none) */
+    int64_t delay_us;   /* (default 0) */
+    int64_t timeout_us; /* (default: its kind's, or else the queue's) */
+    int priority;       /* -9 to 9 (default 0) */
+    int stages;         /* 1 to JOBQ_STAGES_MAX (default 1) */
+    int max_attempts;   /* (default: the queue's) */
+} jobq_test_job;
+
+/* What goes wrong during a run. */
+typedef enum jobq_test_event {
+    JOBQ_TEST_NOTHING,
+    JOBQ_TEST_CRASH,    /* the worker dies when the handler returns; another one starts at once */
+    JOBQ_TEST_UNSURE,   /* the handler's result is written, but the connection is lost before the
+                           answer */
+    JOBQ_TEST_TIMEOUT,  /* the time limit passes before the handler starts. The job needs one */
+    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs */
+    JOBQ_TEST_SHUTDOWN  /* the worker is told to stop; another one goes on afterwards */
+} jobq_test_event;
+
+/* jobq_test_size -- bytes of a test: some MB. The memory is the caller's, aligned for int64_t. */
+JOBQ_API size_t jobq_test_size(void);
+
+/* jobq_test_init -- an empty queue and a worker with these handlers. The array is copied; the names
+ * in it, and what user points to, must live as long as the test. To end it, free the block. */
+JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count);
+
+/* jobq_test_policy -- sets the policy of a queue, or of a kind; the other name is NULL. Unlike on
+ * Postgres, a kind is the same in all queues, and has the defaults where its policy is 0. */
+JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *kind,
+                               const jobq_policy *policy);
+
+/* jobq_test_conn -- what jobq_pg_call_conn returns from now on: a connection to a test database, or
+ * what the test's own version of libpq takes for one. jobq_pg_call_commit commits on it, and does
+ * not look at the job's token. */
+JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
+
+/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload, header or number
+ * that is not valid, or no room. */
+JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
+
+/* jobq_test_run -- runs what falls due, until every job has ended or this much time has passed.
+ * Returns how many times a handler ran. */
+JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
+
+/* jobq_test_fault -- what goes wrong during the next run of a handler, once. */
+JOBQ_API void jobq_test_fault(jobq_test *test, jobq_test_event event);
+
+/* jobq_test_sleep -- in a handler: so much time passes, and the worker goes on meanwhile. */
+JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
+
+/* jobq_test_now -- the simulated time. A job's run_at_us is a time of the same clock. */
+JOBQ_API int64_t jobq_test_now(const jobq_test *test);
+
+/* jobq_test_get -- the job as it is now: state, attempt, run_at_us ... NULL: no such job. */
+JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
+
+/* jobq_test_result -- what the job left behind, see jobq_call_result. {NULL, 0}: nothing, or it has
+ * not succeeded. */
+JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
+
+/* jobq_test_progress -- what the job's latest attempt last told with jobq_call_progress, even if it
+ * has ended: permille, -1: nothing. *note (may be NULL): its note, valid until the next attempt. */
+JOBQ_API int jobq_test_progress(jobq_test *test, int64_t id, const char **note);
+
+/* jobq_test_log -- what the job's latest attempt has told jobq_call_log, whatever became of it, as
+ * the JSON array that Postgres keeps: [["1970-01-01T00:00:00.000000Z","info","text"], ...]. "":
+ * nothing. Valid until the next call. */
+JOBQ_API const char *jobq_test_log(jobq_test *test, int64_t id);
+
+/* jobq_test_step -- whether a step of the job is done, see jobq_call_step. *value (may be NULL):
+ * what it has left. */
+JOBQ_API bool jobq_test_step(jobq_test *test, int64_t id, const char *name, jobq_str *value);
+
+/* jobq_test_signal -- sends a signal, see jobq_call_signal; copied. False: it was sent before, or
+ * there is no room. */
+JOBQ_API bool jobq_test_signal(jobq_test *test, const char *name, jobq_str payload);
+
+/* jobq_test_ready -- what a job waits for since jobq_pg_call_wait has ended. False: it does not
+ * wait. */
+JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
+
+/* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
+JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
+
+/*
+ * ---- Stop here unless you write a store or a worker of your own --------------------------------
+ *
+ * What follows is for jobq_pg.h, and for whoever writes its like for another database.
+ *
+ *
+ * MORE WORDS
+ *
+ *     news         late workers, cancel requests, suspects, kinds and policies that changed
+ *     lane         one queue, priority and stage; claims take jobs lane by lane
+ *     bound        how far a lane, or a partition, has been searched; searches start after it
+ *     permits      a worker's share of a quota: so many of its jobs may run at once
+ *     token        of a rate: lets one job start; not the token of a claim above
+ *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
+ *     sweep        a claim, or a look for messages, that ignores the bounds
+ *     slice        a part of a sweep, while an old snapshot makes sweeps expensive
+ *     flush        the statement that settles finished jobs by writing their decisions
+ *     rescue       give the jobs of a dead worker back
+ *     recover      give back the jobs of a claim whose answer was lost, and burn its number
+ *     burn         make a claim number invalid, so that a claim that arrives late takes nothing
+ *     sleep        the state in which an idle worker asks producers to notify it
+ *     holder       the worker that has a partition, with its token and its lease
+ *     cursor       how far a partition is acknowledged, and its deliveries since then
+ *
+ *
+ * THE WORKER'S LOOP
+ *
+ * jobq_loop decides everything that a worker does. jobq_loop_next makes the next request, and
+ * jobq_loop_tell takes its answer; threads take work by jobq_loop_take. The loop has no pointers,
+ * so a whole worker can be copied, hashed and compared. To use it from several threads, put one
+ * lock around it.
+ *
+ *              .----------.  CONNECT, REGISTER; then, as they fall due, POLICIES, HEARTBEAT,
+ *     init --->| WORKING  |  CLAIM, COMPLETE, SETTLE, RESCUE, SLEEP, LOOK, READ, ACK, RENEW ...
+ *              '----------'  jobq_loop_take hands out jobs and messages
+ *                   | jobq_loop_stop; jobs_max jobs were started; until: nothing is left
+ *                   v
+ *              .----------.  no CLAIM and no READ: what waits for a thread is given back.
+ *              | STOPPING |  Handlers have their grace, then ABANDON. Decisions are flushed
+ *              '----------'
+ *                   | the loop holds nothing, and no claim is unanswered
+ *                   v
+ *              .----------.
+ *              | LEAVING  |  DEREGISTER
+ *              '----------'
+ *                   | answered, or it never registered
+ *                   v
+ *              .----------.  EXIT. Any phase ends here once the grace and the time for one answer
+ *              |  EXITED  |  are over; if others have locked the rows of all that is held, once the
+ *              '----------'  grace is. What is still held will be rescued
+ *
+ * A lost connection changes no phase: the loop connects again. A worker that the store has declared
+ * dead registers again, with a new id.
+ *
+ *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
+ *               claimed from their bounds; a sweep comes before sleeping and at least every
+ *               sweep_us, because a bound may hide a job that committed late. If the store gives up
+ *               a claim because of the time that it takes, bounds move to the store's clock. The
+ *               lines of a lane have one bound: no job that was ready when a walk last came round
+ *               is before it
+ *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
+ *               wait for
+ *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
+ *               its lease from before the last accepted heartbeat was sent. When it ends by that
+ *               count, no handler starts and running ones must stop; others see it end later
+ *     rescue    only a worker whose heartbeat this worker has seen unchanged for a whole lease,
+ *               while alive itself. If workers die young, rescue comes first: law (18)
+ *     suspects  one at a time, on a thread that is kept free for it, so that it runs at once
+ *     alone     a job that must run alone is claimed as soon as the worker holds nothing. If one
+ *               has been ready for a lease, the worker takes nothing new until it holds nothing
+ *     sleep     announced after 100 ms idle, withdrawn after 1 s busy. Claims 1, 2, 4, 8 ... ms
+ *               later find jobs whose producers did not see the announcement
+ *     lost      a claim without an answer is recovered under its own number. Decisions without an
+ *     answers   answer are sent again, and then lost is an expected answer
+ *     relaxed   claims, acknowledgements and the announcement of sleep commit without waiting for
+ *               the disk. A commit waits if it ends a job, takes a partition or numbers messages
+ *
+ *   (17) A server that crashes forgets at most its last relaxed commits. A job claimed in one of
+ *        them is ready again, and its old worker is told lost. Messages acknowledged in one are
+ *        delivered again, with the same numbers, to the same holder: nobody else gets them until a
+ *        lease later. A message's number is on the disk before a handler gets the message.
+ *   (18) Rescue happens even if every worker dies young. If a worker's first news tells of three
+ *        or more workers whose lease is over and that still hold jobs, it claims no job and reads
+ *        no message until it has watched them for their lease and has rescued them, or their
+ *        heartbeats have gone on. It waits at most two leases of its own.
+ *   (19) If a kind has a limit, at most that number of its jobs run or wait for a thread in this
+ *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
+ *        many of its jobs; they are released at once. A handler that was abandoned no longer
+ *        counts.
+ *   (20) A queue, and a kind, may have a quota: so many jobs that run at once over all workers, and
+ *        a rate of starts. A worker claims at most what its permits and tokens allow. What it holds
+ *        and what its claims without an answer may bring counts: a claim from when it is sent, a
+ *        lost one until it is recovered, a job until it is settled. From when the worker sends a
+ *        heartbeat until the answer comes, it allows itself no more than it reported as running,
+ *        because the answer may be lost. So its jobs never exceed what the store has down for it,
+ *        whatever is lost or late. sql/permits.sql has the laws over all workers.
+ *
+ *
+ * THE OUTBOX AND ITS PARTITIONS
+ *
+ * A queue may have partitions. A producer writes a message in its own transaction. After that has
+ * committed, the holder of the partition numbers the message when it reads it: 1, 2, 3 ... in each
+ * partition, without a gap. A number never changes. Messages are delivered in that order, at least
+ * once, a batch at a time. The relay is the part of jobq_loop that does this. It keeps one small
+ * state machine for each partition, in relay.parts.
+ *
+ *                          a look found messages,
+ *               .------.   a pause is over, a holder     .---------.   nothing to read, or
+ *        .----->| AWAY |   did not move for a lease      | READING |   another holder: AWAY
+ *        |      '------' ------------- READ -----------> '---------'
+ *        |         ^                                          | messages
+ *        |         | no messages left, a pause,               v
+ *        |         | or lost                             .--------.  lease over, stop:
+ *        |      .--------.     messages: the next batch  | QUEUED |  all given back (FINISHED)
+ *        |      | ACKING | ----------------------------> '--------'
+ *        |      '--------'                                    | a thread takes it
+ *        |         ^ ACK                                      v
+ *        |      .----------.       planned               .---------.  RENEW while the handler
+ *        |      | FINISHED | <-------------------------- | RUNNING |  may run longer than the lease
+ *        |      '----------'                             '---------'
+ *        |                                                    | its own transaction
+ *        |    committed, lost, or nobody knows                v acknowledges
+ *        '--------------------------------------------- .------------.
+ *                                                       | COMMITTING |
+ *                                                       '------------'
+ *   Laws. tests/test_core_relay.c and test_core_outbox.c attack them.
+ *   (10) A handler gets contiguous messages; the first is the one after the last acknowledged.
+ *   (11) A message is acknowledged only if a handler did its work or it became a dead letter.
+ *   (12) A statement whose token is no longer in the row changes nothing: neither the partition nor
+ *        a dead letter. Each READ brings a token of its own.
+ *   (13) A partition is taken from a holder only when its lease is over by the store's clock, and
+ *        the taker has seen the holder unchanged for a whole lease by its own clock. A handler is
+ *        told to stop, and then abandoned, before its lease can end. The loop counts the lease from
+ *        before it sent the statement that took or renewed it.
+ *   (14) Each message has its own attempts: the deliveries that contained it. They are stored
+ *        before a handler runs, so they survive kill -9. A message that no handler got, or whose
+ *        READ was never answered, gets its attempt back. A delivery whose transaction was rolled
+ *        back shows a message that is handled a second time in it an attempt more.
+ *   (15) A message becomes a dead letter when a handler rejects it, when it alone fails at its
+ *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
+ *        survive. A batch that fails as a whole makes no dead letter: at the limit its messages are
+ *        delivered one by one. A worker takes over the partitions of a dead one one at a time, so
+ *        that a message that killed that worker does not kill its neighbours a second time.
+ *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
+ *
+ * A retry's backoff and the PartitionMode are stored in the partition's row, for all workers. A
+ * worker holds at most one partition for each thread, and half of that while jobs wait.
+ *
+ * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
+ * messages, and the next LOOK goes on where places ran out. A partition that cannot be read yet
+ * gives its place to one that can. While others wait, a partition is given up after 100 ms. So each
+ * partition with messages gets its turn.
+ *
+ *
+ * CONTENTS (search for >>name in the implementation)
+ *
+ *     errors, strings, names   >>errors   jobq_error, jobq_str, jobq_enum_name
+ *     random bits              >>random   jobq_random
+ *     worker ids               >>worker   jobq_worker_name_format
+ *     input rules              >>input    names, UTF-8, JSON
+ *     traces                   >>trace    jobq_trace_of, jobq_trace_format
+ *     backoff                  >>backoff  jobq_backoff_delay
+ *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
+ *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
+ *     partitions               >>partition PartitionMode: the size of the next batch
+ *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
+ *     handlers of messages     >>delivery jobq_delivery_run
+ *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
+ *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
+ *     the worker's loop        >>loop     its state, and what both parts use
+ *                              >>wire     statements on their way
+ *                              >>slots    the jobs that it holds
+ *     its part for messages    >>relay    partitions: looks and reads
+ *                              >>ack      deliveries and acknowledgements
+ *                              >>relay_next  what to do next about messages
+ *     its part for jobs        >>take     handing out jobs
+ *                              >>claim, >>lines   taking jobs from the store
+ *                              >>flush    writing what became of them
+ *                              >>exchange permits of quotas
+ *                              >>beat     the heartbeat and its news
+ *                              >>rescue   the jobs of dead workers
+ *                              >>rest     schedules, sleep, prune, vacuum
+ *     both parts               >>next     the connection, requests, answers, work for threads
+ *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
+ *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
+ */
+
+/* ---- what stores offer to handlers ----------------------------------------------------------- */
+
+/* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
+ * by hand, nothing is kept and nothing stops. */
+struct jobq_store {
+    bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload,
+                                                                 or the result */
+    int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
+    jobq_error (*hold)(jobq_call *call, jobq_hold what, int64_t delay_us, const char *why);
+    jobq_error (*progress)(jobq_call *call, int permille, const char *note, bool now);
+    void (*log)(jobq_call *call, jobq_level level, jobq_str text);
+    /* done: what the step leaves; NULL: only look, as jobq_call_step does. */
+    jobq_error (*step)(jobq_call *call, const char *name, const jobq_str *done, jobq_str *value);
+    jobq_error (*signal)(jobq_call *call, const char *name, int64_t timeout_us, jobq_str *payload);
+};
+
+/* What a store offers to a handler of messages. The store fills it. enter and leave may be NULL. */
+struct jobq_delivery_store {
+    bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies the reason */
+    int (*stopping)(const jobq_delivery *delivery, int64_t *remaining_us); /* a jobq_stop */
+    bool (*enter)(jobq_delivery *delivery, int32_t index);              /* before one message */
+    bool (*leave)(jobq_delivery *delivery, int32_t index, jobq_result result); /* ... after it */
+};
+
+/* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
+ * it threw. */
+JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
+
+/* jobq_call_reason -- the text that is kept of a failed attempt: the handler's error, or a word for
+ * its outcome, as jobq_reason_format puts it. out: as there. 0: nothing is kept. For stores. */
+JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome outcome,
+                                 const jobq_decision *decision);
+
 /*
  * jobq_delivery_run -- runs one of the two handlers on a delivery.
  *
@@ -1571,6 +1719,120 @@ JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
  */
 JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict);
+
+/* The lines of one attempt, for a store. Zeroed, it has none. */
+typedef struct jobq_log {
+    int64_t dropped;         /* the oldest lines, which had to make room */
+    size_t size;
+    char lines[JOBQ_LOG_MAX]; /* JSON: each is [time, level, text], then a comma and a line end */
+} jobq_log;
+
+#define JOBQ_LOG_FORMAT_MAX (JOBQ_LOG_MAX + 100) /* bytes that jobq_log_format writes at most */
+
+/* jobq_log_add -- adds a line, and drops the oldest ones if there is no room. at_us: since 1970. */
+JOBQ_API void jobq_log_add(jobq_log *log, int64_t at_us, jobq_level level, jobq_str text);
+
+/* jobq_log_format -- the lines as a terminated JSON array, preceded by one that says how many were
+ * dropped. out holds JOBQ_LOG_FORMAT_MAX bytes. Returns the length; 0: there are no lines. */
+JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log);
+
+/* ---- rules for texts and numbers ------------------------------------------------------------- */
+
+/* jobq_name_valid -- queue and kind names: 1 to 1024 of [A-Za-z0-9._-], first and last
+ * alphanumeric. */
+JOBQ_API bool jobq_name_valid(jobq_str name);
+
+/* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text must be
+ * valid UTF-8. */
+JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
+
+/*
+ * jobq_utf8_mend -- copies any bytes as valid UTF-8 of at most max bytes, for error texts.
+ *
+ * Shape   out holds max + 1 bytes and is terminated. Each bad byte and each NUL becomes '?'. Cut at
+ *         a character. Returns the length.
+ */
+JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
+
+/*
+ * jobq_trace_valid -- whether a traceparent can be used.
+ *
+ * Shape   any bytes. Not: ids of zeros, letters in upper case, version ff. Of a version that is not
+ *         known yet the first 55 bytes count, and a dash must follow if there are more.
+ * Source  W3C Trace Context, level 1, sections 3.2 and 4
+ */
+JOBQ_API bool jobq_trace_valid(jobq_str parent);
+
+/*
+ * jobq_trace_format -- a trace as members of a JSON object: "traceparent": "00-...", and
+ * "tracestate" if there is one.
+ *
+ * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
+ *         not valid. A version that is not known yet is written as version 00. A tracestate is left
+ *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
+ *         backslash.
+ */
+JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
+
+/* jobq_cursor_attempts -- how often a message (seq > acked) was delivered so far. */
+JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);
+
+/* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, or entries not above acked or not
+ * in order. For outside data. */
+JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *cursor);
+
+/* ---- calendar -------------------------------------------------------------------------------- */
+
+#define JOBQ_CRON_MAX 1000 /* bytes of a cron expression */
+
+/* Flags of a jobq_cron. */
+#define JOBQ_CRON_ELAPSED 1u      /* the minute or the hour begins with `*` */
+#define JOBQ_CRON_ANY_DAY 2u      /* the day begins with `*` */
+#define JOBQ_CRON_ANY_WEEKDAY 4u  /* the weekday begins with `*` */
+
+/* A cron expression as sets of bits: bit n of minutes is minute n. jobq.cron in SQL holds the same
+ * bits. */
+typedef struct jobq_cron {
+    uint64_t seconds;
+    uint64_t minutes;
+    uint32_t hours;
+    uint32_t days;     /* bits 1 to 31; bit 0: the last day of the month */
+    uint32_t months;   /* bits 1 to 12 */
+    uint32_t weekdays; /* bits 0 (Sunday) to 6 */
+    uint32_t flags;    /* JOBQ_CRON_ELAPSED, ... */
+} jobq_cron;
+
+/*
+ * jobq_cron_parse -- reads a cron expression; see CALENDAR.
+ *
+ * Shape   at most JOBQ_CRON_MAX bytes; blanks and tabs between the fields and around them. cron is
+ *         written only on JOBQ_OK.
+ * Errors  JOBQ_OK or JOBQ_ERROR_INVALID, also for a date that never comes, such as 30 February;
+ *         *why (may be NULL) is a constant text with the field and what is allowed, as in SQL.
+ */
+JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
+
+/*
+ * jobq_cron_next -- the first local time after local_us that matches.
+ *
+ * Shape   by a clock that never changes: for a time zone ask SQL. JOBQ_NEVER: there is none within
+ *         50 years, or in what the type holds.
+ * Units   microseconds since 1970-01-01 00:00 of that clock, in the Gregorian calendar of all
+ *         times. The result is a whole second.
+ */
+JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us);
+
+/* ---- ends and keys --------------------------------------------------------------------------- */
+
+/* jobq_end_serves -- whether a job that waits for one of these ends may run after this one.
+ * ended: a final state. */
+JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended);
+
+/* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
+ * begun: it runs, has finished a stage, or waits for jobs that it spawned. Never CANCEL for any
+ * other waiting job: it has not begun, so the new payload replaces its own. */
+JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
+                                      bool begun);
 
 /* ---- permits --------------------------------------------------------------------------------- */
 
@@ -1696,46 +1958,6 @@ typedef struct jobq_tally {
 #define JOBQ_LOOP_TALLIES (JOBQ_LOOP_QUEUES + JOBQ_TALLY_KINDS)
 
 #define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX - JOBQ_PRIORITY_MIN + 1)
-
-/* When a loop stops by itself. */
-typedef enum jobq_until {
-    JOBQ_UNTIL_STOPPED, /* never */
-    JOBQ_UNTIL_EMPTY,   /* nothing is due; jobs due later, retries and snoozes too, are left */
-    JOBQ_UNTIL_ENDED    /* all jobs of its queues have ended and all messages are acknowledged, even
-                           those that other workers hold */
-} jobq_until;
-
-/* Zero fields mean the default; jobq_loop_config_defaults fills them. */
-typedef struct jobq_loop_config {
-    int32_t threads;      /* handlers that run at once, 1 to JOBQ_LOOP_THREADS (default 4) */
-    int32_t batch_max;    /* jobs of one claim or flush (default 1000, at most half the slots) */
-    int64_t lease_us;     /* the worker's lease (default 30 s) */
-    int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
-    int64_t poll_us;      /* between claims or looks (default heartbeat_us if listen, else 1 s) */
-    int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
-    int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
-    int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
-                             snapshot pins dead rows, sweeps are made in slices, in a tenth of the
-                             time: then it is longer for a job that committed 3 s late or more */
-    int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
-    int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease).
-                             Postgres gives a statement up after nine tenths of it */
-    int64_t prune_us;     /* longest time between two prunes (default 10 min). JOBQ_NEVER: other
-                             workers prune */
-    int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
-                             acknowledged here (default 100,000). JOBQ_NEVER: others do */
-    int64_t jobs_max;     /* stop after this many jobs were started (default: never) */
-    uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
-    uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
-    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
-    int32_t kind_threads[JOBQ_LOOP_KINDS]; /* handlers of kind number i that run at once (default:
-                                              as many as there are threads) */
-    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
-                                             is not claimed from while all kinds of it that the
-                                             worker has are at their limits */
-    bool listen;          /* notifications arrive */
-    jobq_until until;     /* when to stop, besides jobs_max (default: never) */
-} jobq_loop_config;
 
 /*
  * A loop decides what a worker does. It asks for one statement at a time: a jobq_request holds all
@@ -2086,46 +2308,6 @@ typedef enum jobq_phase {
     JOBQ_PHASE_EXITED
 } jobq_phase;
 
-/* Counts since init; for statistics. */
-/* Counts since the start. succeeded to released say what handlers said, each run once, when it was
- * said; flushed says what has been written, which is the same in the end unless a lease is lost. */
-typedef struct jobq_loop_stats {
-    int64_t claims;       /* claims that were answered */
-    int64_t empty_claims; /* ... without a job */
-    int64_t claimed;      /* jobs that came with claims */
-    int64_t started;      /* handlers that were started */
-    int64_t flushed;      /* decisions that the store has taken: jobs that ended or went back */
-    int64_t succeeded;    /* stages done, also by a handler's own transaction */
-    int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
-    int64_t failed;       /* jobs that failed for good */
-    int64_t cancelled;    /* jobs that were cancelled while they ran */
-    int64_t released;     /* jobs given back or parked; a snooze is not counted */
-    int64_t lost;         /* results that the store refused, because the job was no longer ours */
-    int64_t abandoned;    /* handlers that overran their time or the grace */
-    int64_t heartbeats;   /* heartbeats that were accepted */
-    int64_t rescued;      /* jobs of dead workers that this one gave back */
-    int64_t reconnects;   /* connections that were lost */
-    int64_t deaths;       /* times that others declared this worker dead; it registered again */
-    int64_t aside;   /* jobs that could not be sent and were failed */
-    int64_t refused; /* decisions that the database refused, and took without text and payload */
-    int64_t left;    /* jobs left to a rescuer, because every decision about them was refused */
-} jobq_loop_stats;
-
-/* The same for messages. succeeded, dead and retried are counted when they have been written. */
-typedef struct jobq_relay_stats {
-    int64_t looks;     /* looks for partitions that have messages */
-    int64_t crowded;   /* ... that found one when all places were taken by others to read */
-    int64_t reads;     /* reads that brought messages */
-    int64_t delivered; /* messages that handlers were given, each time they were given */
-    int64_t succeeded; /* messages acknowledged, without dead letters */
-    int64_t dead;      /* messages that became dead letters */
-    int64_t retried;   /* deliveries that failed and are repeated */
-    int64_t lost;      /* acknowledgements that the store refused: the partition was taken */
-    int64_t renewals;  /* leases of partitions that were renewed for a long delivery */
-    int64_t takeovers; /* partitions taken from workers that died */
-    int64_t aside;     /* messages that could not be read and became dead letters */
-} jobq_relay_stats;
-
 typedef struct jobq_loop jobq_loop;
 
 /* jobq_loop_size -- bytes of a loop. The memory is the caller's, aligned for int64_t. */
@@ -2434,115 +2616,6 @@ typedef struct jobq_memory_handler {
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
                                   int64_t now_us);
-
-/* ---- tests of handlers ----------------------------------------------------------------------- */
-
-/*
- * Handlers on a jobq_memory, by name: see TESTING YOUR HANDLERS. Time starts at 0 and passes only
- * in jobq_test_run and jobq_test_sleep. Equal calls have equal effects, jitter included. Handlers
- * run one after the other. Up to 16 queues have handlers. 8 queues and 8 kinds may have a policy:
- * those that were named first, in handlers or by jobq_test_policy.
- */
-
-#ifndef JOBQ_TEST_JOBS
-#define JOBQ_TEST_JOBS 256
-#endif
-#ifndef JOBQ_TEST_BYTES
-#define JOBQ_TEST_BYTES 1000000
-#endif
-
-typedef struct jobq_test jobq_test;
-
-/* A job to add, with the names and meanings of jobq_pg_job. Payload and headers are copied; names
- * must live as long as the test. */
-typedef struct jobq_test_job {
-    const char *queue;
-    const char *kind;
-    jobq_str payload;   /* JSON text, checked (default: none) */
-    bool payload_bytes; /* payload holds bytes */
-    jobq_str headers;   /* JSON text, checked (default: none) */
-    int64_t delay_us;   /* (default 0) */
-    int64_t timeout_us; /* (default: its kind's, or else the queue's) */
-    int priority;       /* -9 to 9 (default 0) */
-    int stages;         /* 1 to JOBQ_STAGES_MAX (default 1) */
-    int max_attempts;   /* (default: the queue's) */
-} jobq_test_job;
-
-/* What goes wrong during a run. */
-typedef enum jobq_test_event {
-    JOBQ_TEST_NOTHING,
-    JOBQ_TEST_CRASH,    /* the worker dies when the handler returns; another one starts at once */
-    JOBQ_TEST_UNSURE,   /* the handler's result is written, but the connection is lost before the
-                           answer */
-    JOBQ_TEST_TIMEOUT,  /* the time limit passes before the handler starts. The job needs one */
-    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs */
-    JOBQ_TEST_SHUTDOWN  /* the worker is told to stop; another one goes on afterwards */
-} jobq_test_event;
-
-/* jobq_test_size -- bytes of a test: some MB. The memory is the caller's, aligned for int64_t. */
-JOBQ_API size_t jobq_test_size(void);
-
-/* jobq_test_init -- an empty queue and a worker with these handlers. The array is copied; the names
- * in it, and what user points to, must live as long as the test. To end it, free the block. */
-JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count);
-
-/* jobq_test_policy -- sets the policy of a queue, or of a kind; the other name is NULL. Unlike on
- * Postgres, a kind is the same in all queues, and has the defaults where its policy is 0. */
-JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *kind,
-                               const jobq_policy *policy);
-
-/* jobq_test_conn -- what jobq_pg_call_conn returns from now on: a connection to a test database, or
- * what the test's own version of libpq takes for one. jobq_pg_call_commit commits on it, and does
- * not look at the job's token. */
-JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
-
-/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload, header or number
- * that is not valid, or no room. */
-JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
-
-/* jobq_test_run -- runs what falls due, until every job has ended or this much time has passed.
- * Returns how many times a handler ran. */
-JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
-
-/* jobq_test_fault -- what goes wrong during the next run of a handler, once. */
-JOBQ_API void jobq_test_fault(jobq_test *test, jobq_test_event event);
-
-/* jobq_test_sleep -- in a handler: so much time passes, and the worker goes on meanwhile. */
-JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
-
-/* jobq_test_now -- the simulated time. A job's run_at_us is a time of the same clock. */
-JOBQ_API int64_t jobq_test_now(const jobq_test *test);
-
-/* jobq_test_get -- the job as it is now: state, attempt, run_at_us ... NULL: no such job. */
-JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
-
-/* jobq_test_result -- what the job left behind, see jobq_call_result. {NULL, 0}: nothing, or it has
- * not succeeded. */
-JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
-
-/* jobq_test_progress -- what the job's latest attempt last told with jobq_call_progress, even if it
- * has ended: permille, -1: nothing. *note (may be NULL): its note, valid until the next attempt. */
-JOBQ_API int jobq_test_progress(jobq_test *test, int64_t id, const char **note);
-
-/* jobq_test_log -- what the job's latest attempt has told jobq_call_log, whatever became of it, as
- * the JSON array that Postgres keeps: [["1970-01-01T00:00:00.000000Z","info","text"], ...]. "":
- * nothing. Valid until the next call. */
-JOBQ_API const char *jobq_test_log(jobq_test *test, int64_t id);
-
-/* jobq_test_step -- whether a step of the job is done, see jobq_call_step. *value (may be NULL):
- * what it has left. */
-JOBQ_API bool jobq_test_step(jobq_test *test, int64_t id, const char *name, jobq_str *value);
-
-/* jobq_test_signal -- sends a signal, see jobq_call_signal; copied. False: it was sent before, or
- * there is no room. */
-JOBQ_API bool jobq_test_signal(jobq_test *test, const char *name, jobq_str payload);
-
-/* jobq_test_ready -- what a job waits for since jobq_pg_call_wait has ended. False: it does not
- * wait. */
-JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
-
-/* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
-JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
 
 #ifdef __cplusplus
 }
@@ -4310,8 +4383,7 @@ JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, j
 
 static uint32_t jobq__u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* How many messages to read: 1 to configured. */
-static uint32_t jobq__partition_size(const jobq_partition_mode *mode, uint32_t configured)
+JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured)
 {
     JOBQ_ASSERT(mode != NULL);
     if (configured == 0) configured = 1;
@@ -4331,14 +4403,9 @@ static jobq_partition_mode jobq__degraded(uint32_t configured, uint32_t processe
     return mode;
 }
 
-/* The mode after a batch. configured, threshold: 0 counts as 1. processed: messages done before the
- * one that failed, or JOBQ_COUNT_UNKNOWN.
- * Success: no failures; Degraded doubles its size, and becomes Normal at configured.
- * Retry: one more failure; from threshold on Degraded, with size processed, but at least 1.
- * Reject: no failures, and Degraded at once. The size never exceeds configured. */
-static jobq_partition_mode jobq__partition_next(jobq_partition_mode mode, jobq_result result,
-                                                uint32_t configured, uint32_t processed,
-                                                uint32_t threshold)
+JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
+                                                 uint32_t configured, uint32_t processed,
+                                                 uint32_t threshold)
 {
     static const jobq_partition_mode normal = {JOBQ_PARTITION_NORMAL, 0, 0, 0};
 
@@ -4358,18 +4425,15 @@ static jobq_partition_mode jobq__partition_next(jobq_partition_mode mode, jobq_r
     return mode;
 }
 
-/* How long a partition waits after this many failures in a row. */
-static int64_t jobq__partition_backoff(const jobq_backoff *backoff, uint32_t failures,
-                                       uint64_t random)
+JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
+                                        uint64_t random)
 {
     return jobq_backoff_delay(backoff, failures == 0 ? 0 : failures - 1, random);
 }
 
-/* What to do after a batch. mode: that after the batch. count: messages read; 0 if there were none
- * or another worker had the lease. size: what jobq__partition_size asked for. */
-static jobq_directive jobq__partition_directive(const jobq_partition_mode *mode,
-                                                jobq_result result, uint32_t count, uint32_t size,
-                                                const jobq_backoff *backoff, uint64_t random)
+JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
+                                                 jobq_result result, uint32_t count, uint32_t size,
+                                                 const jobq_backoff *backoff, uint64_t random)
 {
     jobq_directive d = {JOBQ_DIRECTIVE_IDLE, 0};
 
@@ -4377,7 +4441,7 @@ static jobq_directive jobq__partition_directive(const jobq_partition_mode *mode,
     if (count == 0) return d;
     if (result == JOBQ_RESULT_RETRY || result == JOBQ_RESULT_NONE) {
         d.kind = JOBQ_DIRECTIVE_SLEEP;
-        d.delay_us = jobq__partition_backoff(backoff, mode->failures, random);
+        d.delay_us = jobq_partition_backoff(backoff, mode->failures, random);
     } else if (result == JOBQ_RESULT_REJECT || count >= size) {
         d.kind = JOBQ_DIRECTIVE_PROCEED;
     }
@@ -4632,7 +4696,7 @@ JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *c)
  * whose holder died, and the size is 1 then; 0: none. */
 static int32_t jobq__cursor_size(const jobq_cursor *c, int32_t batch, int64_t lost)
 {
-    return lost > 0 ? 1 : (int32_t)jobq__partition_size(&c->mode, (uint32_t)batch);
+    return lost > 0 ? 1 : (int32_t)jobq_partition_size(&c->mode, (uint32_t)batch);
 }
 
 /* -- the plan of an acknowledgement -- */
@@ -4713,7 +4777,7 @@ static void jobq__plan_mode(const jobq_tuning *tuning, const jobq_verdict *v, bo
     if (processed != JOBQ_COUNT_UNKNOWN) {
         processed = jobq__u32_min(processed, (uint32_t)v->count);
     }
-    c->mode = jobq__partition_next(c->mode, result, (uint32_t)tuning->batch, processed,
+    c->mode = jobq_partition_next(c->mode, result, (uint32_t)tuning->batch, processed,
                                   tuning->threshold);
 }
 
@@ -4730,24 +4794,18 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
     if (v->result == JOBQ_RESULT_LEFT && plan->done == 0) d.kind = JOBQ_DIRECTIVE_IDLE;
     else if (plan->failed >= 0 || plan->done == 0) { /* without progress there is no hurry */
         d.kind = JOBQ_DIRECTIVE_SLEEP;
-        d.delay_us = jobq__partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
+        d.delay_us = jobq_partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
     } else if (plan->done == v->count && plan->dead == 0) {
-        return jobq__partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
+        return jobq_partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
                                         (uint32_t)v->count, (uint32_t)v->size, &tuning->retry,
                                         random);
     }
     return d;
 }
 
-/* What an acknowledgement writes. cursor: before this delivery. results: a jobq_result for each
- * message, none of them NONE. A RETRY whose message has reached max_attempts is changed to
- * EXCEEDED. Everything before the first RETRY or LEFT is done. Later messages come again; if a
- * handler handled them, that counts as an attempt. LEFT at the end gives attempts back. A batch
- * that fails without saying where makes no dead letter: at the limit its messages are delivered one
- * by one, and then the bad one fails alone. */
-static void jobq__outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
-                              const jobq_cursor *cursor, const jobq_verdict *verdict,
-                              uint8_t *results, uint64_t random, jobq_plan *plan)
+JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
+                               const jobq_cursor *cursor, const jobq_verdict *verdict,
+                               uint8_t *results, uint64_t random, jobq_plan *plan)
 {
     int32_t handled, retries = 0, i;
     bool group, exceeded = false;
@@ -6503,7 +6561,7 @@ static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *ver
 
     v.count = p->count;
     v.size = p->size;
-    jobq__outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
+    jobq_outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
                      p->results, jobq_random_next(&l->random), &p->plan);
     jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
     p->due_mono_us = INT64_MIN;

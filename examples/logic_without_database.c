@@ -1,10 +1,10 @@
 /*
- * logic_without_database.c -- unit tests of a retry policy and of a flow with two stages, without a
- * database, a clock or randomness.
+ * logic_without_database.c -- unit tests of a retry policy, of a flow with two stages and of the
+ * batches of an outbox, without a database, a clock or randomness.
  *
  * Build   cc examples/logic_without_database.c -I. -o logic_without_database
  * Run     ./logic_without_database
- * Prints  one line for each test, then "4 tests passed"
+ * Prints  one line for each test, then "5 tests passed"
  *
  * jobq_job_decide says what an event makes of a job, and jobq_job_apply changes the job. Time and
  * random bits are arguments, so a test can produce any case, as often as it likes. Unit tests of
@@ -153,6 +153,28 @@ static void test_a_second_success_is_refused(void)
     CHECK(!jobq_job_holds(&job, 42, 1));
 }
 
+/* A bad message among fifty: after two failures it is searched for with small batches, which then
+ * double until the partition is back to its size. */
+static void test_a_bad_message_makes_batches_small(void)
+{
+    static const uint32_t sizes[] = {50, 7, 14, 28, 50};
+    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, JOBQ_NO_JITTER, JOBQ_SECONDS(1), MINUTE, 0};
+    jobq_partition_mode mode = {JOBQ_PARTITION_NORMAL, 0, 0, 0};
+    jobq_directive then;
+    size_t i;
+
+    mode = jobq_partition_next(mode, JOBQ_RESULT_RETRY, 50, 7, 2); /* seven went well, one failed */
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        jobq_result result = i == 0 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
+        CHECK(jobq_partition_size(&mode, 50) == sizes[i]);
+        mode = jobq_partition_next(mode, result, 50, 7, 2);
+        then = jobq_partition_directive(&mode, result, sizes[i], sizes[i], &backoff, 0);
+        CHECK(then.kind == (i == 0 ? JOBQ_DIRECTIVE_SLEEP : JOBQ_DIRECTIVE_PROCEED));
+        CHECK(then.delay_us == (i == 0 ? JOBQ_SECONDS(2) : 0)); /* the second failure */
+    }
+    CHECK(mode.state == JOBQ_PARTITION_NORMAL);
+}
+
 int main(void)
 {
     test_retries_wait_longer_and_end();
@@ -163,6 +185,8 @@ int main(void)
     printf("ok  two stages, as words of a status column\n");
     test_a_second_success_is_refused();
     printf("ok  a second success is refused\n");
-    printf("4 tests passed\n");
+    test_a_bad_message_makes_batches_small();
+    printf("ok  a bad message makes batches small, and success lets them grow again\n");
+    printf("5 tests passed\n");
     return 0;
 }

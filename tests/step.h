@@ -133,7 +133,7 @@ static inline jobq_error step_ack(step_work *s, bool in_transaction, jobq_pg_err
     jobq_plan *plan = &s->out->plan;
     verb_ack_desc ack;
 
-    jobq__outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->results,
+    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->results,
                      s->desc->random, plan);
     memset(&ack, 0, sizeof ack);
     ack.worker = s->read.worker;

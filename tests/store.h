@@ -621,7 +621,7 @@ static void do_ack(stage *s, const operation *d)
     k.results = results;
     k.plan = &plan;
     k.before = arg(d, 'b', was.cursor.acked);
-    jobq__outbox_plan(policy, &tuning, &was.cursor, &verdict, results, (uint64_t)1 << 63, &plan);
+    jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, results, (uint64_t)1 << 63, &plan);
     if (plan.directive.kind != JOBQ_DIRECTIVE_SLEEP && arg(d, 'l', 0) > 0)
         k.most = jobq__cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
     k.bytes = arg(d, 'y', 1000000);

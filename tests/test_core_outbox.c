@@ -131,7 +131,7 @@ static void deliver(const jobq_cursor *cursor, int32_t count, bool batch, play *
     if (given > 0) {
         jobq_delivery_run(&delivery, batch ? NULL : play_each, batch ? play_all : NULL, &verdict);
     }
-    jobq__outbox_plan(&policy, &tuning, cursor, &verdict, results, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, cursor, &verdict, results, 0, &plan);
 }
 
 /* -- partial failure -- */
@@ -212,7 +212,7 @@ static void check_partial(const partial *c)
     assert_int_equal(plan.dead, strlen(dead));
     assert_string_equal(dead, c->dead);
     assert_string_equal(attempts, c->attempts);
-    assert_int_equal(jobq__partition_size(&plan.cursor.mode, 8), c->size);
+    assert_int_equal(jobq_partition_size(&plan.cursor.mode, 8), c->size);
     assert_int_equal(plan.directive.kind, c->next);
     assert_int_equal(plan.failed >= 0, strchr(c->attempts, '1') != NULL);
     assert_int_equal(jobq_cursor_check(&plan.cursor), JOBQ_OK);
@@ -274,7 +274,7 @@ static void what_is_given_back_costs_nothing(void **unused)
     verdict.count = verdict.size = 4;
     verdict.result = JOBQ_RESULT_LEFT;
     memset(results, JOBQ_RESULT_LEFT, 4);
-    jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_memory_equal(&plan.cursor, &cursor, sizeof cursor);
     assert_int_equal(plan.directive.kind, IDLE);
 }
@@ -305,7 +305,7 @@ static void directives(void **unused)
         p.script = cases[i].script;
         deliver(&cursor, cases[i].count, false, &p);
         verdict.size = cases[i].size;
-        jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+        jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
         assert_int_equal(plan.directive.kind, cases[i].kind);
         assert_int_equal(plan.directive.delay_us, cases[i].delay_ms * 1000);
     }
@@ -331,7 +331,7 @@ static void a_delay_grows_with_the_failures_unless_the_handler_names_it(void **u
     verdict.delay_us = 7;
     verdict.delay_named = true;
     results[0] = JOBQ_RESULT_RETRY;
-    jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_int_equal(plan.directive.delay_us, 7);
 }
 
@@ -548,7 +548,7 @@ static void world_step(world *w)
         jobq_delivery_run(&delivery, w->each ? world_each : NULL, w->each ? NULL : world_all,
                           &verdict);
     }
-    jobq__outbox_plan(&policy, &tuning, &w->cursor, &verdict, results, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, &w->cursor, &verdict, results, 0, &plan);
     for (i = 0; i < plan.done; i++) {
         bool good = w->nature[w->cursor.acked + 1 + i] == 'g';
         if (good != (results[i] == JOBQ_RESULT_SUCCESS)) {

@@ -340,7 +340,7 @@ static void partition_modes_move_as_listed(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(steps); i++) {
         jobq_partition_mode to =
-            jobq__partition_next(steps[i].from, steps[i].result, steps[i].configured,
+            jobq_partition_next(steps[i].from, steps[i].result, steps[i].configured,
                                 steps[i].processed, steps[i].threshold);
         if (memcmp(&to, &steps[i].to, sizeof to) != 0) {
             fail_msg("%s: state %d, effective %u, successes %u, failures %u", steps[i].name,
@@ -363,28 +363,28 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     int n;
 
     (void)unused;
-    assert_int_equal(jobq__partition_size(&fresh, 0), 1); /* nothing configured is one at a time */
-    assert_int_equal(jobq__partition_next(fresh, RETRY, 0, 0, 0).effective, 1);
-    assert_int_equal(jobq__partition_size(&unset, 9), 1);
-    assert_int_equal(jobq__partition_next(unset, OK, 2, U, 1).state, N);
-    assert_int_equal(jobq__partition_next(unset, OK, 9, U, 1).effective, 2);
-    assert_true(jobq__partition_next(unset, OK, 9, U, 1).successes == UINT32_MAX);
-    assert_int_equal(jobq__partition_size(&fresh, 50), 50);  /* T-P1 */
-    assert_int_equal(jobq__partition_size(&four, 50), 4);    /* T-P2 */
-    assert_int_equal(jobq__partition_size(&eighty, 50), 50); /* W-O17 */
+    assert_int_equal(jobq_partition_size(&fresh, 0), 1); /* nothing configured is one at a time */
+    assert_int_equal(jobq_partition_next(fresh, RETRY, 0, 0, 0).effective, 1);
+    assert_int_equal(jobq_partition_size(&unset, 9), 1);
+    assert_int_equal(jobq_partition_next(unset, OK, 2, U, 1).state, N);
+    assert_int_equal(jobq_partition_next(unset, OK, 9, U, 1).effective, 2);
+    assert_true(jobq_partition_next(unset, OK, 9, U, 1).successes == UINT32_MAX);
+    assert_int_equal(jobq_partition_size(&fresh, 50), 50);  /* T-P1 */
+    assert_int_equal(jobq_partition_size(&four, 50), 4);    /* T-P2 */
+    assert_int_equal(jobq_partition_size(&eighty, 50), 50); /* W-O17 */
     for (i = 0; i < COUNT(climbs); i++) { /* X14, T-P10 */
         static const jobq_partition_mode one = {D, 1, 0, 0};
         for (mode = one, n = 0; mode.state == D; n++) {
-            mode = jobq__partition_next(mode, OK, climbs[i].configured, U, 1);
+            mode = jobq_partition_next(mode, OK, climbs[i].configured, U, 1);
         }
         assert_int_equal(n, climbs[i].successes);
     }
     for (n = 0; n < 100000; n++) {
         uint64_t bits = jobq_random_next(&r);
         uint32_t configured = 1 + (uint32_t)(bits >> 40) % 300, size;
-        mode = jobq__partition_next(mode, (jobq_result)(bits % 4), configured,
+        mode = jobq_partition_next(mode, (jobq_result)(bits % 4), configured,
                                    (uint32_t)(bits >> 8) % 400, (uint32_t)(bits >> 20) % 4);
-        size = jobq__partition_size(&mode, configured);
+        size = jobq_partition_size(&mode, configured);
         assert_true(size >= 1 && size <= configured);
     }
 }
@@ -419,7 +419,7 @@ static void partitions_wait_as_listed(void **unused)
     for (i = 0; i < COUNT(waits); i++) {
         jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, JOBQ_NO_JITTER, waits[i].base * 1000,
                           waits[i].cap * 1000, 0};
-        int64_t got = jobq__partition_backoff(&b, waits[i].failures, 12345);
+        int64_t got = jobq_partition_backoff(&b, waits[i].failures, 12345);
         if (got != waits[i].expected * 1000) {
             fail_msg("%s, failure %u: %ld us", waits[i].name, waits[i].failures, (long)got);
         }
@@ -434,19 +434,19 @@ static void directives_follow_the_outcome(void **unused)
     jobq_directive d;
 
     (void)unused;
-    d = jobq__partition_directive(&failed_twice, OK, 0, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, OK, 0, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_IDLE);
-    d = jobq__partition_directive(&failed_twice, OK, 10, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, OK, 10, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_PROCEED);
-    d = jobq__partition_directive(&failed_twice, OK, 9, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, OK, 9, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_IDLE);
-    d = jobq__partition_directive(&failed_twice, RETRY, 3, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, RETRY, 3, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_SLEEP);
     assert_int_equal(d.delay_us, 2 * SECOND);
-    d = jobq__partition_directive(&failed_twice, JOBQ_RESULT_NONE, 3, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, JOBQ_RESULT_NONE, 3, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_SLEEP);
     assert_int_equal(d.delay_us, 2 * SECOND);
-    d = jobq__partition_directive(&failed_twice, REJECT, 3, 10, &b, 0);
+    d = jobq_partition_directive(&failed_twice, REJECT, 3, 10, &b, 0);
     assert_int_equal(d.kind, JOBQ_DIRECTIVE_PROCEED);
 }
 

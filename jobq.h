@@ -1005,7 +1005,9 @@ typedef struct jobq_trace {
 } jobq_trace;
 
 /* jobq_trace_of -- the trace that the headers of a job or of a message hold, with pointers into
- * them; zero if they hold no valid one. What jobq_trace_format leaves out is left out here too. */
+ * them; zero if they hold no valid one. In a handler: jobq_trace_of(call->headers). Give it to what
+ * the handler enqueues (jobq_pg_job.trace) and to your tracer. What jobq_trace_format leaves out is
+ * left out here too. */
 JOBQ_API jobq_trace jobq_trace_of(jobq_str headers);
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -1098,19 +1100,13 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
  * of its own, so call it as often as you like. The store keeps it until the attempt ends.
  *
  * Shape   permille: 0 to 1000, or the nearest. note: what it does just now, copied, made valid
- *         UTF-8 and cut to JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. If the job is
- *         no longer this worker's, nothing happens.
- */
-JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note);
-
-/*
- * jobq_call_progress_now -- the same, published when it returns: one statement each time.
- *
+ *         UTF-8 and cut to JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. now: publish
+ *         it before returning, by one statement.
  * Tx      own, whatever becomes of the job.
- * Errors  JOBQ_ERROR_LOST: the job is no longer this worker's. Those of the store. A call without
- *         a store: none.
+ * Errors  with now: JOBQ_ERROR_LOST: the job is no longer this worker's. Those of the store.
+ *         Otherwise, and for a call without a store: none.
  */
-JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note);
+JOBQ_API jobq_error jobq_call_progress(jobq_call *call, int permille, jobq_str note, bool now);
 
 /*
  * jobq_call_step -- whether a step of this job is done: earlier in this attempt, or in another
@@ -1175,14 +1171,11 @@ JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t 
  */
 JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text);
 
-/* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
- * JSON, or larger than the store accepts. */
-JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
-
-/* jobq_call_result -- what the job leaves behind for whoever waits for it or looks at it, JSON or
- * bytes; copied. It is written with the job's end, if that is a success, and kept as long as its
- * history. It is what the last stage hands on: the latest call of this and jobq_call_next counts.
- * False: as there. */
+/* jobq_call_result -- what this stage leaves, JSON or bytes; copied. Of any stage but the last it
+ * is the payload of the next one. Of the last stage it is the job's result, for whoever waits for
+ * the job or looks at it: it is written with the job's end, if that is a success, and kept as long
+ * as its history. The latest call counts. False: out of memory, not JSON, or larger than the store
+ * accepts. */
 JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
 
 /*
@@ -1193,17 +1186,11 @@ JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
  *         CANCEL: JOBQ_OUTCOME_CANCELLED. TIMEOUT and LOST: what you return changes nothing now:
  *         the attempt has failed, or another worker runs the job again. A transaction of your own
  *         that completed the job counts if it was committed before that was written.
+ *         *left_us (may be NULL): microseconds until this handler's time limit, or until the end of
+ *         its grace if the worker is stopping; at least 0, JOBQ_NEVER: no limit. For time-outs of
+ *         what it calls.
  */
-JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
-
-/* jobq_call_remaining -- microseconds until this handler's time limit, or until the end of its
- * grace if the worker is stopping; at least 0, JOBQ_NEVER: no limit. For time-outs of what it
- * calls. */
-JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
-
-/* jobq_call_trace -- the trace of the handler's job: jobq_trace_of(call->headers). Zero: none. Give
- * it to what the handler enqueues (jobq_pg_job.trace) and to your tracer. */
-JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call);
+JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call, int64_t *left_us);
 
 /* ---- handlers of messages -------------------------------------------------------------------- */
 
@@ -1265,11 +1252,8 @@ JOBQ_API void jobq_delivery_delay(jobq_delivery *delivery, int64_t delay_us);
 
 /* jobq_delivery_stopping -- whether, and why, this handler should stop soon. A batch handler then
  * calls jobq_delivery_done and returns success; handlers of single messages are stopped between two
- * messages. It is cheap: call it often. */
-JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
-
-/* jobq_delivery_remaining -- as jobq_call_remaining. */
-JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
+ * messages. It is cheap: call it often. *left_us: as of jobq_call_stopping. */
+JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery, int64_t *left_us);
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
@@ -1459,21 +1443,21 @@ JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
 /* jobq_test_now -- the simulated time. A job's run_at_us is a time of the same clock. */
 JOBQ_API int64_t jobq_test_now(const jobq_test *test);
 
-/* jobq_test_get -- the job as it is now: state, attempt, run_at_us ... NULL: no such job. */
-JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
+/* A job, and what it has left behind. */
+typedef struct jobq_test_view {
+    jobq_job job;      /* as it is now: state, attempt, run_at_us ... */
+    const char *error; /* why its latest failed attempt failed, as Postgres keeps it; "": none */
+    jobq_str result;   /* see jobq_call_result; {NULL, 0}: none, or it has not succeeded */
+    int permille;      /* what its latest attempt last told with jobq_call_progress, even if it
+                          has ended; -1: nothing */
+    const char *note;  /* ... and its note */
+    const char *log;   /* what its latest attempt has told jobq_call_log, whatever became of it, as
+                          the JSON array that Postgres keeps:
+                          [["1970-01-01T00:00:00.000000Z","info","text"], ...]; "": nothing */
+} jobq_test_view;
 
-/* jobq_test_result -- what the job left behind, see jobq_call_result. {NULL, 0}: nothing, or it has
- * not succeeded. */
-JOBQ_API jobq_str jobq_test_result(jobq_test *test, int64_t id);
-
-/* jobq_test_progress -- what the job's latest attempt last told with jobq_call_progress, even if it
- * has ended: permille, -1: nothing. *note (may be NULL): its note, valid until the next attempt. */
-JOBQ_API int jobq_test_progress(jobq_test *test, int64_t id, const char **note);
-
-/* jobq_test_log -- what the job's latest attempt has told jobq_call_log, whatever became of it, as
- * the JSON array that Postgres keeps: [["1970-01-01T00:00:00.000000Z","info","text"], ...]. "":
- * nothing. Valid until the next call. */
-JOBQ_API const char *jobq_test_log(jobq_test *test, int64_t id);
+/* jobq_test_get -- what is to be seen of a job; valid until the next call. NULL: no such job. */
+JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *test, int64_t id);
 
 /* jobq_test_step -- whether a step of the job is done, see jobq_call_step. *value (may be NULL):
  * what it has left. */
@@ -1486,9 +1470,6 @@ JOBQ_API bool jobq_test_signal(jobq_test *test, const char *name, jobq_str paylo
 /* jobq_test_ready -- what a job waits for since jobq_pg_call_wait has ended. False: it does not
  * wait. */
 JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
-
-/* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
-JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
 
 /*
  * ---- Stop here unless you write a store or a worker of your own --------------------------------
@@ -1755,20 +1736,13 @@ JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
 JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
 
 /*
- * jobq_trace_valid -- whether a traceparent can be used.
- *
- * Shape   any bytes. Not: ids of zeros, letters in upper case, version ff. Of a version that is not
- *         known yet the first 55 bytes count, and a dash must follow if there are more.
- * Source  W3C Trace Context, level 1, sections 3.2 and 4
- */
-JOBQ_API bool jobq_trace_valid(jobq_str parent);
-
-/*
  * jobq_trace_format -- a trace as members of a JSON object: "traceparent": "00-...", and
  * "tracestate" if there is one.
  *
  * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
- *         not valid. A version that is not known yet is written as version 00. A tracestate is left
+ *         not valid: ids of zeros, letters in upper case, version ff. Of a version that is not
+ *         known yet the first 55 bytes count, and a dash must follow if there are more; it is
+ *         written as version 00. A tracestate is left
  *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
  *         backslash.
  */
@@ -3317,7 +3291,7 @@ static bool jobq__trace_hex(jobq_str text, size_t from, size_t count, bool *zero
     return true;
 }
 
-JOBQ_API bool jobq_trace_valid(jobq_str parent)
+static bool jobq__trace_valid(jobq_str parent)
 {
     const char *p = parent.ptr;
     bool known, no_trace, no_span, unused;
@@ -3351,7 +3325,7 @@ JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace)
 
     JOBQ_ASSERT(out != NULL && trace != NULL);
     out[0] = '\0';
-    if (!jobq_trace_valid(trace->parent)) return 0;
+    if (!jobq__trace_valid(trace->parent)) return 0;
     t.out = out;
     parent.ptr = trace->parent.ptr + 2;
     parent.len = JOBQ__TRACE_SIZE - 2;
@@ -3388,7 +3362,7 @@ JOBQ_API jobq_trace jobq_trace_of(jobq_str headers)
 
     memset(&trace, 0, sizeof trace);
     trace.parent = jobq__trace_member(headers, "traceparent");
-    if (!jobq_trace_valid(trace.parent)) {
+    if (!jobq__trace_valid(trace.parent)) {
         memset(&trace, 0, sizeof trace);
         return trace;
     }
@@ -4169,7 +4143,7 @@ JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t 
     return call->store->signal(call, name, timeout_us, payload);
 }
 
-static jobq_error jobq__call_progress(jobq_call *call, int permille, jobq_str note, bool now)
+JOBQ_API jobq_error jobq_call_progress(jobq_call *call, int permille, jobq_str note, bool now)
 {
     char text[JOBQ_NOTE_MAX + 1];
 
@@ -4178,16 +4152,6 @@ static jobq_error jobq__call_progress(jobq_call *call, int permille, jobq_str no
     permille = (int)jobq__max(jobq__min(permille, 1000), 0);
     jobq_utf8_mend(text, JOBQ_NOTE_MAX, note);
     return call->store->progress(call, permille, text, now);
-}
-
-JOBQ_API void jobq_call_progress(jobq_call *call, int permille, jobq_str note)
-{
-    jobq__call_progress(call, permille, note, false);
-}
-
-JOBQ_API jobq_error jobq_call_progress_now(jobq_call *call, int permille, jobq_str note)
-{
-    return jobq__call_progress(call, permille, note, true);
 }
 
 JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text)
@@ -4288,16 +4252,11 @@ JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log)
     return t.at;
 }
 
-JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
-{
-    JOBQ_ASSERT(call != NULL);
-    if (!bytes && jobq_json_check(payload, NULL, NULL) != JOBQ_OK) return false;
-    return call->store == NULL || call->store->keep(call, payload, bytes);
-}
-
 JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes)
 {
-    return jobq_call_next(call, result, bytes);
+    JOBQ_ASSERT(call != NULL);
+    if (!bytes && jobq_json_check(result, NULL, NULL) != JOBQ_OK) return false;
+    return call->store == NULL || call->store->keep(call, result, bytes);
 }
 
 static jobq_stop jobq__call_asks(const jobq_call *call, int64_t *remaining_us)
@@ -4308,25 +4267,11 @@ static jobq_stop jobq__call_asks(const jobq_call *call, int64_t *remaining_us)
     return (jobq_stop)call->store->stopping(call, remaining_us);
 }
 
-JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call)
+JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call, int64_t *left_us)
 {
     int64_t remaining_us;
 
-    return jobq__call_asks(call, &remaining_us);
-}
-
-JOBQ_API int64_t jobq_call_remaining(const jobq_call *call)
-{
-    int64_t remaining_us;
-
-    jobq__call_asks(call, &remaining_us);
-    return remaining_us;
-}
-
-JOBQ_API jobq_trace jobq_call_trace(const jobq_call *call)
-{
-    JOBQ_ASSERT(call != NULL);
-    return jobq_trace_of(call->headers);
+    return jobq__call_asks(call, left_us == NULL ? &remaining_us : left_us);
 }
 
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
@@ -4859,19 +4804,11 @@ static jobq_stop jobq__delivery_asks(const jobq_delivery *d, int64_t *remaining_
     return (jobq_stop)d->store->stopping(d, remaining_us);
 }
 
-JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *d)
+JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *d, int64_t *left_us)
 {
     int64_t remaining_us;
 
-    return jobq__delivery_asks(d, &remaining_us);
-}
-
-JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *d)
-{
-    int64_t remaining_us;
-
-    jobq__delivery_asks(d, &remaining_us);
-    return remaining_us;
+    return jobq__delivery_asks(d, left_us == NULL ? &remaining_us : left_us);
 }
 
 /* Keeps the reason why message i was rejected, and clears the error for the next message. */
@@ -4905,7 +4842,7 @@ static jobq_result jobq__delivery_each(jobq_delivery *d, jobq_message_handler ea
     int32_t i;
 
     for (i = 0; i < d->count && result != JOBQ_RESULT_RETRY; i++) {
-        if (i > 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
+        if (i > 0 && jobq_delivery_stopping(d, NULL) != JOBQ_STOP_NONE) break;
         result = jobq__delivery_one(d, each, i);
         d->results[i] = (uint8_t)result;
         if (result == JOBQ_RESULT_REJECT) jobq__delivery_refuse(d, i);
@@ -12568,7 +12505,8 @@ struct jobq_test {
     jobq__test_kept kept[JOBQ_TEST_JOBS];
     int32_t note_count;
     jobq__test_note notes[JOBQ_TEST_JOBS];
-    char log[JOBQ_LOG_FORMAT_MAX]; /* what jobq_test_log has returned */
+    char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
+    jobq_test_view view;           /* what jobq_test_get has returned */
 };
 
 enum { JOBQ__TEST_WORKERS = 64, JOBQ__TEST_HEAD = (sizeof(jobq_test) + 7) / 8 * 8 };
@@ -13019,32 +12957,37 @@ JOBQ_API int64_t jobq_test_now(const jobq_test *t)
     return t->now_us;
 }
 
-JOBQ_API const jobq_job *jobq_test_get(jobq_test *t, int64_t id)
+/* Why its latest failed attempt failed. If no handler said why, its worker died each time. */
+static const char *jobq__test_error(jobq__test_kept *kept, const jobq_memory_job *mj)
 {
+    jobq_decision d;
+
+    if (mj->reason != JOBQ_REASON_NONE && (kept->crashed || kept->error[0] == '\0')) {
+        memset(&d, 0, sizeof d);
+        d.reason = mj->reason;
+        d.limit = mj->limit;
+        jobq_reason_format(kept->error, &d, jobq_str_from("worker died"));
+    }
+    return kept->error;
+}
+
+JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *t, int64_t id)
+{
+    jobq__test_kept *kept;
     const jobq_memory_job *mj;
 
     JOBQ_ASSERT(t != NULL);
     mj = jobq_memory_get(t->memory, id);
-    return mj == NULL ? NULL : &mj->job;
-}
-
-JOBQ_API jobq_str jobq_test_result(jobq_test *t, int64_t id)
-{
-    const jobq_memory_job *mj;
-
-    JOBQ_ASSERT(t != NULL);
-    mj = jobq_memory_get(t->memory, id);
-    return mj == NULL || mj->job.state != JOBQ_STATE_SUCCEEDED ? jobq_str_from(NULL) : mj->next;
-}
-
-JOBQ_API int jobq_test_progress(jobq_test *t, int64_t id, const char **note)
-{
-    const jobq__test_kept *kept;
-
-    JOBQ_ASSERT(t != NULL && jobq_memory_get(t->memory, id) != NULL);
+    if (mj == NULL) return NULL;
     kept = &t->kept[id - 1];
-    if (note != NULL) *note = kept->note;
-    return kept->permille;
+    jobq_log_format(t->log, &kept->log);
+    t->view.job = mj->job;
+    t->view.error = jobq__test_error(kept, mj);
+    t->view.result = mj->job.state == JOBQ_STATE_SUCCEEDED ? mj->next : jobq_str_from(NULL);
+    t->view.permille = kept->permille;
+    t->view.note = kept->note;
+    t->view.log = t->log;
+    return &t->view;
 }
 
 JOBQ_API bool jobq_test_step(jobq_test *t, int64_t id, const char *name, jobq_str *value)
@@ -13076,32 +13019,6 @@ JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
     jobq__memory_waits(t->memory, mj, t->now_us);
     jobq_loop_notified(&t->loop, t->now_us, "");
     return true;
-}
-
-JOBQ_API const char *jobq_test_log(jobq_test *t, int64_t id)
-{
-    JOBQ_ASSERT(t != NULL && jobq_memory_get(t->memory, id) != NULL);
-    jobq_log_format(t->log, &t->kept[id - 1].log);
-    return t->log;
-}
-
-JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)
-{
-    const jobq_memory_job *mj;
-    jobq__test_kept *kept;
-    jobq_decision d;
-
-    JOBQ_ASSERT(t != NULL);
-    mj = jobq_memory_get(t->memory, id);
-    if (mj == NULL) return "";
-    kept = &t->kept[id - 1];
-    if (mj->reason != JOBQ_REASON_NONE && (kept->crashed || kept->error[0] == '\0')) {
-        memset(&d, 0, sizeof d); /* no handler said why: its worker died each time */
-        d.reason = mj->reason;
-        d.limit = mj->limit;
-        jobq_reason_format(kept->error, &d, jobq_str_from("worker died"));
-    }
-    return kept->error;
 }
 
 #if defined(__cplusplus) && defined(__GNUC__)

@@ -59,7 +59,7 @@
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
  *     know which schema a job came from         jobq_pg_call_handle
- *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_call_trace (jobq.h)
+ *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_trace_of (jobq.h)
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
@@ -407,8 +407,9 @@
  * TRACES
  *
  * A job or a message carries a W3C trace context in its headers, as "traceparent" and "tracestate".
- * What is enqueued with .trace gets it; jobq_call_trace and jobq_trace_of(message->headers) read
- * it, in handlers and hooks (examples/trace.c). jobq makes no spans: give the text to your tracer.
+ * What is enqueued with .trace gets it; jobq_trace_of reads it from the headers of a call or of a
+ * message, in handlers and hooks (examples/trace.c). jobq makes no spans: give the text to your
+ * tracer.
  *
  * OWN HEADERS  A "traceparent" in .headers wins, whatever its value; null ends the trace there.
  * MALFORMED    As W3C asks, a traceparent that is not valid is ignored. So is a tracestate that is
@@ -5047,9 +5048,11 @@ static const jobq_trace *jobq_pg__col_trace(const jobq_pg__col *c, const char *r
 /* Whether headers get more than their own text: that the payload's bytes are JSON, or a trace. */
 static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
 {
+    char trace[JOBQ_TRACE_MAX];
+
     if ((c->of.flags & (JOBQ_PG__EXACT | JOBQ_PG__IF | JOBQ_PG__UNLESS)) != JOBQ_PG__EXACT)
         return false;
-    return jobq_pg__col_exact(c, row) || jobq_trace_valid(jobq_pg__col_trace(c, row)->parent);
+    return jobq_pg__col_exact(c, row) || jobq_trace_format(trace, jobq_pg__col_trace(c, row)) > 0;
 }
 
 /* Writes headers, valid or none, with what they get before their own members, because jsonb keeps
@@ -11324,7 +11327,8 @@ static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, j
     jobq_delivery_error(d, jobq_str_from(error.message));
     memset(d->results, JOBQ_RESULT_LEFT, (size_t)d->count);
     verdict->result = JOBQ_RESULT_LEFT;
-    for (i = 0; i < 50 && jobq_delivery_stopping(d) == JOBQ_STOP_NONE; i++) nanosleep(&nap, NULL);
+    for (i = 0; i < 50 && jobq_delivery_stopping(d, NULL) == JOBQ_STOP_NONE; i++)
+        nanosleep(&nap, NULL);
     return false;
 }
 

@@ -76,14 +76,14 @@ static jobq_outcome render(jobq_call *call)
     int frame;
 
     for (frame = 1; frame <= FRAMES; frame++) {
-        if (jobq_call_stopping(call) != JOBQ_STOP_NONE) return JOBQ_OUTCOME_RELEASE;
+        if (jobq_call_stopping(call, NULL) != JOBQ_STOP_NONE) return JOBQ_OUTCOME_RELEASE;
         nap_ms(8); /* the work */
         if (frame == 250)
             jobq_call_log(call, JOBQ_LEVEL_WARNING, jobq_str_from("frame 250 is black"));
         snprintf(note, sizeof note, "frame %d of %d", frame, FRAMES);
-        jobq_call_progress(call, frame * 1000 / FRAMES, jobq_str_from(note));
+        jobq_call_progress(call, frame * 1000 / FRAMES, jobq_str_from(note), false);
     }
-    jobq_call_progress_now(call, 1000, jobq_str_from("writing the index"));
+    jobq_call_progress(call, 1000, jobq_str_from("writing the index"), true);
     nap_ms(500);
     snprintf(note, sizeof note, "%d frames, 1 of them black", FRAMES);
     jobq_call_log(call, JOBQ_LEVEL_INFO, jobq_str_from(note));

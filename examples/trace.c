@@ -44,7 +44,7 @@ static span begin(jobq_trace trace, const char *name)
     static int count;
     span s;
 
-    if (!jobq_trace_valid(trace.parent))
+    if (trace.parent.ptr == NULL)
         trace.parent = jobq_str_from("00-00000000000000000000000000000001-0000000000000000-01");
     snprintf(s.parent, sizeof s.parent, "00-%.32s-%016x-01", trace.parent.ptr + 3, ++count);
     printf("%.32s  %.16s -> %.16s  %s\n", trace.parent.ptr + 3, trace.parent.ptr + 36,
@@ -94,12 +94,12 @@ static void serve(const char *request)
 
 static jobq_outcome accept_order(jobq_call *call)
 {
-    span s = begin(jobq_call_trace(call), "accept");
+    span s = begin(jobq_trace_of(call->headers), "accept");
     jobq_pg_job child = {.queue = "orders", .kind = "receipt"};
     jobq_pg_error error;
 
     child.payload = call->payload;
-    child.trace = within(&s, jobq_call_trace(call));
+    child.trace = within(&s, jobq_trace_of(call->headers));
     if (jobq_pg_enqueue(pg, NULL, &child, NULL, &error) == JOBQ_OK) return JOBQ_OUTCOME_SUCCESS;
     jobq_call_error(call, jobq_str_from(error.message));
     return JOBQ_OUTCOME_RETRY;
@@ -107,7 +107,7 @@ static jobq_outcome accept_order(jobq_call *call)
 
 static jobq_outcome send_receipt(jobq_call *call)
 {
-    begin(jobq_call_trace(call), "receipt");
+    begin(jobq_trace_of(call->headers), "receipt");
     return JOBQ_OUTCOME_SUCCESS;
 }
 

@@ -28,7 +28,7 @@ static void say(const jobq_call *call, const char *what)
 static jobq_outcome extract(jobq_call *call)
 {
     say(call, "extracted");
-    return jobq_call_next(call, jobq_str_from("{\"size\": 64}"), false) ? JOBQ_OUTCOME_SUCCESS
+    return jobq_call_result(call, jobq_str_from("{\"size\": 64}"), false) ? JOBQ_OUTCOME_SUCCESS
                                                                          : JOBQ_OUTCOME_RETRY;
 }
 

@@ -56,7 +56,7 @@ static bool read_page(const jobq_call *call)
     int part;
 
     for (part = 0; part < 10; part++) {
-        if (jobq_call_stopping(call) != JOBQ_STOP_NONE) return false;
+        if (jobq_call_stopping(call, NULL) != JOBQ_STOP_NONE) return false;
         nanosleep(&nap, NULL);
     }
     return true;

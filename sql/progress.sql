@@ -25,7 +25,7 @@ BEGIN
                       WHERE c.worker = p_worker AND c.number = ANY (p_claims));
 END $$;
 
--- What a handler's jobq_call_progress_now does. Only the worker that has the job may do it.
+-- What a handler's jobq_call_progress does. Only the worker that has the job may do it.
 CREATE OR REPLACE FUNCTION jobq.progress_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)
 RETURNS void

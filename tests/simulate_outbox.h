@@ -344,7 +344,7 @@ static jobq_result handle_batch(jobq_delivery *d)
 
     for (i = 0; i < d->count; i++) {
         jobq_result result;
-        if (i > 0 && running.heeds && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) {
+        if (i > 0 && running.heeds && jobq_delivery_stopping(d, NULL) != JOBQ_STOP_NONE) {
             jobq_delivery_done(d, i);
             return JOBQ_RESULT_SUCCESS;
         }

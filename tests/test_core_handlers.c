@@ -71,9 +71,9 @@ static jobq_outcome extract(jobq_call *c)
     ++*(int *)c->user;
     assert_int_equal(c->job.stage, 0);
     assert_true(jobq_str_equal(c->payload, jobq_str_from("{\"in\":1}")));
-    assert_false(jobq_call_next(c, jobq_str_from("{\"out\":"), false)); /* not JSON */
-    assert_true(jobq_call_next(c, jobq_str_from("{\"out\":"), true));   /* but bytes */
-    assert_true(jobq_call_next(c, jobq_str_from("{\"out\":2}"), false));
+    assert_false(jobq_call_result(c, jobq_str_from("{\"out\":"), false)); /* not JSON */
+    assert_true(jobq_call_result(c, jobq_str_from("{\"out\":"), true));   /* but bytes */
+    assert_true(jobq_call_result(c, jobq_str_from("{\"out\":2}"), false));
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -120,12 +120,15 @@ static void a_handler_names_its_error_and_its_delay(void **unused)
 
 static jobq_outcome ask(jobq_call *c)
 {
+    int64_t left_us;
+
     ++*(int *)c->user;
-    assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_NONE);
-    assert_true(jobq_call_remaining(c) == JOBQ_NEVER);
+    assert_int_equal(jobq_call_stopping(c, NULL), JOBQ_STOP_NONE);
+    assert_int_equal(jobq_call_stopping(c, &left_us), JOBQ_STOP_NONE);
+    assert_true(left_us == JOBQ_NEVER);
     jobq_loop_stop(&loop, 0, -1);
-    assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_SHUTDOWN);
-    assert_in_range(jobq_call_remaining(c), 1, 30 * SECOND);
+    assert_int_equal(jobq_call_stopping(c, &left_us), JOBQ_STOP_SHUTDOWN);
+    assert_in_range(left_us, 1, 30 * SECOND);
     return JOBQ_OUTCOME_RELEASE;
 }
 
@@ -145,14 +148,15 @@ static void a_handler_asks_whether_to_stop(void **unused)
 static void a_call_can_be_made_by_hand(void **unused)
 {
     jobq_call c;
+    int64_t left_us;
     int asked = 0;
 
     (void)unused;
     memset(&c, 0, sizeof c);
     c.user = &asked;
-    assert_int_equal(jobq_call_stopping(&c), JOBQ_STOP_NONE);
-    assert_true(jobq_call_remaining(&c) == JOBQ_NEVER);
-    assert_true(jobq_call_next(&c, jobq_str_from("{}"), false));
+    assert_int_equal(jobq_call_stopping(&c, &left_us), JOBQ_STOP_NONE);
+    assert_true(left_us == JOBQ_NEVER);
+    assert_true(jobq_call_result(&c, jobq_str_from("{}"), false));
     assert_int_equal(complain(&c), JOBQ_OUTCOME_RETRY);
     assert_string_equal(c.error, "bad ? byte");
 }
@@ -168,7 +172,7 @@ static jobq_outcome robbed(jobq_call *c)
     memset(jobq__memory_workers(memory), 0, sizeof(jobq_memory_worker));
     assert_true(jobq__memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
     assert_int_equal(rescued, 1);
-    assert_true(jobq_call_next(c, jobq_str_from("1"), false)); /* told when it is settled */
+    assert_true(jobq_call_result(c, jobq_str_from("1"), false)); /* told when it is settled */
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -198,7 +202,7 @@ static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
 {
     note(m);
     assert_ptr_equal(d->user, &runs);
-    assert_int_equal(jobq_delivery_stopping(d), JOBQ_STOP_NONE);
+    assert_int_equal(jobq_delivery_stopping(d, NULL), JOBQ_STOP_NONE);
     if (m->seq == 2 && m->attempts < 2) {
         jobq_delivery_error(d, jobq_str_from("not yet"));
         jobq_delivery_delay(d, -1);
@@ -315,7 +319,7 @@ static jobq_outcome look_around(jobq_call *c)
     assert_true(jobq_str_equal(c->headers, jobq_str_from("{\"trace\":\"a\"}")));
     assert_false(c->payload_bytes);
     assert_ptr_equal(c->conn, &stops);
-    stops = jobq_call_stopping(c);
+    stops = jobq_call_stopping(c, NULL);
     if (stops == JOBQ_STOP_SHUTDOWN) return JOBQ_OUTCOME_RELEASE;
     if (stops == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
     jobq_call_error(c, jobq_str_from("mailbox full"));
@@ -326,7 +330,7 @@ static jobq_outcome hand_over(jobq_call *c)
 {
     char local[] = "\001\002";
 
-    assert_true(jobq_call_next(c, jobq_str_from(local), true));
+    assert_true(jobq_call_result(c, jobq_str_from(local), true));
     memset(local, 0, sizeof local); /* it has been copied */
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -336,7 +340,7 @@ static jobq_outcome take_over(jobq_call *c)
     assert_true(c->payload_bytes);
     assert_true(jobq_str_equal(c->payload, jobq_str_from("\001\002")));
     jobq_test_sleep(by_name, JOBQ_SECONDS(pause_seconds));
-    stops = jobq_call_stopping(c);
+    stops = jobq_call_stopping(c, NULL);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -373,16 +377,17 @@ static void a_test_shows_retries_and_their_times(void **unused)
 
     (void)unused;
     assert_int_equal(jobq_test_run(by_name, JOBQ_SECONDS(5)), 1);
-    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_READY);
-    assert_int_equal(jobq_test_get(by_name, id)->attempt, 1);
-    assert_in_range(jobq_test_get(by_name, id)->run_at_us, 7 * SECOND, 13 * SECOND);
-    assert_string_equal(jobq_test_error(by_name, id), "mailbox full");
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_test_get(by_name, id)->job.attempt, 1);
+    assert_in_range(jobq_test_get(by_name, id)->job.run_at_us, 7 * SECOND, 13 * SECOND);
+    assert_string_equal(jobq_test_get(by_name, id)->error, "mailbox full");
     assert_true(jobq_test_now(by_name) == JOBQ_SECONDS(5));
     assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
     assert_true(jobq_test_now(by_name) < JOBQ_MINUTES(1)); /* every job has ended */
     assert_in_range(started_us[2] - started_us[1], 15 * SECOND, 26 * SECOND);
-    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_FAILED);
-    assert_string_equal(jobq_test_error(by_name, id), "Max retries (3) exceeded: mailbox full");
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, JOBQ_STATE_FAILED);
+    assert_string_equal(jobq_test_get(by_name, id)->error,
+                        "Max retries (3) exceeded: mailbox full");
     assert_null(jobq_test_get(by_name, id + 1));
 }
 
@@ -411,15 +416,15 @@ static void a_result_is_that_of_the_attempt_that_succeeded(void **unused)
     free(by_name);
     by_name = jobq_test_init(malloc(jobq_test_size()), &h, 1);
     id = jobq_test_enqueue(by_name, &job);
-    assert_null(jobq_test_result(by_name, id).ptr);
-    assert_null(jobq_test_result(by_name, 77).ptr);
+    assert_null(jobq_test_get(by_name, id)->result.ptr);
+    assert_null(jobq_test_get(by_name, 77));
     assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
-    assert_true(jobq_str_equal(jobq_test_result(by_name, id), jobq_str_from("2")));
+    assert_true(jobq_str_equal(jobq_test_get(by_name, id)->result, jobq_str_from("2")));
     good = 0;
     id = jobq_test_enqueue(by_name, &job);
     assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
-    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_FAILED);
-    assert_null(jobq_test_result(by_name, id).ptr);
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, JOBQ_STATE_FAILED);
+    assert_null(jobq_test_get(by_name, id)->result.ptr);
 }
 
 /* The run of a test with one fault: how often the handler ran. */
@@ -429,8 +434,8 @@ static int64_t faulty(jobq_test_event event, jobq_state ends, int attempt)
 
     jobq_test_fault(by_name, event);
     ran = jobq_test_run(by_name, JOBQ_HOURS(1));
-    assert_int_equal(jobq_test_get(by_name, id)->state, ends);
-    assert_int_equal(jobq_test_get(by_name, id)->attempt, attempt);
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, ends);
+    assert_int_equal(jobq_test_get(by_name, id)->job.attempt, attempt);
     return ran;
 }
 
@@ -444,7 +449,7 @@ static void a_test_injects_failures(void **unused)
     assert_int_equal(by_name->loop.stats.reconnects, 1);
     assert_int_equal(by_name->loop.stats.lost, 0);
     assert_int_equal(faulty(JOBQ_TEST_TIMEOUT, JOBQ_STATE_SUCCEEDED, 2), 2);
-    assert_string_equal(jobq_test_error(by_name, 1), "the handler ran out of time");
+    assert_string_equal(jobq_test_get(by_name, 1)->error, "the handler ran out of time");
     assert_true(started_us[0] == 20 * SECOND);
     assert_int_equal(faulty(JOBQ_TEST_CANCEL, JOBQ_STATE_CANCELLED, 1), 1);
     assert_int_equal(stops, JOBQ_STOP_CANCEL);
@@ -462,9 +467,9 @@ static void a_test_keeps_what_a_handler_committed(void **unused)
     assert_int_equal(jobq_test_enqueue(by_name, &job), 3);
     jobq_test_fault(by_name, JOBQ_TEST_CRASH);
     assert_int_equal(jobq_test_run(by_name, JOBQ_MINUTES(5)), 2);
-    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_SUCCEEDED);
-    assert_int_equal(jobq_test_get(by_name, 3)->state, JOBQ_STATE_SUCCEEDED);
-    assert_string_equal(jobq_test_error(by_name, 3), "");
+    assert_int_equal(jobq_test_get(by_name, 2)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_test_get(by_name, 3)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_string_equal(jobq_test_get(by_name, 3)->error, "");
 }
 
 static void a_test_lets_workers_die_until_the_job_fails(void **unused)
@@ -472,13 +477,13 @@ static void a_test_lets_workers_die_until_the_job_fails(void **unused)
     int64_t id = welcome(0), ran = 0;
 
     (void)unused;
-    while (!jobq_state_final(jobq_test_get(by_name, id)->state)) {
+    while (!jobq_state_final(jobq_test_get(by_name, id)->job.state)) {
         jobq_test_fault(by_name, JOBQ_TEST_CRASH);
         ran += jobq_test_run(by_name, JOBQ_SECONDS(20));
     }
     assert_int_equal(ran, 5); /* twice beside other work, then alone */
-    assert_int_equal(jobq_test_get(by_name, id)->crash, 3);
-    assert_string_equal(jobq_test_error(by_name, id), "Max crashes (3) exceeded: worker died");
+    assert_int_equal(jobq_test_get(by_name, id)->job.crash, 3);
+    assert_string_equal(jobq_test_get(by_name, id)->error, "Max crashes (3) exceeded: worker died");
 }
 
 static void a_test_takes_what_postgres_takes(void **unused)
@@ -504,9 +509,10 @@ static void a_test_takes_what_postgres_takes(void **unused)
     assert_int_equal(jobq_test_run(by_name, JOBQ_SECONDS(20)), 3);
     assert_int_equal(stops, JOBQ_STOP_NONE);
     assert_true(jobq_test_now(by_name) == 20 * SECOND);
-    assert_int_equal(jobq_test_get(by_name, 3)->state, JOBQ_STATE_SUCCEEDED);
-    assert_int_equal(jobq_test_get(by_name, 3)->attempt, 1);
-    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_READY); /* waits for a handler */
+    assert_int_equal(jobq_test_get(by_name, 3)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_test_get(by_name, 3)->job.attempt, 1);
+    assert_int_equal(jobq_test_get(by_name, 2)->job.state,
+                     JOBQ_STATE_READY); /* waits for a handler */
 }
 
 /* A handler that outlasts its limit: what it returns then changes nothing. */
@@ -521,8 +527,8 @@ static void a_test_lets_time_pass_in_a_handler(void **unused)
     pause_seconds = 31;
     assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 3);
     assert_int_equal(stops, JOBQ_STOP_TIMEOUT);
-    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_FAILED);
-    assert_string_equal(jobq_test_error(by_name, 2),
+    assert_int_equal(jobq_test_get(by_name, 2)->job.state, JOBQ_STATE_FAILED);
+    assert_string_equal(jobq_test_get(by_name, 2)->error,
                         "Max retries (1) exceeded: the handler ran out of time");
 }
 

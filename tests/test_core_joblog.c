@@ -74,16 +74,16 @@ static void a_test_sees_the_latest_attempt(void **unused)
     int64_t id = add("logs"), quiet = add("quiet");
 
     (void)unused;
-    assert_string_equal(jobq_test_log(test, id), "");
+    assert_string_equal(jobq_test_get(test, id)->log, "");
     jobq_test_run(test, JOBQ_SECONDS(2));
-    assert_string_equal(jobq_test_log(test, id),
+    assert_string_equal(jobq_test_get(test, id)->log,
                         "[[\"1970-01-01T00:00:00.000000Z\",\"debug\",\"begun\"],\n"
                         "[\"1970-01-01T00:00:01.500000Z\",\"error\",\"no \\\"luck\\\"\\n\"]]");
     jobq_test_run(test, JOBQ_HOURS(1));
-    assert_int_equal(jobq_test_get(test, id)->state, JOBQ_STATE_SUCCEEDED);
-    assert_string_equal(jobq_test_log(test, id),
+    assert_int_equal(jobq_test_get(test, id)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_string_equal(jobq_test_get(test, id)->log,
                         "[[\"1970-01-01T00:01:33.000000Z\",\"warning\",\"late\"]]");
-    assert_string_equal(jobq_test_log(test, quiet), "");
+    assert_string_equal(jobq_test_get(test, quiet)->log, "");
 }
 
 static void a_lost_job_logs_nothing(void **unused)
@@ -92,8 +92,8 @@ static void a_lost_job_logs_nothing(void **unused)
 
     (void)unused;
     jobq_test_run(test, 0);
-    assert_non_null(strstr(jobq_test_log(test, id), "\"mine\"]]"));
-    assert_null(strstr(jobq_test_log(test, id), "not mine"));
+    assert_non_null(strstr(jobq_test_get(test, id)->log, "\"mine\"]]"));
+    assert_null(strstr(jobq_test_get(test, id)->log, "not mine"));
 }
 
 static void a_call_without_a_store_takes_it(void **unused)

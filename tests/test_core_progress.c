@@ -18,8 +18,8 @@ static jobq_outcome tells(jobq_call *call)
 {
     jobq_str text = {note, note_size};
 
-    jobq_call_progress(call, 1, jobq_str_from("first"));
-    if (call->job.attempt == 1) jobq_call_progress(call, permille, text);
+    jobq_call_progress(call, 1, jobq_str_from("first"), false);
+    if (call->job.attempt == 1) jobq_call_progress(call, permille, text, false);
     jobq_call_delay(call, JOBQ_SECONDS(1));
     return call->job.attempt == 1 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
 }
@@ -32,11 +32,11 @@ static jobq_outcome tells_nothing(jobq_call *call)
 
 static jobq_outcome tells_too_late(jobq_call *call)
 {
-    code = jobq_call_progress_now(call, 5, jobq_str_from("mine"));
+    code = jobq_call_progress(call, 5, jobq_str_from("mine"), true);
     if (code == JOBQ_OK && call->job.attempt == 1) {
         jobq_memory_job *mj = jobq_memory_get(test->memory, call->job.id);
         mj->job.claim++;
-        code = jobq_call_progress_now(call, 6, jobq_str_from("not mine"));
+        code = jobq_call_progress(call, 6, jobq_str_from("not mine"), true);
         mj->job.claim--;
     }
     return JOBQ_OUTCOME_SUCCESS;
@@ -76,7 +76,6 @@ static int64_t add(const char *kind)
 
 static void says(const char *text, size_t size, const char *kept)
 {
-    const char *got;
     int64_t id;
 
     setup(NULL);
@@ -84,8 +83,8 @@ static void says(const char *text, size_t size, const char *kept)
     note_size = size;
     id = add("tells");
     jobq_test_run(test, JOBQ_SECONDS(0));
-    assert_int_equal(jobq_test_progress(test, id, &got), permille);
-    assert_string_equal(got, kept);
+    assert_int_equal(jobq_test_get(test, id)->permille, permille);
+    assert_string_equal(jobq_test_get(test, id)->note, kept);
     free(test);
     test = NULL;
 }
@@ -93,17 +92,16 @@ static void says(const char *text, size_t size, const char *kept)
 static void the_latest_progress_of_an_attempt_counts(void **unused)
 {
     int64_t id = add("tells"), quiet = add("nothing");
-    const char *got;
 
     (void)unused;
     permille = 457;
     jobq_test_run(test, 0);
-    assert_int_equal(jobq_test_progress(test, id, NULL), 457);
+    assert_int_equal(jobq_test_get(test, id)->permille, 457);
     jobq_test_run(test, JOBQ_SECONDS(10));
-    assert_int_equal(jobq_test_progress(test, id, &got), 1);
-    assert_string_equal(got, "first");
-    assert_int_equal(jobq_test_progress(test, quiet, &got), -1);
-    assert_string_equal(got, "");
+    assert_int_equal(jobq_test_get(test, id)->permille, 1);
+    assert_string_equal(jobq_test_get(test, id)->note, "first");
+    assert_int_equal(jobq_test_get(test, quiet)->permille, -1);
+    assert_string_equal(jobq_test_get(test, quiet)->note, "");
 }
 
 static void what_is_out_of_range_counts_as_the_nearest(void **unused)
@@ -118,7 +116,7 @@ static void what_is_out_of_range_counts_as_the_nearest(void **unused)
         int64_t id = jobq_test_enqueue(test, &job);
         permille = given[i];
         assert_int_equal(jobq_test_run(test, 0), 1);
-        assert_int_equal(jobq_test_progress(test, id, NULL), kept[i]);
+        assert_int_equal(jobq_test_get(test, id)->permille, kept[i]);
         teardown(NULL);
         setup(NULL);
     }
@@ -143,13 +141,12 @@ static void notes_are_cut_at_a_character_and_mended(void **unused)
 static void a_lost_job_tells_nothing(void **unused)
 {
     int64_t id = add("late");
-    const char *got;
 
     (void)unused;
     jobq_test_run(test, 0);
     assert_int_equal(code, JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_test_progress(test, id, &got), 5);
-    assert_string_equal(got, "mine");
+    assert_int_equal(jobq_test_get(test, id)->permille, 5);
+    assert_string_equal(jobq_test_get(test, id)->note, "mine");
 }
 
 static void a_call_without_a_store_takes_it(void **unused)
@@ -158,8 +155,8 @@ static void a_call_without_a_store_takes_it(void **unused)
 
     (void)unused;
     memset(&call, 0, sizeof call);
-    jobq_call_progress(&call, 0, jobq_str_from("x"));
-    assert_int_equal(jobq_call_progress_now(&call, 1000, jobq_str_from(NULL)), JOBQ_OK);
+    jobq_call_progress(&call, 0, jobq_str_from("x"), false);
+    assert_int_equal(jobq_call_progress(&call, 1000, jobq_str_from(NULL), true), JOBQ_OK);
 }
 
 int main(void)

@@ -112,7 +112,7 @@ static void a_signal_ends_the_snooze(void **unused)
     (void)unused;
     jobq_test_run(test, JOBQ_MINUTES(1));
     assert_int_equal(runs, 1);
-    assert_int_equal(jobq_test_get(test, id)->attempt, 0);
+    assert_int_equal(jobq_test_get(test, id)->job.attempt, 0);
     assert_true(jobq_test_signal(test, "paid", jobq_str_from("{\"cents\": 9}")));
     assert_false(jobq_test_signal(test, "paid", jobq_str_from("1")));
     jobq_test_run(test, JOBQ_MINUTES(1));
@@ -208,12 +208,12 @@ static void a_job_waits_until_the_test_lets_it_run(void **unused)
     assert_false(jobq_test_ready(test, id));
     jobq_test_run(test, JOBQ_HOURS(1));
     assert_int_equal(runs, 1);
-    assert_int_equal(jobq_test_get(test, id)->state, JOBQ_STATE_WAITING);
-    assert_int_equal(jobq_test_get(test, id)->attempt, 0);
+    assert_int_equal(jobq_test_get(test, id)->job.state, JOBQ_STATE_WAITING);
+    assert_int_equal(jobq_test_get(test, id)->job.attempt, 0);
     assert_true(jobq_test_ready(test, id));
     jobq_test_run(test, JOBQ_HOURS(1));
     assert_int_equal(runs, 2);
-    assert_int_equal(jobq_test_get(test, id)->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_test_get(test, id)->job.state, JOBQ_STATE_SUCCEEDED);
 }
 
 static void a_worker_without_the_job_is_told(void **unused)

@@ -49,7 +49,7 @@ static jobq_outcome commits(jobq_call *call)
     PGconn *conn = jobq_pg_call_conn(call, &error);
 
     if (conn == NULL || jobq_pg_call_handle(call) != pg) return JOBQ_OUTCOME_RETRY;
-    jobq_call_progress(call, 500, jobq_str_from("half"));
+    jobq_call_progress(call, 500, jobq_str_from("half"), false);
     jobq_call_log(call, JOBQ_LEVEL_INFO, jobq_str_from("a line"));
     PQclear(PQexec(conn, "BEGIN"));
     return jobq_pg_call_commit(call, conn);

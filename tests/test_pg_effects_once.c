@@ -270,7 +270,7 @@ static jobq_outcome completes_with_next(jobq_call *call)
     see(call);
     if (call->job.stage == 1) return JOBQ_OUTCOME_SUCCESS;
     conn = jobq_pg_call_conn(call, &error);
-    jobq_call_next(call, jobq_str_from("\"next\""), false);
+    jobq_call_result(call, jobq_str_from("\"next\""), false);
     PQclear(PQexec(conn, "BEGIN"));
     if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) ADD(others);
     PQclear(PQexec(conn, "COMMIT"));

@@ -278,8 +278,8 @@ static void say(const char *word, const jobq_pg_report *r)
 static void hook_after(void *user, const jobq_pg_report *r)
 {
     (void)user;
-    if (r->call != NULL) jobq_call_stopping(r->call); /* pointless, and harmless */
-    else jobq_delivery_stopping(r->delivery);
+    if (r->call != NULL) jobq_call_stopping(r->call, NULL); /* pointless, and harmless */
+    else jobq_delivery_stopping(r->delivery, NULL);
     say(r->duration_us > 0 ? "after" : "at once", r);
 }
 
@@ -495,7 +495,7 @@ static jobq_outcome ends_its_thread(jobq_call *call)
         conn = jobq_pg_call_conn(call, &error);
         PQclear(PQexec(conn, "BEGIN"));
         PQclear(PQexec(conn, "SELECT pg_current_xact_id()"));
-        jobq_call_next(call, jobq_str_from("1"), false);
+        jobq_call_result(call, jobq_str_from("1"), false);
     }
     pthread_exit(NULL);
 }

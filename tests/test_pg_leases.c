@@ -81,7 +81,7 @@ static int told; /* handlers that were told to stop */
 static jobq_outcome outlives_the_lease(jobq_call *call)
 {
     if (ADD(runs) != 200) return JOBQ_OUTCOME_SUCCESS;
-    while (!jobq_call_stopping(call)) nap_us(2000);
+    while (!jobq_call_stopping(call, NULL)) nap_us(2000);
     ADD(told);
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -92,7 +92,7 @@ static jobq_outcome stops_when_lost(jobq_call *call)
         while (!GET(gate)) nap_us(2000);
         return JOBQ_OUTCOME_SUCCESS;
     }
-    while (jobq_call_stopping(call) != JOBQ_STOP_LOST) nap_us(2000);
+    while (jobq_call_stopping(call, NULL) != JOBQ_STOP_LOST) nap_us(2000);
     ADD(told);
     while (GET(proxy.refuse)) nap_us(2000);
     nap_us(SECOND); /* the lease may be renewed meanwhile */

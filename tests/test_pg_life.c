@@ -38,7 +38,7 @@ static jobq_outcome heeds(jobq_call *call)
     jobq_stop why;
 
     ADD(runs);
-    while ((why = jobq_call_stopping(call)) == JOBQ_STOP_NONE) nap_us(2000);
+    while ((why = jobq_call_stopping(call, NULL)) == JOBQ_STOP_NONE) nap_us(2000);
     SET(stop_seen, (int)why + 1);
     return why == JOBQ_STOP_CANCEL ? JOBQ_OUTCOME_CANCELLED : JOBQ_OUTCOME_RETRY;
 }
@@ -47,14 +47,14 @@ static jobq_outcome heeds(jobq_call *call)
 static jobq_outcome retries_when_cancelled(jobq_call *call)
 {
     ADD(runs);
-    while (jobq_call_stopping(call) != JOBQ_STOP_CANCEL) nap_us(2000);
+    while (jobq_call_stopping(call, NULL) != JOBQ_STOP_CANCEL) nap_us(2000);
     return JOBQ_OUTCOME_RETRY;
 }
 
 static jobq_outcome succeeds_when_cancelled(jobq_call *call)
 {
     ADD(runs);
-    while (jobq_call_stopping(call) != JOBQ_STOP_CANCEL) nap_us(2000);
+    while (jobq_call_stopping(call, NULL) != JOBQ_STOP_CANCEL) nap_us(2000);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -88,7 +88,7 @@ static void a_handler_sees_its_job(void **unused)
 static jobq_outcome first_stage(jobq_call *call)
 {
     see(call);
-    if (!jobq_call_next(call, jobq_str_from("{\"made\": \"by 0\"}"), false))
+    if (!jobq_call_result(call, jobq_str_from("{\"made\": \"by 0\"}"), false))
         return JOBQ_OUTCOME_DISCARD;
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -98,11 +98,11 @@ static jobq_outcome second_stage(jobq_call *call)
     jobq_str bytes = {"\x01\0\xff", 3};
 
     see(call);
-    if (jobq_call_next(call, jobq_str_from("{broken"), false)) return JOBQ_OUTCOME_DISCARD;
+    if (jobq_call_result(call, jobq_str_from("{broken"), false)) return JOBQ_OUTCOME_DISCARD;
     bytes.len = 1048577; /* more than payload_max; not looked at */
-    if (jobq_call_next(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
+    if (jobq_call_result(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
     bytes.len = 3;
-    if (!jobq_call_next(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
+    if (!jobq_call_result(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -147,7 +147,7 @@ static jobq_outcome first_stage_with_a_connection(jobq_call *call)
 
     see(call);
     PQclear(PQexec(conn, "SELECT 1"));
-    if (!jobq_call_next(call, jobq_str_from("{\"made\": \"with a connection\"}"), false)) {
+    if (!jobq_call_result(call, jobq_str_from("{\"made\": \"with a connection\"}"), false)) {
         return JOBQ_OUTCOME_DISCARD;
     }
     return JOBQ_OUTCOME_SUCCESS;
@@ -399,11 +399,11 @@ static jobq_outcome discards_or_holds(jobq_call *call)
 
     if (call->job.id != cancel_target) return holds(call);
     if (ADD(others) == 1) {
-        while (jobq_call_stopping(call) != JOBQ_STOP_CANCEL) nap_us(1000);
+        while (jobq_call_stopping(call, NULL) != JOBQ_STOP_CANCEL) nap_us(1000);
         return JOBQ_OUTCOME_DISCARD;
     }
     nap_us(1000000); /* revived: several heartbeats go by */
-    why = jobq_call_stopping(call);
+    why = jobq_call_stopping(call, NULL);
     SET(stop_seen, (int)why + 1);
     return JOBQ_OUTCOME_RETRY;
 }
@@ -613,8 +613,10 @@ static void a_time_limit_ends_a_workers_sleep(void **unused)
 
 static jobq_outcome returns_late(jobq_call *call)
 {
+    int64_t left_us;
+
     ADD(runs);
-    while (jobq_call_remaining(call) > 0) nap_us(1000);
+    while (jobq_call_stopping(call, &left_us), left_us > 0) nap_us(1000);
     jobq_call_error(call, jobq_str_from("its own words"));
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -797,7 +799,7 @@ static jobq_outcome hands_on_what_is_refused(jobq_call *call)
 {
     ADD(runs);
     if (call->job.stage == 1) return JOBQ_OUTCOME_SUCCESS;
-    jobq_call_next(call,
+    jobq_call_result(call,
                    jobq_str_from(call->job.id == cancel_target ? "{\"bad\": 1}" : "{\"good\": 1}"),
                    false);
     return JOBQ_OUTCOME_SUCCESS;

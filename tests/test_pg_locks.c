@@ -48,7 +48,7 @@ static jobq_outcome lasts(jobq_call *call)
 
     counts(call);
     for (; !GET(gate); nap_us(200000)) {
-        jobq_call_progress(call, permille, jobq_str_from("on its way"));
+        jobq_call_progress(call, permille, jobq_str_from("on its way"), false);
         permille = (permille + 1) % 1000;
     }
     return JOBQ_OUTCOME_SUCCESS;

@@ -481,7 +481,7 @@ static jobq_outcome leaves_too_much(jobq_call *call)
     memset(value, ' ', sizeof value);
     value[0] = '"';
     value[sizeof value - 1] = '"';
-    if (jobq_call_progress_now(call, 5, jobq_str_from("begins")) == JOBQ_OK)
+    if (jobq_call_progress(call, 5, jobq_str_from("begins"), true) == JOBQ_OK)
         return JOBQ_OUTCOME_DISCARD;
     return jobq_call_step_done(call, "large", (jobq_str){value, sizeof value}) == JOBQ_OK
                ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_SUCCESS;

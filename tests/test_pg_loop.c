@@ -42,7 +42,7 @@ static jobq_outcome patient(jobq_call *call)
     runs++;
     while (stop == JOBQ_STOP_NONE && mono_us() < until) {
         nap_us(2000);
-        stop = jobq_call_stopping(call);
+        stop = jobq_call_stopping(call, NULL);
     }
     stop_seen = (int)stop;
     return stop == JOBQ_STOP_NONE ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
@@ -722,7 +722,7 @@ static jobq_outcome asks_and_waits(jobq_call *call)
 {
     in_handler = 1;
     nap_us(2000);
-    jobq_call_stopping(call); /* steps the worker */
+    jobq_call_stopping(call, NULL); /* steps the worker */
     in_handler = 0;
     return succeed(call);
 }

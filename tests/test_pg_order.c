@@ -239,7 +239,7 @@ static jobq_result log_batch(jobq_delivery *d)
         at += (size_t)snprintf(lines + at, sizeof lines - at, "%d %lld %.*s\n", (int)d->partition,
                                (long long)m->seq, (int)m->payload.len, m->payload.ptr);
     }
-    if (jobq_delivery_stopping(d) != JOBQ_STOP_NONE) {
+    if (jobq_delivery_stopping(d, NULL) != JOBQ_STOP_NONE) {
         jobq_delivery_done(d, 0);
         return JOBQ_RESULT_SUCCESS;
     }

@@ -1270,16 +1270,16 @@ static void a_handler_with_a_transaction_runs_in_a_unit_test(void **unused)
     assert_int_equal(jobq_test_enqueue(test, &job), 1);
     assert_int_equal(jobq_test_enqueue(test, &job), 2);
     assert_int_equal(jobq_test_run(test, JOBQ_MINUTES(1)), 2);
-    assert_string_equal(jobq_test_error(test, 2), "");
-    assert_int_equal(jobq_test_get(test, 2)->state, JOBQ_STATE_SUCCEEDED);
+    assert_string_equal(jobq_test_get(test, 2)->error, "");
+    assert_int_equal(jobq_test_get(test, 2)->job.state, JOBQ_STATE_SUCCEEDED);
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 1);
     assert_int_equal(PQtransactionStatus(db), PQTRANS_IDLE);
     RUN("DROP TABLE jobq.effect"); /* its transaction fails: PQcmdStatus is ROLLBACK */
     assert_int_equal(jobq_test_enqueue(test, &job), 3);
     assert_int_equal(jobq_test_enqueue(test, &job), 4);
     assert_int_equal(jobq_test_run(test, JOBQ_MINUTES(1)), 2);
-    assert_int_equal(jobq_test_get(test, 4)->state, JOBQ_STATE_FAILED);
-    assert_non_null(strstr(jobq_test_error(test, 4), "exceeded: COMMIT failed"));
+    assert_int_equal(jobq_test_get(test, 4)->job.state, JOBQ_STATE_FAILED);
+    assert_non_null(strstr(jobq_test_get(test, 4)->error, "exceeded: COMMIT failed"));
     free(test);
     memset(&call, 0, sizeof call); /* and a call made by hand */
     call.job.id = 2;

@@ -523,7 +523,7 @@ static jobq_result slow(jobq_delivery *d, const jobq_message *m)
 
     (void)m;
     s->calls++;
-    while (jobq_delivery_stopping(d) == JOBQ_STOP_NONE) nap_us(1000);
+    while (jobq_delivery_stopping(d, NULL) == JOBQ_STOP_NONE) nap_us(1000);
     return JOBQ_RESULT_SUCCESS;
 }
 
@@ -1111,7 +1111,7 @@ static jobq_result to_file(jobq_delivery *d)
                                (long long)d->messages[i].seq, (int)d->messages[i].payload.len,
                                d->messages[i].payload.ptr);
     }
-    if (jobq_delivery_stopping(d) != JOBQ_STOP_NONE) {
+    if (jobq_delivery_stopping(d, NULL) != JOBQ_STOP_NONE) {
         jobq_delivery_done(d, 0);
         return JOBQ_RESULT_SUCCESS;
     }

@@ -16,8 +16,8 @@ static jobq_outcome tells(jobq_call *call)
     ADD(runs);
     while (!GET(gate)) {
         if (GET(asked) > last) {
-            if (at_once) SET(code, (int)jobq_call_progress_now(call, permille, note));
-            else jobq_call_progress(call, permille, note);
+            if (at_once) SET(code, (int)jobq_call_progress(call, permille, note, true));
+            else jobq_call_progress(call, permille, note, false);
             last = ADD(told);
         }
         nap_us(1000);

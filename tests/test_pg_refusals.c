@@ -19,7 +19,7 @@ static jobq_outcome fail_oddly(jobq_call *call)
 static jobq_outcome until_stopped(jobq_call *call)
 {
     ADD(runs);
-    while (jobq_call_stopping(call) == JOBQ_STOP_NONE) nap_us(1000);
+    while (jobq_call_stopping(call, NULL) == JOBQ_STOP_NONE) nap_us(1000);
     return JOBQ_OUTCOME_SUCCESS;
 }
 

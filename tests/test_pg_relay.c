@@ -111,7 +111,7 @@ static jobq_result dawdle(jobq_delivery *d, const jobq_message *m)
     __sync_fetch_and_add(&seen->handled, 1);
     while (__sync_fetch_and_add(&seen->failures, 0) == 0) {
         if (__sync_fetch_and_add(&seen->deaths, 0) == 0 &&
-            jobq_delivery_stopping(d) != JOBQ_STOP_NONE)
+            jobq_delivery_stopping(d, NULL) != JOBQ_STOP_NONE)
             break;
         nap_us(1000);
     }

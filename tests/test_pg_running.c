@@ -337,7 +337,7 @@ static void an_old_trouble_is_forgotten(void **unused)
 
 static jobq_outcome asks_for_its_time(jobq_call *call)
 {
-    remaining = jobq_call_remaining(call);
+    jobq_call_stopping(call, &remaining);
     ADD(runs);
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -345,7 +345,7 @@ static jobq_outcome asks_for_its_time(jobq_call *call)
 static jobq_result asks_for_its_time_too(jobq_delivery *d, const jobq_message *m)
 {
     (void)m;
-    remaining = jobq_delivery_remaining(d);
+    jobq_delivery_stopping(d, &remaining);
     ADD(runs);
     return JOBQ_RESULT_SUCCESS;
 }
@@ -382,8 +382,8 @@ static void handlers_know_how_much_time_is_left(void **unused)
 static jobq_outcome releases_when_asked(jobq_call *call)
 {
     ADD(runs);
-    while (jobq_call_stopping(call) == JOBQ_STOP_NONE) nap_us(1000);
-    return jobq_call_stopping(call) == JOBQ_STOP_SHUTDOWN ? JOBQ_OUTCOME_RELEASE
+    while (jobq_call_stopping(call, NULL) == JOBQ_STOP_NONE) nap_us(1000);
+    return jobq_call_stopping(call, NULL) == JOBQ_STOP_SHUTDOWN ? JOBQ_OUTCOME_RELEASE
                                                           : JOBQ_OUTCOME_DISCARD;
 }
 
@@ -1126,7 +1126,7 @@ static jobq_outcome waits_at_the_gate(jobq_call *call)
     int count = ADD(slow_runs);
 
     if (count > GET(slow_most)) SET(slow_most, count);
-    while (!GET(slow_gate) && jobq_call_stopping(call) == JOBQ_STOP_NONE) nap_us(1000);
+    while (!GET(slow_gate) && jobq_call_stopping(call, NULL) == JOBQ_STOP_NONE) nap_us(1000);
     __atomic_sub_fetch(&slow_runs, 1, __ATOMIC_SEQ_CST);
     return JOBQ_OUTCOME_SUCCESS;
 }

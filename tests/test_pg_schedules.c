@@ -7,7 +7,7 @@
 static jobq_outcome takes_its_time(jobq_call *call)
 {
     ADD(runs);
-    while (jobq_call_stopping(call) == JOBQ_STOP_NONE) nap_us(1000);
+    while (jobq_call_stopping(call, NULL) == JOBQ_STOP_NONE) nap_us(1000);
     return JOBQ_OUTCOME_RELEASE;
 }
 

@@ -101,7 +101,7 @@ static jobq_outcome hands_on(jobq_call *call)
 
     snprintf(what, sizeof what, "stage%d", call->job.stage);
     save(what, call->payload, call->payload_bytes);
-    return jobq_call_next(call, jobq_str_from(next[call->job.stage]), call->job.stage == 1)
+    return jobq_call_result(call, jobq_str_from(next[call->job.stage]), call->job.stage == 1)
                ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
 }
 

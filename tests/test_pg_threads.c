@@ -301,7 +301,8 @@ static jobq_outcome outlasts(jobq_call *call)
 {
     ADD(runs);
     while (!GET(trouble_now) || GET(hanging) == 0) nap_us(1000);
-    return jobq_call_stopping(call) == JOBQ_STOP_NONE ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
+    return jobq_call_stopping(call, NULL) == JOBQ_STOP_NONE ? JOBQ_OUTCOME_SUCCESS
+                                                            : JOBQ_OUTCOME_RETRY;
 }
 
 /* The connection for statements hangs: handlers go on, and so does the worker once it is back. */

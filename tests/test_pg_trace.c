@@ -38,14 +38,14 @@ static jobq_outcome enqueues_a_child(jobq_call *call)
     int generation = call->payload.ptr[6] - '0'; /* {"n": 0} */
     char payload[] = "{\"n\": 0}";
 
-    notes(generation, jobq_call_trace(call));
+    notes(generation, jobq_trace_of(call->headers));
     if (generation == 3) return JOBQ_OUTCOME_SUCCESS;
     payload[6] = (char)('0' + generation + 1);
     child.payload = jobq_str_from(payload);
-    child.trace = jobq_call_trace(call);
+    child.trace = jobq_trace_of(call->headers);
     if (generation == 2) { /* the last child is enqueued by a message */
         jobq_pg_message m = plain_message(0);
-        m.trace = jobq_call_trace(call);
+        m.trace = jobq_trace_of(call->headers);
         return jobq_pg_outbox_enqueue(pg, conn, &m, NULL, NULL) == JOBQ_OK
                    ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_DISCARD;
     }
@@ -344,13 +344,13 @@ static int before, after;
 static void before_traced(void *user, const jobq_pg_report *report)
 {
     (void)user;
-    before += jobq_str_equal(jobq_call_trace(report->call).parent, jobq_str_from(PARENT));
+    before += jobq_str_equal(jobq_trace_of(report->call->headers).parent, jobq_str_from(PARENT));
 }
 
 static void after_traced(void *user, const jobq_pg_report *report)
 {
     (void)user;
-    after += jobq_str_equal(jobq_call_trace(report->call).parent, jobq_str_from(PARENT));
+    after += jobq_str_equal(jobq_trace_of(report->call->headers).parent, jobq_str_from(PARENT));
 }
 
 static void hooks_get_the_trace(void **unused)

@@ -179,7 +179,8 @@ static void move_bytes(command *c, jobq_str payload, int ms)
 static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t now_us,
                               int64_t *asked_us)
 {
-    jobq_stop stop = jobq_call_stopping(call);
+    int64_t left_us;
+    jobq_stop stop = jobq_call_stopping(call, &left_us);
 
     if (stop == JOBQ_STOP_CANCEL && *asked_us == 0) {
         *asked_us = now_us;
@@ -187,7 +188,7 @@ static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t n
     }
     if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST ||
         (stop == JOBQ_STOP_CANCEL && now_us - *asked_us > COMMAND_PATIENCE_US) ||
-        (stop == JOBQ_STOP_SHUTDOWN && jobq_call_remaining(call) <= 2 * COMMAND_MS * 1000))
+        (stop == JOBQ_STOP_SHUTDOWN && left_us <= 2 * COMMAND_MS * 1000))
         kill(-c->pid, SIGKILL);
     return stop;
 }

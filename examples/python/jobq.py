@@ -126,7 +126,7 @@ class Call:
 
     def stopping(self):
         """Why it should end soon: 0, or a jobq_stop."""
-        return lib.jobq_call_stopping(self.call)
+        return lib.jobq_call_stopping(self.call, NULL)
 
     def log(self, message, level="info"):
         keep = []
@@ -136,9 +136,8 @@ class Call:
     def end(self, returned):
         if returned is None:
             return lib.JOBQ_OUTCOME_SUCCESS
-        keep, last = [], self.stage + 1 >= self.call.job.stages
-        leave = lib.jobq_call_result if last else lib.jobq_call_next
-        if leave(self.call, text(returned, keep), isinstance(returned, bytes)):
+        keep = []
+        if lib.jobq_call_result(self.call, text(returned, keep), isinstance(returned, bytes)):
             return lib.JOBQ_OUTCOME_SUCCESS
         raise Outcome("retry", "the result is too large")
 
@@ -228,7 +227,7 @@ class Memory:
         return lib.jobq_test_run(self.test, int(seconds * 1e6))
 
     def state(self, job):
-        return word(lib.JOBQ_ENUM_STATE, lib.jobq_test_get(self.test, job).state)
+        return word(lib.JOBQ_ENUM_STATE, lib.jobq_test_get(self.test, job).job.state)
 
     def result(self, job):
-        return value(lib.jobq_test_result(self.test, job), False)
+        return value(lib.jobq_test_get(self.test, job).result, False)

@@ -409,7 +409,8 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@mkdir -p $(@D)
 	@printf '#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "%s.h"\n' $* \
 		>$(@:.o=.c)
-	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) -c $(@:.o=.c) -o $@
+	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -Werror=frame-larger-than=32768 -I. $(LIBPQ_CFLAGS) \
+		-c $(@:.o=.c) -o $@
 
 clean: ## remove .build/
 	rm -rf .build

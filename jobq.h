@@ -330,8 +330,8 @@
 #ifndef JOBQ_LOOP_WATCHED
 #define JOBQ_LOOP_WATCHED 32
 #endif
-#ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
-#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 912)
+#ifndef JOBQ_LOOP_LANES /* lanes of one claim: the others come with the next one */
+#define JOBQ_LOOP_LANES 1024
 #endif
 #ifndef JOBQ_LOOP_SLICE_COST_US /* what one slice of a sweep costs, about; the tests set less */
 #define JOBQ_LOOP_SLICE_COST_US ((int64_t)50000)
@@ -2400,8 +2400,8 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *
 /*
  * A whole store in one block of the caller's memory. It is the model that Postgres is tested
  * against, and a queue to test handlers and policies on. It applies the decisions of
- * jobq_job_decide under the same rules as the SQL functions. The block is flat: memcpy copies it,
- * memcmp compares it. Time is an argument. Ids of queues and kinds are 1 to 63.
+ * jobq_job_decide under the same rules as the SQL functions. The block is flat: memcpy copies it.
+ * Time is an argument. Ids of queues and kinds are 1 to 63.
  */
 
 #define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have their own policy; others the defaults */
@@ -2585,7 +2585,7 @@ typedef struct jobq_memory_handler {
  *
  * Shape   Returns when something is due next, by the same clock. Set your clock to that time and
  *         call again. JOBQ_NEVER: the loop has ended. The loop's configuration numbers the queues
- *         and the kinds in the order of their ids. Needs 300 KB of stack.
+ *         and the kinds in the order of their ids. Needs 64 KB of stack.
  */
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
@@ -5410,6 +5410,9 @@ struct jobq_loop {
         bool rest;     /* it left out what has few permits, for the sake of the others */
         bool passed;   /* it left something out for lack of permits */
         bool cut;      /* it brought all that it may carry: there may be more in its lanes */
+        int32_t from;  /* the place of its first lane, see jobq__lanes; 0: it begins a round */
+        int32_t next;  /* the place of the first lane for which it had no room; 0: none */
+        int64_t due_us; /* of the round so far: time until the next scheduled job; 0: none */
         int32_t entry; /* its index in claims */
         int32_t count; /* jobs in its answer so far */
         int64_t bytes; /* size of those jobs */
@@ -5427,6 +5430,7 @@ struct jobq_loop {
         int64_t handler_us;    /* time that handlers take, moving average (-1: unknown) */
         int64_t trip_us;       /* time until a claim is answered, moving average; sweeps apart */
         int32_t turn;          /* 0 to twice the queues - 1: jobq__first_queue, jobq__lines_first */
+        int32_t lanes_next;    /* where the next claim goes on with the round; 0: it begins one */
         bool rest_next;        /* the next claim leaves out what has few permits */
         bool passed_by;        /* no sweep since has looked at everything */
     } pace;
@@ -7692,6 +7696,16 @@ static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
     return l->claim.sweep && (!l->claim.slice || (lined && begins));
 }
 
+/* Whether a lane's turn has come, and there is room for it, and for its part in a slice. A claim
+ * that has no room for all lanes begins a round: the next claims list the others, until one of them
+ * brings all that it may carry. Only with the last one is it known that nothing is there. */
+static bool jobq__lane_fits(jobq_loop *l, int32_t place, const jobq_request *a)
+{
+    if (place < l->claim.from || l->claim.next != 0) return false;
+    if (a->lane_count + 1 + l->claim.slice > JOBQ_LOOP_LANES) l->claim.next = place;
+    return l->claim.next == 0;
+}
+
 /* Adds the part of a lane that is in the slice. */
 static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority, int16_t stage,
                             const jobq_bound *b, jobq_request *a)
@@ -7699,7 +7713,7 @@ static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority,
     int64_t until = jobq__min(b->run_at_us - 1, l->sweep.sliced_us);
     jobq_lane *lane = &a->lanes[a->lane_count];
 
-    if (until <= l->sweep.slice_from_us || a->lane_count == JOBQ_LOOP_LANES) return;
+    if (until <= l->sweep.slice_from_us) return;
     memset(lane, 0, sizeof *lane);
     lane->queue = queue;
     lane->priority = priority;
@@ -7711,17 +7725,16 @@ static void jobq__slice_add(const jobq_loop *l, int32_t queue, int16_t priority,
 }
 
 /* Adds a lane, or the part of it that is in lines. */
-static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
-                           int16_t stage, bool lined, jobq_request *a)
+static void jobq__lane_add(jobq_loop *l, const jobq_loop_queue *q, int16_t priority, int16_t stage,
+                           bool lined, int32_t place, jobq_request *a)
 {
     const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage][lined];
     const jobq_low *low = &q->lows[priority - JOBQ_PRIORITY_MIN][stage];
     bool bounded = (lined ? low->holds : jobq__bounded(b)) && !jobq__sweeps_lane(l, lined);
     jobq_lane *lane;
 
-    if (!jobq__lane_listed(l, b)) return;
+    if (!jobq__lane_listed(l, b) || !jobq__lane_fits(l, place, a)) return;
     if (l->claim.slice && bounded && !lined) jobq__slice_add(l, q->id, priority, stage, b, a);
-    if (a->lane_count == JOBQ_LOOP_LANES) return;
     lane = &a->lanes[a->lane_count++];
     lane->queue = q->id;
     lane->priority = priority;
@@ -7742,16 +7755,17 @@ static void jobq__lane_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t
 static int32_t jobq__first_queue(const jobq_loop *l) { return l->pace.turn % l->queue_count; }
 static bool jobq__lines_first(const jobq_loop *l) { return l->pace.turn < l->queue_count; }
 
-/* Adds the lanes of one queue and priority. */
-static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
-                            jobq_request *a)
+/* Adds the lanes of one queue and priority. place: that of its last stage. */
+static void jobq__lanes_add(jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
+                            int32_t place, jobq_request *a)
 {
     bool lines = q->lines && !a->suspects, first = lines && jobq__lines_first(l);
     int16_t stage;
 
-    for (stage = (int16_t)(q->stages_max - 1); stage >= 0; stage--) {
-        jobq__lane_add(l, q, priority, stage, first, a);
-        if (lines) jobq__lane_add(l, q, priority, stage, !first, a);
+    for (stage = JOBQ_STAGES_MAX - 1; stage >= 0; stage--, place += 2) {
+        if (stage >= q->stages_max) continue;
+        jobq__lane_add(l, q, priority, stage, first, place, a);
+        if (lines) jobq__lane_add(l, q, priority, stage, !first, place + 1, a);
     }
 }
 
@@ -7803,19 +7817,22 @@ static void jobq__lanes_age(const jobq_loop *l, jobq_request *a)
     }
 }
 
-/* Adds the lanes of a claim, in claiming order. */
-static void jobq__lanes(const jobq_loop *l, jobq_request *a)
+/* Adds the lanes of a claim, in claiming order. The place of a lane in that order does not depend
+ * on which others are listed. */
+static void jobq__lanes(jobq_loop *l, jobq_request *a)
 {
+    int32_t place = -2 * JOBQ_STAGES_MAX, n;
     int16_t priority;
-    int32_t n;
 
+    l->claim.next = 0;
     for (priority = JOBQ_PRIORITY_MIN; priority <= JOBQ_PRIORITY_MAX; priority++) {
         for (n = 0; n < l->queue_count; n++) {
+            place += 2 * JOBQ_STAGES_MAX;
             int32_t i = (jobq__first_queue(l) + n) % l->queue_count;
             const jobq_loop_queue *q = &l->queues[i];
             if (priority < q->priority_min || !jobq__claims_from(l, i) || q->open == 0) continue;
             if (jobq__queue_left_out(l, i)) continue;
-            jobq__lanes_add(l, q, priority, a);
+            jobq__lanes_add(l, q, priority, place, a);
         }
     }
     if (l->claim.aged) jobq__lanes_age(l, a);
@@ -7851,7 +7868,8 @@ static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
 {
     int32_t limit = a->limit, i;
 
-    l->claim.rest = l->pace.rest_next && !a->suspects && !jobq__all_closed(l, true, limit);
+    if (l->claim.from == 0)
+        l->claim.rest = l->pace.rest_next && !a->suspects && !jobq__all_closed(l, true, limit);
     l->claim.tight = l->claim.passed = false;
     for (i = 0; i < l->permits.share_count; i++) {
         jobq_share *p = &l->permits.shares[i];
@@ -7925,8 +7943,9 @@ static void jobq__claim_sweeps(jobq_loop *l, int64_t now, jobq_request *a)
     for (i = 0; i < l->permits.share_count; i++)
         owed |= l->permits.shares[i].passed && !l->permits.shares[i].skipped;
     if (owed) jobq__sweep_soon(l, now);
-    a->sweep = now >= l->sweep.next_mono_us && !l->claim.rest;
-    jobq__slice_begin(l, now, a->sweep && !a->suspects);
+    a->sweep = l->claim.from > 0 ? l->claim.sweep
+                                 : now >= l->sweep.next_mono_us && !l->claim.rest;
+    if (l->claim.from == 0) jobq__slice_begin(l, now, a->sweep && !a->suspects);
     for (i = 0; i < l->permits.share_count && !a->suspects; i++) {
         jobq_share *p = &l->permits.shares[i];
         if (p->skipped) p->passed = p->passed || a->sweep || p->kind != 0;
@@ -7944,6 +7963,17 @@ static bool jobq__some_age(const jobq_loop *l)
     return i < l->queue_count;
 }
 
+/* Where the lanes of a claim begin: where those of the last one of its sort ended. */
+static void jobq__round_move(jobq_loop *l, const jobq_request *a)
+{
+    bool same = l->claim.suspects == a->suspects && l->claim.alone == a->alone;
+
+    l->claim.from = same ? l->pace.lanes_next : 0;
+    l->pace.lanes_next = 0;
+    l->claim.suspects = a->suspects;
+    l->claim.alone = a->alone;
+}
+
 /* Adds a claim to a request. */
 static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
 {
@@ -7953,8 +7983,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     a->claim = ++l->number;
     a->alone = jobq__alone_wanted(l, now);
     a->suspects = a->alone || jobq__suspect_wanted(l);
-    l->claim.suspects = a->suspects;
-    l->claim.alone = a->alone;
+    jobq__round_move(l, a);
     b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
     l->claim.names = jobq__budget_blames(b) &&
                      (l->blame.named == 0 || l->blame.named_lanes != jobq__claim_lanes(l));
@@ -7966,9 +7995,9 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     a->quantum = (int32_t)jobq__max(a->limit / 64, 1); /* a claim may serve 64 lines */
     l->claim.aged = !a->suspects && l->number % JOBQ__AGEING == 0 && jobq__some_age(l);
     a->look = a->sweep || l->pace.idle_mono_us != JOBQ_NEVER || now >= l->pace.full_mono_us ||
-              l->claim.aged;
+              l->claim.aged || (l->claim.from > 0 && l->claim.look);
     l->claim.sweep = a->sweep;
-    l->claim.amid = l->until.amid;
+    l->claim.amid = l->until.amid || (l->claim.from > 0 && l->claim.amid);
     l->claim.look = a->look;
     if (a->alone) l->suspects.alone_entry = entry;
     l->claim.limit = l->wire.carried[JOBQ_REQUEST_CLAIM] = a->limit;
@@ -8367,29 +8396,45 @@ static void jobq__shares_open(jobq_loop *l, int64_t now)
     }
 }
 
+/* The claim had no room for all lanes, and brought less than it may carry: the next one lists the
+ * others, at once. */
+static void jobq__round_goes_on(jobq_loop *l, int64_t now, int64_t walk_us)
+{
+    if (l->claim.count > 0) jobq__claimed_some(l, now, walk_us);
+    l->sweep.passed |= l->claim.passed || walk_us > 0;
+    l->pace.claim_mono_us = now;
+}
+
 /* After a claim that worked: decides when to claim again. */
 static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
+    bool more = l->claim.count > 0 || l->pace.lanes_next > 0; /* there may be */
     int64_t walk_us;
 
     l->stats.claims++;
     if (!l->claim.sweep)
         jobq__trip(&l->pace.trip_us, now - l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM]);
     if (l->claim.alone) {
-        l->suspects.alone_mono_us = l->claim.count > 0 ? now : JOBQ_NEVER; /* there may be more */
+        l->suspects.alone_mono_us = more ? now : JOBQ_NEVER;
         return;
     }
     if (l->claim.suspects) {
-        l->suspects.ready = l->claim.count > 0; /* there may be more */
+        l->suspects.ready = more;
         return;
     }
     if (got->suspects) l->suspects.ready = true;
     jobq__stretched(l, got, now);
-    jobq__swept(l, now);
-    l->pace.turn = l->queue_count > 0 ? (l->pace.turn + 1) % (2 * l->queue_count) : 0;
+    if (l->pace.lanes_next == 0) {
+        jobq__swept(l, now);
+        l->pace.turn = l->queue_count > 0 ? (l->pace.turn + 1) % (2 * l->queue_count) : 0;
+    }
     walk_us = jobq__walked(l, got);
-    if (l->claim.count > 0) jobq__claimed_some(l, now, walk_us);
-    else jobq__claimed_none(l, now, got->due_us, walk_us);
+    if (l->claim.from == 0) l->claim.due_us = 0;
+    if (got->due_us > 0 && (l->claim.due_us == 0 || got->due_us < l->claim.due_us))
+        l->claim.due_us = got->due_us;
+    if (l->pace.lanes_next > 0) jobq__round_goes_on(l, now, walk_us);
+    else if (l->claim.count > 0) jobq__claimed_some(l, now, walk_us);
+    else jobq__claimed_none(l, now, l->claim.due_us, walk_us);
     jobq__shares_open(l, now);
 }
 
@@ -8458,6 +8503,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__shares_answered(l, now, got, a->error == JOBQ_OK ? got->count : 0);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
+    l->pace.lanes_next = a->error == JOBQ_OK && !l->claim.cut ? l->claim.next : 0;
     if (a->error != JOBQ_OK) {
         if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
         if (a->error == JOBQ_ERROR_TIMEOUT) jobq__claim_given_up(l, now);
@@ -10061,11 +10107,24 @@ static int64_t jobq__memory_line_until(const jobq_memory_line_row *row, int64_t 
                        : now_us + jobq__memory_wait(row->held_at_us, row->until_us, now_us);
 }
 
-JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
+/* What a step of jobq_memory_work needs, at the end of the block: too much for a thread's stack. */
+typedef struct jobq__memory_scratch {
+    jobq_request request;
+    jobq_answer answer;
+    jobq_message messages[JOBQ_LOOP_BATCH];
+} jobq__memory_scratch;
+
+/* Bytes of the store itself. */
+static size_t jobq__memory_used(int32_t jobs, int32_t workers, int32_t claims)
 {
     return sizeof(jobq_memory) + (size_t)jobs * sizeof(jobq_memory_job) +
            (size_t)workers * sizeof(jobq_memory_worker) +
            (size_t)claims * sizeof(jobq_memory_claim);
+}
+
+JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
+{
+    return jobq__memory_used(jobs, workers, claims) + sizeof(jobq__memory_scratch);
 }
 
 JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims)
@@ -10074,7 +10133,7 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
     int i;
 
     JOBQ_ASSERT(block != NULL && jobs > 0 && workers > 0 && claims > 0);
-    m = (jobq_memory *)memset(block, 0, jobq_memory_size(jobs, workers, claims));
+    m = (jobq_memory *)memset(block, 0, jobq__memory_used(jobs, workers, claims));
     m->job_max = jobs;
     m->worker_max = workers;
     m->claim_max = claims;
@@ -10082,6 +10141,13 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
     m->policy_version = 1;
     for (i = 0; i < JOBQ_MEMORY_QUEUES; i++) m->policies[i] = jobq_policy_defaults(NULL);
     return m;
+}
+
+static jobq__memory_scratch *jobq__memory_scratch_of(const jobq_memory *m)
+{
+    size_t used = jobq__memory_used(m->job_max, m->worker_max, m->claim_max);
+
+    return (jobq__memory_scratch *)(void *)((char *)(uintptr_t)m + used);
 }
 
 static jobq_memory_job *jobq__memory_jobs(const jobq_memory *m)
@@ -12254,11 +12320,11 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
 static void jobq__memory_perform(jobq_memory *m, jobq_loop *l, const jobq_request *r,
                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
 {
-    jobq_answer answer;
+    jobq_answer *answer = &jobq__memory_scratch_of(m)->answer;
 
     JOBQ_ASSERT(l != NULL && r != NULL);
-    jobq__memory_execute(m, r, queues, kinds, now_us, &answer);
-    jobq_loop_tell(l, mono_us, &answer);
+    jobq__memory_execute(m, r, queues, kinds, now_us, answer);
+    jobq_loop_tell(l, mono_us, answer);
 }
 
 /* -- running handlers -- */
@@ -12398,7 +12464,7 @@ static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_me
 static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
                                       const jobq_memory_handler *h)
 {
-    jobq_message messages[JOBQ_LOOP_BATCH];
+    jobq_message *messages = jobq__memory_scratch_of(run->memory)->messages;
     jobq_delivery d;
     jobq_verdict v;
     jobq_ack ack;
@@ -12443,23 +12509,23 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
                                   int32_t count, int64_t now_us)
 {
     uint64_t queues = 0, kinds = 0;
-    jobq_request request;
+    jobq_request *r;
     int32_t i;
 
     JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL);
+    r = &jobq__memory_scratch_of(m)->request;
     for (i = 0; i < count; i++) {
         queues |= (uint64_t)1 << handlers[i].queue;
         if (handlers[i].run[0] != NULL) kinds |= (uint64_t)1 << handlers[i].kind;
     }
     do {
-        jobq_loop_next(l, now_us, &request);
-        if (request.kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
-        if (request.kind != JOBQ_REQUEST_WAIT) {
-            jobq__memory_perform(m, l, &request, queues, kinds, now_us, now_us);
+        jobq_loop_next(l, now_us, r);
+        if (r->kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
+        if (r->kind != JOBQ_REQUEST_WAIT) {
+            jobq__memory_perform(m, l, r, queues, kinds, now_us, now_us);
         }
-    } while (request.kind != JOBQ_REQUEST_WAIT ||
-             jobq__memory_run_one(m, l, handlers, count, now_us));
-    return jobq__max(request.until_mono_us, now_us + 1);
+    } while (r->kind != JOBQ_REQUEST_WAIT || jobq__memory_run_one(m, l, handlers, count, now_us));
+    return jobq__max(r->until_mono_us, now_us + 1);
 }
 
 /* ---- >>test ---------------------------------------------------------------------------------- */
@@ -12498,7 +12564,6 @@ struct jobq_test {
     jobq_test_event fault;
     bool unsure; /* the answer to the next FLUSH is lost */
     jobq_work work; /* what runs */
-    jobq_request request;
     jobq_loop loop;
     size_t used;
     char bytes[JOBQ_TEST_BYTES];
@@ -12674,7 +12739,9 @@ static void jobq__test_wake(jobq_test *t)
 /* Does what is due but for handlers. Returns when something is due next. */
 static int64_t jobq__test_serve(jobq_test *t)
 {
-    jobq_request *r = &t->request;
+    jobq__memory_scratch *scratch = jobq__memory_scratch_of(t->memory);
+    jobq_request *r = &scratch->request;
+    jobq_answer *answer = &scratch->answer;
     uint64_t queues = 0, kinds = 0;
     int32_t i;
 
@@ -12683,8 +12750,6 @@ static int64_t jobq__test_serve(jobq_test *t)
         kinds |= (uint64_t)1 << t->handlers[i].kind;
     }
     for (;;) {
-        jobq_answer answer;
-
         jobq__test_wake(t);
         jobq_loop_next(&t->loop, t->now_us, r);
         if (r->kind == JOBQ_REQUEST_WAIT) return jobq__max(r->until_mono_us, t->now_us + 1);
@@ -12693,9 +12758,9 @@ static int64_t jobq__test_serve(jobq_test *t)
             jobq_reason_format(t->kept[r->id - 1].error, &r->endings[0].decision,
                                jobq_str_from("the handler ran out of time"));
         }
-        jobq__memory_execute(t->memory, r, queues, kinds, t->now_us, &answer);
+        jobq__memory_execute(t->memory, r, queues, kinds, t->now_us, answer);
         if (!t->unsure || (r->kind != JOBQ_REQUEST_COMPLETE && r->kind != JOBQ_REQUEST_SETTLE)) {
-            jobq_loop_tell(&t->loop, t->now_us, &answer);
+            jobq_loop_tell(&t->loop, t->now_us, answer);
             continue;
         }
         t->unsure = false;

@@ -10622,6 +10622,7 @@ struct jobq_pg_worker {
     bool more;                      /* the last step ran out of budget: more may be ready */
     jobq_pg__run run;
     jobq_pg__run_data data;
+    jobq_pg__progress_row progress_rows[JOBQ_LOOP_THREADS]; /* of the heartbeat being sent */
 };
 
 static void *jobq_pg__thread(void *arg);
@@ -12804,8 +12805,8 @@ static jobq_pg__progress *jobq_pg__progress_of(const jobq_pg_worker *w, const jo
 /* Sends a heartbeat with the progress that changed since the last one that was answered. */
 static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__progress_row rows[JOBQ_LOOP_THREADS], *row;
-    jobq_pg__progresses from = {rows, 0};
+    jobq_pg__progresses from = {w->progress_rows, 0};
+    jobq_pg__progress_row *row;
     const jobq_pg__run *run;
     jobq_pg__progress *p;
 
@@ -12814,7 +12815,7 @@ static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
         p = jobq_pg__progress_of(w, run, a->worker);
         if (p == NULL || p->changes == p->known) continue;
         p->sent = p->changes;
-        row = &rows[from.count++];
+        row = &w->progress_rows[from.count++];
         row->claim = run->work.job.claim;
         row->job = run->work.job.id;
         row->permille = p->permille;

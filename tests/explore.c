@@ -31,7 +31,7 @@
 #define JOBQ_LOOP_WATCHED 4
 #define JOBQ_LOOP_PARTITIONS 2
 #define JOBQ_LOOP_BATCH 2
-#define JOBQ_LOOP_LANES 4
+#define JOBQ_LOOP_LANES 3
 #define JOBQ_LOOP_SLICE_US 1000000
 #define JOBQ_LOOP_SLICE_MAX_US 2000000
 #define JOBQ_PRIORITY_MIN (-1)
@@ -314,6 +314,7 @@ typedef struct setting {
 static const setting settings[] = {
     {.name = "pair", .nodes = 2, .jobs = 2, .prefetch = true},
     {.name = "stages", .nodes = 2, .jobs = 2, .stages = 2},
+    {.name = "narrow", .nodes = 2, .jobs = 2, .stages = 2, .late_job = true, .urgent = true},
     {.name = "suspects", .nodes = 2, .jobs = 3, .threads = 2, .prefetch = true, .suspects = true},
     {.name = "alone", .nodes = 1, .jobs = 3, .threads = 3, .crashing = 2},
     {.name = "apart", .nodes = 1, .jobs = 3, .threads = 3, .crashing = 2, .alone = true},
@@ -1905,6 +1906,17 @@ static void put_round(digest *g, const jobq_loop *l)
     put_low(g, &l->queues[0].lows[-JOBQ_PRIORITY_MIN][0]);
 }
 
+/* Of a round of claims, because one has no room for all lanes. */
+static void put_lanes_left(digest *g, const jobq_loop *l, bool claiming)
+{
+    if (l->pace.lanes_next == 0 && !(claiming && l->claim.from + l->claim.next > 0)) return;
+    put(g, l->pace.lanes_next);
+    put(g, l->claim.from * 4096 + l->claim.next);
+    put(g, l->claim.due_us);
+    put(g, l->claim.suspects * 32 + l->claim.alone * 16 + l->claim.look * 8 + l->claim.amid * 4 +
+               l->claim.rest * 2 + l->claim.slice);
+}
+
 static void put_loop(digest *g, const jobq_loop *l)
 {
     bool claiming = (l->wire.inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
@@ -1916,6 +1928,7 @@ static void put_loop(digest *g, const jobq_loop *l)
                l->sweep.empty * 128 + l->claim.sweep * 64 + (l->pace.linger_us > 0) * 32 +
                (l->session.policy == store(g->w)->policy_version) * 16 +
                (claiming ? l->claim.suspects * 8 + l->claim.look * 4 + l->claim.alone * 2 : 0));
+    put_lanes_left(g, l, claiming);
     put(g, l->wire.inflight);
     put(g, l->session.connects > 8 ? 8 : l->session.connects);
     put(g, l->orphan_count * 8 + l->suspects.held_count);

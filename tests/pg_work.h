@@ -136,7 +136,7 @@ static inline void all_hear(void)
 
     snprintf(query, sizeof query, "SELECT (min(beat) >= %ld)::int FROM jobq.worker"
                                   " WHERE dead_at IS NULL",
-             number("SELECT max(beat) FROM jobq.worker") + 3);
+             number("SELECT max(beat) FROM jobq.worker WHERE dead_at IS NULL") + 3);
     assert_true(becomes(60, 1, query));
 }
 

@@ -10,7 +10,7 @@ static jobq_memory *memory;
 
 static void memory_reset(void)
 {
-    static int64_t block[1 << 14];
+    static int64_t block[1 << 17];
 
     assert_true(jobq_memory_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
     memory = jobq_memory_init(block, SHOWN, SHOWN, SHOWN * 4);

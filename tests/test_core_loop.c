@@ -98,6 +98,46 @@ static void negative_priorities_run_first_once_there_are_some(void **unused)
     assert_int_equal(loop.slots[slot].job.id, 3);
 }
 
+/* There are 160 lanes, and room for 32 in a claim: five claims list all of them. */
+static void lanes_without_room_come_with_the_next_claim(void **unused)
+{
+    jobq_job like = jobq_job_new(0);
+    jobq_request a;
+    int32_t claims = 0, lanes = 0, slot;
+    int64_t now = 0;
+
+    (void)unused;
+    like.queue = like.kind = 1;
+    like.stages = JOBQ_STAGES_MAX;
+    like.run_at_us = 1000 * SECOND;
+    jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now);
+    like.stages = 1;
+    like.run_at_us = 0;
+    like.priority = JOBQ_PRIORITY_MAX; /* the last lane */
+    assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now), 2);
+    while (loop.stats.claimed == 0) {
+        a = step(now);
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
+        if (a.kind != JOBQ_REQUEST_CLAIM) continue;
+        claims++;
+        lanes += a.lane_count;
+        assert_int_equal(loop.stats.empty_claims, 0); /* it does not know yet */
+        assert_in_range(now, 0, SECOND);
+    }
+    assert_int_equal(claims, 5);
+    assert_int_equal(lanes, 160);
+    slot = jobq__take_job(&loop, now);
+    told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, true);
+    for (claims = 0; loop.pace.due_mono_us == JOBQ_NEVER;) {
+        a = step(now);
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
+        claims += a.kind == JOBQ_REQUEST_CLAIM;
+        assert_in_range(claims, 0, 10);
+    }
+    assert_true(loop.stats.empty_claims > 0);
+    assert_in_range(loop.pace.due_mono_us, 999 * SECOND, 1000 * SECOND);
+}
+
 static void it_connects_and_registers_before_anything_else(void **unused)
 {
     jobq_request a = asks(&loop, 0);
@@ -2438,6 +2478,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_connects_and_registers_before_anything_else, setup),
+        cmocka_unit_test_setup(lanes_without_room_come_with_the_next_claim, setup),
         cmocka_unit_test_setup(requests_and_answers_are_all_that_a_driver_needs, setup),
         cmocka_unit_test_setup(a_disconnect_is_a_request_too, setup),
         cmocka_unit_test(each_request_has_a_name),

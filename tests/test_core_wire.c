@@ -32,7 +32,7 @@ typedef struct node {
 
 static union {
     int64_t align;
-    char bytes[1 << 17];
+    char bytes[1 << 20];
 } block, twin_block;
 static jobq_memory *memory, *twin;
 static node nodes[NODES];
@@ -82,10 +82,10 @@ static void act(node *d, const jobq_request *a)
     static jobq_loop before, loop;
 
     memcpy(&before, &d->loop, sizeof before);
-    memcpy(twin_block.bytes, block.bytes, sizeof block.bytes);
+    memcpy(twin_block.bytes, block.bytes, jobq__memory_used(JOBS, 6, 40));
     jobq__memory_perform(memory, &d->loop, a, d->queues, d->kinds, now_us, now_us);
     by_wire(&before, a, d, &loop);
-    if (memcmp(block.bytes, twin_block.bytes, sizeof block.bytes) != 0) {
+    if (memcmp(block.bytes, twin_block.bytes, jobq__memory_used(JOBS, 6, 40)) != 0) {
         fail_msg("%s: the stores differ", jobq_enum_name(JOBQ_ENUM_REQUEST, a->kind));
     }
     if (memcmp(&d->loop, &loop, sizeof loop) != 0) {

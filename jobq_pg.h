@@ -542,6 +542,8 @@
  *        them it demands the heartbeat that this worker wrote last, to the microsecond.
  * CLAIM  One statement for each stage, later stages first, then by age and key. It wants an index
  *        on (status, created_at, key), best a partial one on the statuses that are ready.
+ * BATCH  settle and heartbeat take any number of rows in one statement; each is told by its own
+ *        code if another worker has it by now.
  * STUCK  Send a heartbeat every 30 s. Call reset at start and once a minute: it takes back rows
  *        whose heartbeat is older than stale_us, and counts an attempt.
  * WAKE   Claims poll. To hear of ready rows at once, add a trigger that calls pg_notify, as
@@ -2120,30 +2122,34 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *work, PGconn *con
 /* jobq_pg_worktable_stage -- the stage of a row, from 0; -1: its status is none of these words. */
 JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *work, const void *row);
 
-/* What follows is said by who claimed row. JOBQ_ERROR_LOST: the row is someone else's by now, or
- * has ended: nothing changes. JOBQ_ERROR_TRANSITION: not in this status. JOBQ_ERROR_NOT_FOUND. */
+/* What became of a claimed row, and what its table says to that. */
+typedef struct jobq_pg_verdict {
+    jobq_outcome outcome; /* SUCCESS: this stage is done: the next one is ready, or the row has
+                             succeeded. RETRY, NONE: again after the backoff, or failed if that was
+                             the last attempt. DISCARD: failed for good. RELEASE: given back undone,
+                             at shutdown: no attempt is counted, the error of the last one stays */
+    const char *why;      /* RETRY, NONE, DISCARD: the error to be kept (default "") */
+    jobq_state state;     /* answer: what the row is now; NONE if code is not JOBQ_OK */
+    jobq_error code;      /* answer: LOST: the row is someone else's by now, or has ended.
+                             TRANSITION: by its status it does not run. NOT_FOUND. Or the call's */
+} jobq_pg_verdict;
 
 /*
- * jobq_pg_worktable_settle -- what became of it.
+ * jobq_pg_worktable_settle -- what became of rows, in one statement. A row that is refused keeps no
+ * other from being settled.
  *
- * Shape   outcome: SUCCESS, this stage is done: the next one is ready, or the row has succeeded;
- *         RETRY, NONE: again after the backoff, or failed if that was the last attempt; DISCARD:
- *         failed for good. why (may be NULL): the error to be kept, unless it is SUCCESS. *state
- *         (may be NULL): what the row is now: READY, SUCCEEDED or FAILED.
- * Errors  JOBQ_ERROR_INVALID: another outcome.
+ * Shape   rows: count of them, as claim gave them, or copies. verdicts: one for each.
+ * Errors  That of the first row that was refused. JOBQ_ERROR_INVALID: another outcome, or a key
+ *         that no row can have: nothing is written.
  */
 JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *work, PGconn *conn,
-                                             const void *row, jobq_outcome outcome,
-                                             const char *why, jobq_state *state,
-                                             jobq_pg_error *error);
+                                             const void *rows, jobq_pg_verdict *verdicts,
+                                             size_t count, jobq_pg_error *error);
 
-/* jobq_pg_worktable_release -- given back undone, at shutdown. No attempt is counted, and the error
- * of the last one stays. */
-JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *work, PGconn *conn,
-                                              const void *row, jobq_pg_error *error);
-
-/* jobq_pg_worktable_heartbeat -- it is still being worked on; row takes the new time. */
-JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *work, PGconn *conn, void *row,
+/* jobq_pg_worktable_heartbeat -- rows are still being worked on; they take the new time. As settle,
+ * but verdicts may be NULL, and only their codes are written. */
+JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *work, PGconn *conn, void *rows,
+                                                jobq_pg_verdict *verdicts, size_t count,
                                                 jobq_pg_error *error);
 
 /* jobq_pg_worktable_reset -- at start-up and every minute or so: rows whose heartbeat is stale or
@@ -16335,24 +16341,35 @@ static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char
     }
 }
 
-/* "Not found: E with F=V", with as many columns of where as fit. */
-static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__plan *plan,
-                                       const void *like, jobq_error code, const char *what,
-                                       jobq_pg_error *error)
+/* NOT_FOUND or LOST: "Not found: E with F=V", with as many columns of where as fit. */
+static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__terms *where,
+                                       const void *like, jobq_error code, jobq_pg_error *error)
 {
+    const char *what = code == JOBQ_ERROR_LOST ? "Invalid state: not as expected" : "Not found";
     char field[64] = "", value[64] = "";
     size_t f = 0, v = 0;
     int i;
 
-    for (i = 0; i < plan->expect && f < sizeof field - 3 && v < sizeof value - 40; i++) {
-        const jobq_pg_column *c = &t->desc->columns[plan->where.at[i].column];
+    for (i = 0; i < where->count && f < sizeof field - 3 && v < sizeof value - 40; i++) {
+        const jobq_pg_column *c = &t->desc->columns[where->at[i].column];
         f += (size_t)snprintf(field + f, sizeof field - f, "%s%s", i == 0 ? "" : ", ", c->name);
         v += (size_t)snprintf(value + v, sizeof value - v, "%s", i == 0 ? "" : ", ");
         jobq_pg__value_text(c, (const char *)like + c->offset, value + v, sizeof value - v);
         v += strlen(value + v);
     }
-    return jobq_pg__said(error, code, what, t->entity, plan->where.count == 0 ? "any" : field,
-                         plan->where.count == 0 ? "row" : value);
+    return jobq_pg__said(error, code, what, t->entity, where->count == 0 ? "any" : field,
+                         where->count == 0 ? "row" : value);
+}
+
+/* The same, of the row with this one's key. */
+static jobq_error jobq_pg__key_missing(const jobq_pg_table *t, const void *row, jobq_error code,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__terms key;
+
+    key.count = 0;
+    (void)jobq_pg__terms_add(t, t->key, &key, error);
+    return jobq_pg__row_missing(t, &key, row, code, error);
 }
 
 /* -- requests: what all calls below share -- */
@@ -16489,7 +16506,7 @@ JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const 
     a.limit = 1;
     code = jobq_pg__request_rows(&a, 1, rows, error);
     if (code != JOBQ_OK || a.count > 0) return code;
-    return jobq_pg__row_missing(table, a.plan, like, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+    return jobq_pg__row_missing(table, &a.plan->where, like, JOBQ_ERROR_NOT_FOUND, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
@@ -16605,11 +16622,9 @@ JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, 
     if (jobq_pg__words(expect) > 0) {
         code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
         if (code != JOBQ_OK) return code;
-        if (there)
-            return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_LOST,
-                                        "Invalid state: not as expected", error);
+        if (there) return jobq_pg__key_missing(table, row, JOBQ_ERROR_LOST, error);
     }
-    return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+    return jobq_pg__key_missing(table, row, JOBQ_ERROR_NOT_FOUND, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
@@ -17000,9 +17015,11 @@ struct jobq_pg_worktable {
     const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
     jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
     int word_count;
-    char type[300]; /* of the status column, in SQL: two names of 63 bytes, perhaps quoted */
-    char now[512], later[512], expect[256]; /* lists: to update (later: and delay), to expect */
-    jobq_pg__text claim, reset, look;
+    /* What tells a claimed row from any other: its key, its status, its token or heartbeat. */
+    const jobq_pg_column *marks[JOBQ_PG__COLUMNS_MAX + 3];
+    int key_count, mark_count;
+    PGresult *types; /* of the table's columns, while the statements are made */
+    jobq_pg__text claim, reset, look, settle, heartbeat;
 };
 
 static const struct {
@@ -17145,21 +17162,36 @@ static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, con
     return NULL;
 }
 
-/* -- the three statements, which repeat rules of jobq_job_decide -- */
+/* -- the statements; claim, reset and look repeat rules of jobq_job_decide -- */
 
 static const char *jobq_pg__role_name(const jobq_pg_worktable *w, int role)
 {
     return w->columns[role]->name;
 }
 
-static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t)
+/* A column's type, under a domain its base type. */
+static const char *jobq_pg__type_of(const jobq_pg_worktable *w, const jobq_pg_column *c)
 {
-    int i, said = 0;
+    int r;
 
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
-        jobq_pg__sayf(out, "%s%n", said++ > 0 ? ", " : "", t->desc->columns[i].name);
+    for (r = 0; r < PQntuples(w->types); r++) {
+        if (strcmp(PQgetvalue(w->types, r, 0), c->name) == 0) return PQgetvalue(w->types, r, 1);
     }
+    return "text";
+}
+
+static const char *jobq_pg__status_type(const jobq_pg_worktable *w)
+{
+    return jobq_pg__type_of(w, w->columns[JOBQ_PG__ROLE_STATUS]);
+}
+
+/* The names of the key's columns, with open before each. */
+static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_worktable *w, const char *open)
+{
+    int i;
+
+    for (i = 0; i < w->key_count; i++)
+        jobq_pg__sayf(out, "%s%s%n", i > 0 ? ", " : "", open, w->marks[i]->name);
 }
 
 /* Selects what is due in one stage, oldest first, up to $1 rows. */
@@ -17175,11 +17207,11 @@ static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
                   after, after);
     if (!claim) {
         jobq_pg__say(out, " AND concat_ws(' ', ");
-        jobq_pg__say_key(out, w->table);
+        jobq_pg__say_key(out, w, "");
         jobq_pg__say(out, ") <> ALL ($2::text[])");
     }
     jobq_pg__sayf(out, " ORDER BY %n, ", jobq_pg__role_name(w, JOBQ_PG__ROLE_CREATED_AT));
-    jobq_pg__say_key(out, w->table);
+    jobq_pg__say_key(out, w, "");
     jobq_pg__say(out, claim ? " LIMIT $1::bigint FOR UPDATE SKIP LOCKED) lane"
                             : " LIMIT $1::bigint) lane");
 }
@@ -17223,7 +17255,7 @@ static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__sayf(out, "UPDATE %s SET %n = (", w->table->name,
                   jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
     jobq_pg__say_moves(out, w, JOBQ_STATE_READY, JOBQ_STATE_RUNNING);
-    jobq_pg__sayf(out, ")::%s", w->type);
+    jobq_pg__sayf(out, ")::%s", jobq_pg__status_type(w));
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "statement_timestamp()");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
@@ -17270,7 +17302,7 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
                   jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), count, most - 1,
                   jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
     jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
-    jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
+    jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", jobq_pg__status_type(w), error);
     jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* no attempt is left: it keeps its own error */
     jobq_pg__sayf(out, " THEN coalesce(%n, 'Max retries (%d) exceeded') WHEN %n >= %d THEN "
                        "'Max retries (%d) exceeded: heartbeat lost' ELSE 'heartbeat lost' END, "
@@ -17290,6 +17322,97 @@ static void jobq_pg__say_look(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_lanes(out, w, w->table->list, false);
 }
 
+#define JOBQ_PG__FATES 5 /* arrays that say what rows become: see jobq_pg__add_fates */
+
+/* The oid of what a column's values are sent as: text, or its own type. */
+static int jobq_pg__sent_as(const jobq_pg_column *c)
+{
+    return c->type == JOBQ_PG_NUMERIC ? jobq_pg__wires[JOBQ_PG__TEXT].oid
+                                      : jobq_pg__types[c->type].oids[0];
+}
+
+/* u: an array for each mark, and of settle for what each row becomes; n: the place of a row. With
+ * SELECT the planner does not look into the arrays. Otherwise it would plan each call for one row
+ * anew, because its plan for any number looks dearer. */
+static void jobq_pg__say_given(jobq_pg__params *out, const jobq_pg_worktable *w, bool settle)
+{
+    static const char *const fates[] = {"text", "integer", "bigint", "boolean", "text"};
+    int i, n = w->mark_count;
+
+    jobq_pg__say(out, "WITH u AS (SELECT * FROM unnest(");
+    for (i = 0; i < n; i++) {
+        bool text = jobq_pg__sent_as(w->marks[i]) == jobq_pg__wires[JOBQ_PG__TEXT].oid;
+        jobq_pg__sayf(out, "%s(SELECT $%d::%s[])", i > 0 ? ", " : "", i + 1,
+                      text ? "text" : jobq_pg__type_of(w, w->marks[i]));
+    }
+    for (i = 0; i < JOBQ_PG__FATES && settle; i++)
+        jobq_pg__sayf(out, ", (SELECT $%d::%s[])", n + i + 1, fates[i]);
+    jobq_pg__say(out, ") WITH ORDINALITY u(");
+    for (i = 0; i < n; i++) jobq_pg__sayf(out, "m%d, ", i);
+    jobq_pg__say(out, settle ? "status, failed, delay, keep, why, n))" : "n))");
+}
+
+/* "t.id = u.m0::bigint AND ...": the first marks of a row. */
+static void jobq_pg__say_marked(jobq_pg__params *out, const jobq_pg_worktable *w, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        jobq_pg__sayf(out, "%st.%n %s u.m%d::%s", i > 0 ? " AND " : "", w->marks[i]->name,
+                      i < w->key_count ? "=" : "IS NOT DISTINCT FROM", i,
+                      jobq_pg__type_of(w, w->marks[i]));
+    }
+}
+
+static void jobq_pg__say_fate(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    const char *error = jobq_pg__role_name(w, JOBQ_PG__ROLE_ERROR);
+
+    jobq_pg__sayf(out, "%n = u.status::%s, %n = u.failed, %n = CASE WHEN u.delay > 0 THEN "
+                       "statement_timestamp() + u.delay * interval '1 microsecond' END, "
+                       "%n = CASE WHEN u.keep THEN t.%n ELSE u.why END",
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), jobq_pg__status_type(w),
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT),
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_AFTER), error, error);
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
+}
+
+/* Rows are locked in the order of their keys, so that a heartbeat and a settle of the same rows
+ * cannot block each other. Of each row: whether it was written, its heartbeat, and if it was not,
+ * whether it is there. */
+static void jobq_pg__say_write(jobq_pg__params *out, const jobq_pg_worktable *w, bool settle)
+{
+    const char *beat = jobq_pg__role_name(w, JOBQ_PG__ROLE_HEARTBEAT);
+
+    jobq_pg__say_given(out, w, settle);
+    jobq_pg__sayf(out, ", held AS (SELECT u.n FROM u JOIN %s t ON ", w->table->name);
+    jobq_pg__say_marked(out, w, w->mark_count);
+    jobq_pg__say(out, " ORDER BY ");
+    jobq_pg__say_key(out, w, "t.");
+    jobq_pg__sayf(out, " FOR UPDATE OF t), done AS (UPDATE %s t SET ", w->table->name);
+    if (settle) jobq_pg__say_fate(out, w);
+    else jobq_pg__sayf(out, "%n = statement_timestamp()", beat);
+    jobq_pg__say_touch(out, w->table, false);
+    jobq_pg__say(out, " FROM u JOIN held USING (n) WHERE ");
+    jobq_pg__say_marked(out, w, w->key_count);
+    jobq_pg__sayf(out, " RETURNING u.n, t.%n AS beat) SELECT done.n IS NOT NULL, done.beat, "
+                       "done.n IS NULL AND EXISTS (SELECT FROM %s t WHERE ", beat, w->table->name);
+    jobq_pg__say_marked(out, w, w->key_count);
+    jobq_pg__say(out, ") FROM u LEFT JOIN done USING (n) ORDER BY u.n");
+}
+
+static void jobq_pg__say_settle(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__say_write(out, w, true);
+}
+
+static void jobq_pg__say_heartbeat(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__say_write(out, w, false);
+}
+
 static bool jobq_pg__work_plan(jobq_pg__text *text, const jobq_pg_worktable *w,
                                void (*say)(jobq_pg__params *, const jobq_pg_worktable *))
 {
@@ -17303,48 +17426,62 @@ static bool jobq_pg__work_plan(jobq_pg__text *text, const jobq_pg_worktable *w,
     return !out.failed;
 }
 
-static void jobq_pg__work_lists(jobq_pg_worktable *w)
+static bool jobq_pg__work_plans(jobq_pg_worktable *w)
 {
-    const char *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
-    const char *heartbeat = w->columns[JOBQ_PG__ROLE_HEARTBEAT]->name;
-    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
-    const char *after = w->columns[JOBQ_PG__ROLE_RETRY_AFTER]->name;
-    const char *why = w->columns[JOBQ_PG__ROLE_ERROR]->name;
-    bool token = w->desc.lease != NULL;
-    const char *worker = token ? w->desc.worker : "", *lease = token ? w->desc.lease : "";
-
-    snprintf(w->now, sizeof w->now, "%s %s %s %s %s %s %s", status, count, after, why, heartbeat,
-             worker, lease);
-    snprintf(w->later, sizeof w->later, "%s %s +%s %s %s %s %s", status, count, after, why,
-             heartbeat, worker, lease);
-    if (token) snprintf(w->expect, sizeof w->expect, "%s %s %s", status, worker, lease);
-    else snprintf(w->expect, sizeof w->expect, "%s %s", status, heartbeat);
+    return jobq_pg__work_plan(&w->claim, w, jobq_pg__say_claim) &&
+           jobq_pg__work_plan(&w->reset, w, jobq_pg__say_reset) &&
+           jobq_pg__work_plan(&w->look, w, jobq_pg__say_look) &&
+           jobq_pg__work_plan(&w->settle, w, jobq_pg__say_settle) &&
+           jobq_pg__work_plan(&w->heartbeat, w, jobq_pg__say_heartbeat);
 }
 
-static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_pg_error *error)
+static jobq_error jobq_pg__marks_find(jobq_pg_worktable *w, jobq_pg_error *error)
 {
-    const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
-    PGresult *res = PQexecParams(conn,
-                                 "SELECT CASE WHEN 'bpchar'::regtype IN (t.oid, typbasetype) "
-                                 "THEN 'character' WHEN typcategory <> 'E' THEN 'text' "
-                                 "WHEN typtype = 'e' THEN quote_ident(n.nspname) || '.' || "
-                                 "quote_ident(typname) ELSE '' END FROM pg_attribute a "
-                                 "JOIN pg_type t ON t.oid = a.atttypid "
-                                 "JOIN pg_namespace n ON n.oid = t.typnamespace "
-                                 "WHERE attrelid = $1::regclass AND attname = $2",
-                                 2, NULL, values, NULL, NULL, 0);
-    jobq_error code = JOBQ_OK;
+    bool token = w->desc.lease != NULL;
+    int i;
 
-    if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
-    else code = jobq_pg__table_error(w->table, error, conn, res);
-    PQclear(res);
-    if (code == JOBQ_OK && strcmp(w->type, "character") == 0)
-        return jobq_pg__unfit(w->table, error, values[1], "is char(n), which adds blanks to the "
-                                                          "words: make it text");
-    /* The server cannot compare a domain over an enum with a text. */
-    if (code == JOBQ_OK && w->type[0] == '\0')
-        return jobq_pg__unfit(w->table, error, values[1], "is a domain: make it the enum itself");
-    return code;
+    for (i = 0; i < w->table->column_count; i++) {
+        const jobq_pg_column *c = &w->table->desc->columns[i];
+        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
+        if (jobq_pg__is_array(c->type))
+            return jobq_pg__unfit(w->table, error, c->name, "the key of a work table cannot be an "
+                                                            "array");
+        w->marks[w->key_count++] = c;
+    }
+    w->mark_count = w->key_count;
+    w->marks[w->mark_count++] = w->columns[JOBQ_PG__ROLE_STATUS];
+    w->marks[w->mark_count++] = w->columns[token ? JOBQ_PG__ROLE_WORKER : JOBQ_PG__ROLE_HEARTBEAT];
+    if (token) w->marks[w->mark_count++] = w->columns[JOBQ_PG__ROLE_LEASE];
+    return JOBQ_OK;
+}
+
+/* A column's name, its type, and why it cannot be the status. The server cannot compare a domain
+ * over an enum with a text. */
+#define JOBQ_PG__TYPES                                                                             \
+    "SELECT attname, quote_ident(n.nspname) || '.' || quote_ident(b.typname), "                    \
+    "CASE WHEN b.oid = 'bpchar'::regtype THEN "                                                    \
+    "'is char(n), which adds blanks to the words: make it text' "                                  \
+    "WHEN t.typcategory = 'E' AND t.typtype <> 'e' THEN "                                          \
+    "'is a domain: make it the enum itself' ELSE '' END "                                          \
+    "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "                                    \
+    "JOIN pg_type b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid) "                         \
+    "JOIN pg_namespace n ON n.oid = b.typnamespace "                                               \
+    "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped"
+
+static jobq_error jobq_pg__types_read(jobq_pg_worktable *w, PGconn *conn, jobq_pg_error *error)
+{
+    const char *name = w->table->name, *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
+    int r;
+
+    w->types = PQexecParams(conn, JOBQ_PG__TYPES, 1, NULL, &name, NULL, NULL, 0);
+    if (PQresultStatus(w->types) != PGRES_TUPLES_OK)
+        return jobq_pg__table_error(w->table, error, conn, w->types);
+    for (r = 0; r < PQntuples(w->types); r++) {
+        const char *wrong = PQgetvalue(w->types, r, 2);
+        if (strcmp(PQgetvalue(w->types, r, 0), status) == 0 && wrong[0] != '\0')
+            return jobq_pg__unfit(w->table, error, status, wrong);
+    }
+    return JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
@@ -17353,6 +17490,8 @@ JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
     free(w->claim.sql);
     free(w->reset.sql);
     free(w->look.sql);
+    free(w->settle.sql);
+    free(w->heartbeat.sql);
     free(w);
 }
 
@@ -17377,6 +17516,7 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     if (w->desc.stale_us == 0) w->desc.stale_us = 300 * (int64_t)1000000;
     code = jobq_pg__not_spread(table, error);
     if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
+    if (code == JOBQ_OK) code = jobq_pg__marks_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
     if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0))
         code = jobq_pg__invalid(error, "desc", "max_retries or stale_us is out of range");
@@ -17384,13 +17524,11 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
                             jobq_pg__short(desc->stale_us, "stale_us", error)))
         code = JOBQ_ERROR_INVALID;
     if (code == JOBQ_OK) code = jobq_pg__borrow(table->pg, conn, &mine, error);
-    if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
+    if (code == JOBQ_OK) code = jobq_pg__types_read(w, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg__give_back(table->pg, mine, JOBQ_PG__BY_US);
-    if (code == JOBQ_OK) jobq_pg__work_lists(w);
-    if (code == JOBQ_OK && !(jobq_pg__work_plan(&w->claim, w, jobq_pg__say_claim) &&
-                             jobq_pg__work_plan(&w->reset, w, jobq_pg__say_reset) &&
-                             jobq_pg__work_plan(&w->look, w, jobq_pg__say_look)))
-        code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK && !jobq_pg__work_plans(w)) code = jobq_pg__no_memory(error);
+    PQclear(w->types);
+    w->types = NULL;
     if (code == JOBQ_OK) *work = w;
     else jobq_pg_worktable_close(w);
     return code;
@@ -17602,75 +17740,6 @@ static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__sta
     return job;
 }
 
-static void jobq_pg__status_write(const jobq_pg_worktable *w, char *row, const jobq_pg__status *s)
-{
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
-    jobq_str word = jobq_str_from(s->word);
-    void *field = row + c->offset;
-
-    if (c->type == JOBQ_PG_TEXT) *(jobq_str *)field = word;
-    else *(int *)field = jobq_pg__name_find(c->names, word);
-}
-
-static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, int64_t value,
-                               bool set)
-{
-    if (w->columns[role] == NULL) return;
-    memcpy(row + w->columns[role]->offset, &value, sizeof value);
-    memcpy(row + w->columns[role]->offset + sizeof value, &set, sizeof set);
-}
-
-/* Writes the decision into the row. retry_count counts failed attempts only. */
-static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const jobq_decision *d,
-                                jobq_event_kind kind, const char *why)
-{
-    int32_t failed = kind == JOBQ_EVENT_SUCCESS && d->attempt > 0 ? d->attempt - 1 : d->attempt;
-    jobq_str text = jobq_str_from(why);
-
-    jobq_pg__status_write(w, row, jobq_pg__status_find(w, d->stage, d->state));
-    memcpy(row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, &failed, sizeof failed);
-    if (kind != JOBQ_EVENT_RELEASE)
-        memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_RETRY_AFTER, d->delay_us, d->delay_us > 0);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_HEARTBEAT, 0, false);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_WORKER, 0, false);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_LEASE, 0, false);
-}
-
-static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg__status *s,
-                                      jobq_pg_error *error)
-{
-    return jobq_pg__said(error, JOBQ_ERROR_TRANSITION, "Invalid state", w->table->entity,
-                         w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
-}
-
-static jobq_error jobq_pg__work_end(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                    const jobq_event *event, const char *why, jobq_state *state,
-                                    jobq_pg_error *error)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    char text[JOBQ_ERROR_MAX + 1], *next;
-    jobq_decision d;
-    jobq_job job;
-    jobq_error code;
-
-    if (s == NULL) return jobq_pg__work_wrong(w, s, error);
-    job = jobq_pg__work_job(w, s, row);
-    code = jobq_job_decide(&w->policy, &job, event, &d);
-    if (code == JOBQ_ERROR_TRANSITION) return jobq_pg__work_wrong(w, s, error);
-    if (code != JOBQ_OK) return jobq_pg__fail(error, code, "%s", jobq_error_text(code));
-    next = (char *)malloc(w->table->desc->row_size);
-    if (next == NULL) return jobq_pg__no_memory(error);
-    memcpy(next, row, w->table->desc->row_size);
-    if (why != NULL) jobq_reason_format(text, &d, jobq_str_from(why));
-    jobq_pg__work_apply(w, next, &d, event->kind, why == NULL ? NULL : text);
-    code = jobq_pg_table_update_if(w->table, conn, d.delay_us > 0 ? w->later : w->now, next,
-                                   w->expect, row, NULL, error);
-    free(next);
-    if (code == JOBQ_OK && state != NULL) *state = d.state;
-    return code;
-}
-
 /* The new count decides the delay: the first is the curve's second, 120 s by default. */
 static int64_t jobq_pg__work_delay(const jobq_pg_worktable *w, const char *row)
 {
@@ -17682,58 +17751,240 @@ static int64_t jobq_pg__work_delay(const jobq_pg_worktable *w, const char *row)
     return jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, jobq_random_next(&random));
 }
 
-JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                             jobq_outcome outcome, const char *why,
-                                             jobq_state *state, jobq_pg_error *error)
-{
-    bool success = outcome == JOBQ_OUTCOME_SUCCESS;
-    bool retry = outcome == JOBQ_OUTCOME_RETRY || outcome == JOBQ_OUTCOME_NONE;
-    jobq_event event;
+/* -- settle and heartbeat: one statement for all rows of a call -- */
 
-    JOBQ_ASSERT(w != NULL && row != NULL);
-    if (!success && !retry && outcome != JOBQ_OUTCOME_DISCARD)
-        return jobq_pg__invalid(error, "outcome", "success, retry or discard");
-    memset(&event, 0, sizeof event);
-    event.kind = success ? JOBQ_EVENT_SUCCESS : retry ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD;
-    event.delay_named = retry;
-    if (retry) event.delay_us = jobq_pg__work_delay(w, (const char *)row);
-    return jobq_pg__work_end(w, conn, row, &event, success ? NULL : why == NULL ? "" : why, state,
-                             error);
+/* A row of a call. */
+typedef struct jobq_pg__fate {
+    jobq_error code; /* not JOBQ_OK: it is not sent, or was not written */
+    jobq_event_kind kind;
+    jobq_decision next; /* of settle */
+} jobq_pg__fate;
+
+typedef struct jobq_pg__batch {
+    jobq_pg_worktable *work;
+    const char *rows;
+    jobq_pg_verdict *verdicts; /* of a heartbeat: may be NULL */
+    size_t count, sent;
+    bool settles;
+    jobq_pg__fate *fates; /* of count rows */
+} jobq_pg__batch;
+
+static const char *jobq_pg__batch_row(const jobq_pg__batch *b, size_t i)
+{
+    return b->rows + i * b->work->table->desc->row_size;
 }
 
-JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
+/* NONE: a work table has no such outcome. */
+static jobq_event_kind jobq_pg__work_event(jobq_outcome outcome)
 {
-    jobq_event event;
-
-    memset(&event, 0, sizeof event);
-    event.kind = JOBQ_EVENT_RELEASE;
-    return jobq_pg__work_end(w, conn, row, &event, NULL, NULL, error);
+    if (outcome == JOBQ_OUTCOME_SUCCESS) return JOBQ_EVENT_SUCCESS;
+    if (outcome == JOBQ_OUTCOME_DISCARD) return JOBQ_EVENT_DISCARD;
+    if (outcome == JOBQ_OUTCOME_RELEASE) return JOBQ_EVENT_RELEASE;
+    return outcome == JOBQ_OUTCOME_NONE || outcome == JOBQ_OUTCOME_RETRY ? JOBQ_EVENT_RETRY
+                                                                         : JOBQ_EVENT_NONE;
 }
 
-JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *row,
+/* Decides what becomes of a row. JOBQ_ERROR_TRANSITION: by its status it does not run. */
+static jobq_error jobq_pg__fate_of(const jobq_pg__batch *b, size_t i, jobq_pg__fate *f)
+{
+    const char *row = jobq_pg__batch_row(b, i);
+    const jobq_pg__status *s = jobq_pg__status_of(b->work, row);
+    jobq_event event;
+    jobq_job job;
+
+    if (s == NULL || s->state != JOBQ_STATE_RUNNING) return JOBQ_ERROR_TRANSITION;
+    if (!b->settles) return JOBQ_OK;
+    memset(&event, 0, sizeof event);
+    event.kind = f->kind = jobq_pg__work_event(b->verdicts[i].outcome);
+    event.delay_named = event.kind == JOBQ_EVENT_RETRY;
+    if (event.delay_named) event.delay_us = jobq_pg__work_delay(b->work, row);
+    job = jobq_pg__work_job(b->work, s, row);
+    return jobq_job_decide(&b->work->policy, &job, &event, &f->next);
+}
+
+/* A row that no claim can have given refuses the call. */
+static jobq_error jobq_pg__marks_check(const jobq_pg_worktable *w, const char *row,
+                                       jobq_pg_error *error)
+{
+    int i;
+
+    for (i = 0; i < w->mark_count; i++) {
+        const jobq_pg_column *c = w->marks[i];
+        bool null = jobq_pg__is_null(c, row + c->offset);
+        const char *why = null ? NULL : jobq_pg__wrong(c, row + c->offset);
+        if (null && (c->flags & JOBQ_PG_NULLABLE) == 0) why = "is missing";
+        if (why != NULL) return jobq_pg__unfit(w->table, error, c->name, why);
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__batch_decide(jobq_pg__batch *b, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    size_t i;
+
+    for (i = 0; i < b->count && b->settles; i++) {
+        if (jobq_pg__work_event(b->verdicts[i].outcome) == JOBQ_EVENT_NONE)
+            return jobq_pg__invalid(error, "outcome", "success, retry, discard or release");
+    }
+    b->fates = (jobq_pg__fate *)calloc(b->count, sizeof *b->fates);
+    if (b->fates == NULL) return jobq_pg__no_memory(error);
+    for (i = 0; i < b->count && code == JOBQ_OK; i++) {
+        b->fates[i].code = jobq_pg__fate_of(b, i, &b->fates[i]);
+        if (b->fates[i].code != JOBQ_OK) continue;
+        code = jobq_pg__marks_check(b->work, jobq_pg__batch_row(b, i), error);
+        b->sent++;
+    }
+    return code;
+}
+
+/* Adds an array of what the rows have in a column. */
+static void jobq_pg__add_marks(jobq_pg__params *p, const jobq_pg__batch *b,
+                               const jobq_pg_column *c)
+{
+    bool jsonb = b->work->table->jsonb[c - b->work->table->desc->columns];
+    size_t i, at, byte;
+
+    jobq_pg__begin(p);
+    jobq_pg__raw_int(p, 1, 4); /* dimensions */
+    jobq_pg__raw_int(p, 1, 4); /* there may be NULLs */
+    jobq_pg__raw_int(p, jobq_pg__sent_as(c), 4);
+    jobq_pg__raw_int(p, (int64_t)b->sent, 4);
+    jobq_pg__raw_int(p, 1, 4); /* of the first one */
+    for (i = 0; i < b->count; i++) {
+        const char *field = jobq_pg__batch_row(b, i) + c->offset;
+        if (b->fates[i].code != JOBQ_OK) continue;
+        at = p->size;
+        jobq_pg__raw_int(p, -1, 4);
+        if (jobq_pg__is_null(c, field)) continue;
+        jobq_pg__put_value(p, c, jsonb, field);
+        for (byte = 0; byte < 4 && !p->failed; byte++)
+            p->data[at + byte] = (char)((p->size - at - 4) >> (24 - 8 * byte) & 0xff);
+    }
+    jobq_pg__end(p);
+}
+
+/* The text that is kept of an attempt. NULL: none. */
+static void jobq_pg__item_why(jobq_pg__params *p, const jobq_pg__batch *b, size_t i)
+{
+    const char *why = b->verdicts[i].why;
+    char text[JOBQ_ERROR_MAX + 1];
+    jobq_str kept = {NULL, 0};
+
+    if (b->fates[i].kind == JOBQ_EVENT_RETRY || b->fates[i].kind == JOBQ_EVENT_DISCARD) {
+        kept.ptr = text;
+        kept.len = jobq_reason_format(text, &b->fates[i].next, jobq_str_from(why ? why : ""));
+    }
+    jobq_pg__item_str(p, kept);
+}
+
+/* Adds an array of what the rows become: 0 status, 1 failed attempts, 2 delay, 3 whether the error
+ * stays, 4 the error. */
+static void jobq_pg__add_fates(jobq_pg__params *p, const jobq_pg__batch *b, int which)
+{
+    static const jobq_pg__wire wires[] = {JOBQ_PG__TEXT, JOBQ_PG__INT4, JOBQ_PG__INT8,
+                                          JOBQ_PG__BOOL, JOBQ_PG__TEXT};
+    size_t i;
+
+    jobq_pg__begin(p);
+    jobq_pg__array_head_put(p, wires[which], b->sent);
+    for (i = 0; i < b->count; i++) {
+        const jobq_decision *d = &b->fates[i].next;
+        jobq_event_kind kind = b->fates[i].kind;
+        bool failed = kind != JOBQ_EVENT_SUCCESS || d->attempt == 0;
+        if (b->fates[i].code != JOBQ_OK) continue;
+        if (which == 0)
+            jobq_pg__item_str(p, jobq_str_from(
+                                     jobq_pg__status_find(b->work, d->stage, d->state)->word));
+        if (which == 1) jobq_pg__item_int(p, failed ? d->attempt : d->attempt - 1, 4);
+        if (which == 2) jobq_pg__item_int(p, d->delay_us, 8);
+        if (which == 3) jobq_pg__item_int(p, kind == JOBQ_EVENT_RELEASE, 1);
+        if (which == 4) jobq_pg__item_why(p, b, i);
+    }
+    jobq_pg__end(p);
+}
+
+/* Sends the rows that were decided, and takes the answers. */
+static jobq_error jobq_pg__batch_send(jobq_pg__batch *b, PGconn *conn, jobq_pg_error *error)
+{
+    const jobq_pg_worktable *w = b->work;
+    size_t offset = w->columns[JOBQ_PG__ROLE_HEARTBEAT]->offset, i;
+    jobq_pg_maybe_int64 beat = {0, true};
+    jobq_pg__params args;
+    PGresult *res;
+    int k, r = 0;
+
+    jobq_pg__params_init(&args);
+    for (k = 0; k < w->mark_count; k++) jobq_pg__add_marks(&args, b, w->marks[k]);
+    for (k = 0; k < JOBQ_PG__FATES && b->settles; k++) jobq_pg__add_fates(&args, b, k);
+    res = jobq_pg__table_exec(w->table, conn, b->settles ? &w->settle : &w->heartbeat, &args,
+                              error);
+    if (res == NULL) return error->code;
+    for (i = 0; i < b->count; i++) {
+        if (b->fates[i].code != JOBQ_OK) continue;
+        beat.value = jobq_pg__from_server_us(jobq_pg__int(res, r, 1));
+        if (!jobq_pg__int(res, r, 0))
+            b->fates[i].code = jobq_pg__int(res, r, 2) ? JOBQ_ERROR_LOST : JOBQ_ERROR_NOT_FOUND;
+        else if (!b->settles)
+            memcpy((char *)(uintptr_t)jobq_pg__batch_row(b, i) + offset, &beat, sizeof beat);
+        r++;
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* Why a row was refused. */
+static jobq_error jobq_pg__fate_error(const jobq_pg__batch *b, size_t i, jobq_pg_error *error)
+{
+    const jobq_pg_worktable *w = b->work;
+    const char *row = jobq_pg__batch_row(b, i);
+    jobq_error code = b->fates[i].code;
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+
+    if (code != JOBQ_ERROR_TRANSITION) return jobq_pg__key_missing(w->table, row, code, error);
+    return jobq_pg__said(error, code, "Invalid state", w->table->entity,
+                         w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
+}
+
+static jobq_error jobq_pg__batch_run(jobq_pg__batch *b, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_error whole = b->count == 0 ? JOBQ_OK : jobq_pg__batch_decide(b, error), code;
+    size_t i, first = b->count;
+
+    if (whole == JOBQ_OK && b->sent > 0) whole = jobq_pg__batch_send(b, conn, error);
+    for (i = b->count; i-- > 0;) {
+        code = whole == JOBQ_OK ? b->fates[i].code : whole;
+        if (code != JOBQ_OK) first = i;
+        if (b->verdicts == NULL) continue;
+        b->verdicts[i].code = code;
+        if (b->settles)
+            b->verdicts[i].state = code == JOBQ_OK ? b->fates[i].next.state : JOBQ_STATE_NONE;
+    }
+    if (whole == JOBQ_OK && first < b->count) whole = jobq_pg__fate_error(b, first, error);
+    free(b->fates);
+    return whole;
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *w, PGconn *conn, const void *rows,
+                                             jobq_pg_verdict *verdicts, size_t count,
+                                             jobq_pg_error *error)
+{
+    jobq_pg__batch b = {w, (const char *)rows, verdicts, count, 0, true, NULL};
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(w != NULL && (count == 0 || (rows != NULL && verdicts != NULL)));
+    return jobq_pg__batch_run(&b, conn, error == NULL ? &local : error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *rows,
+                                                jobq_pg_verdict *verdicts, size_t count,
                                                 jobq_pg_error *error)
 {
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_HEARTBEAT];
-    size_t size = w->table->desc->row_size;
-    jobq_pg_rows rows;
-    char list[80], *next;
-    jobq_error code;
+    jobq_pg__batch b = {w, (const char *)rows, verdicts, count, 0, false, NULL};
+    jobq_pg_error local;
 
-    if (s == NULL || s->state != JOBQ_STATE_RUNNING) return jobq_pg__work_wrong(w, s, error);
-    next = (char *)malloc(size);
-    if (next == NULL) return jobq_pg__no_memory(error);
-    memcpy(next, row, size);
-    jobq_pg__role_long(w, next, JOBQ_PG__ROLE_HEARTBEAT, 0, true);
-    snprintf(list, sizeof list, "+%s", c->name);
-    code = jobq_pg_table_update_if(w->table, conn, list, next, w->expect, row, &rows, error);
-    if (code == JOBQ_OK)
-        memcpy((char *)row + c->offset, (const char *)rows.rows + c->offset,
-               sizeof(jobq_pg_maybe_int64));
-    if (code == JOBQ_OK) jobq_pg_rows_clear(&rows);
-    free(next);
-    return code;
+    JOBQ_ASSERT(w != NULL && (count == 0 || rows != NULL));
+    return jobq_pg__batch_run(&b, conn, error == NULL ? &local : error);
 }
 
 #endif /* JOBQ_PG_NO_WORK_TABLES */

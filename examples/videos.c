@@ -88,35 +88,41 @@ static void set_up(PGconn *conn, const char *path)
     tell(conn, sql);
 }
 
-static void work_on(jobq_pg_worktable *work, video *v)
+static jobq_pg_verdict work_on(const jobq_pg_worktable *work, const video *v)
 {
     int stage = jobq_pg_worktable_stage(work, v);
     bool cut = stage == 0 && v->retry_count == 0 && v->video_id.ptr[0] == 'a';
-    jobq_outcome outcome = cut ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
-    jobq_error code;
 
-    must(jobq_pg_worktable_heartbeat(work, NULL, v, &error) == JOBQ_OK, error.message);
     printf("%s %.*s%s\n", stage == 0 ? "extracted" : "embedded", (int)v->video_id.len,
            v->video_id.ptr, cut ? ", again later: network" : "");
-    code = jobq_pg_worktable_settle(work, NULL, v, outcome, "network", NULL, &error);
-    must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message); /* or another worker has it */
+    return cut ? (jobq_pg_verdict){.outcome = JOBQ_OUTCOME_RETRY, .why = "network"}
+               : (jobq_pg_verdict){.outcome = JOBQ_OUTCOME_SUCCESS};
 }
 
 /* Claims batch after batch. After the first one the pause before a retry is removed, so that the
  * example does not have to wait for it. */
 static void work_off(jobq_pg_worktable *work, PGconn *conn)
 {
+    enum { BATCH = 10 };
+    jobq_pg_verdict verdicts[BATCH];
     int64_t lease, worker;
     jobq_pg_rows rows;
+    jobq_error code;
     uint64_t bits;
     size_t i;
 
     must(jobq_pg_random(&bits), "no random bits");
     worker = jobq_worker_id_from(bits);
     for (lease = 1; lease < 10; lease++) {
-        must(jobq_pg_worktable_claim(work, NULL, 10, worker, lease, &rows, &error) == JOBQ_OK,
+        must(jobq_pg_worktable_claim(work, NULL, BATCH, worker, lease, &rows, &error) == JOBQ_OK,
              error.message);
-        for (i = 0; i < rows.count; i++) work_on(work, (video *)rows.rows + i);
+        for (i = 0; i < rows.count; i++) {
+            code = jobq_pg_worktable_heartbeat(work, NULL, rows.rows, NULL, rows.count, &error);
+            must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message); /* another has a row */
+            verdicts[i] = work_on(work, (video *)rows.rows + i);
+        }
+        code = jobq_pg_worktable_settle(work, NULL, rows.rows, verdicts, rows.count, &error);
+        must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message);
         jobq_pg_rows_clear(&rows);
         if (lease != 1) continue;
         tell(conn, "UPDATE videos SET retry_after = NULL");

@@ -462,6 +462,8 @@ static jobq_pg_table *tasks;
 
 static void works_rows(int64_t n)
 {
+    jobq_pg_verdict verdicts[] = {{JOBQ_OUTCOME_RETRY, "why", JOBQ_STATE_NONE, JOBQ_OK},
+                                  {JOBQ_OUTCOME_RELEASE, NULL, JOBQ_STATE_NONE, JOBQ_OK}};
     jobq_pg_error error;
     jobq_pg_rows rows;
     int64_t count;
@@ -473,9 +475,8 @@ static void works_rows(int64_t n)
     row = (task *)rows.rows;
     if (rows.count == 3) {
         SURE(jobq_pg_worktable_stage(work, row) == 0);
-        TRY(jobq_pg_worktable_heartbeat(work, NULL, row, &error));
-        TRY(jobq_pg_worktable_settle(work, NULL, row, JOBQ_OUTCOME_RETRY, "why", NULL, &error));
-        TRY(jobq_pg_worktable_release(work, NULL, row + 1, &error));
+        TRY(jobq_pg_worktable_heartbeat(work, NULL, row, NULL, 3, &error));
+        TRY(jobq_pg_worktable_settle(work, NULL, row, verdicts, 2, &error));
     }
     jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_worktable_reset(work, NULL, &count, &error));

@@ -126,7 +126,28 @@ static void claim(jobq_pg_worktable *w, int32_t count, int64_t lease)
 static jobq_error settle(jobq_pg_worktable *w, const void *row, jobq_outcome outcome,
                          const char *why)
 {
-    return jobq_pg_worktable_settle(w, NULL, row, outcome, why, &became, &error);
+    jobq_pg_verdict v = {.outcome = outcome, .why = why};
+    jobq_error code = jobq_pg_worktable_settle(w, NULL, row, &v, 1, &error);
+
+    assert_int_equal(v.code, code);
+    assert_int_equal(v.state == JOBQ_STATE_NONE, code != JOBQ_OK);
+    if (code != JOBQ_OK) assert_int_equal(error.code, code);
+    became = v.state;
+    return code;
+}
+
+static jobq_error release(jobq_pg_worktable *w, const void *row)
+{
+    return settle(w, row, JOBQ_OUTCOME_RELEASE, NULL);
+}
+
+static jobq_error beat(jobq_pg_worktable *w, void *row)
+{
+    jobq_pg_verdict v;
+    jobq_error code = jobq_pg_worktable_heartbeat(w, NULL, row, &v, 1, &error);
+
+    assert_int_equal(v.code, code);
+    return code;
 }
 
 /* One row in stage 0, claimed. */
@@ -362,7 +383,7 @@ static void release_counts_nothing(void **state)
     claim(leased, 1, 1);
     OK(jobq_pg_worktable_claim(leased, NULL, 1, 8, 1, &others, &error));
     jobq_pg_rows_clear(&others);
-    OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
+    OK(release(leased, ROW(0)));
     assert_row("EXTRACTION_COMPLETE", 1, "worker IS NULL AND error_message = 'disk full'");
     assert_row("EXTRACTION_IN_PROGRESS", 0, "worker = 8"); /* another's stays */
 }
@@ -389,8 +410,8 @@ static void every_status_and_verb(void **state)
             if (*v == 's') code = settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL);
             if (*v == 'd') code = settle(leased, ROW(0), JOBQ_OUTCOME_DISCARD, "x");
             if (*v == 'r') code = settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "x");
-            if (*v == 'l') code = jobq_pg_worktable_release(leased, NULL, ROW(0), &error);
-            if (*v == 'h') code = jobq_pg_worktable_heartbeat(leased, NULL, ROW(0), &error);
+            if (*v == 'l') code = release(leased, ROW(0));
+            if (*v == 'h') code = beat(leased, ROW(0));
             if (code != (good ? JOBQ_OK : JOBQ_ERROR_TRANSITION))
                 fail_msg("%s %c: %s", words[i], *v, error.message);
             assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.videos") != before, good);
@@ -421,8 +442,8 @@ static void fences(jobq_pg_worktable *w)
     assert_int_equal(settle(w, old, JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_ERROR_LOST);
     assert_int_equal(settle(w, old, JOBQ_OUTCOME_DISCARD, "x"), JOBQ_ERROR_LOST);
     assert_int_equal(settle(w, old, JOBQ_OUTCOME_RETRY, "x"), JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_pg_worktable_release(w, NULL, old, &error), JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_pg_worktable_heartbeat(w, NULL, old, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(release(w, old), JOBQ_ERROR_LOST);
+    assert_int_equal(beat(w, old), JOBQ_ERROR_LOST);
     assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.videos"), before);
     OK(settle(w, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
     RUN("DELETE FROM jobq.videos");
@@ -452,12 +473,267 @@ static void heartbeats_keep_a_row(void **state)
     for (i = 0; i < COUNT(each); i++) {
         empty(NULL);
         claim_new(each[i]);
-        OK(jobq_pg_worktable_heartbeat(each[i], NULL, ROW(0), &error));
-        OK(jobq_pg_worktable_heartbeat(each[i], NULL, ROW(0), &error));
+        OK(beat(each[i], ROW(0)));
+        OK(beat(each[i], ROW(0)));
         OK(jobq_pg_worktable_reset(each[i], NULL, &count, &error));
         assert_int_equal(count, 0);
         OK(settle(each[i], ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
     }
+}
+
+/* Whatever becomes of each row: one statement for all, and those that are refused keep no other
+ * from being settled. */
+static void a_batch_is_settled_in_one_statement(void **state)
+{
+    enum { ROWS = 103 };
+    static const jobq_outcome outcomes[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_RETRY,
+                                            JOBQ_OUTCOME_DISCARD, JOBQ_OUTCOME_RELEASE};
+    jobq_pg_verdict v[ROWS];
+    PGresult *res;
+    int i;
+
+    (void)state;
+    memset(v, 0, sizeof v);
+    RUN("INSERT INTO jobq.videos (video_id, error_message) SELECT to_char(n, 'FM000'), 'old' "
+        "FROM generate_series(0, %d) n", ROWS - 1);
+    claim(leased, ROWS, 1);
+    assert_int_equal(rows.count, ROWS);
+    for (i = 0; i < ROWS; i++) {
+        assert_int_equal(atoi(ROW(i)->video_id.ptr), i);
+        v[i].outcome = outcomes[i % 4];
+        v[i].why = i % 8 == 2 ? NULL : "why";
+    }
+    RUN("DELETE FROM jobq.videos WHERE video_id = '004'");
+    RUN("UPDATE jobq.videos SET worker = 8 WHERE video_id = '009'");
+    ROW(0)->status = jobq_str_from("SUCCEEDED");
+    assert_int_equal(jobq_pg_worktable_settle(leased, NULL, rows.rows, v, ROWS, &error),
+                     JOBQ_ERROR_TRANSITION);
+    assert_string_equal(error.message, "Invalid state: video with status=SUCCEEDED");
+    for (i = 0; i < ROWS; i++) {
+        jobq_error wanted = i == 0   ? JOBQ_ERROR_TRANSITION
+                            : i == 4 ? JOBQ_ERROR_NOT_FOUND
+                            : i == 9 ? JOBQ_ERROR_LOST
+                                     : JOBQ_OK;
+        assert_int_equal(v[i].code, wanted);
+        assert_int_equal(v[i].state, wanted != JOBQ_OK ? JOBQ_STATE_NONE
+                                     : i % 4 == 2      ? JOBQ_STATE_FAILED
+                                                       : JOBQ_STATE_READY);
+    }
+    res = sql(db, "SELECT string_agg(concat_ws(' ', status, retry_count, error_message, rests, n), "
+                  "', ' ORDER BY kind, error_message) FROM (SELECT video_id::int %% 4 AS kind, "
+                  "status, retry_count, error_message, retry_after > now() AS rests, count(*) AS n "
+                  "FROM jobq.videos WHERE worker IS NULL AND lease IS NULL AND pc_heartbeat IS "
+                  "NULL GROUP BY 1, 2, 3, 4, 5) a");
+    assert_string_equal(PQgetvalue(res, 0, 0), "EXTRACTION_COMPLETE 0 24, PENDING 1 why t 25, "
+                                               "FAILED 1  13, FAILED 1 why 13, PENDING 0 old 25");
+    PQclear(res);
+    assert_int_equal(number("SELECT count(DISTINCT xmin::text || cmin) FROM jobq.videos "
+                            "WHERE worker IS NULL"), 1);
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "video_id = '009' AND error_message = 'old'");
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "video_id = '000' AND error_message = 'old'");
+}
+
+static void a_batch_beats_at_once(void **state)
+{
+    jobq_pg_worktable *each[] = {leased, plain};
+    jobq_pg_verdict v[3];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(each); i++) {
+        empty(NULL);
+        add("v1", "PENDING", 0);
+        add("v2", "PENDING", 0);
+        add("v3", "PENDING", 0);
+        claim(each[i], 3, 1);
+        RUN("UPDATE jobq.videos SET worker = 8, lease = 2, pc_heartbeat = now() - interval '1 h' "
+            "WHERE video_id = 'v2'");
+        assert_int_equal(jobq_pg_worktable_heartbeat(each[i], NULL, rows.rows, v, 3, &error),
+                         JOBQ_ERROR_LOST);
+        assert_string_equal(error.value, "v2");
+        assert_true(v[0].code == JOBQ_OK && v[1].code == JOBQ_ERROR_LOST && v[2].code == JOBQ_OK);
+        assert_int_equal(number("SELECT count(DISTINCT xmin::text || cmin) FROM jobq.videos WHERE "
+                                "video_id <> 'v2' AND extract(epoch FROM pc_heartbeat) * 1000000 "
+                                "= %lld", (long long)ROW(0)->pc_heartbeat.value), 1);
+        assert_int_equal(ROW(0)->pc_heartbeat.value, ROW(2)->pc_heartbeat.value);
+        OK(settle(each[i], ROW(2), JOBQ_OUTCOME_SUCCESS, NULL));
+        assert_int_equal(jobq_pg_worktable_heartbeat(each[i], NULL, rows.rows, NULL, 3, NULL),
+                         JOBQ_ERROR_LOST);
+        OK(settle(each[i], ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
+        OK(jobq_pg_worktable_heartbeat(each[i], NULL, NULL, NULL, 0, &error));
+        OK(jobq_pg_worktable_settle(each[i], NULL, NULL, NULL, 0, &error));
+    }
+}
+
+/* A heartbeat that waits for one row holds none behind it: whoever settles the same rows, by key,
+ * is not in its way. */
+static void *beats_backwards(void *unused)
+{
+    static video back[3];
+    jobq_error code;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(back); i++) back[i] = *ROW(COUNT(back) - 1 - i);
+    code = jobq_pg_worktable_heartbeat(leased, NULL, back, NULL, COUNT(back), &error);
+    return code == JOBQ_OK ? back : NULL;
+}
+
+static void rows_are_locked_by_key(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    PGresult *res;
+    pthread_t thread;
+    void *good;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    add("v3", "PENDING", 0);
+    claim(leased, 3, 1);
+    assert_int_equal(rows.count, 3);
+    PQclear(PQexec(conn, "BEGIN"));
+    PQclear(sql(conn, "SELECT FROM jobq.videos WHERE video_id = 'v1' FOR UPDATE"));
+    assert_int_equal(pthread_create(&thread, NULL, beats_backwards, NULL), 0);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = "
+                               "'Lock' AND query ~ 'videos'"));
+    res = sql(conn, "SELECT FROM jobq.videos FOR UPDATE NOWAIT");
+    assert_int_equal(PQntuples(res), 3);
+    PQclear(res);
+    PQclear(PQexec(conn, "COMMIT"));
+    pthread_join(thread, &good);
+    assert_non_null(good);
+    PQfinish(conn);
+}
+
+/* Planning takes longer than the call. */
+static void one_row_is_not_planned_anew(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_verdict v = {.outcome = JOBQ_OUTCOME_SUCCESS};
+    PGresult *res;
+    int i;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id) SELECT 'v' || n FROM generate_series(1, 20) n");
+    claim(leased, 20, 1);
+    for (i = 0; i < 20; i++) {
+        OK(jobq_pg_worktable_heartbeat(leased, conn, ROW(i), NULL, 1, &error));
+        OK(jobq_pg_worktable_settle(leased, conn, ROW(i), &v, 1, &error));
+    }
+    res = PQexec(conn, "SELECT count(*), sum(custom_plans) FROM pg_prepared_statements "
+                       "WHERE statement LIKE 'WITH u %'");
+    assert_string_equal(PQgetvalue(res, 0, 0), "2");
+    assert_string_equal(PQgetvalue(res, 0, 1), "10"); /* Postgres tries five of each */
+    PQclear(res);
+    PQfinish(conn);
+}
+
+typedef struct entry {
+    bool a;
+    int16_t b;
+    int32_t c;
+    int64_t d;
+    float e;
+    double f;
+    jobq_str g, h, i, j;
+    jobq_pg_uuid k;
+    int64_t l;
+    int32_t m;
+    jobq_pg_interval n;
+    jobq_str o, p;
+    int q;
+    jobq_str status, error_message;
+    int32_t retry_count;
+    jobq_pg_maybe_int64 retry_after, heartbeat;
+    int64_t created_at;
+} entry;
+
+static const char *const moods[] = {"sad", "ok", NULL};
+
+static const jobq_pg_column entry_columns[] = {
+    JOBQ_PG_COLUMN(entry, a, BOOL, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, b, INT16, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, c, INT32, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, d, INT64, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, e, FLOAT, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, f, DOUBLE, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, g, TEXT, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, h, TEXT, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, i, TEXT, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, j, BYTES, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, k, UUID, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, l, TIMESTAMPTZ, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, m, DATE, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, n, INTERVAL, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(entry, o, NUMERIC, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, p, JSON, JOBQ_PG_KEY),
+    JOBQ_PG_ENUM_COLUMN(entry, q, moods, JOBQ_PG_KEY), JOBQ_PG_COLUMN(entry, status, TEXT, 0),
+    JOBQ_PG_COLUMN(entry, error_message, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(entry, retry_count, INT32, 0),
+    JOBQ_PG_COLUMN(entry, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(entry, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(entry, created_at, TIMESTAMPTZ, JOBQ_PG_READ_ONLY), JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc entry_desc = {"jobq.entry", sizeof(entry), entry_columns, "entry",
+                                              NULL, false};
+
+/* Two rows that differ in one part of the key, in turn. */
+static void keys_may_have_any_type(void **state)
+{
+    static const char *const values[][2] = {
+        {"false", "true"}, {"-1", "2"}, {"-3", "4"}, {"-5", "6"}, {"-0.5", "1.5"},
+        {"-0.25", "1e300"}, {"''", "'it''s'"}, {"'A'", "'b'"}, {"'x'", "'y '"},
+        {"''", "'\\x00ff'"}, {"gen_random_uuid()", "gen_random_uuid()"},
+        {"'-infinity'", "'2024-02-29 12:34:56.789012+00'"}, {"'infinity'", "'0044-03-15 BC'"},
+        {"'-1 year'", "'1 month 2 days 03:04:05.6'"}, {"'NaN'", "12345678901234567890.5"},
+        {"'null'", "'{\"a\": [1]}'"}, {"'sad'", "'ok'"}};
+    static const char names[] = "abcdefghijklmnopq";
+    jobq_pg_worktable_desc d = {.stages = stages, .stage_count = 2};
+    jobq_pg_table *table;
+    jobq_pg_worktable *w;
+    size_t i;
+
+    (void)state;
+    RUN("CREATE TYPE jobq.mood AS ENUM ('ok', 'sad'); CREATE DOMAIN jobq.letters AS varchar(5)");
+    RUN("CREATE TABLE jobq.entry (a bool DEFAULT false, b int2 DEFAULT 0, c int4 DEFAULT 0, "
+        "d int8 DEFAULT 0, e real DEFAULT 0, f float8 DEFAULT 0, g text DEFAULT 'g', "
+        "h jobq.letters DEFAULT 'h', i char(3) DEFAULT 'i', j bytea DEFAULT '', "
+        "k uuid DEFAULT gen_random_uuid(), l timestamptz DEFAULT now(), m date DEFAULT now(), "
+        "n interval DEFAULT '1 s', o numeric DEFAULT 0, p jsonb DEFAULT '0', "
+        "q jobq.mood DEFAULT 'ok', status text NOT NULL DEFAULT 'PENDING', error_message text, "
+        "retry_count int NOT NULL DEFAULT 0, retry_after timestamptz, heartbeat timestamptz, "
+        "created_at timestamptz NOT NULL DEFAULT now(), "
+        "PRIMARY KEY (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q))");
+    OK(jobq_pg_table_open(&table, pg, NULL, &entry_desc, &error));
+    OK(jobq_pg_worktable_open(&w, table, NULL, &d, &error));
+    for (i = 0; i < COUNT(values); i++) {
+        jobq_pg_verdict v[] = {{JOBQ_OUTCOME_SUCCESS, NULL, 0, 0},
+                               {JOBQ_OUTCOME_DISCARD, NULL, 0, 0}};
+        RUN("TRUNCATE jobq.entry");
+        RUN("INSERT INTO jobq.entry (%c) VALUES (%s), (%s)", names[i], values[i][0], values[i][1]);
+        claim(w, 2, 0);
+        assert_int_equal(rows.count, 2);
+        OK(jobq_pg_worktable_heartbeat(w, NULL, rows.rows, v, 2, &error));
+        OK(jobq_pg_worktable_settle(w, NULL, rows.rows, v, 2, &error));
+        assert_int_equal(number("SELECT count(DISTINCT status) FROM jobq.entry WHERE status IN "
+                                "('EXTRACTION_COMPLETE', 'FAILED')"), 2);
+    }
+    jobq_pg_worktable_close(w);
+    jobq_pg_table_close(table);
+}
+
+static void wrong_keys_refuse_the_call(void **state)
+{
+    jobq_pg_verdict v[2] = {{.outcome = JOBQ_OUTCOME_SUCCESS}, {.outcome = JOBQ_OUTCOME_SUCCESS}};
+    static const jobq_str bad[] = {{"\xff", 1}, {NULL, 0}};
+    size_t i;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    claim(leased, 2, 1);
+    for (i = 0; i < COUNT(bad); i++) {
+        ROW(1)->video_id = bad[i];
+        assert_int_equal(jobq_pg_worktable_settle(leased, NULL, rows.rows, v, 2, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, "video_id");
+        assert_true(v[0].code == JOBQ_ERROR_INVALID && v[1].code == JOBQ_ERROR_INVALID);
+    }
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "video_id = 'v1'");
 }
 
 static void reset_counts_and_ends(void **state)
@@ -644,7 +920,7 @@ static void ready_rows_wake_who_listens(void **state)
     assert_int_equal(heard(), 1);
     RUN("UPDATE jobq.videos SET retry_after = NULL");
     claim(leased, 1, 3);
-    OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
+    OK(release(leased, ROW(0)));
     assert_int_equal(heard(), 1);
     claim(leased, 1, 4);
     assert_int_equal(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_OK);
@@ -922,6 +1198,7 @@ static void bad_arguments_are_refused(void **state)
                      JOBQ_ERROR_INVALID);
     claim_new(leased);
     for (i = JOBQ_OUTCOME_SNOOZE; i <= JOBQ_OUTCOME_COUNT; i++) {
+        if (i == JOBQ_OUTCOME_RELEASE) continue;
         assert_int_equal(settle(leased, ROW(0), (jobq_outcome)i, "x"), JOBQ_ERROR_INVALID);
         assert_string_equal(error.field, "outcome");
     }
@@ -998,7 +1275,7 @@ static void words_of_ones_own(void **state)
     OK(settle(w, c, JOBQ_OUTCOME_SUCCESS, NULL));
     OK(settle(w, c + 1, JOBQ_OUTCOME_RETRY, "wet"));
     assert_int_equal(became, JOBQ_STATE_FAILED);
-    OK(jobq_pg_worktable_release(w, NULL, c + 2, &error));
+    OK(release(w, c + 2));
     assert_chores("done 0, broken 2, to do 1");
     jobq_pg_worktable_close(w);
     jobq_pg_table_close(table);
@@ -1139,7 +1416,10 @@ int main(void)
         T(success_forgets_errors_and_counts_per_stage),
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
-        T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
+        T(heartbeats_keep_a_row), T(a_batch_is_settled_in_one_statement), T(a_batch_beats_at_once),
+        T(rows_are_locked_by_key), T(one_row_is_not_planned_anew), T(keys_may_have_any_type),
+        T(wrong_keys_refuse_the_call),
+        T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(reset_keeps_the_error_of_what_waits),
         T(a_heartbeat_is_stale_after_300_seconds), T(claim_and_reset_touch_the_row),
         T(a_reset_takes_1000_rows), T(a_row_has_20_attempts_by_default),

@@ -85,8 +85,8 @@
  *     >>error; >>sql, >>bind, >>exec, >>value, >>codec: the statements, their columns, and the
  *     function that sends them; >>pool: the handle; >>migrate, >>transaction, >>enqueue;
  *     >>verbs: requests; >>outbox; >>operate: operators; >>work: the worker; >>rows: columns, rows,
- *     values as text, the library's own tables; >>table: typed tables; >>worktable; >>schema: the
- *     SQL, generated from sql/
+ *     the library's own tables; >>table: typed tables; >>worktable; >>schema: the SQL, generated
+ *     from sql/
  *
  * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
  *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
@@ -510,7 +510,7 @@
  *
  *     jobq_pg_table_open(&packs, pg, NULL, &pack_desc, &error);
  *     pack core = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
- *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
+ *     jobq_pg_table_create(packs, conn, "ref label", &core, NULL, &rows, &error);
  *     jobq_pg_rows_clear(&rows);
  *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
  *
@@ -1852,35 +1852,6 @@ typedef struct jobq_pg_table_desc {
 
 typedef struct jobq_pg_table jobq_pg_table; /* a table of yours that was opened */
 
-/* -- values as text -- */
-
-#define JOBQ_PG_VALUE_SIZE 80 /* bytes that hold any text but those of BYTES and NUMERIC */
-
-/*
- * jobq_pg_value_from, jobq_pg_value_format -- a value and its text, as Postgres reads and writes
- * it.
- *
- * Shape   value: as jobq_pg_type says; not a jobq_pg_maybe_. _format terminates the text.
- *
- *         UUID         "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; either case, dashes or none
- *         DATE         "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC",
- *                      "infinity", "-infinity"
- *         TIMESTAMPTZ  "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh,
- *                      +hhmm, +hh:mm, +hh:mm:ss; BC and infinity as above
- *         INTERVAL     ISO 8601, "P1Y2M3DT4H5M6.7S"; each number may be negative
- *         NUMERIC      digits, a point, an exponent, a sign; "NaN", "Infinity"; _from only checks
- *                      it, and *value is text
- *         BYTES        "\x0aff", 2 * len + 3 bytes; only _format: see jobq_pg_bytes_from
- * Errors  JOBQ_ERROR_INVALID: not such a text, and *value is untouched; size is too small; another
- *         type.
- */
-JOBQ_API jobq_error jobq_pg_value_from(jobq_pg_type type, jobq_str text, void *value);
-JOBQ_API jobq_error jobq_pg_value_format(jobq_pg_type type, const void *value, char *out,
-                                         size_t size);
-
-/* jobq_pg_bytes_from -- of "\x0aff". out holds len / 2 - 1 bytes, *size of them are written. */
-JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size);
-
 /* -- the library's own tables -- */
 
 /*
@@ -1912,7 +1883,8 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool pay
 /* Every job. By id, or a page in the order of id, also of one queue, it is quick
  * however many there are; a state that is rare among them is searched for. */
 typedef struct jobq_pg_job_row {
-    jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
+    jobq_job facts;   /* what jobq.h decides by: it has a token exactly while the job runs */
+    int64_t worker;   /* the last one, also once it has ended */
     jobq_str queue, kind;
     int64_t claimed_at_us, finished_at_us, cancel_requested_at_us;
     jobq_str key;
@@ -1925,9 +1897,6 @@ typedef struct jobq_pg_job_row {
     jobq_str result_bytes;
     jobq_str log;     /* JSON: see jobq_call_log; not from jobq_pg_wait and jobq_pg_peek */
 } jobq_pg_job_row;
-
-/* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
-JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row);
 
 /* A failed job. */
 typedef struct jobq_pg_failure_row {
@@ -1998,7 +1967,8 @@ JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
 /* In all that follow: conn may be NULL, for the pool, where the call commits by itself; where NULL
  * is the key; rows is written on JOBQ_OK, else empty; rows NULL is not wanted. */
 
-/* jobq_pg_table_get -- the first row whose columns are as in like. JOBQ_ERROR_NOT_FOUND: none. */
+/* jobq_pg_table_get -- the first row whose columns are as in like. rows NULL: whether there is one.
+ * JOBQ_ERROR_NOT_FOUND: none. */
 JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
 
@@ -2013,19 +1983,16 @@ JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
                                         const jobq_pg_query *query, int64_t *count,
                                         jobq_pg_error *error);
 
-/* jobq_pg_table_exists -- whether there is such a row. */
-JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
-                                         const void *like, bool *exists, jobq_pg_error *error);
-
 /*
  * jobq_pg_table_create -- a new row, with the fields that are named; the others get their defaults.
  *
- * Shape   fields NULL: all that are neither read-only nor touched. rows: the row as it is
- *         there.
+ * Shape   fields NULL: all that are neither read-only nor touched. unique: the columns of a unique
+ *         index; where a row has their values already, the other fields are written into that one
+ *         (NULL: JOBQ_ERROR_EXISTS). rows: the row as it is there.
  * Errors  JOBQ_ERROR_EXISTS with field and value, JOBQ_ERROR_INVALID.
  */
 JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows,
+                                         const void *row, const char *unique, jobq_pg_rows *rows,
                                          jobq_pg_error *error);
 
 /* jobq_pg_table_create_many -- count rows of an array, all or none. Tx: a savepoint in yours. */
@@ -2033,37 +2000,22 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
                                               const char *fields, const void *array, size_t count,
                                               jobq_pg_error *error);
 
-/* jobq_pg_table_upsert -- as create; where the columns of unique are taken, the other fields are
- * written into that row. */
-JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
-                                         const char *fields, const void *row, jobq_pg_rows *rows,
-                                         jobq_pg_error *error);
-
 /*
- * jobq_pg_table_update -- writes the fields that are named into the row of this key.
+ * jobq_pg_table_update -- writes the fields of row that are named into what is as in like.
  *
- * Shape   Named and NULL: becomes NULL. Not named: left. None named: nothing is written, not even
- *         touched; the row is read.
- * Errors  JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_EXISTS, JOBQ_ERROR_INVALID.
+ * Shape   Named and NULL: becomes NULL. Not named: left. like NULL: row itself. where says which:
+ *         NULL            the row of the key
+ *         "id status"     the key and more: that row, if the rest still is as in like
+ *         "status"        without the whole key: the first 1000 by the key; rows: these, in any
+ *                         order. Those that someone else has locked are left out: call again
+ *                         while it changes any
+ *         None named: nothing is written, not even touched; the row of the key is read.
+ * Errors  JOBQ_ERROR_NOT_FOUND: there is no row of the key. JOBQ_ERROR_LOST: it is not as in like.
+ *         JOBQ_ERROR_EXISTS, JOBQ_ERROR_INVALID.
  */
 JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows,
-                                         jobq_pg_error *error);
-
-/* jobq_pg_table_update_if -- as update, if the columns of expect still are as in expected (a
- * status, a version); else JOBQ_ERROR_LOST. The key is row's. */
-JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                            const void *row, const char *expect,
-                                            const void *expected, jobq_pg_rows *rows,
-                                            jobq_pg_error *error);
-
-/* jobq_pg_table_update_where -- writes fields of row into the first 1000 rows, by the key, that are
- * as in like; rows: these, in any order. Rows that someone else has locked are left out: call again
- * while it changes any. */
-JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
-                                               const char *fields, const void *row,
-                                               const char *where, const void *like,
-                                               jobq_pg_rows *rows, jobq_pg_error *error);
+                                         const void *row, const char *where, const void *like,
+                                         jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* jobq_pg_table_delete -- deletes what is as in like. *count (may be NULL): how many there were. */
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
@@ -4472,83 +4424,17 @@ static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column,
     }
 }
 
-/* -- as text -- */
+/* -- as text: in errors; and what is sent as text -- */
 
-static int jobq_pg__hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte that two hex digits make; left characters remain at p. -1: no digits. */
-static int jobq_pg__hex_pair(const char *p, size_t left)
-{
-    int high = left < 2 ? -1 : jobq_pg__hex(p[0]), low = left < 2 ? -1 : jobq_pg__hex(p[1]);
-
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
-
-static bool jobq_pg__uuid_from(jobq_str text, jobq_pg_uuid *uuid)
-{
-    bool dashes = text.len == 36;
-    jobq_pg_uuid out;
-    size_t at = 0;
-    int i, byte;
-
-    if (!dashes && text.len != 32) return false;
-    for (i = 0; i < 16; i++) {
-        if (dashes && (i == 4 || i == 6 || i == 8 || i == 10) && text.ptr[at++] != '-')
-            return false;
-        byte = jobq_pg__hex_pair(text.ptr + at, text.len - at);
-        if (byte < 0) return false;
-        out.bytes[i] = (unsigned char)byte;
-        at += 2;
-    }
-    *uuid = out;
-    return true;
-}
-
-/* Writes bytes as hex digits, and returns the end. */
-static char *jobq_pg__hex_put(char *out, const char *bytes, size_t len)
-{
-    static const char digits[] = "0123456789abcdef";
-    size_t i;
-
-    for (i = 0; i < len; i++) {
-        *out++ = digits[(unsigned char)bytes[i] >> 4];
-        *out++ = digits[bytes[i] & 15];
-    }
-    *out = '\0';
-    return out;
-}
+#define JOBQ_PG__VALUE_SIZE 80 /* bytes that hold any such text */
 
 static void jobq_pg__uuid_format(char *out, const jobq_pg_uuid *uuid)
 {
-    const char *bytes = (const char *)uuid->bytes;
     int i;
 
-    for (i = 0; i < 16; i += i < 4 ? 4 : i < 10 ? 2 : 6) {
-        if (i > 0) *out++ = '-';
-        out = jobq_pg__hex_put(out, bytes + i, i < 4 ? 4 : i < 10 ? 2 : 6);
-    }
-}
-
-JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
-{
-    size_t i;
-
-    JOBQ_ASSERT(size != NULL);
-    if (text.len < 2 || text.len % 2 != 0 || text.ptr[0] != '\\' || text.ptr[1] != 'x')
-        return JOBQ_ERROR_INVALID;
-    for (i = 2; i < text.len; i += 2) {
-        if (jobq_pg__hex_pair(text.ptr + i, text.len - i) < 0) return JOBQ_ERROR_INVALID;
-    }
-    for (i = 2; i < text.len; i += 2) {
-        out[i / 2 - 1] = (char)(unsigned char)jobq_pg__hex_pair(text.ptr + i, text.len - i);
-    }
-    *size = text.len / 2 - 1;
-    return JOBQ_OK;
+    for (i = 0; i < 16; i++)
+        out += snprintf(out, 4, i >= 4 && i <= 10 && i % 2 == 0 ? "-%02x" : "%02x",
+                        uuid->bytes[i]);
 }
 
 /* The rest of a text that is being parsed. */
@@ -4572,58 +4458,16 @@ static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
     return true;
 }
 
-/* Reads up to most digits; most is below 19. -1: fewer than least. */
-JOBQ_PG__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
+/* Skips up to most digits, and returns how many there are. */
+static int jobq_pg__scan_digits(jobq_pg__scan *s, int most)
 {
-    int64_t value = 0;
+    int count = 0;
 
-    for (*count = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9' && *count < most; s->at++) {
-        value = value * 10 + (*s->at - '0');
-        ++*count;
-    }
-    return *count < least ? -1 : value;
+    for (; s->at < s->end && *s->at >= '0' && *s->at <= '9' && count < most; s->at++) count++;
+    return count;
 }
 
-static int64_t jobq_pg__scan_number(jobq_pg__scan *s, int least, int most)
-{
-    int count;
-
-    return jobq_pg__scan_digits(s, least, most, &count);
-}
-
-/* Reads up to six decimals as microseconds. -1: there are none. */
-static int64_t jobq_pg__scan_micros(jobq_pg__scan *s)
-{
-    int count;
-    int64_t value = jobq_pg__scan_digits(s, 1, 6, &count);
-
-    for (; value >= 0 && count < 6; count++) value *= 10;
-    return value;
-}
-
-static bool jobq_pg__leap(int64_t year)
-{
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-}
-
-static int jobq_pg__month_days(int64_t year, int64_t month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-
-    return days[month - 1] + (month == 2 && jobq_pg__leap(year));
-}
-
-/* Days since 1970-01-01 in the proleptic Gregorian calendar. Source: Hinnant's days_from_civil;
- * years begin in March, so that the leap day is the last. */
-static int64_t jobq_pg__days_of(int64_t year, int64_t month, int64_t day)
-{
-    int64_t y = month <= 2 ? year - 1 : year, era = (y >= 0 ? y : y - 399) / 400;
-    int64_t in_era = y - era * 400,
-            in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-
-    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719468;
-}
-
+/* Source: Hinnant's civil_from_days; years begin in March, so that the leap day is the last. */
 static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
 {
     int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097, in_era = z - era * 146097;
@@ -4635,54 +4479,6 @@ static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
     *year = y + era * 400 + (*month <= 2);
 }
 
-/* Cuts " BC" off the end of a date or an instant. False: there is none. */
-static bool jobq_pg__scan_bc(jobq_pg__scan *s)
-{
-    if (s->at == NULL || s->end - s->at < 3 || memcmp(s->end - 3, " BC", 3) != 0) return false;
-    s->end -= 3;
-    return true;
-}
-
-/* Reads a date such as "2024-02-29" as days. False: not a date. */
-static bool jobq_pg__scan_date(jobq_pg__scan *s, bool bc, int64_t *days)
-{
-    int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
-
-    if (year < 1 || !jobq_pg__scan_char(s, '-')) return false;
-    if (bc) year = 1 - year;
-    month = jobq_pg__scan_number(s, 2, 2);
-    if (month < 1 || month > 12 || !jobq_pg__scan_char(s, '-')) return false;
-    day = jobq_pg__scan_number(s, 2, 2);
-    if (day < 1 || day > jobq_pg__month_days(year, month)) return false;
-    *days = jobq_pg__days_of(year, month, day);
-    return true;
-}
-
-/* "infinity": 1, "-infinity": -1, anything else: 0. */
-static int jobq_pg__infinity(jobq_str text)
-{
-    if (jobq_str_equal(text, jobq_str_from("infinity"))) return 1;
-    return jobq_str_equal(text, jobq_str_from("-infinity")) ? -1 : 0;
-}
-
-static bool jobq_pg__date_from(jobq_str text, int32_t *days)
-{
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    bool bc = jobq_pg__scan_bc(&s);
-    int infinity = jobq_pg__infinity(text);
-    int64_t value;
-
-    if (infinity != 0) {
-        *days = infinity > 0 ? INT32_MAX : INT32_MIN;
-        return true;
-    }
-    if (!jobq_pg__scan_date(&s, bc, &value) || s.at != s.end || value < JOBQ_PG__DATE_FIRST ||
-        value > JOBQ_PG__DATE_LAST)
-        return false;
-    *days = (int32_t)value;
-    return true;
-}
-
 /* Writes a date such as "0044-03-15". False: the caller must add " BC". */
 static bool jobq_pg__date_put(char *out, int64_t days)
 {
@@ -4690,7 +4486,7 @@ static bool jobq_pg__date_put(char *out, int64_t days)
     int month, day;
 
     jobq_pg__date_of(days, &year, &month, &day);
-    snprintf(out, JOBQ_PG_VALUE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
+    snprintf(out, JOBQ_PG__VALUE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
              month, day);
     return year > 0;
 }
@@ -4698,68 +4494,10 @@ static bool jobq_pg__date_put(char *out, int64_t days)
 static void jobq_pg__date_format(char *out, int32_t days)
 {
     if (days == INT32_MAX || days == INT32_MIN) {
-        jobq_pg__copy(out, JOBQ_PG_VALUE_SIZE, days > 0 ? "infinity" : "-infinity");
+        jobq_pg__copy(out, JOBQ_PG__VALUE_SIZE, days > 0 ? "infinity" : "-infinity");
     } else if (!jobq_pg__date_put(out, days)) {
         memcpy(out + strlen(out), " BC", 4);
     }
-}
-
-/* Reads a time such as "12:34:56.789" as microseconds; "24:00:00" is not allowed. */
-static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
-{
-    int64_t hour = jobq_pg__scan_number(s, 2, 2), minute, second, micros = 0;
-
-    if (hour < 0 || hour > 23 || !jobq_pg__scan_char(s, ':')) return false;
-    minute = jobq_pg__scan_number(s, 2, 2);
-    if (minute < 0 || minute > 59 || !jobq_pg__scan_char(s, ':')) return false;
-    second = jobq_pg__scan_number(s, 2, 2);
-    if (second < 0 || second > 59) return false;
-    if (jobq_pg__scan_char(s, '.')) micros = jobq_pg__scan_micros(s);
-    *us = ((hour * 60 + minute) * 60 + second) * 1000000 + micros;
-    return micros >= 0;
-}
-
-/* Reads "Z", "+02", "-0330", "+05:45" or "+00:53:28" as microseconds east of UTC. */
-static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
-{
-    int64_t hour, minute = 0, second = 0;
-    bool west;
-
-    *us = 0;
-    if (jobq_pg__scan_char(s, 'Z')) return true;
-    west = jobq_pg__scan_char(s, '-');
-    if (!west && !jobq_pg__scan_char(s, '+')) return false;
-    hour = jobq_pg__scan_number(s, 2, 2);
-    if (hour < 0 || hour > 15) return false;
-    if (jobq_pg__scan_char(s, ':') || s->at < s->end) minute = jobq_pg__scan_number(s, 2, 2);
-    if (minute < 0 || minute > 59) return false;
-    if (jobq_pg__scan_char(s, ':')) second = jobq_pg__scan_number(s, 2, 2);
-    if (second < 0 || second > 59) return false;
-    *us = ((hour * 60 + minute) * 60 + second) * (west ? -1000000 : 1000000);
-    return true;
-}
-
-static bool jobq_pg__instant_from(jobq_str text, int64_t *us)
-{
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    bool bc = jobq_pg__scan_bc(&s);
-    int infinity = jobq_pg__infinity(text);
-    int64_t days, time, zone, value;
-
-    if (infinity != 0) {
-        *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
-        return true;
-    }
-    if (!jobq_pg__scan_date(&s, bc, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2 ||
-        days < JOBQ_PG__DATE_FIRST - 1)
-        return false;
-    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return false;
-    if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
-        return false;
-    value = days * JOBQ_PG__DAY_US + time - zone;
-    if (value < JOBQ_PG__INSTANT_FIRST) return false;
-    *us = value;
-    return true;
 }
 
 /* Appends decimals, if there are any, and then tail. */
@@ -4768,8 +4506,8 @@ static void jobq_pg__micros_put(char *out, int micros, const char *tail)
     size_t len = strlen(out);
 
     if (micros != 0)
-        len += (size_t)snprintf(out + len, JOBQ_PG_VALUE_SIZE - len, ".%06d", micros);
-    jobq_pg__copy(out + len, JOBQ_PG_VALUE_SIZE - len, tail);
+        len += (size_t)snprintf(out + len, JOBQ_PG__VALUE_SIZE - len, ".%06d", micros);
+    jobq_pg__copy(out + len, JOBQ_PG__VALUE_SIZE - len, tail);
 }
 
 static void jobq_pg__instant_format(char *out, int64_t us)
@@ -4780,7 +4518,7 @@ static void jobq_pg__instant_format(char *out, int64_t us)
     size_t len;
 
     if (us == JOBQ_NEVER || us == INT64_MIN) {
-        jobq_pg__copy(out, JOBQ_PG_VALUE_SIZE, us > 0 ? "infinity" : "-infinity");
+        jobq_pg__copy(out, JOBQ_PG__VALUE_SIZE, us > 0 ? "infinity" : "-infinity");
         return;
     }
     if (rest < 0) {
@@ -4790,79 +4528,9 @@ static void jobq_pg__instant_format(char *out, int64_t us)
     christ = jobq_pg__date_put(out, days);
     len = strlen(out);
     seconds = (int)(rest / 1000000);
-    snprintf(out + len, JOBQ_PG_VALUE_SIZE - len, "T%02d:%02d:%02d", seconds / 3600,
+    snprintf(out + len, JOBQ_PG__VALUE_SIZE - len, "T%02d:%02d:%02d", seconds / 3600,
              seconds / 60 % 60, seconds % 60);
     jobq_pg__micros_put(out, (int)(rest % 1000000), christ ? "Z" : "Z BC");
-}
-
-/* Reads one part of an interval, such as "-3D", and returns its letter. 0: malformed. */
-static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros)
-{
-    bool negative = jobq_pg__scan_char(s, '-');
-
-    *value = jobq_pg__scan_number(s, 1, 15);
-    *micros = 0;
-    if (*value >= 0 && jobq_pg__scan_char(s, '.')) *micros = jobq_pg__scan_micros(s);
-    if (*value < 0 || *micros < 0 || s->at == s->end) return 0;
-    if (*micros > 0 && *s->at != 'S') return 0;
-    if (negative) {
-        *value = -*value;
-        *micros = -*micros;
-    }
-    return *s->at++;
-}
-
-/* Adds more to *sum. False: the sum would be out of range. */
-static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most)
-{
-    if (more > 0 ? *sum > most - more : *sum < least - more) return false;
-    *sum += more;
-    return true;
-}
-
-/* Adds a part. Parts come in the order of letters, each once. False: invalid. */
-static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
-                                  char letter, int64_t value, int64_t micros)
-{
-    static const int64_t time_us[] = {(int64_t)3600 * 1000000, 60000000, 1000000};
-    const char *found = letter == 0 ? NULL : strchr(*next, letter);
-    bool months = letter == 'Y' || (letter == 'M' && letters[0] != 'H');
-    int64_t unit, sum = months ? i->months : i->days;
-
-    if (found == NULL) return false;
-    *next = found + 1;
-    if (letters[0] == 'H') {
-        unit = time_us[found - letters];
-        if (value > INT64_MAX / unit || value < INT64_MIN / unit) return false;
-        return jobq_pg__sum(&i->us, value * unit, INT64_MIN, INT64_MAX) &&
-               jobq_pg__sum(&i->us, micros, INT64_MIN, INT64_MAX);
-    }
-    unit = letter == 'Y' ? 12 : letter == 'W' ? 7 : 1;
-    if (!jobq_pg__sum(&sum, value * unit, INT32_MIN, INT32_MAX)) return false;
-    if (months) i->months = (int32_t)sum;
-    else i->days = (int32_t)sum;
-    return true;
-}
-
-static bool jobq_pg__interval_from(jobq_str text, jobq_pg_interval *interval)
-{
-    static const char dates[] = "YMWD", times[] = "HMS";
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    const char *letters = dates, *next = dates;
-    jobq_pg_interval out = {0, 0, 0};
-    int64_t value, micros;
-    char letter;
-    int parts = 0;
-
-    if (!jobq_pg__scan_char(&s, 'P')) return false;
-    while (s.at < s.end) {
-        if (letters == dates && jobq_pg__scan_char(&s, 'T')) next = letters = times;
-        letter = jobq_pg__scan_part(&s, &value, &micros);
-        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros)) return false;
-        parts++;
-    }
-    if (parts > 0) *interval = out;
-    return parts > 0;
 }
 
 /* Hours, minutes and seconds are separate, because the server reads seconds as a double. */
@@ -4872,7 +4540,7 @@ static void jobq_pg__interval_format(char *out, const jobq_pg_interval *interval
     const char *sign = interval->us < 0 ? "-" : "";
     uint64_t minutes = us / 60000000;
 
-    snprintf(out, JOBQ_PG_VALUE_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d", (int)interval->months,
+    snprintf(out, JOBQ_PG__VALUE_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d", (int)interval->months,
              (int)interval->days, sign, (unsigned long long)(minutes / 60), sign,
              (int)(minutes % 60), sign, (int)(us / 1000000 % 60));
     jobq_pg__micros_put(out, (int)(us % 1000000), "S");
@@ -4881,62 +4549,31 @@ static void jobq_pg__interval_format(char *out, const jobq_pg_interval *interval
 static bool jobq_pg__numeric_valid(jobq_str text)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
-    int before, after = 0;
-    int64_t exponent;
+    int digits;
 
     if (jobq_str_equal(text, jobq_str_from("NaN"))) return true;
     if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
     if (s.at != NULL && s.end - s.at == 8 && memcmp(s.at, "Infinity", 8) == 0) return true;
-    for (before = 0; s.at < s.end && *s.at >= '0' && *s.at <= '9' && before < 100000; s.at++)
-        before++;
-    if (jobq_pg__scan_char(&s, '.')) {
-        for (; s.at < s.end && *s.at >= '0' && *s.at <= '9' && after < 16000; s.at++) after++;
-    }
-    if (before + after == 0) return false;
+    digits = jobq_pg__scan_digits(&s, 100000);
+    if (jobq_pg__scan_char(&s, '.')) digits += jobq_pg__scan_digits(&s, 16000);
+    if (digits == 0) return false;
     if (jobq_pg__scan_char(&s, 'e') || jobq_pg__scan_char(&s, 'E')) {
         if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
-        exponent = jobq_pg__scan_number(&s, 1, 4);
-        if (exponent < 0) return false;
+        if (jobq_pg__scan_digits(&s, 4) == 0) return false;
     }
     return s.at == s.end;
 }
 
-JOBQ_API jobq_error jobq_pg_value_from(jobq_pg_type type, jobq_str text, void *value)
+/* Writes a value of these types as Postgres reads it. False: it is of another type. */
+static bool jobq_pg__value_format(jobq_pg_type type, const void *value, char *out)
 {
-    bool good = false;
-
-    JOBQ_ASSERT(value != NULL);
-    if (type == JOBQ_PG_UUID) good = jobq_pg__uuid_from(text, (jobq_pg_uuid *)value);
-    if (type == JOBQ_PG_DATE) good = jobq_pg__date_from(text, (int32_t *)value);
-    if (type == JOBQ_PG_TIMESTAMPTZ) good = jobq_pg__instant_from(text, (int64_t *)value);
-    if (type == JOBQ_PG_INTERVAL) good = jobq_pg__interval_from(text, (jobq_pg_interval *)value);
-    if (type == JOBQ_PG_NUMERIC) good = jobq_pg__numeric_valid(text);
-    if (type == JOBQ_PG_NUMERIC && good) *(jobq_str *)value = text;
-    return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
-}
-
-JOBQ_API jobq_error jobq_pg_value_format(jobq_pg_type type, const void *value, char *out,
-                                         size_t size)
-{
-    char text[JOBQ_PG_VALUE_SIZE] = "";
-    jobq_str str;
-
-    JOBQ_ASSERT(value != NULL && out != NULL);
-    if (type == JOBQ_PG_UUID) jobq_pg__uuid_format(text, (const jobq_pg_uuid *)value);
-    if (type == JOBQ_PG_DATE) jobq_pg__date_format(text, *(const int32_t *)value);
-    if (type == JOBQ_PG_TIMESTAMPTZ) jobq_pg__instant_format(text, *(const int64_t *)value);
-    if (type == JOBQ_PG_INTERVAL) jobq_pg__interval_format(text, (const jobq_pg_interval *)value);
-    str = jobq_str_from(text);
-    if (type == JOBQ_PG_NUMERIC || type == JOBQ_PG_BYTES) str = *(const jobq_str *)value;
-    if (type == JOBQ_PG_BYTES && size > 2 && str.len <= (size - 3) / 2) {
-        memcpy(out, "\\x", 2);
-        jobq_pg__hex_put(out + 2, str.ptr, str.len);
-        return JOBQ_OK;
-    }
-    if (type == JOBQ_PG_BYTES || str.len == 0 || str.len >= size) return JOBQ_ERROR_INVALID;
-    memcpy(out, str.ptr, str.len);
-    out[str.len] = '\0';
-    return JOBQ_OK;
+    if (type == JOBQ_PG_UUID) jobq_pg__uuid_format(out, (const jobq_pg_uuid *)value);
+    else if (type == JOBQ_PG_DATE) jobq_pg__date_format(out, *(const int32_t *)value);
+    else if (type == JOBQ_PG_TIMESTAMPTZ) jobq_pg__instant_format(out, *(const int64_t *)value);
+    else if (type == JOBQ_PG_INTERVAL)
+        jobq_pg__interval_format(out, (const jobq_pg_interval *)value);
+    else return false;
+    return true;
 }
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
@@ -8095,7 +7732,7 @@ static jobq_error jobq_pg__got_facts(PGresult *res, jobq_job *job, jobq_pg_error
 
     if (code != JOBQ_OK) return code;
     if (rows.count == 0) return JOBQ_ERROR_NOT_FOUND;
-    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
+    *job = ((const jobq_pg_job_row *)rows.rows)->facts;
     jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
 }
@@ -13231,7 +12868,7 @@ static bool jobq_pg__await_read(jobq_pg_worker *w, jobq_pg__async *n, PGresult *
     if (*code != JOBQ_OK) return true;
     row = (const jobq_pg_job_row *)n->rows.rows;
     if (n->rows.count > 0) {
-        n->reply.job = jobq_pg_job_facts(row);
+        n->reply.job = row->facts;
         n->reply.result_bytes = row->result_bytes.ptr != NULL;
         n->reply.result = n->reply.result_bytes ? row->result_bytes : row->result;
         if ((int)row->facts.state == 0)
@@ -15264,6 +14901,8 @@ static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, 
     return -1;
 }
 
+static void jobq_pg__facts_fill(const jobq_pg_table_desc *desc, jobq_pg_rows *rows);
+
 /* Takes up to most rows from a result, which it clears. */
 static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int most,
                                      jobq_pg_rows *rows, jobq_pg_error *error)
@@ -15294,6 +14933,7 @@ static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int 
     rows->count = (size_t)count;
     if (block == NULL || wrong >= 0) jobq_pg_rows_clear(rows);
     if (block == NULL) return jobq_pg__no_memory(error);
+    if (wrong < 0) jobq_pg__facts_fill(t->desc, rows);
     return wrong < 0 ? JOBQ_OK
                      : jobq_pg__unfit(t, error, t->desc->columns[wrong].name,
                                       "the database sent a value that does not fit its column");
@@ -15349,7 +14989,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN(facts.run_at_us, "run_at", TIMESTAMPTZ, 0),
     JOBQ_PG__OWN(claimed_at_us, "claimed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(finished_at_us, "finished_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(facts.worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(worker, "worker", INT64, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(facts.claim, "claim", INT64, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(cancel_requested_at_us, "cancel_requested_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
@@ -15360,15 +15000,21 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
+/* Of the rows of jobs, and of no others. */
+static void jobq_pg__facts_fill(const jobq_pg_table_desc *desc, jobq_pg_rows *rows)
 {
-    jobq_job job;
+    jobq_pg_job_row *row = (jobq_pg_job_row *)rows->rows;
+    size_t i;
 
-    JOBQ_ASSERT(row != NULL);
-    job = row->facts;
-    job.cancel_requested = row->cancel_requested_at_us != 0;
-    if (job.state != JOBQ_STATE_RUNNING) job.worker = job.claim = 0;
-    return job;
+    if (desc->columns != jobq_pg__job_columns &&
+        desc->columns != jobq_pg__job_columns + JOBQ_PG__HIDDEN_OF_JOBS)
+        return;
+    for (i = 0; i < rows->count; i++) {
+        bool runs = row[i].facts.state == JOBQ_STATE_RUNNING;
+        row[i].facts.cancel_requested = row[i].cancel_requested_at_us != 0;
+        row[i].facts.worker = runs ? row[i].worker : 0;
+        if (!runs) row[i].facts.claim = 0;
+    }
 }
 
 #define JOBQ_PG__ROW jobq_pg_failure_row
@@ -15570,7 +15216,7 @@ typedef struct jobq_pg__terms {
 typedef enum jobq_pg__op {
     JOBQ_PG__OP_LIST,
     JOBQ_PG__OP_COUNT,
-    JOBQ_PG__OP_EXISTS,
+    JOBQ_PG__OP_EXISTS, /* a row without columns, or none */
     JOBQ_PG__OP_CREATE,
     JOBQ_PG__OP_UPSERT,
     JOBQ_PG__OP_UPDATE,
@@ -15581,8 +15227,8 @@ typedef enum jobq_pg__op {
 /* What distinguishes one statement from another; equal shapes share a plan. */
 typedef struct jobq_pg__shape {
     jobq_pg__op op;
-    const char *fields, *where, *expect, *order; /* lists of columns */
-    uint64_t nulls;  /* bit i: term i of where and expect is NULL */
+    const char *fields, *where, *order; /* lists of columns */
+    uint64_t nulls;  /* bit i: term i of where is NULL */
     size_t rows;     /* whose fields are parameters */
     bool search, after; /* it has these conditions */
 } jobq_pg__shape;
@@ -15593,7 +15239,6 @@ typedef struct jobq_pg__plan {
     jobq_pg__shape shape; /* with copies of its lists */
     jobq_pg__text text;
     jobq_pg__terms fields, where, order;
-    int expect; /* the terms of where from this one on are those of expect */
 } jobq_pg__plan;
 
 JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
@@ -15991,14 +15636,13 @@ static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
                               const jobq_pg__plan *plan, const jobq_pg__shape *shape)
 {
     bool list = shape->op == JOBQ_PG__OP_LIST;
+    const char *what = list ? t->list : shape->op == JOBQ_PG__OP_COUNT ? "count(*)" : "";
     int n = 0;
 
-    jobq_pg__sayf(out, "%s%s FROM %s", list ? "SELECT "
-                  : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)" : "SELECT EXISTS (SELECT",
-                  list ? t->list : "", t->name);
+    jobq_pg__sayf(out, "SELECT %s FROM %s", what, t->name);
     jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
     if (shape->search) jobq_pg__say_search(out, t, plan->where.count == 0, ++n);
-    if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, ")");
+    if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, " LIMIT 1");
     if (!list) return;
     if (shape->after)
         jobq_pg__say_after(out, t, &plan->order, plan->where.count == 0 && !shape->search, &n);
@@ -16091,7 +15735,7 @@ static uint64_t jobq_pg__shape_hash(const jobq_pg__shape *s)
     uint64_t hash = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op ^ s->rows << 8;
 
     hash = jobq_pg__hash(jobq_pg__hash(hash, s->fields), s->where);
-    return jobq_pg__hash(jobq_pg__hash(hash, s->expect), s->order) ^ s->nulls;
+    return jobq_pg__hash(hash, s->order) ^ s->nulls;
 }
 
 static bool jobq_pg__list_equal(const char *a, const char *b)
@@ -16104,18 +15748,18 @@ static bool jobq_pg__shape_equal(const jobq_pg__shape *a, const jobq_pg__shape *
     return a->op == b->op && a->nulls == b->nulls && a->rows == b->rows &&
            a->search == b->search && a->after == b->after &&
            jobq_pg__list_equal(a->fields, b->fields) && jobq_pg__list_equal(a->where, b->where) &&
-           jobq_pg__list_equal(a->expect, b->expect) && jobq_pg__list_equal(a->order, b->order);
+           jobq_pg__list_equal(a->order, b->order);
 }
 
 static bool jobq_pg__shape_keep(jobq_pg__shape *to, const jobq_pg__shape *from)
 {
-    const char *const lists[] = {from->fields, from->where, from->expect, from->order};
-    const char **const copies[] = {&to->fields, &to->where, &to->expect, &to->order};
+    const char *const lists[] = {from->fields, from->where, from->order};
+    const char **const copies[] = {&to->fields, &to->where, &to->order};
     size_t i;
 
     *to = *from;
-    for (i = 0; i < 4; i++) *copies[i] = NULL;
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 3; i++) *copies[i] = NULL;
+    for (i = 0; i < 3; i++) {
         if (lists[i] == NULL) continue;
         *copies[i] = jobq_pg__dup(lists[i]);
         if (*copies[i] == NULL) return false;
@@ -16128,7 +15772,6 @@ static void jobq_pg__plan_free(jobq_pg__plan *plan)
     if (plan == NULL) return;
     free((void *)(uintptr_t)plan->shape.fields);
     free((void *)(uintptr_t)plan->shape.where);
-    free((void *)(uintptr_t)plan->shape.expect);
     free((void *)(uintptr_t)plan->shape.order);
     free(plan->text.sql);
     free(plan);
@@ -16172,9 +15815,6 @@ static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shap
     if (code == JOBQ_OK) code = jobq_pg__fields_check(t, &plan->fields, error);
     if (code == JOBQ_OK)
         code = jobq_pg__terms_add(t, s->where == NULL ? t->key : s->where, &plan->where, error);
-    plan->expect = plan->where.count;
-    if (code == JOBQ_OK && s->expect != NULL)
-        code = jobq_pg__terms_add(t, s->expect, &plan->where, error);
     if (s->op == JOBQ_PG__OP_UPDATE_WHERE) order = "";
     if (code == JOBQ_OK && order != NULL) code = jobq_pg__terms_add(t, order, &plan->order, error);
     if (code == JOBQ_OK) code = jobq_pg__signs_check(t, s, plan, error);
@@ -16223,17 +15863,15 @@ static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape
     return code;
 }
 
-/* Sets the bits of those terms of where and expect that are NULL in their rows. */
+/* Sets the bits of those terms of where that are NULL in like. */
 static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan,
-                                    const void *where, const void *expected, uint64_t *nulls,
-                                    jobq_pg_error *error)
+                                    const void *like, uint64_t *nulls, jobq_pg_error *error)
 {
     int i;
 
     for (i = 0; i < plan->where.count; i++) {
         const jobq_pg__term *term = &plan->where.at[i];
         const jobq_pg_column *c = &t->desc->columns[term->column];
-        const void *like = i < plan->expect ? where : expected;
         if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
         if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
         if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
@@ -16324,6 +15962,7 @@ static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
 
 static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
 {
+    char text[JOBQ_PG__VALUE_SIZE];
     const void *at = field;
     int64_t big;
 
@@ -16336,8 +15975,10 @@ static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char
                                                                   : "?");
     } else if (jobq_pg__long_of(c->type, field, &big)) {
         snprintf(out, size, "%lld", (long long)big);
-    } else if (jobq_pg_value_format(c->type, at, out, size) != JOBQ_OK) {
-        jobq_pg__copy(out, size, "...");
+    } else {
+        if (!jobq_pg__value_format(c->type, at, text) || strlen(text) >= size)
+            jobq_pg__copy(text, sizeof text, "...");
+        jobq_pg__copy(out, size, text);
     }
 }
 
@@ -16378,20 +16019,20 @@ typedef struct jobq_pg__request {
     jobq_pg_table *table;
     PGconn *conn;
     jobq_pg__shape shape;
-    const void *row, *like, *expected, *after;
+    const void *row, *like, *after;
     const char *search;
     int64_t limit;
     jobq_pg__plan *plan; /* found by jobq_pg__request_run */
     int count;           /* rows of the answer */
 } jobq_pg__request;
 
-/* Finds the plan. The text depends on which values in like and expected are NULL. */
+/* Finds the plan. The text depends on which values in like are NULL. */
 static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
 {
     jobq_error code = jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
 
     if (code != JOBQ_OK || jobq_pg__inserts(&a->shape)) return code;
-    code = jobq_pg__nulls_of(a->table, a->plan, a->like, a->expected, &a->shape.nulls, error);
+    code = jobq_pg__nulls_of(a->table, a->plan, a->like, &a->shape.nulls, error);
     if (code != JOBQ_OK || a->shape.nulls == 0) return code;
     return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
 }
@@ -16412,8 +16053,7 @@ static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__para
     if (code != JOBQ_OK || jobq_pg__inserts(&a->shape)) return code;
     for (k = 0; k < p->where.count && code == JOBQ_OK; k++) {
         if (a->shape.nulls >> k & 1) continue;
-        code = jobq_pg__args_field(args, t, &p->where.at[k], k < p->expect ? a->like : a->expected,
-                                   error);
+        code = jobq_pg__args_field(args, t, &p->where.at[k], a->like, error);
     }
     if (code == JOBQ_OK && a->search != NULL)
         code = jobq_pg__args_search(args, t, a->search, error);
@@ -16499,10 +16139,10 @@ static jobq_pg__request jobq_pg__request_of(jobq_pg_table *table, PGconn *conn, 
 JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST, where, like);
+    jobq_pg__request a = jobq_pg__request_new(
+        table, conn, rows == NULL ? JOBQ_PG__OP_EXISTS : JOBQ_PG__OP_LIST, where, like);
     jobq_error code;
 
-    JOBQ_ASSERT(rows != NULL);
     a.limit = 1;
     code = jobq_pg__request_rows(&a, 1, rows, error);
     if (code != JOBQ_OK || a.count > 0) return code;
@@ -16525,7 +16165,7 @@ JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
     return jobq_pg__request_rows(&a, limit, rows, error);
 }
 
-/* Runs a request whose result is a number or a bool, or, of DELETE, the count of rows. */
+/* Runs a request whose result is a number, or, of DELETE, the count of rows. */
 static jobq_error jobq_pg__request_number(jobq_pg__request *a, int64_t *number,
                                           jobq_pg_error *error)
 {
@@ -16552,44 +16192,7 @@ JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
     return jobq_pg__request_number(&a, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
-                                         const void *like, bool *exists, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS, where, like);
-    int64_t number = 0;
-    jobq_error code;
-
-    JOBQ_ASSERT(exists != NULL);
-    code = jobq_pg__request_number(&a, &number, error);
-    if (code == JOBQ_OK) *exists = number != 0;
-    return code;
-}
-
 /* -- calls that write -- */
-
-static jobq_error jobq_pg__insert(jobq_pg__request a, const char *fields, const void *row,
-                                  jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    a.shape.fields = fields;
-    a.shape.rows = 1;
-    a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    return jobq_pg__insert(jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE, NULL, NULL),
-                           fields, row, rows, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
-                                         const char *fields, const void *row, jobq_pg_rows *rows,
-                                         jobq_pg_error *error)
-{
-    return jobq_pg__insert(jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT, unique, NULL),
-                           fields, row, rows, error);
-}
 
 static int jobq_pg__words(const char *list)
 {
@@ -16600,37 +16203,42 @@ static int jobq_pg__words(const char *list)
     return count;
 }
 
-JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                            const void *row, const char *expect,
-                                            const void *expected, jobq_pg_rows *rows,
-                                            jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, const char *unique, jobq_pg_rows *rows,
+                                         jobq_pg_error *error)
 {
-    bool reads = jobq_pg__words(fields) == 0;
     jobq_pg__request a = jobq_pg__request_new(
-        table, conn, reads ? JOBQ_PG__OP_LIST : JOBQ_PG__OP_UPDATE, NULL, row);
-    jobq_error code;
-    bool there;
+        table, conn, unique == NULL ? JOBQ_PG__OP_CREATE : JOBQ_PG__OP_UPSERT, unique, NULL);
 
+    if (rows != NULL) memset(rows, 0, sizeof *rows);
+    if (unique != NULL && jobq_pg__words(unique) == 0)
+        return jobq_pg__unfit(table, error, "unique", "name at least one column");
     a.shape.fields = fields;
-    a.shape.expect = expect;
-    a.shape.rows = !reads;
+    a.shape.rows = 1;
     a.row = row;
-    a.expected = expected;
-    a.limit = 1;
-    code = jobq_pg__request_rows(&a, 1, rows, error);
-    if (code != JOBQ_OK || a.count > 0) return code;
-    if (jobq_pg__words(expect) > 0) {
-        code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
-        if (code != JOBQ_OK) return code;
-        if (there) return jobq_pg__key_missing(table, row, JOBQ_ERROR_LOST, error);
-    }
-    return jobq_pg__key_missing(table, row, JOBQ_ERROR_NOT_FOUND, error);
+    return jobq_pg__request_rows(&a, 1, rows, error);
 }
 
-JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+/* Whether where has the whole key, so that one row at most is like it. */
+static jobq_error jobq_pg__names_key(const jobq_pg_table *t, const char *where, bool *whole,
+                                     jobq_pg_error *error)
 {
-    return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
+    jobq_pg__terms terms;
+    jobq_error code;
+    int i, k;
+
+    terms.count = 0;
+    code = jobq_pg__terms_add(t, where == NULL ? t->key : where, &terms, error);
+    *whole = code == JOBQ_OK;
+    for (i = 0; i < t->column_count && *whole; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
+        for (k = 0; k < terms.count; k++) {
+            const jobq_pg__term *term = &terms.at[k];
+            if (term->column == i && !term->plus && strcmp(term->op, "=") == 0) break;
+        }
+        *whole = k < terms.count;
+    }
+    return code;
 }
 
 /* Statements that find their rows again by ctid would change others too, because each partition and
@@ -16642,21 +16250,43 @@ static jobq_error jobq_pg__not_spread(const jobq_pg_table *t, jobq_pg_error *err
                                             "until ANALYZE ran): name one of them instead");
 }
 
-JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
-                                               const char *fields, const void *row,
-                                               const char *where, const void *like,
-                                               jobq_pg_rows *rows, jobq_pg_error *error)
+/* Why nothing was updated. */
+static jobq_error jobq_pg__not_updated(jobq_pg_table *table, PGconn *conn, const char *where,
+                                       const void *like, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE, where, like);
-    jobq_error code = jobq_pg__not_spread(table, error);
+    jobq_error code = JOBQ_ERROR_NOT_FOUND;
 
+    if (where != NULL) code = jobq_pg_table_get(table, conn, NULL, like, NULL, error);
+    if (code != JOBQ_OK && code != JOBQ_ERROR_NOT_FOUND) return code;
+    return jobq_pg__key_missing(table, like, code == JOBQ_OK ? JOBQ_ERROR_LOST : code, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, const char *where, const void *like,
+                                         jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a;
+    bool one, reads = jobq_pg__words(fields) == 0;
+    jobq_error code = jobq_pg__names_key(table, where, &one, error);
+
+    if (rows != NULL) memset(rows, 0, sizeof *rows);
+    if (code == JOBQ_OK && !one) code = jobq_pg__not_spread(table, error);
+    if (code == JOBQ_OK && !one && reads)
+        code = jobq_pg__unfit(table, error, "fields", "name at least one");
     if (code != JOBQ_OK) return code;
-    if (jobq_pg__words(fields) == 0)
-        return jobq_pg__unfit(table, error, "fields", "name at least one");
+    if (like == NULL) like = row;
+    a = jobq_pg__request_new(table, conn,
+                             reads ? JOBQ_PG__OP_LIST
+                             : one ? JOBQ_PG__OP_UPDATE
+                                   : JOBQ_PG__OP_UPDATE_WHERE,
+                             where, like);
     a.shape.fields = fields;
-    a.shape.rows = 1;
+    a.shape.rows = !reads;
     a.row = row;
-    return jobq_pg__request_rows(&a, INT32_MAX, rows, error);
+    a.limit = 1;
+    code = jobq_pg__request_rows(&a, INT32_MAX, rows, error);
+    if (code != JOBQ_OK || !one || a.count > 0) return code;
+    return jobq_pg__not_updated(table, conn, where, like, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,

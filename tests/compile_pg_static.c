@@ -74,7 +74,7 @@ static jobq_error read_packs(jobq_pg *pg, jobq_pg_error *error)
     jobq_error code = jobq_pg_table_open(&packs, pg, NULL, &pack_desc, error);
 
     if (code != JOBQ_OK) return code;
-    code = jobq_pg_table_create(packs, NULL, "ref", &core, &rows, error);
+    code = jobq_pg_table_create(packs, NULL, "ref", &core, NULL, &rows, error);
     if (code == JOBQ_OK) code = jobq_pg_table_get(packs, NULL, "ref", &core, &rows, error);
     jobq_pg_rows_clear(&rows);
     if (code == JOBQ_OK) code = jobq_pg_table_delete(packs, NULL, "ref", &core, NULL, error);

@@ -152,7 +152,6 @@ static void looks(int64_t n)
     TRY(jobq_pg_wait(pg, NULL, &id, 1, n % 2 * 20000, &rows, &error));
     jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_peek(pg, NULL, &queue, 1, &id, 1, 5, &rows, &error));
-    if (rows.count > 0) (void)jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
     jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_parents(pg, NULL, id, &rows, &error));
     jobq_pg_rows_clear(&rows);
@@ -412,27 +411,27 @@ static void writes_rows(int64_t n)
     jobq_pg_error error;
     jobq_pg_rows rows;
     int64_t count;
-    bool there;
 
     memset(&one, 0, sizeof one);
     snprintf(name, sizeof name, "n%d", (int)(n % 20));
     one.name = jobq_str_from(name);
     none = one;
-    TRY(jobq_pg_table_create(table, NULL, "name n", &one, NULL, &error));
+    TRY(jobq_pg_table_create(table, NULL, "name n", &one, NULL, NULL, &error));
     TRY(jobq_pg_table_create_many(table, NULL, "name n", &one, 1, &error));
-    TRY(jobq_pg_table_upsert(table, NULL, "name", "name n", &one, &rows, &error));
+    TRY(jobq_pg_table_create(table, NULL, "name n", &one, "name", &rows, &error));
     if (rows.count > 0) one.id = ((const note *)rows.rows)->id;
     jobq_pg_rows_clear(&rows);
     one.n = (int32_t)n;
-    TRY(jobq_pg_table_update(table, NULL, "n", &one, NULL, &error));
-    TRY(jobq_pg_table_update_if(table, NULL, "n", &one, "n", &none, NULL, &error));
-    TRY(jobq_pg_table_update_where(table, NULL, "n", &one, "name", &one, NULL, &error));
+    TRY(jobq_pg_table_update(table, NULL, "n", &one, NULL, NULL, NULL, &error));
+    none.id = one.id;
+    TRY(jobq_pg_table_update(table, NULL, "n", &one, "id n", &none, NULL, &error));
+    TRY(jobq_pg_table_update(table, NULL, "n", &one, "name", &one, NULL, &error));
     TRY(jobq_pg_table_get(table, NULL, "name", &one, &rows, &error));
     jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_table_list(table, NULL, &query, &rows, &error));
     jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_table_count(table, NULL, NULL, &count, &error));
-    TRY(jobq_pg_table_exists(table, NULL, "name", &one, &there, &error));
+    TRY(jobq_pg_table_get(table, NULL, "name", &one, NULL, &error));
     TRY(jobq_pg_table_delete(table, NULL, "name", &one, &count, &error));
 }
 
@@ -487,10 +486,8 @@ static void opens_tables(int64_t n)
     jobq_pg_table *view, *own;
     jobq_pg_worktable *works;
     jobq_pg_error error;
-    int64_t value, bytes;
-    char text[JOBQ_PG_VALUE_SIZE];
-    size_t size;
 
+    (void)n;
     TRY(jobq_pg_table_open(&view, pg, NULL, jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false), &error));
     jobq_pg_table_close(view);
     TRY(jobq_pg_table_open(&own, pg, NULL, &task_desc, &error));
@@ -498,10 +495,6 @@ static void opens_tables(int64_t n)
     TRY(jobq_pg_worktable_open(&works, own, NULL, &work_desc, &error));
     jobq_pg_worktable_close(works);
     jobq_pg_table_close(own);
-    value = n;
-    SURE(jobq_pg_value_format(JOBQ_PG_TIMESTAMPTZ, &value, text, sizeof text) == JOBQ_OK);
-    SURE(jobq_pg_value_from(JOBQ_PG_TIMESTAMPTZ, jobq_str_from(text), &value) == JOBQ_OK);
-    SURE(jobq_pg_bytes_from(jobq_str_from("\\x01"), (char *)&bytes, &size) == JOBQ_OK);
 }
 
 static void (*const calls[])(int64_t) = {

@@ -850,7 +850,7 @@ static jobq_error odd_call(int n, jobq_pg_error *error)
         query = (jobq_pg_query){.order = "created_at<"};
         return jobq_pg_table_list(errands, db, &query, &rows, error);
     case 24: return jobq_pg_table_get(errands, db, "-id", &like, &rows, error);
-    case 25: return jobq_pg_table_upsert(errands, db, "id>", NULL, &like, NULL, error);
+    case 25: return jobq_pg_table_create(errands, db, NULL, &like, "id>", NULL, error);
     case 26: return jobq_pg_hold(pg, db, "q", NULL, 0, "because", error);
     default:
         s.type = "t";

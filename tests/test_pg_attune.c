@@ -136,7 +136,7 @@ static void fill(int entity, any_row *row, int n, bool all, char *fields)
 
 static jobq_error create(int entity, const char *fields, const any_row *row, jobq_pg_rows *rows)
 {
-    return jobq_pg_table_create(attune[entity], db, fields, row, rows, &error);
+    return jobq_pg_table_create(attune[entity], db, fields, row, NULL, rows, &error);
 }
 
 static int64_t id_of(const jobq_pg_rows *rows) { return *(int64_t *)rows->rows; }
@@ -301,14 +301,12 @@ static void find_hit(void **state)
     any_row like = {{0}};
     jobq_pg_rows rows;
     int64_t id = create_any(p->entity, 1);
-    bool there;
 
     memcpy(like.bytes, &id, 8);
     OK(jobq_pg_table_get(attune[p->entity], db, NULL, &like, &rows, &error));
     assert_int_equal(id_of(&rows), id);
     jobq_pg_rows_clear(&rows);
-    OK(jobq_pg_table_exists(attune[p->entity], db, "id", &like, &there, &error));
-    assert_true(there);
+    OK(jobq_pg_table_get(attune[p->entity], db, "id", &like, NULL, &error));
 }
 
 static void find_miss(void **state)
@@ -378,7 +376,8 @@ static void update_field(void **state)
     OK(create(p->entity, fields, &row, &before));
     memcpy(&row, before.rows, attune_descs[p->entity].row_size);
     fill_column(p->entity, changed, row.bytes, 2);
-    OK(jobq_pg_table_update(attune[p->entity], db, changed->name, &row, &after, &error));
+    OK(jobq_pg_table_update(attune[p->entity], db, changed->name, &row, NULL, NULL, &after,
+                            &error));
     assert_true(same(changed, row.bytes, after.rows));
     assert_true(owner_column(p) || !same(changed, before.rows, after.rows));
     for (; c->name != NULL; c++) {
@@ -404,7 +403,7 @@ static void clear_field(void **state)
     memset(&row, 0, sizeof row);
     memcpy(row.bytes, rows.rows, 8);
     jobq_pg_rows_clear(&rows);
-    OK(jobq_pg_table_update(attune[p->entity], db, c->name, &row, &rows, &error));
+    OK(jobq_pg_table_update(attune[p->entity], db, c->name, &row, NULL, NULL, &rows, &error));
     assert_true(jobq_pg__is_null(c, (char *)rows.rows + c->offset));
     jobq_pg_rows_clear(&rows);
 }
@@ -421,11 +420,12 @@ static void json_null_and_absent(void **state)
 
     memcpy(row.bytes, &id, 8);
     memcpy(row.bytes + c->offset, &null, sizeof null);
-    OK(jobq_pg_table_update(attune[p->entity], db, c->name, &row, &rows, &error));
+    OK(jobq_pg_table_update(attune[p->entity], db, c->name, &row, NULL, NULL, &rows, &error));
     assert_true(same(c, row.bytes, rows.rows));
     jobq_pg_rows_clear(&rows);
     memcpy(row.bytes + c->offset, &bad, sizeof bad);
-    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, c->name, &row, &rows, &error),
+    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, c->name, &row, NULL, NULL, &rows,
+                                          &error),
                      JOBQ_ERROR_INVALID);
     assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
 }
@@ -441,7 +441,7 @@ static void update_several(void **state)
 
     fill(p->entity, &row, 2, true, fields);
     memcpy(row.bytes, &id, 8);
-    OK(jobq_pg_table_update(attune[p->entity], db, fields, &row, &rows, &error));
+    OK(jobq_pg_table_update(attune[p->entity], db, fields, &row, NULL, NULL, &rows, &error));
     for (; c->name != NULL; c++) {
         if (writable(c)) assert_true(same(c, row.bytes, rows.rows));
     }
@@ -458,7 +458,7 @@ static void update_none(void **state)
 
     memcpy(row.bytes, &id, 8);
     OK(jobq_pg_table_get(attune[p->entity], db, NULL, &row, &before, &error));
-    OK(jobq_pg_table_update(attune[p->entity], db, NULL, &row, &after, &error));
+    OK(jobq_pg_table_update(attune[p->entity], db, NULL, &row, NULL, NULL, &after, &error));
     for (; c->name != NULL; c++) assert_true(same(c, before.rows, after.rows));
     jobq_pg_rows_clear(&before);
     jobq_pg_rows_clear(&after);
@@ -472,9 +472,11 @@ static void update_missing(void **state)
     any_row row;
 
     fill(p->entity, &row, 2, false, fields);
-    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, fields, &row, &rows, &error),
+    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, fields, &row, NULL, NULL, &rows,
+                                          &error),
                      JOBQ_ERROR_NOT_FOUND);
-    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, "", &row, &rows, &error),
+    assert_int_equal(jobq_pg_table_update(attune[p->entity], db, "", &row, NULL, NULL, &rows,
+                                          &error),
                      JOBQ_ERROR_NOT_FOUND);
 }
 
@@ -562,23 +564,21 @@ static void commit_and_rollback(void **state)
     const place *p = *state;
     any_row row = {{0}};
     jobq_pg_tx tx;
-    bool there;
     int64_t id;
 
     OK(jobq_pg_tx_begin(&tx, db, &error));
     id = create_any(p->entity, 1);
     memcpy(row.bytes, &id, 8);
     jobq_pg_tx_end(&tx);
-    OK(jobq_pg_table_exists(attune[p->entity], db, NULL, &row, &there, &error));
-    assert_false(there);
+    assert_int_equal(jobq_pg_table_get(attune[p->entity], db, NULL, &row, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND);
     OK(jobq_pg_tx_begin(&tx, db, &error));
     id = create_any(p->entity, 1);
     memcpy(row.bytes, &id, 8);
     OK(jobq_pg_tx_commit(&tx, &error));
-    OK(jobq_pg_table_exists(attune[p->entity], db, NULL, &row, &there, &error));
-    assert_true(there);
-    OK(jobq_pg_table_exists(attune[p->entity], NULL, NULL, &row, &there, &error));
-    assert_false(there); /* from outside */
+    OK(jobq_pg_table_get(attune[p->entity], db, NULL, &row, NULL, &error));
+    assert_int_equal(jobq_pg_table_get(attune[p->entity], NULL, NULL, &row, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND); /* from outside */
 }
 
 static void finder(void **state)
@@ -642,7 +642,8 @@ static void pack_refs_accepted(void **state)
     pack.label = pack.version = jobq_str_from("1.0.0");
     for (i = 0; i < COUNT(refs); i++) {
         pack.ref = jobq_str_from(refs[i]);
-        OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, &error));
+        OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, NULL,
+                                &error));
     }
 }
 
@@ -653,11 +654,12 @@ static void whole_versions_only(void **state)
 
     (void)state;
     pack.version = jobq_str_from("1.0.0-rc.1+7");
-    OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, &error));
+    OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, NULL,
+                            &error));
     pack.ref = jobq_str_from("other");
     pack.version = jobq_str_from("1.0.0garbage; x");
     assert_int_equal(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL,
-                                          &error), JOBQ_ERROR_INVALID);
+                                          NULL, &error), JOBQ_ERROR_INVALID);
 }
 
 static void worker_heartbeat_found_and_not(void **state)
@@ -714,7 +716,7 @@ static void notifications_tell_ids_only(void **state)
     n.content = jobq_str_from(big); /* more than a NOTIFY holds */
     PQclear(PQexec(db, "LISTEN attune_test"));
     OK(jobq_pg_table_create(attune[ATTUNE_NOTIFICATION], db,
-                            "channel entity entity_type activity content", &n, NULL, &error));
+                            "channel entity entity_type activity content", &n, NULL, NULL, &error));
     snprintf(id, sizeof id, "%ld", number("SELECT max(id) FROM attune.notification"));
     PQclear(PQexec(db, "COMMIT"));
     PQconsumeInput(db);
@@ -735,14 +737,14 @@ static void keys_belong_to_one_owner(void **state)
     key.owner_type = ATTUNE_OWNER_TYPE_PACK;
     key.owner = jobq_str_from("system");
     OK(jobq_pg_tx_begin(&tx, db, &error));
-    assert_int_equal(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_string_equal(error.constraint, "key_owner_law");
     jobq_pg_tx_end(&tx);
     key.owner_type = ATTUNE_OWNER_TYPE_SYSTEM;
-    OK(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, &error));
+    OK(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, NULL, &error));
     key.ref = jobq_str_from("other");
-    assert_int_equal(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, NULL, &error),
                      JOBQ_ERROR_EXISTS);
     assert_string_equal(error.field, "owner_type, owner, name");
     assert_string_equal(error.value, "system, system, k");

@@ -293,7 +293,8 @@ static void rows_keep_their_texts(void **state)
         memset(&n, 0, sizeof n);
         memset(&q, 0, sizeof q);
         n.text = jobq_str_from(hostile[i]);
-        assert_int_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, NULL, &error),
+                         JOBQ_OK);
         assert_int_equal(jobq_pg_table_get(notes, NULL, "text", &n, &rows, &error), JOBQ_OK);
         assert_string_equal(((const note *)rows.rows)->text.ptr, hostile[i]);
         jobq_pg_rows_clear(&rows);
@@ -308,13 +309,14 @@ static void rows_keep_their_texts(void **state)
         q.where = hostile[i];
         q.like = &n;
         assert_int_equal(jobq_pg_table_list(notes, NULL, &q, &rows, &error), JOBQ_ERROR_INVALID);
-        assert_int_equal(jobq_pg_table_create(notes, NULL, hostile[i], &n, NULL, &error),
+        assert_int_equal(jobq_pg_table_create(notes, NULL, hostile[i], &n, NULL, NULL, &error),
                          JOBQ_ERROR_INVALID);
     }
     assert_int_equal(number("SELECT count(*) FROM jobq.note"), (long)COUNT(hostile));
     logged[0] = '\0';
     n.text = jobq_str_from("prefix " SECRET);
-    assert_int_not_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, &error), JOBQ_OK);
+    assert_int_not_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, NULL, &error),
+                         JOBQ_OK);
     no_secret(&error);
     jobq_pg_table_close(notes);
     RUN("DROP TABLE jobq.note");

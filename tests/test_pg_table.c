@@ -155,7 +155,7 @@ static int64_t make(const char *label)
     jobq_pg_rows rows;
     int64_t id;
 
-    OK(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label", &t, NULL, &rows, &error));
     id = ((thing *)rows.rows)->id;
     jobq_pg_rows_clear(&rows);
     return id;
@@ -205,7 +205,7 @@ static void every_type_there_and_back(void **state)
     jobq_pg_rows rows;
 
     (void)state;
-    OK(jobq_pg_table_create(things, NULL, NULL, &in, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, NULL, &in, NULL, &rows, &error));
     out = rows.rows;
     assert_int_equal(rows.count, 1);
     assert_true(out->flag && out->small == INT16_MIN && out->medium == INT32_MAX);
@@ -240,7 +240,7 @@ static void every_null_there_and_back(void **state)
     size_t i;
 
     (void)state;
-    OK(jobq_pg_table_create(things, NULL, "label", &in, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label", &in, NULL, &rows, &error));
     out = rows.rows;
     for (i = 0; thing_columns[i].name != NULL; i++) {
         const jobq_pg_column *c = &thing_columns[i];
@@ -274,7 +274,7 @@ static void nullable_fields_hold_values(void **state)
     OK(jobq_pg_table_create(things, NULL,
                             "label n_flag n_small n_medium n_big n_twice n_label n_at n_day n_doc "
                             "n_feeling n_tags n_numbers",
-                            &t, &rows, &error));
+                            &t, NULL, &rows, &error));
     out = rows.rows;
     assert_true(out->n_flag.set && !out->n_flag.value && out->n_small.value == 5);
     assert_true(out->n_medium.value == -6 && out->n_big.value == 1 && out->n_twice.set);
@@ -294,7 +294,6 @@ static void find_get_exists(void **state)
 {
     thing want = blank("b");
     jobq_pg_rows rows;
-    bool there;
     int64_t id;
 
     (void)state;
@@ -316,10 +315,9 @@ static void find_get_exists(void **state)
     assert_string_equal(error.entity, "thing");
     assert_string_equal(error.field, "label");
     assert_string_equal(error.value, "nobody");
-    OK(jobq_pg_table_exists(things, NULL, NULL, &want, &there, &error));
-    assert_true(there);
-    OK(jobq_pg_table_exists(things, NULL, "id label", &want, &there, &error));
-    assert_false(there);
+    OK(jobq_pg_table_get(things, NULL, NULL, &want, NULL, &error));
+    assert_int_equal(jobq_pg_table_get(things, NULL, "id label", &want, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND);
 }
 
 static void where_takes_operators_and_null(void **state)
@@ -336,7 +334,7 @@ static void where_takes_operators_and_null(void **state)
         t = blank(label);
         t.medium = (int32_t)i;
         if (i > 2) t.n_medium = (jobq_pg_maybe_int32){(int32_t)i, true};
-        OK(jobq_pg_table_create(things, NULL, "label medium n_medium", &t, NULL, &error));
+        OK(jobq_pg_table_create(things, NULL, "label medium n_medium", &t, NULL, NULL, &error));
     }
     q.like = &like;
     OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
@@ -490,7 +488,7 @@ static void create_fills_defaults(void **state)
     jobq_pg_rows rows;
 
     (void)state;
-    OK(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label", &t, NULL, &rows, &error));
     out = rows.rows;
     assert_true(out->id == 1 && out->flag && out->small == 1 && out->big == 3);
     assert_str(out->amount, "12.500");
@@ -507,7 +505,7 @@ static void duplicates_name_field_and_value(void **state)
 
     (void)state;
     make("twin");
-    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error),
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, NULL, &rows, &error),
                      JOBQ_ERROR_EXISTS);
     assert_string_equal(error.message, "Already exists: thing with label=twin");
     assert_string_equal(error.constraint, "oddly_named");
@@ -523,19 +521,19 @@ static void constraints_are_validation_errors(void **state)
 
     (void)state;
     t.amount = jobq_str_from("1000000");
-    assert_int_equal(jobq_pg_table_create(things, NULL, "label amount", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label amount", &t, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "amount");
     assert_string_equal(error.constraint, "thing_amount_check");
     t.n_big = (jobq_pg_maybe_int64){99, true};
-    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_big", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_big", &t, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_string_equal(error.sqlstate, "23503");
     assert_string_equal(error.field, "n_big");
     assert_string_equal(error.value, "99");
     assert_int_equal(strncmp(error.message, "Validation error: ", 18), 0);
     t.n_label = jobq_str_from("longer than the forty characters it may have");
-    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_label", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_label", &t, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
 }
 
@@ -565,7 +563,7 @@ static void bad_values_do_not_abort(void **state)
     for (i = 0; i < COUNT(t); i++) {
         char list[40];
         snprintf(list, sizeof list, "label %s", i == 0 ? "" : fields[i]);
-        assert_int_equal(jobq_pg_table_create(things, conn, list, &t[i], NULL, &error),
+        assert_int_equal(jobq_pg_table_create(things, conn, list, &t[i], NULL, NULL, &error),
                          JOBQ_ERROR_INVALID);
         assert_string_equal(error.field, fields[i]);
         assert_string_equal(error.sqlstate, "");
@@ -579,7 +577,7 @@ static void missing_text_is_refused(void **state)
     thing t = blank(NULL);
 
     (void)state;
-    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "label");
 }
@@ -592,13 +590,13 @@ static void update_leaves_sets_and_clears(void **state)
     (void)state;
     t.n_label = jobq_str_from("old");
     t.n_medium = (jobq_pg_maybe_int32){7, true};
-    OK(jobq_pg_table_create(things, NULL, "label n_label n_medium", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label n_label n_medium", &t, NULL, &rows, &error));
     t.id = ((thing *)rows.rows)->id;
     jobq_pg_rows_clear(&rows);
     t.n_label.ptr = NULL; /* named: cleared */
     t.medium = 8;         /* named: set */
     t.n_medium.set = false; /* not named: left */
-    OK(jobq_pg_table_update(things, NULL, "n_label medium", &t, &rows, &error));
+    OK(jobq_pg_table_update(things, NULL, "n_label medium", &t, NULL, NULL, &rows, &error));
     out = rows.rows;
     assert_null(out->n_label.ptr);
     assert_true(out->medium == 8 && out->n_medium.value == 7);
@@ -618,20 +616,20 @@ static void update_of_nothing_writes_nothing(void **state)
     updated = ((thing *)rows.rows)->updated;
     jobq_pg_rows_clear(&rows);
     before = number("SELECT xmin::text::bigint FROM jobq.thing");
-    OK(jobq_pg_table_update(things, NULL, NULL, &t, &rows, &error));
+    OK(jobq_pg_table_update(things, NULL, NULL, &t, NULL, NULL, &rows, &error));
     out = rows.rows;
     assert_int_equal(out->updated, updated);
     jobq_pg_rows_clear(&rows);
-    OK(jobq_pg_table_update(things, NULL, " ", &t, NULL, &error));
+    OK(jobq_pg_table_update(things, NULL, " ", &t, NULL, NULL, NULL, &error));
     assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.thing"), before);
-    OK(jobq_pg_table_update(things, NULL, "medium", &t, &rows, &error));
+    OK(jobq_pg_table_update(things, NULL, "medium", &t, NULL, NULL, &rows, &error));
     out = rows.rows;
     assert_true(out->updated > updated);
     jobq_pg_rows_clear(&rows);
     t.id = 77;
-    assert_int_equal(jobq_pg_table_update(things, NULL, "", &t, &rows, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "", &t, NULL, NULL, &rows, &error),
                      JOBQ_ERROR_NOT_FOUND);
-    assert_int_equal(jobq_pg_table_update(things, NULL, "medium", &t, &rows, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "medium", &t, NULL, NULL, &rows, &error),
                      JOBQ_ERROR_NOT_FOUND);
     assert_string_equal(error.message, "Not found: thing with id=77");
 }
@@ -642,13 +640,13 @@ static void read_only_fields_are_refused(void **state)
 
     (void)state;
     t.id = make("r");
-    assert_int_equal(jobq_pg_table_update(things, NULL, "id", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "id", &t, NULL, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_table_update(things, NULL, "updated", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "updated", &t, NULL, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_table_update(things, NULL, "big big", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "big big", &t, NULL, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_table_update(things, NULL, "big>", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_update(things, NULL, "big>", &t, NULL, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
 }
 
@@ -661,15 +659,81 @@ static void compare_and_set(void **state)
     t.id = make("cas");
     t.feeling = MOOD_HAPPY;
     was.feeling = MOOD_OK;
-    OK(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows, &error));
+    was.id = t.id;
+    OK(jobq_pg_table_update(things, NULL, "feeling", &t, "feeling id", &was, &rows, &error));
     assert_int_equal(((thing *)rows.rows)->feeling, MOOD_HAPPY);
     jobq_pg_rows_clear(&rows);
-    assert_int_equal(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows,
-                                             &error), JOBQ_ERROR_LOST);
-    assert_int_equal(strncmp(error.message, "Invalid state: ", 15), 0);
-    t.id = 99;
-    assert_int_equal(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows,
-                                             &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_table_update(things, NULL, "feeling", &t, "feeling id", &was, &rows,
+                                          &error), JOBQ_ERROR_LOST);
+    assert_string_equal(error.message, "Invalid state: not as expected: thing with id=1");
+    assert_int_equal(jobq_pg_table_update(things, NULL, NULL, &t, "feeling id", &was, &rows,
+                                          &error), JOBQ_ERROR_LOST);
+    was.id = 99;
+    assert_int_equal(jobq_pg_table_update(things, NULL, "feeling", &t, "feeling id", &was, &rows,
+                                          &error), JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message, "Not found: thing with id=99");
+}
+
+/* A status that row itself still has; and the key of another row than the one that is written. */
+static void update_compares_with_the_row_itself(void **state)
+{
+    thing t = blank("self"), other = blank("other");
+    jobq_pg_rows rows;
+
+    (void)state;
+    t.id = make("self");
+    other.id = make("other");
+    t.medium = 5;
+    t.feeling = MOOD_OK;
+    OK(jobq_pg_table_update(things, NULL, "medium", &t, "id feeling", NULL, &rows, &error));
+    assert_int_equal(((thing *)rows.rows)->medium, 5);
+    jobq_pg_rows_clear(&rows);
+    t.feeling = MOOD_SAD;
+    assert_int_equal(jobq_pg_table_update(things, NULL, "medium", &t, "id feeling", NULL, &rows,
+                                          &error), JOBQ_ERROR_LOST);
+    OK(jobq_pg_table_update(things, NULL, "medium", &t, NULL, &other, &rows, &error));
+    assert_true(((thing *)rows.rows)->id == other.id && ((thing *)rows.rows)->medium == 5);
+    jobq_pg_rows_clear(&rows);
+}
+
+/* Of the key as it is there is one row at most: who writes it waits for its lock. Of all others a
+ * locked one is left out. */
+static void only_the_whole_key_is_one_row(void **state)
+{
+    static const char *const many[] = {"id<=", "label", "id<> label"};
+    PGconn *conn = PQconnectdb(server());
+    thing set = blank(""), like = blank("m1");
+    jobq_pg_rows rows;
+    size_t i;
+
+    (void)state;
+    like.id = make("m1") + 1;
+    set.medium = 9;
+    PQclear(PQexec(conn, "SET lock_timeout = 1"));
+    for (i = 0; i < COUNT(many); i++) {
+        RUN("BEGIN");
+        RUN("SELECT FROM jobq.thing FOR UPDATE");
+        OK(jobq_pg_table_update(things, conn, "medium", &set, many[i], &like, &rows, &error));
+        assert_int_equal(rows.count, 0);
+        RUN("COMMIT");
+        OK(jobq_pg_table_update(things, NULL, "medium", &set, many[i], &like, &rows, &error));
+        assert_int_equal(rows.count, 1);
+        jobq_pg_rows_clear(&rows);
+        assert_int_equal(jobq_pg_table_update(things, NULL, "", &set, many[i], &like, &rows,
+                                              &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, "fields");
+    }
+    assert_int_equal(jobq_pg_table_update(things, NULL, "medium", &set, "id no", &like, &rows,
+                                          &error), JOBQ_ERROR_INVALID);
+    like.id--;
+    RUN("BEGIN");
+    RUN("SELECT FROM jobq.thing FOR UPDATE");
+    assert_int_not_equal(jobq_pg_table_update(things, conn, "medium", &set, "id label", &like,
+                                              &rows, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "55P03");
+    RUN("COMMIT");
+    OK(jobq_pg_table_update(things, conn, "medium", &set, "id label", &like, NULL, &error));
+    PQfinish(conn);
 }
 
 static void upsert_creates_then_updates(void **state)
@@ -680,16 +744,19 @@ static void upsert_creates_then_updates(void **state)
 
     (void)state;
     t.medium = 1;
-    OK(jobq_pg_table_upsert(things, NULL, "label", "label medium", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label medium", &t, "label", &rows, &error));
     id = ((thing *)rows.rows)->id;
     jobq_pg_rows_clear(&rows);
     t.medium = 2;
-    OK(jobq_pg_table_upsert(things, NULL, "label", "label medium", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label medium", &t, "label", &rows, &error));
     assert_true(((thing *)rows.rows)->id == id && ((thing *)rows.rows)->medium == 2);
     jobq_pg_rows_clear(&rows);
-    OK(jobq_pg_table_upsert(things, NULL, "label", "label", &t, &rows, &error));
+    OK(jobq_pg_table_create(things, NULL, "label", &t, "label", &rows, &error));
     assert_int_equal(((thing *)rows.rows)->medium, 2);
     jobq_pg_rows_clear(&rows);
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, " ", &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "unique");
 }
 
 static void delete_tells_whether_it_was_there(void **state)
@@ -735,7 +802,7 @@ static void create_many_is_all_or_none(void **state)
     free(many);
 }
 
-static void update_where_skips_locked_rows(void **state)
+static void update_skips_locked_rows(void **state)
 {
     thing set = blank(""), like = blank("");
     jobq_pg_rows rows;
@@ -748,12 +815,11 @@ static void update_where_skips_locked_rows(void **state)
     RUN("SELECT FROM jobq.thing WHERE label = 's2' FOR UPDATE");
     set.feeling = MOOD_SAD;
     like.feeling = MOOD_OK;
-    OK(jobq_pg_table_update_where(things, NULL, "feeling", &set, "feeling +at<", &like, &rows,
-                                  &error));
+    OK(jobq_pg_table_update(things, NULL, "feeling", &set, "feeling +at<", &like, &rows, &error));
     assert_int_equal(rows.count, 2);
     jobq_pg_rows_clear(&rows);
     RUN("COMMIT");
-    OK(jobq_pg_table_update_where(things, NULL, "feeling", &set, "feeling", &like, &rows, &error));
+    OK(jobq_pg_table_update(things, NULL, "feeling", &set, "feeling", &like, &rows, &error));
     assert_int_equal(rows.count, 1);
     assert_str(((thing *)rows.rows)->label, "s2");
     jobq_pg_rows_clear(&rows);
@@ -843,7 +909,6 @@ static void works_without_a_handle_and_in_a_transaction(void **state)
     jobq_pg_table *own;
     thing t = blank("tx");
     jobq_pg_rows rows;
-    bool there;
 
     (void)state;
     snprintf(name, sizeof name, "%s.thing", schema);
@@ -851,14 +916,13 @@ static void works_without_a_handle_and_in_a_transaction(void **state)
     OK(jobq_pg_table_open(&own, NULL, conn, &desc, &error));
     assert_int_equal(jobq_pg_table_list(own, NULL, NULL, &rows, &error), JOBQ_ERROR_INVALID);
     PQclear(PQexec(conn, "BEGIN"));
-    OK(jobq_pg_table_create(own, conn, "label", &t, NULL, &error));
-    OK(jobq_pg_table_exists(own, conn, "label", &t, &there, &error));
-    assert_true(there);
-    OK(jobq_pg_table_exists(things, NULL, "label", &t, &there, &error));
-    assert_false(there);
+    OK(jobq_pg_table_create(own, conn, "label", &t, NULL, NULL, &error));
+    OK(jobq_pg_table_get(own, conn, "label", &t, NULL, &error));
+    assert_int_equal(jobq_pg_table_get(things, NULL, "label", &t, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND);
     PQclear(PQexec(conn, "ROLLBACK"));
-    OK(jobq_pg_table_exists(own, conn, "label", &t, &there, &error));
-    assert_false(there);
+    assert_int_equal(jobq_pg_table_get(own, conn, "label", &t, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND);
     jobq_pg_table_close(own);
     PQfinish(conn);
 }
@@ -928,7 +992,7 @@ static void unprepared_leaves_no_statement(void **state)
     desc.unprepared = true;
     OK(jobq_pg_table_open(&own, pg, conn, &desc, &error));
     OK(jobq_pg_table_create(own, conn, NULL, &(thing){.label = t.label, .bytes = t.label,
-       .amount = {"1", 1}, .doc = {"1", 1}, .plain = {"1", 1}}, NULL, &error));
+       .amount = {"1", 1}, .doc = {"1", 1}, .plain = {"1", 1}}, NULL, NULL, &error));
     OK(jobq_pg_table_get(own, conn, "label", &t, &rows, &error));
     jobq_pg_rows_clear(&rows);
     res = PQexec(conn, "SELECT FROM pg_prepared_statements");
@@ -962,7 +1026,6 @@ static void a_changed_table_leaves_transactions_whole(void **state)
     PGconn *conn = PQconnectdb(server());
     thing want = blank("c");
     jobq_pg_rows rows;
-    bool there;
     int in_one, i;
 
     (void)state;
@@ -970,7 +1033,7 @@ static void a_changed_table_leaves_transactions_whole(void **state)
     for (in_one = 0; in_one < 2; in_one++) {
         OK(jobq_pg_table_get(things, conn, wheres[in_one], &want, &rows, &error));
         jobq_pg_rows_clear(&rows);
-        OK(jobq_pg_table_exists(things, conn, "label", &want, &there, &error));
+        OK(jobq_pg_table_get(things, conn, "label", &want, NULL, &error));
         RUN("ALTER TABLE jobq.thing ALTER n_label TYPE varchar(%d)", 41 - in_one);
         if (in_one) { /* met there: that one ends, the next does not */
             PQclear(PQexec(conn, "BEGIN"));
@@ -981,7 +1044,7 @@ static void a_changed_table_leaves_transactions_whole(void **state)
             jobq_pg_rows_clear(&rows);
         }
         PQclear(PQexec(conn, "BEGIN"));
-        OK(jobq_pg_table_exists(things, conn, "label", &want, &there, &error));
+        OK(jobq_pg_table_get(things, conn, "label", &want, NULL, &error));
         for (i = 0; i < 2; i++) {
             OK(jobq_pg_table_get(things, conn, wheres[in_one], &want, &rows, &error));
             jobq_pg_rows_clear(&rows);
@@ -1029,18 +1092,18 @@ static void transactions_nest(void **state)
 
     (void)state;
     OK(jobq_pg_tx_begin(&outer, conn, &error));
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
     OK(jobq_pg_tx_begin(&inner, conn, &error));
     t.label = jobq_str_from("inner");
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
     OK(jobq_pg_tx_begin(&innermost, conn, &error));
-    assert_int_equal(jobq_pg_table_create(things, conn, "label", &t, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error),
                      JOBQ_ERROR_EXISTS);
     jobq_pg_tx_end(&innermost); /* the outer ones go on */
     OK(jobq_pg_tx_commit(&inner, &error));
     OK(jobq_pg_tx_begin(&inner, conn, &error));
     t.label = jobq_str_from("dropped");
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
     jobq_pg_tx_end(&inner);
     OK(jobq_pg_tx_commit(&outer, &error));
     jobq_pg_tx_end(&outer); /* nothing more */
@@ -1059,7 +1122,7 @@ static void leaving_a_scope_rolls_back(void **state)
 
     (void)state;
     OK(jobq_pg_tx_begin(&tx, conn, &error));
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
     jobq_pg_tx_end(&tx);
     assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 0);
     OK(jobq_pg_tx_begin(&tx, conn, &error));
@@ -1081,7 +1144,7 @@ static jobq_error fail_some(PGconn *conn, void *user, jobq_pg_error *e)
     stubborn *s = user;
     thing t = blank("some");
 
-    if (jobq_pg_table_create(things, conn, "label", &t, NULL, e) != JOBQ_OK) return e->code;
+    if (jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, e) != JOBQ_OK) return e->code;
     if (++s->calls >= s->good_at) return JOBQ_OK;
     {
         char text[100];
@@ -1129,205 +1192,120 @@ static void transact_inside_a_transaction_runs_once(void **state)
     PQfinish(conn);
 }
 
-/* -- values as text -- */
+/* -- values as text, in errors -- */
 
 static void text_of_value(jobq_pg_type type, const void *value, char *out)
 {
-    assert_int_equal(jobq_pg_value_format(type, value, out, JOBQ_PG_VALUE_SIZE), JOBQ_OK);
+    assert_true(jobq_pg__value_format(type, value, out));
 }
 
-static jobq_error value_of_text(jobq_pg_type type, const char *text, void *value)
-{
-    return jobq_pg_value_from(type, jobq_str_from(text), value);
-}
-
-static bool is_number(jobq_str text)
-{
-    jobq_str got = {NULL, 0};
-    bool valid = jobq_pg_value_from(JOBQ_PG_NUMERIC, text, &got) == JOBQ_OK;
-
-    assert_ptr_equal(got.ptr, valid ? text.ptr : NULL);
-    return valid;
-}
-
-static void uuids_as_text(void **state)
-{
-    static const char *const bad[] = {"", "6ba7b810", "6ba7b810-9dad-11d1-80b4-00c04fd430c",
-        "6ba7b810-9dad-11d1-80b4-00c04fd430c8a", "6ba7b8109-dad-11d1-80b4-00c04fd430c8",
-        "gba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b8109dad11d180b400c04fd430cx"};
-    jobq_pg_uuid uuid;
-    char text[JOBQ_PG_VALUE_SIZE];
-    size_t i;
-
-    (void)state;
-    assert_int_equal(value_of_text(JOBQ_PG_UUID, "6BA7B810-9dad-11d1-80b4-00c04fd430c8", &uuid),
-                     JOBQ_OK);
-    text_of_value(JOBQ_PG_UUID, &uuid, text);
-    assert_string_equal(text, "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
-    assert_int_equal(value_of_text(JOBQ_PG_UUID, "6ba7b8109dad11d180b400c04fd430c8", &uuid),
-                     JOBQ_OK);
-    for (i = 0; i < COUNT(bad); i++)
-        assert_int_equal(value_of_text(JOBQ_PG_UUID, bad[i], &uuid), JOBQ_ERROR_INVALID);
-}
+static bool is_number(jobq_str text) { return jobq_pg__numeric_valid(text); }
 
 static void dates_as_text(void **state)
 {
-    static const char *const bad[] = {"", "2023-02-29", "2024-13-01", "2024-00-10", "2024-01-32",
-        "2024-1-1", "24-01-01", "0000-01-01", "2024-01-01 ", " 2024-01-01", "2024/01/01",
-        "1900-02-29", "Infinity", "9999999-01-01"};
     static const struct {
         const char *text;
         int32_t days;
     } good[] = {{"1970-01-01", 0}, {"1969-12-31", -1}, {"2000-02-29", 11016}, {"2024-02-29", 19782},
                 {"0001-01-01", -719162}, {"9999-12-31", 2932896}, {"5874897-12-31", 2145042905},
                 {"infinity", INT32_MAX}, {"-infinity", INT32_MIN}};
-    char text[JOBQ_PG_VALUE_SIZE];
-    int32_t days;
+    char text[JOBQ_PG__VALUE_SIZE];
     size_t i;
 
     (void)state;
     for (i = 0; i < COUNT(good); i++) {
-        assert_int_equal(value_of_text(JOBQ_PG_DATE, good[i].text, &days), JOBQ_OK);
-        assert_int_equal(days, good[i].days);
-        text_of_value(JOBQ_PG_DATE, &days, text);
+        text_of_value(JOBQ_PG_DATE, &good[i].days, text);
         assert_string_equal(text, good[i].text);
-    }
-    for (i = 0; i < COUNT(bad); i++) {
-        if (value_of_text(JOBQ_PG_DATE, bad[i], &days) != JOBQ_ERROR_INVALID)
-            fail_msg("%s", bad[i]);
     }
 }
 
 static void instants_as_text(void **state)
 {
-    static const char *const bad[] = {"",
-                                      "2024-01-01",
-                                      "2024-01-01T00:00:00",
-                                      "2024-01-01T24:00:00Z",
-                                      "2024-01-01T00:60:00Z",
-                                      "2024-01-01T00:00:60Z",
-                                      "2024-01-01T00:00:00.Z",
-                                      "2024-01-01T00:00:00.1234567Z",
-                                      "2024-01-01T00:00:00+1",
-                                      "2024-01-01T00:00:00Zz",
-                                      "2024-01-01t00:00:00Z",
-                                      "300000-01-01T00:00:00Z"};
     static const struct {
-        const char *text, *back;
+        const char *text;
         int64_t us;
-    } good[] = {{"1970-01-01T00:00:00Z", NULL, 0},
-                {"1969-12-31 23:59:59.5Z", "1969-12-31T23:59:59.500000Z", -500000},
-                {"2001-02-03T06:05:06.789+02", "2001-02-03T04:05:06.789000Z", 981173106789000},
-                {"1970-01-01T00:00:00-0130", "1970-01-01T01:30:00Z", (int64_t)5400 * 1000000},
-                {"1970-01-01T00:00:00+05:45", "1969-12-31T18:15:00Z", (int64_t)-20700 * 1000000},
-                {"infinity", NULL, INT64_MAX}, {"-infinity", NULL, INT64_MIN}};
-    char text[JOBQ_PG_VALUE_SIZE];
-    int64_t us;
+    } good[] = {{"1970-01-01T00:00:00Z", 0},
+                {"1969-12-31T23:59:59.500000Z", -500000},
+                {"2001-02-03T04:05:06.789000Z", 981173106789000},
+                {"1970-01-01T01:30:00Z", (int64_t)5400 * 1000000},
+                {"1969-12-31T18:15:00Z", (int64_t)-20700 * 1000000},
+                {"infinity", INT64_MAX}, {"-infinity", INT64_MIN}};
+    char text[JOBQ_PG__VALUE_SIZE];
     size_t i;
 
     (void)state;
     for (i = 0; i < COUNT(good); i++) {
-        assert_int_equal(value_of_text(JOBQ_PG_TIMESTAMPTZ, good[i].text, &us), JOBQ_OK);
-        assert_int_equal(us, good[i].us);
-        text_of_value(JOBQ_PG_TIMESTAMPTZ, &us, text);
-        assert_string_equal(text, good[i].back == NULL ? good[i].text : good[i].back);
-    }
-    for (i = 0; i < COUNT(bad); i++) {
-        if (value_of_text(JOBQ_PG_TIMESTAMPTZ, bad[i], &us) != JOBQ_ERROR_INVALID)
-            fail_msg("%s", bad[i]);
+        text_of_value(JOBQ_PG_TIMESTAMPTZ, &good[i].us, text);
+        assert_string_equal(text, good[i].text);
     }
 }
 
 static void intervals_as_text(void **state)
 {
-    static const char *const bad[] = {"", "P", "PT", "P1", "P1H", "P1D1M", "PT1S1M", "P1.5D", "P-D",
-        "PT1.S", "PT1.1234567S", "P1Y1Y", "P99999999999Y", "PT9999999999999H", "1D", "P1DT"};
     static const struct {
         const char *text;
         jobq_pg_interval value;
-    } good[] = {{"P1Y2M3DT4H5M6.7S", {(int64_t)14706700000, 3, 14}},
-                {"P0D", {0, 0, 0}},
-                {"PT-0.5S", {-500000, 0, 0}},
-                {"P2W", {0, 14, 0}},
-                {"P-14M3DT-1H", {-3600000000, 3, -14}}};
-    char text[JOBQ_PG_VALUE_SIZE];
-    jobq_pg_interval value, back;
+    } good[] = {{"P14M3DT4H5M6.700000S", {(int64_t)14706700000, 3, 14}},
+                {"P0M0DT0H0M0S", {0, 0, 0}},
+                {"P0M0DT-0H-0M-0.500000S", {-500000, 0, 0}},
+                {"P-14M3DT-1H-0M-0S", {-3600000000, 3, -14}}};
+    char text[JOBQ_PG__VALUE_SIZE];
     size_t i;
 
     (void)state;
     for (i = 0; i < COUNT(good); i++) {
-        assert_int_equal(value_of_text(JOBQ_PG_INTERVAL, good[i].text, &value), JOBQ_OK);
-        assert_memory_equal(&value, &good[i].value, sizeof value);
-        text_of_value(JOBQ_PG_INTERVAL, &value, text);
-        assert_int_equal(value_of_text(JOBQ_PG_INTERVAL, text, &back), JOBQ_OK);
-        assert_memory_equal(&value, &back, sizeof value);
-    }
-    for (i = 0; i < COUNT(bad); i++) {
-        if (value_of_text(JOBQ_PG_INTERVAL, bad[i], &value) != JOBQ_ERROR_INVALID)
-            fail_msg("%s", bad[i]);
+        text_of_value(JOBQ_PG_INTERVAL, &good[i].value, text);
+        assert_string_equal(text, good[i].text);
     }
 }
 
-static void bytes_and_numbers_as_text(void **state)
+static void numbers_as_text(void **state)
 {
     static const char *const numbers[] = {"0", "-1", "+1.5", ".5", "5.", "1e10", "1E-3", "NaN",
                                           "Infinity", "-Infinity"};
     static const char *const none[] = {"", "-", ".", "1e", "e1", "1.2.3", "0x1", " 1", "1 ", "nan",
                                        "1e99999", "--1", "Infinit"};
-    char out[8], text[16];
-    size_t size, i;
-    jobq_str bytes = {"\x00\xff", 2};
+    size_t i;
 
     (void)state;
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_BYTES, &bytes, text, 6), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_BYTES, &bytes, text, 7), JOBQ_OK);
-    assert_string_equal(text, "\\x00ff");
-    bytes.len = 0;
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_BYTES, &bytes, text, 2), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_BYTES, &bytes, text, 3), JOBQ_OK);
-    assert_string_equal(text, "\\x");
-    bytes.len = 2;
-    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x00fF"), out, &size), JOBQ_OK);
-    assert_int_equal(size, 2);
-    assert_memory_equal(out, bytes.ptr, 2);
-    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x0"), out, &size), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("00"), out, &size), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x0g"), out, &size), JOBQ_ERROR_INVALID);
-    for (i = 0; i < COUNT(numbers); i++)
-        assert_true(is_number(jobq_str_from(numbers[i])));
+    for (i = 0; i < COUNT(numbers); i++) assert_true(is_number(jobq_str_from(numbers[i])));
     for (i = 0; i < COUNT(none); i++) assert_false(is_number(jobq_str_from(none[i])));
 }
 
-static void texts_need_room_and_a_type_that_has_one(void **state)
+/* Of the key of a row that is missing. */
+static void values_in_errors_are_whole_or_left_out(void **state)
 {
-    jobq_str number = {"-1.5", 4};
+    jobq_pg_column day = {"day", JOBQ_PG_DATE, 0, 0, 0, NULL};
+    jobq_pg_column real = {"real", JOBQ_PG_FLOAT, 0, 0, 0, NULL};
+    thing want = blank("");
+    jobq_pg_rows rows;
     int32_t days = 0;
-    char text[JOBQ_PG_VALUE_SIZE] = "as it was";
+    float half = 0.5f;
+    char text[16];
 
     (void)state;
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_DATE, &days, text, 10), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_DATE, &days, text, 0), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_INT32, &days, text, 80), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_NUMERIC, &number, text, 4), JOBQ_ERROR_INVALID);
-    assert_string_equal(text, "as it was");
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_DATE, &days, text, 11), JOBQ_OK);
+    jobq_pg__value_text(&day, (const char *)&days, text, 11);
     assert_string_equal(text, "1970-01-01");
-    assert_int_equal(jobq_pg_value_format(JOBQ_PG_NUMERIC, &number, text, 5), JOBQ_OK);
-    assert_string_equal(text, "-1.5");
-    assert_int_equal(jobq_pg_value_from(JOBQ_PG_INT32, number, &days), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_value_from(JOBQ_PG_BYTES, number, &days), JOBQ_ERROR_INVALID);
-    assert_int_equal(days, 0);
+    jobq_pg__value_text(&day, (const char *)&days, text, 10);
+    assert_string_equal(text, "...");
+    jobq_pg__value_text(&real, (const char *)&half, text, sizeof text);
+    assert_string_equal(text, "...");
+    memcpy(want.uuid.bytes, "\x6b\xa7\xb8\x10\x9d\xad\x11\xd1\x80\xb4\0\xc0\x4f\xd4\x30\xc8", 16);
+    assert_int_equal(jobq_pg_table_get(things, NULL, "uuid", &want, &rows, &error),
+                     JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message,
+                        "Not found: thing with uuid=6ba7b810-9dad-11d1-80b4-00c04fd430c8");
 }
 
 /* -- outside data: seeded, so that a failure comes again -- */
 
-/* The server and the parsers agree about random dates, instants, intervals. */
+/* The server reads what we write of random dates, instants, intervals. */
 static void texts_agree_with_the_server(void **state)
 {
     jobq_random random = {8};
     thing t = full(), *out;
-    char date[JOBQ_PG_VALUE_SIZE], instant[JOBQ_PG_VALUE_SIZE], interval[JOBQ_PG_VALUE_SIZE];
-    char uuid[JOBQ_PG_VALUE_SIZE];
+    char date[JOBQ_PG__VALUE_SIZE], instant[JOBQ_PG__VALUE_SIZE], interval[JOBQ_PG__VALUE_SIZE];
+    char uuid[JOBQ_PG__VALUE_SIZE];
     jobq_pg_rows rows;
     int i;
 
@@ -1350,7 +1328,7 @@ static void texts_agree_with_the_server(void **state)
         text_of_value(JOBQ_PG_TIMESTAMPTZ, &t.at, instant);
         text_of_value(JOBQ_PG_INTERVAL, &t.span, interval);
         text_of_value(JOBQ_PG_UUID, &t.uuid, uuid);
-        OK(jobq_pg_table_create(things, NULL, NULL, &t, &rows, &error));
+        OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, &rows, &error));
         out = rows.rows;
         assert_true(out->day == t.day && out->at == t.at);
         assert_memory_equal(&out->span, &t.span, sizeof t.span);
@@ -1365,26 +1343,19 @@ static void texts_agree_with_the_server(void **state)
     }
 }
 
-/* Whatever a parser takes, the server takes, and means the same. */
-static void mutated_texts(void **state)
+/* Whatever we take for a number, the server takes. */
+static void mutated_numbers(void **state)
 {
-    static const char *const seeds[] = {"2024-02-29", "1999-12-31T23:59:59.999999Z",
-        "2024-02-29 12:34:56+05:30", "P1Y2M3DT4H5M6.7S", "PT-0.000001S", "\\x00ff10",
-        "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "-123.456e7", "infinity"};
+    static const char *const seeds[] = {"-123.456e7", "2024", "1.5", "infinity", ".25E-3"};
     static const char letters[] = "0123456789-+:.TZPYMDHSeEx \\fabn";
     jobq_random random = {88};
-    char text[64], out[JOBQ_PG_VALUE_SIZE];
-    size_t size;
+    char text[64];
     int i, taken = 0;
 
     (void)state;
     for (i = 0; i < 100000; i++) {
         jobq_str s = jobq_str_from(seeds[jobq_random_next(&random) % COUNT(seeds)]);
         int changes = (int)(jobq_random_next(&random) % 3) + 1;
-        int32_t days;
-        int64_t us;
-        jobq_pg_interval span;
-        jobq_pg_uuid uuid;
         memcpy(text, s.ptr, s.len + 1);
         s.ptr = text;
         while (changes-- > 0 && s.len > 0) {
@@ -1393,96 +1364,30 @@ static void mutated_texts(void **state)
             else text[at] = letters[jobq_random_next(&random) % (sizeof letters - 1)];
         }
         text[s.len] = '\0';
-        if (jobq_pg_value_from(JOBQ_PG_DATE, s, &days) == JOBQ_OK) {
-            text_of_value(JOBQ_PG_DATE, &days, out);
-            taken++;
-            if (days != INT32_MAX && days != INT32_MIN) assert_string_equal(out, text);
-        }
-        if (jobq_pg_value_from(JOBQ_PG_TIMESTAMPTZ, s, &us) == JOBQ_OK) {
-            int64_t again;
-            text_of_value(JOBQ_PG_TIMESTAMPTZ, &us, out);
-            assert_int_equal(value_of_text(JOBQ_PG_TIMESTAMPTZ, out, &again), JOBQ_OK);
-            assert_int_equal(us, again);
-            taken++;
-            if (taken % 64 == 0)
-                assert_int_equal(
-                    number("SELECT ('%s'::timestamptz = '%s'::timestamptz)::int", text, out), 1);
-        }
-        if (jobq_pg_value_from(JOBQ_PG_INTERVAL, s, &span) == JOBQ_OK) {
-            jobq_pg_interval again;
-            text_of_value(JOBQ_PG_INTERVAL, &span, out);
-            assert_int_equal(value_of_text(JOBQ_PG_INTERVAL, out, &again), JOBQ_OK);
-            assert_memory_equal(&span, &again, sizeof span);
-            if (++taken % 64 == 0)
-                assert_int_equal(number("SELECT ('%s'::interval = '%s'::interval)::int", text, out),
-                                 1);
-        }
-        if (jobq_pg_value_from(JOBQ_PG_UUID, s, &uuid) == JOBQ_OK) taken++;
-        if (jobq_pg_bytes_from(s, out, &size) == JOBQ_OK) taken++;
         if (is_number(s) && ++taken % 64 == 0)
             assert_int_equal(number("SELECT ('%s'::numeric IS NOT NULL)::int", text), 1);
     }
     assert_true(taken > 1000);
 }
 
-/* -- nasty texts: what we take the server takes, and means the same -- */
+/* -- nasty texts: what the server reads of them, we write as it reads it -- */
 
-/* The first letter: d date, t instant, i interval, u uuid, b bytes, n numeric. The second: + we
- * take it, - we do not; the server takes some of these, and others, in its many ways. */
+/* The first letter: d date, t instant, i interval, u uuid, n numeric. The second: - we refuse this
+ * number, while the server takes some of these, in its many ways. */
 static const char *const nasty[] = {
-    "d+2024-02-29", "d-2023-02-29", "d-1900-02-29", "d+2000-02-29", "d-2024-02-30", "d-2024-04-31",
-    "d-2024-00-01", "d-2024-13-01", "d-2024-01-00", "d-2024-01-32", "d-0000-01-01", "d+0001-01-01",
-    "d+0001-01-01 BC", "d+0005-02-29 BC", "d-0004-02-29 BC", "d+4714-11-24 BC", "d-4714-11-23 BC",
-    "d+5874897-12-31", "d-5874898-01-01", "d-9999999-12-31", "d-99999999-01-01", "d+infinity",
-    "d+-infinity", "d-Infinity", "d-infinity BC", "d-2024-2-9", "d-20240229", "d- 2024-02-29",
-    "d-2024-02-29 ", "d-today", "d-epoch", "d-2024-02-29 AD", "d-", "d-2024-02-29-", "d-2024",
-    ("d-\xd9\xa2" "024-02-29"), "d-2024-02-29\x7f", "d-2024-Feb-29", "d-29.2.2024", "d-J2451187",
-    "t+2024-02-29T12:34:56Z", "t+2024-02-29 12:34:56.789+00", "t+2024-02-29 23:59:59.999999-15:59",
+    "d+2024-02-29", "d+2000-02-29", "d+0001-01-01", "d+0001-01-01 BC", "d+0005-02-29 BC",
+    "d+4714-11-24 BC", "d+5874897-12-31", "d+infinity", "d+-infinity", "t+2024-02-29T12:34:56Z",
+    "t+2024-02-29 12:34:56.789+00", "t+2024-02-29 23:59:59.999999-15:59",
     "t+0001-01-01T00:00:00+02", "t+0044-03-15 12:00:00Z BC", "t+4714-11-24 00:00:00+00 BC",
-    "t-4714-11-23 23:59:59.999999+00 BC", "t-4714-11-24 00:00:00+00:00:01 BC",
     "t+1900-01-01 00:00:00+00:53:28", "t+1900-01-01 00:00:00-00:53:28",
-    "t-294277-01-01 00:00:00Z", "t+294246-12-31T23:59:59.999999Z", "t-2024-02-29",
-    "t-2024-02-29 12:34", "t-2024-02-29 24:00:00Z", "t-2024-02-29 24:00:01Z",
-    "t-2024-02-29 12:34:60Z", "t-2024-02-29 12:60:00Z", "t-2024-02-29 25:00:00Z",
-    "t-2024-02-29 12:34:56.7890123Z", "t-2024-02-29 12:34:56", "t-2024-02-29 12:34:56 Z",
-    "t-2024-02-29t12:34:56z", "t-2024-02-29 12:34:56+16:00", "t-2024-02-29 12:34:56+01:60",
-    "t-2024-02-29 12:34:56+1", "t+2024-02-29 12:34:56+0130", "t-2024-02-29 12:34:56 Europe/Berlin",
-    "t-2024-02-29 12:34:56Zz", "t+infinity", "t+-infinity", "t-now", "t-", "t-12/31/1999 00:00 PST",
+    "t+294246-12-31T23:59:59.999999Z", "t+2024-02-29 12:34:56+0130", "t+infinity", "t+-infinity",
     "i+P1Y2M3DT4H5M6.7S", "i+P-1Y-2M-3DT-4H-5M-6.7S", "i+P0D", "i+PT0S", "i+P2W", "i+PT0.000001S",
-    "i+PT-0.000001S", "i+PT2562047788H0M54.775807S", "i+P178956970Y7M", "i-P178956970Y8M",
-    "i-P999999999999Y", "i+P2147483647D", "i-P2147483648D", "i+P-2147483648D", "i-P1.5D",
-    "i-1 day", "i-PT1.1234567S", "i-P1DT1H1D", "i-PT1S1M", "i-PT1X", "i-", "i-P1", "i-P1Y1Y",
-    "i-PT99999999999999H", "i--P1D", "i+PT1H-1M", "i+P14M", "i-P00021015T103020",
-    "u+6ba7b810-9dad-11d1-80b4-00c04fd430c8", "u+6BA7B8109DAD11D180B400C04FD430C8",
-    "u-{6ba7b810-9dad-11d1-80b4-00c04fd430c8}", "u-6ba7b810-9dad-11d1-80b4-00c04fd430c",
-    "u-6ba7b810-9dad-11d1-80b4-00c04fd430c8a", "u-6ba7b810-9dad-11d1-80b4-00c04fd430cg",
-    "u-6ba7-b8109dad11d180b400c04fd430c8", "u-6ba7b810--dad-11d1-80b4-00c04fd430c8", "u-",
-    "b+\\x", "b+\\x00ff", "b+\\xDEadBEef", "b-\\x0", "b-\\x0g", "b-\\x00 ff", "b-abc", "b-\\000",
-    "b-\\9", "b-",
-    "n+0", "n+-0", "n++1", "n+.5", "n+5.", "n+1e10", "n+1E-10", "n-1e", "n-.", "n-", "n--",
-    "n-1e99999", "n+NaN", "n-nan", "n-+NaN", "n+Infinity", "n+-Infinity", "n-inf", "n- 1", "n-1 ",
-    "n-1.2.3", "n-1,5", "n-0xzz", "n-1e1.5", "n+123456789012345678901234567890.000000000000000001",
-    "n+00001", "n-\xd9\xa1"};
-
-/* What we make of a text, as its column; false: refused. */
-static bool mine_of(char letter, jobq_str text, jobq_pg_column *column, char *field, char *bytes)
-{
-    jobq_str *str = (jobq_str *)(void *)field;
-
-    memset(column, 0, sizeof *column);
-    switch (letter) {
-    case 'd': column->type = JOBQ_PG_DATE; break;
-    case 't': column->type = JOBQ_PG_TIMESTAMPTZ; break;
-    case 'i': column->type = JOBQ_PG_INTERVAL; break;
-    case 'u': column->type = JOBQ_PG_UUID; break;
-    case 'b':
-        column->type = JOBQ_PG_BYTES;
-        str->ptr = bytes;
-        return jobq_pg_bytes_from(text, bytes, &str->len) == JOBQ_OK;
-    default: column->type = JOBQ_PG_NUMERIC;
-    }
-    return jobq_pg_value_from(column->type, text, field) == JOBQ_OK;
-}
+    "i+PT-0.000001S", "i+PT2562047788H0M54.775807S", "i+P178956970Y7M", "i+P2147483647D",
+    "i+P-2147483648D", "i+PT1H-1M", "i+P14M", "u+6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    "u+6BA7B8109DAD11D180B400C04FD430C8", "n+0", "n+-0", "n++1", "n+.5", "n+5.", "n+1e10",
+    "n+1E-10", "n-1e", "n-.", "n-", "n--", "n-1e99999", "n+NaN", "n-nan", "n-+NaN", "n+Infinity",
+    "n+-Infinity", "n-inf", "n- 1", "n-1 ", "n-1.2.3", "n-1,5", "n-0xzz", "n-1e1.5",
+    "n+123456789012345678901234567890.000000000000000001", "n+00001", "n-\xd9\xa1"};
 
 static const char *type_of(char letter)
 {
@@ -1490,7 +1395,6 @@ static const char *type_of(char letter)
            : letter == 't' ? "timestamptz"
            : letter == 'i' ? "interval"
            : letter == 'u' ? "uuid"
-           : letter == 'b' ? "bytea"
                            : "numeric";
 }
 
@@ -1508,21 +1412,34 @@ static PGresult *theirs_of(char letter, const char *text, int binary)
     return NULL;
 }
 
-/* The server's own writing of its value is read by us, and is the same. */
-static void reads_the_server(char letter, const char *text, const char *zone, const char *field)
+static jobq_pg_type wire_of(char letter)
 {
-    jobq_pg_column column;
-    char back[64], bytes[64];
-    PGresult *res;
+    return letter == 'd'   ? JOBQ_PG_DATE
+           : letter == 't' ? JOBQ_PG_TIMESTAMPTZ
+           : letter == 'i' ? JOBQ_PG_INTERVAL
+                           : JOBQ_PG_UUID;
+}
 
-    RUN("SET timezone = '%s'", zone);
-    res = theirs_of(letter, text, 0);
-    if (!mine_of(letter, jobq_str_from(PQgetvalue(res, 0, 0)), &column, back, bytes))
+/* The server's value is read by us, and what we write of it means the same to the server. */
+static void writes_as_the_server_reads(char letter, const char *text, const PGresult *theirs)
+{
+    char field[64], out[JOBQ_PG__VALUE_SIZE];
+
+    assert_true(jobq_pg__get_fixed(wire_of(letter), PQgetvalue(theirs, 0, 0),
+                                   (size_t)PQgetlength(theirs, 0, 0), field));
+    text_of_value(wire_of(letter), field, out);
+    if (number("SELECT ('%s'::%s = '%s')::int", text, type_of(letter), out) != 1)
+        fail_msg("%s is written as %s", text, out);
+}
+
+/* The server's own writing of a number is one to us. */
+static void takes_what_the_server_writes(const char *text)
+{
+    PGresult *res = theirs_of('n', text, 0);
+
+    if (!is_number(jobq_str_from(PQgetvalue(res, 0, 0))))
         fail_msg("%s is written as %s, which we refuse", text, PQgetvalue(res, 0, 0));
-    if (jobq_pg__types[column.type].maybe != 0)
-        assert_memory_equal(back, field, jobq_pg__types[column.type].size);
     PQclear(res);
-    RUN("RESET timezone");
 }
 
 /* Postgres 14 takes no interval of more hours than an int32 has. */
@@ -1536,32 +1453,19 @@ static void nasty_texts(void **unused)
     size_t i;
 
     (void)unused;
-    RUN("SET intervalstyle = iso_8601");
     for (i = 0; i < COUNT(nasty); i++) {
         const char *text = nasty[i] + 2;
-        char letter = nasty[i][0], wanted = nasty[i][1], field[64], theirs[64], bytes[64];
-        jobq_pg_column column;
-        bool mine = mine_of(letter, jobq_str_from(text), &column, field, bytes);
+        char letter = nasty[i][0];
+        bool good = nasty[i][1] == '+';
         PGresult *res = beyond_14(text) ? NULL : theirs_of(letter, text, 1);
         if (beyond_14(text)) continue;
-        if (mine != (wanted == '+')) fail_msg("%s: %s", nasty[i], mine ? "taken" : "refused");
-        if (mine && res == NULL) fail_msg("%s: the server refuses it", nasty[i]);
-        if (mine && letter == 'b') {
-            jobq_str value = *(const jobq_str *)(const void *)field;
-            assert_int_equal(PQgetlength(res, 0, 0), value.len);
-            assert_memory_equal(PQgetvalue(res, 0, 0), value.ptr, value.len);
-        } else if (mine && letter != 'n') {
-            assert_true(jobq_pg__get_fixed(column.type, PQgetvalue(res, 0, 0),
-                                           (size_t)PQgetlength(res, 0, 0), theirs));
-            if (memcmp(theirs, field, jobq_pg__types[column.type].size) != 0)
-                fail_msg("%s means something else", nasty[i]);
-        }
-        if (mine) reads_the_server(letter, text, "UTC", field);
-        if (mine) reads_the_server(letter, text, "Europe/Berlin", field);
-        if (mine) reads_the_server(letter, text, "America/St_Johns", field);
+        if (letter == 'n' && is_number(jobq_str_from(text)) != good)
+            fail_msg("%s: %s", nasty[i], good ? "refused" : "taken");
+        if (good && res == NULL) fail_msg("%s: the server refuses it", nasty[i]);
+        if (letter != 'n') writes_as_the_server_reads(letter, text, res);
+        else if (good) takes_what_the_server_writes(text);
         PQclear(res);
     }
-    RUN("RESET intervalstyle");
 }
 
 /* Random wire bytes into every type: nothing is read or written outside, whatever they are. The
@@ -1615,7 +1519,6 @@ static void arrays_and_jsonb_contain(void **unused)
     thing t = full(), like = full();
     jobq_pg_query query = {"tags@>", &like, NULL, NULL, NULL, 0};
     int64_t count = 0;
-    bool there;
 
     (void)unused;
     t.label = jobq_str_from("first");
@@ -1624,12 +1527,12 @@ static void arrays_and_jsonb_contain(void **unused)
     t.numbers.items = numbers;
     t.numbers.count = 2;
     t.doc = jobq_str_from("{\"a\": {\"b\": 1}, \"c\": 2}");
-    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, &error));
+    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, NULL, &error));
     t.label = jobq_str_from("second");
     t.tags.count = 1;
     t.numbers.count = 1;
     t.doc = jobq_str_from("{}");
-    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, &error));
+    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, NULL, &error));
     like.tags.items = both;
     like.tags.count = 1;
     OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
@@ -1645,8 +1548,8 @@ static void arrays_and_jsonb_contain(void **unused)
     like.tags.count = 0;
     OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
     assert_int_equal(count, 2);
-    OK(jobq_pg_table_exists(things, NULL, "tags", &like, &there, &error));
-    assert_false(there); /* none is empty */
+    assert_int_equal(jobq_pg_table_get(things, NULL, "tags", &like, NULL, &error),
+                     JOBQ_ERROR_NOT_FOUND); /* none is empty */
     like.numbers.items = numbers + 1;
     like.numbers.count = 1;
     query.where = "numbers@>";
@@ -1656,12 +1559,12 @@ static void arrays_and_jsonb_contain(void **unused)
     query.where = "doc@> label<>";
     OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
     assert_int_equal(count, 1);
-    assert_int_equal(jobq_pg_table_exists(things, NULL, "n_tags@>", &(thing){0}, &there, &error),
+    assert_int_equal(jobq_pg_table_get(things, NULL, "n_tags@>", &(thing){0}, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_non_null(strstr(error.message, "n_tags"));
-    assert_int_equal(jobq_pg_table_exists(things, NULL, "plain@>", &like, &there, &error),
+    assert_int_equal(jobq_pg_table_get(things, NULL, "plain@>", &like, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_table_exists(things, NULL, "label@>", &like, &there, &error),
+    assert_int_equal(jobq_pg_table_get(things, NULL, "label@>", &like, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_non_null(strstr(error.message, "needs an array or a jsonb"));
 }
@@ -1727,11 +1630,11 @@ static void varchar_arrays_are_parameters(void **state)
     row.id = 1;
     row.tags.items = words;
     row.tags.count = 3;
-    OK(jobq_pg_table_create(t, NULL, NULL, &row, NULL, &error));
+    OK(jobq_pg_table_create(t, NULL, NULL, &row, NULL, NULL, &error));
     row.notes.items = words + 2;
     row.notes.count = 1;
-    OK(jobq_pg_table_upsert(t, NULL, "id", NULL, &row, NULL, &error));
-    OK(jobq_pg_table_update(t, NULL, "tags notes", &row, &rows, &error));
+    OK(jobq_pg_table_create(t, NULL, NULL, &row, "id", NULL, &error));
+    OK(jobq_pg_table_update(t, NULL, "tags notes", &row, NULL, NULL, &rows, &error));
     assert_int_equal(((tagged *)rows.rows)->tags.count, 3);
     jobq_pg_rows_clear(&rows);
     row.tags.count = 1; /* {a}: in it, and before it */
@@ -1776,7 +1679,7 @@ static const jobq_pg_column part_columns[] = {JOBQ_PG_COLUMN(part, id, INT64, JO
                                               JOBQ_PG_COLUMNS_END};
 
 /* Their ctids repeat: (0,1) is the first row of each. */
-static void update_where_refuses_partitions_and_children(void **state)
+static void update_refuses_partitions_and_children(void **state)
 {
     static const char *const made[] = {
         "CREATE TABLE jobq.part (id bigint NOT NULL, rank int NOT NULL) PARTITION BY LIST (id)",
@@ -1789,7 +1692,7 @@ static void update_where_refuses_partitions_and_children(void **state)
         "INSERT INTO jobq.old_1 VALUES (2, 0)"};
     static const struct { const char *name; bool refused; } kinds[] = {
         {"jobq.part", true}, {"jobq.old", true}, {"jobq.part_1", false}, {"jobq.old_1", false}};
-    part row = {1, 5};
+    part row = {1, 5}, like = {1, 0};
     jobq_pg_table *t;
     jobq_pg_rows rows;
     size_t i;
@@ -1800,13 +1703,14 @@ static void update_where_refuses_partitions_and_children(void **state)
         jobq_pg_table_desc desc = {kinds[i].name, sizeof(part), part_columns, "part", NULL, false};
         jobq_error code;
         OK(jobq_pg_table_open(&t, pg, NULL, &desc, &error));
-        code = jobq_pg_table_update_where(t, NULL, "rank", &row, "id", &row, NULL, &error);
+        code = jobq_pg_table_update(t, NULL, "rank", &row, "id<= rank", &like, NULL, &error);
         assert_int_equal(code, kinds[i].refused ? JOBQ_ERROR_INVALID : JOBQ_OK);
         if (kinds[i].refused) {
             assert_non_null(strstr(error.message, "partitions or children"));
             OK(jobq_pg_table_list(t, NULL, NULL, &rows, &error));
             assert_int_equal(rows.count, 2);
             jobq_pg_rows_clear(&rows);
+            OK(jobq_pg_table_update(t, NULL, "rank", &like, "id rank", NULL, NULL, &error));
         }
         jobq_pg_table_close(t);
     }
@@ -1862,7 +1766,7 @@ static void durations_and_null_as_zero(void **unused)
         " wait interval, holder bigint, until timestamptz, flag bool, weight float8)");
     OK(jobq_pg_table_open(&lapses, pg, NULL, &lapse_desc, &error));
     memset(&row, 0, sizeof row);
-    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, &rows, &error));
+    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, NULL, &rows, &error));
     assert_int_equal(number("SELECT count(*) FROM jobq.lapse WHERE span = '0' AND "
                             "num_nulls(rest, wait, holder, until, flag, weight) = 6"), 1);
     assert_memory_equal((char *)rows.rows + sizeof row.id, (char *)&row + sizeof row.id,
@@ -1875,7 +1779,7 @@ static void durations_and_null_as_zero(void **unused)
     row.until_us = 1;
     row.flag = true;
     row.weight = 0.5;
-    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, &rows, &error));
+    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, NULL, &rows, &error));
     assert_int_equal(number("SELECT count(*) FROM jobq.lapse WHERE span = '-5 us' AND rest = "
                             "'90 s' AND wait = '0' AND holder = -1 AND flag AND weight = 0.5 AND "
                             "until = '1970-01-01 00:00:00.000001Z'"), 1);
@@ -1884,7 +1788,7 @@ static void durations_and_null_as_zero(void **unused)
     assert_true(got->rest_us == 90 * SECOND && got->wait_us.set && got->until_us == 1);
     jobq_pg_rows_clear(&rows);
     row.holder = 0;
-    OK(jobq_pg_table_update(lapses, NULL, "holder", &row, NULL, &error));
+    OK(jobq_pg_table_update(lapses, NULL, "holder", &row, NULL, NULL, NULL, &error));
     memset(&like, 0, sizeof like);
     OK(jobq_pg_table_get(lapses, NULL, "holder rest<>", &like, &rows, &error));
     assert_int_equal(rows.count, 1);
@@ -1923,7 +1827,7 @@ static void a_table_that_is_gone_is_no_wrong_version(void **state)
         "CREATE TRIGGER checks BEFORE INSERT ON jobq.odd FOR EACH ROW EXECUTE FUNCTION "
         "jobq.checks()");
     OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
-    assert_int_equal(jobq_pg_table_create(table, NULL, "id n", &row, NULL, &error),
+    assert_int_equal(jobq_pg_table_create(table, NULL, "id n", &row, NULL, NULL, &error),
                      JOBQ_ERROR_DATABASE);
     assert_string_equal(error.sqlstate, "42883");
     RUN("DROP TABLE jobq.odd; DROP FUNCTION jobq.checks()");
@@ -1962,7 +1866,7 @@ static void a_key_has_a_name_that_lists_can_hold(void **state)
     columns[1].name = "how many";
     RUN("CREATE TABLE jobq.odd (id bigint PRIMARY KEY, \"how many\" bigint NOT NULL)");
     OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
-    OK(jobq_pg_table_create(table, NULL, NULL, &row, NULL, &error));
+    OK(jobq_pg_table_create(table, NULL, NULL, &row, NULL, NULL, &error));
     jobq_pg_table_close(table);
     RUN("DROP TABLE jobq.odd");
 }
@@ -1978,9 +1882,10 @@ int main(void)
         T(duplicates_name_field_and_value), T(constraints_are_validation_errors),
         T(bad_values_do_not_abort), T(missing_text_is_refused), T(update_leaves_sets_and_clears),
         T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
+        T(update_compares_with_the_row_itself), T(only_the_whole_key_is_one_row),
         T(upsert_creates_then_updates), T(delete_tells_whether_it_was_there),
-        T(create_many_is_all_or_none), T(update_where_skips_locked_rows),
-        T(update_where_refuses_partitions_and_children), T(views_are_read),
+        T(create_many_is_all_or_none), T(update_skips_locked_rows),
+        T(update_refuses_partitions_and_children), T(views_are_read),
         T(arrays_and_jsonb_contain), T(varchar_arrays_are_parameters),
         T(a_field_too_long_fails_before_libpq),
         T(durations_and_null_as_zero),
@@ -1991,10 +1896,10 @@ int main(void)
         T(a_changed_table_is_met_by_preparing_anew),
         T(a_changed_table_leaves_transactions_whole), T(aborted_transactions_are_refused),
         T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),
-        T(transact_tries_again), T(transact_inside_a_transaction_runs_once), T(uuids_as_text),
-        T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(bytes_and_numbers_as_text),
-        T(texts_need_room_and_a_type_that_has_one),
-        T(texts_agree_with_the_server), T(mutated_texts), T(nasty_texts),
+        T(transact_tries_again), T(transact_inside_a_transaction_runs_once),
+        T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(numbers_as_text),
+        T(values_in_errors_are_whole_or_left_out),
+        T(texts_agree_with_the_server), T(mutated_numbers), T(nasty_texts),
         T(random_wire_bytes)};
 
     return cmocka_run_group_tests_name("table", tests, up, down);

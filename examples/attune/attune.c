@@ -54,7 +54,7 @@ static int64_t create(PGconn *conn, int entity, const char *fields, const void *
     jobq_pg_rows rows;
     int64_t id;
 
-    must(jobq_pg_table_create(attune[entity], conn, fields, row, &rows, &failure) == JOBQ_OK,
+    must(jobq_pg_table_create(attune[entity], conn, fields, row, NULL, &rows, &failure) == JOBQ_OK,
          failure.message);
     id = *(int64_t *)rows.rows; /* the first field of each struct */
     jobq_pg_rows_clear(&rows);
@@ -192,8 +192,8 @@ static jobq_error request_again(PGconn *conn, jobq_pg_error *error)
     attune_execution set = {.status = ATTUNE_EXECUTION_STATUS_REQUESTED};
     attune_execution like = {.status = ATTUNE_EXECUTION_STATUS_RUNNING};
     jobq_pg_rows rows;
-    jobq_error code = jobq_pg_table_update_where(attune[ATTUNE_EXECUTION], conn, "status", &set,
-                                                 "status", &like, &rows, error);
+    jobq_error code = jobq_pg_table_update(attune[ATTUNE_EXECUTION], conn, "status", &set,
+                                           "status", &like, &rows, error);
     size_t i;
 
     for (i = 0; i < rows.count && code == JOBQ_OK; i++) {

@@ -739,7 +739,7 @@ static inline jobq_error attune_worker_heartbeat(PGconn *conn, int64_t id, jobq_
     worker.last_heartbeat.set = true; /* now */
     worker.status = ATTUNE_WORKER_STATUS_ACTIVE;
     return jobq_pg_table_update(attune[ATTUNE_WORKER], conn, "+last_heartbeat status", &worker,
-                                NULL, error);
+                                NULL, NULL, NULL, error);
 }
 
 /* Marks workers without a heartbeat for this long as inactive. rows: those workers. */
@@ -752,8 +752,8 @@ static inline jobq_error attune_worker_silent(PGconn *conn, int64_t silent_us, j
     like.status = ATTUNE_WORKER_STATUS_ACTIVE;
     like.last_heartbeat.value = -silent_us;
     like.last_heartbeat.set = true;
-    return jobq_pg_table_update_where(attune[ATTUNE_WORKER], conn, "status", &set,
-                                      "status +last_heartbeat<", &like, rows, error);
+    return jobq_pg_table_update(attune[ATTUNE_WORKER], conn, "status", &set,
+                                "status +last_heartbeat<", &like, rows, error);
 }
 
 /* Ends all pending inquiries that have timed out. rows: those inquiries. */
@@ -765,8 +765,8 @@ static inline jobq_error attune_inquiry_expire(PGconn *conn, jobq_pg_rows *rows,
     set.status = ATTUNE_INQUIRY_STATUS_TIMEOUT;
     like.status = ATTUNE_INQUIRY_STATUS_PENDING;
     like.timeout_at.set = true; /* now */
-    return jobq_pg_table_update_where(attune[ATTUNE_INQUIRY], conn, "status", &set,
-                                      "status +timeout_at<=", &like, rows, error);
+    return jobq_pg_table_update(attune[ATTUNE_INQUIRY], conn, "status", &set,
+                                "status +timeout_at<=", &like, rows, error);
 }
 
 /* Moves an execution from one status to another. JOBQ_ERROR_LOST: it was not in the first one. */
@@ -777,12 +777,12 @@ static inline jobq_error attune_execution_move(PGconn *conn, int64_t id,
 {
     attune_execution row = {0}, was = {0};
 
-    row.id = id;
     row.status = to;
     row.result = result;
+    was.id = id;
     was.status = from;
-    return jobq_pg_table_update_if(attune[ATTUNE_EXECUTION], conn, "status result", &row, "status",
-                                   &was, NULL, error);
+    return jobq_pg_table_update(attune[ATTUNE_EXECUTION], conn, "status result", &row, "id status",
+                                &was, NULL, error);
 }
 
 static inline void attune_close(void)

@@ -1,6 +1,6 @@
 /*
- * fuzz_values.c -- libFuzzer on the values of typed tables: as text (uuid, date, instant, interval,
- * bytes, numeric) and as a server would send them, for each type. Each value that was read is
+ * fuzz_values.c -- libFuzzer on the values of typed tables: as text (numeric; in errors uuid, date,
+ * instant, interval) and as a server would send them, for each type. Each value that was read is
  * written and read again, and must be the same.
  *
  * The first byte chooses the type. The rest is the value, in memory of exactly its length.
@@ -13,93 +13,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static jobq_str str_of(const char *text) { return jobq_str_from(text); }
-
 /* -- as text -- */
 
-static void text_of_value(jobq_pg_type type, const void *value, char *out)
-{
-    MUST(jobq_pg_value_format(type, value, out, JOBQ_PG_VALUE_SIZE) == JOBQ_OK);
-}
-
-static bool is_number(jobq_str text)
-{
-    jobq_str got;
-
-    return jobq_pg_value_from(JOBQ_PG_NUMERIC, text, &got) == JOBQ_OK;
-}
-
-static void check_dates(jobq_str text)
-{
-    char out[JOBQ_PG_VALUE_SIZE];
-    int32_t days = 7, again;
-
-    if (jobq_pg_value_from(JOBQ_PG_DATE, text, &days) != JOBQ_OK) {
-        MUST(days == 7);
-        return;
-    }
-    text_of_value(JOBQ_PG_DATE, &days, out);
-    MUST(jobq_pg_value_from(JOBQ_PG_DATE, str_of(out), &again) == JOBQ_OK && again == days);
-}
-
-static void check_instants(jobq_str text)
-{
-    char out[JOBQ_PG_VALUE_SIZE];
-    int64_t us = 7, again;
-
-    if (jobq_pg_value_from(JOBQ_PG_TIMESTAMPTZ, text, &us) != JOBQ_OK) {
-        MUST(us == 7);
-        return;
-    }
-    text_of_value(JOBQ_PG_TIMESTAMPTZ, &us, out);
-    MUST(jobq_pg_value_from(JOBQ_PG_TIMESTAMPTZ, str_of(out), &again) == JOBQ_OK && again == us);
-}
-
-static void check_intervals(jobq_str text)
-{
-    char out[JOBQ_PG_VALUE_SIZE];
-    jobq_pg_interval span, again;
-
-    if (jobq_pg_value_from(JOBQ_PG_INTERVAL, text, &span) != JOBQ_OK) return;
-    text_of_value(JOBQ_PG_INTERVAL, &span, out);
-    MUST(jobq_pg_value_from(JOBQ_PG_INTERVAL, str_of(out), &again) == JOBQ_OK);
-    MUST(memcmp(&span, &again, sizeof span) == 0);
-}
-
-static void check_uuids(jobq_str text)
-{
-    char out[JOBQ_PG_VALUE_SIZE];
-    jobq_pg_uuid uuid, again;
-
-    if (jobq_pg_value_from(JOBQ_PG_UUID, text, &uuid) != JOBQ_OK) return;
-    text_of_value(JOBQ_PG_UUID, &uuid, out);
-    MUST(strlen(out) == 36);
-    MUST(jobq_pg_value_from(JOBQ_PG_UUID, str_of(out), &again) == JOBQ_OK);
-    MUST(memcmp(&uuid, &again, sizeof uuid) == 0);
-}
-
-static void check_bytes(jobq_str text)
-{
-    size_t room = text.len < 4 ? 0 : text.len / 2 - 1, size = 0, back = 0;
-    char *bytes = (char *)malloc(room + !room), *out, *again;
-    jobq_str read;
-
-    MUST(bytes != NULL);
-    if (jobq_pg_bytes_from(text, bytes, &size) == JOBQ_OK) {
-        MUST(size == room);
-        out = (char *)malloc(2 * size + 3);
-        again = (char *)malloc(size + !size);
-        read.ptr = bytes;
-        read.len = size;
-        MUST(out != NULL && again != NULL);
-        MUST(jobq_pg_value_format(JOBQ_PG_BYTES, &read, out, 2 * size + 3) == JOBQ_OK);
-        MUST(jobq_pg_bytes_from(str_of(out), again, &back) == JOBQ_OK && back == size);
-        MUST(size == 0 || memcmp(bytes, again, size) == 0);
-        free(out);
-        free(again);
-    }
-    free(bytes);
-}
+static bool is_number(jobq_str text) { return jobq_pg__numeric_valid(text); }
 
 /* A sign before a number, and a blank behind it. */
 static void check_numbers(jobq_str text)
@@ -123,29 +39,22 @@ static void check_numbers(jobq_str text)
     free(more);
 }
 
-/* Any value can be written; what the server can hold is read again. */
+/* Any value can be written. */
 static void check_values(const char *raw, size_t len)
 {
-    char date[JOBQ_PG_VALUE_SIZE], instant[JOBQ_PG_VALUE_SIZE], span_text[JOBQ_PG_VALUE_SIZE];
-    jobq_pg_interval span, span_again;
-    int32_t days, days_again;
-    int64_t us, us_again;
+    static const jobq_pg_type types[] = {JOBQ_PG_UUID, JOBQ_PG_DATE, JOBQ_PG_TIMESTAMPTZ,
+                                         JOBQ_PG_INTERVAL};
+    char out[JOBQ_PG__VALUE_SIZE];
+    jobq_pg_interval value; /* the largest */
+    size_t i;
 
-    if (len < 16) return;
-    memcpy(&span, raw, 16);
-    us = span.us;
-    days = span.days;
-    text_of_value(JOBQ_PG_DATE, &days, date);
-    if (jobq_pg_value_from(JOBQ_PG_DATE, str_of(date), &days_again) == JOBQ_OK)
-        MUST(days_again == days);
-    else MUST(days < JOBQ_PG__DATE_FIRST || days > JOBQ_PG__DATE_LAST);
-    text_of_value(JOBQ_PG_TIMESTAMPTZ, &us, instant);
-    if (jobq_pg_value_from(JOBQ_PG_TIMESTAMPTZ, str_of(instant), &us_again) == JOBQ_OK)
-        MUST(us_again == us);
-    else MUST(us < JOBQ_PG__INSTANT_FIRST || us > INT64_MAX - 3 * JOBQ_PG__DAY_US);
-    text_of_value(JOBQ_PG_INTERVAL, &span, span_text);
-    MUST(jobq_pg_value_from(JOBQ_PG_INTERVAL, str_of(span_text), &span_again) == JOBQ_OK);
-    MUST(memcmp(&span, &span_again, 16) == 0);
+    if (len < sizeof value) return;
+    memcpy(&value, raw, sizeof value);
+    for (i = 0; i < 4; i++) {
+        memset(out, 'x', sizeof out);
+        MUST(jobq_pg__value_format(types[i], &value, out));
+        MUST(memchr(out, '\0', sizeof out) != NULL);
+    }
 }
 
 /* -- from the wire -- */
@@ -234,11 +143,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 1) memcpy(copy, data + 1, size - 1);
     text.ptr = copy;
     text.len = size - 1;
-    check_dates(text);
-    check_instants(text);
-    check_intervals(text);
-    check_uuids(text);
-    check_bytes(text);
     check_numbers(text);
     check_values(copy, size - 1);
     check_wire(1 + data[0] % (JOBQ_PG_TYPE_COUNT - 1), data[0] >= 128, copy, size - 1);

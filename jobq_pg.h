@@ -2076,23 +2076,25 @@ JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *work, const void *
 
 /* What became of a claimed row, and what its table says to that. */
 typedef struct jobq_pg_verdict {
-    jobq_outcome outcome; /* SUCCESS: this stage is done: the next one is ready, or the row has
-                             succeeded. RETRY, NONE: again after the backoff, or failed if that was
-                             the last attempt. DISCARD: failed for good. RELEASE: given back undone,
-                             at shutdown: no attempt is counted, the error of the last one stays */
-    const char *why;      /* RETRY, NONE, DISCARD: the error to be kept (default "") */
-    jobq_state state;     /* answer: what the row is now; NONE if code is not JOBQ_OK */
-    jobq_error code;      /* answer: LOST: the row is someone else's by now, or has ended.
-                             TRANSITION: by its status it does not run. NOT_FOUND. Or the call's */
+    jobq_outcome outcome;
+    const char *why;  /* of RETRY, NONE, DISCARD: the error to be kept (default "") */
+    jobq_state state; /* answer: what the row is now; NONE if it was refused */
+    jobq_error code;  /* answer: JOBQ_OK; else why */
 } jobq_pg_verdict;
 
 /*
  * jobq_pg_worktable_settle -- what became of rows, in one statement. A row that is refused keeps no
  * other from being settled.
  *
- * Shape   rows: count of them, as claim gave them, or copies. verdicts: one for each.
- * Errors  That of the first row that was refused. JOBQ_ERROR_INVALID: another outcome, or a key
- *         that no row can have: nothing is written.
+ * Shape   rows: count of them, as claim gave them, or copies. verdicts: one for each, whose outcome
+ *         SUCCESS      this stage is done: the next one is ready, or the row has succeeded
+ *         RETRY, NONE  again after the backoff, or failed if that was the last attempt
+ *         DISCARD      failed for good
+ *         RELEASE      given back undone, at shutdown: no attempt is counted, and the error of the
+ *                      last one stays
+ * Errors  That of the first row that was refused. JOBQ_ERROR_LOST: it is someone else's by now, or
+ *         has ended. JOBQ_ERROR_TRANSITION: by its status it does not run. JOBQ_ERROR_NOT_FOUND.
+ *         JOBQ_ERROR_INVALID: another outcome, or a key that no row can have: nothing is written.
  */
 JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *work, PGconn *conn,
                                              const void *rows, jobq_pg_verdict *verdicts,

@@ -565,6 +565,53 @@ static void a_batch_beats_at_once(void **state)
     }
 }
 
+/* In a transaction of the caller's: a lost row does not end it, and it decides about the others. */
+static void a_batch_is_settled_in_a_transaction(void **state)
+{
+    static const char *const ends[] = {"ROLLBACK", "COMMIT"};
+    PGconn *conn = PQconnectdb(server());
+    int i;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    claim(leased, 2, 1);
+    RUN("UPDATE jobq.videos SET worker = 8 WHERE video_id = 'v1'");
+    for (i = 0; i < 2; i++) {
+        jobq_pg_verdict v[] = {{JOBQ_OUTCOME_SUCCESS, NULL, 0, 0},
+                               {JOBQ_OUTCOME_SUCCESS, NULL, 0, 0}};
+        PQclear(PQexec(conn, "BEGIN"));
+        assert_int_equal(jobq_pg_worktable_settle(leased, conn, rows.rows, v, 2, &error),
+                         JOBQ_ERROR_LOST);
+        assert_true(v[0].code == JOBQ_ERROR_LOST && v[1].code == JOBQ_OK);
+        assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+        PQclear(PQexec(conn, ends[i]));
+        assert_row(i == 0 ? "EXTRACTION_IN_PROGRESS" : "EXTRACTION_COMPLETE", 0,
+                   "video_id = 'v2'");
+    }
+    PQfinish(conn);
+}
+
+/* The call's own error is that of each row. */
+static void a_call_that_fails_settles_no_row(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_verdict v[] = {{JOBQ_OUTCOME_SUCCESS, NULL, 0, 0}, {JOBQ_OUTCOME_SUCCESS, NULL, 0, 0}};
+    jobq_error code;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    claim(leased, 2, 1);
+    shutdown(PQsocket(conn), SHUT_RDWR);
+    code = jobq_pg_worktable_settle(leased, conn, rows.rows, v, 2, &error);
+    assert_int_equal(code, JOBQ_ERROR_CONNECTION);
+    assert_true(v[0].code == code && v[1].code == code && v[0].state == JOBQ_STATE_NONE);
+    PQfinish(conn);
+    OK(jobq_pg_worktable_settle(leased, NULL, rows.rows, v, 2, &error));
+    assert_true(v[0].code == JOBQ_OK && v[1].state == JOBQ_STATE_READY);
+}
+
 /* A heartbeat that waits for one row holds none behind it: whoever settles the same rows, by key,
  * is not in its way. */
 static void *beats_backwards(void *unused)
@@ -1417,6 +1464,7 @@ int main(void)
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(a_batch_is_settled_in_one_statement), T(a_batch_beats_at_once),
+        T(a_batch_is_settled_in_a_transaction), T(a_call_that_fails_settles_no_row),
         T(rows_are_locked_by_key), T(one_row_is_not_planned_anew), T(keys_may_have_any_type),
         T(wrong_keys_refuse_the_call),
         T(reset_counts_and_ends), T(reset_decides_as_jobq_h),

@@ -19,7 +19,9 @@
 -- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
 -- flow holds the flow's row, and may name parents afterwards. An enqueue locks flows FOR KEY
 -- SHARE, so that they do not end; a job that waits for a flow's end locks it FOR SHARE, so
--- that it is not revived either; a revive locks it FOR NO KEY UPDATE.
+-- that it is not revived either; a revive locks it FOR NO KEY UPDATE. Only flow_cancel and the
+-- end of a flow lock it FOR UPDATE, and they wait for no running job meanwhile: its handler's
+-- transaction may have locked the job, and then enqueue into the flow.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
@@ -784,40 +786,26 @@ BEGIN
     RETURN v_flow;
 END $$;
 
--- At most p_limit jobs of a flow: those that wait or are ready, or those that failed and can
--- be revived. Locks
--- their rows. Rows that others hold come last, and it waits for them, so that none means that
--- none is left.
-CREATE OR REPLACE FUNCTION jobq.lock_flow_jobs(
-    p_flow bigint, p_limit integer, p_failed boolean) RETURNS bigint[]
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+-- At most p_limit failed jobs of a flow that can be revived. Locks their rows. Rows that
+-- others hold come last, and it waits for them, so that none means that none is left.
+CREATE OR REPLACE FUNCTION jobq.lock_flow_failed(p_flow bigint, p_limit integer)
+RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE v_ids bigint[];
 BEGIN
-    IF p_failed THEN
-        v_ids := ARRAY(
-            SELECT f.id FROM jobq.failed f
-            WHERE f.flow_id = p_flow AND f.flow_id > 0
-              AND NOT jobq.is_erased(f.payload, f.headers)
-              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
-            LIMIT p_limit FOR UPDATE SKIP LOCKED);
-        IF v_ids <> '{}' THEN RETURN v_ids; END IF;
-        RETURN ARRAY(
-            SELECT f.id FROM jobq.failed f
-            WHERE f.flow_id = p_flow AND f.flow_id > 0
-              AND NOT jobq.is_erased(f.payload, f.headers)
-              AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
-            ORDER BY f.id LIMIT p_limit FOR UPDATE);
-    END IF;
     v_ids := ARRAY(
-        SELECT j.id FROM jobq.job j
-        WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.state <> 'x'
+        SELECT f.id FROM jobq.failed f
+        WHERE f.flow_id = p_flow AND f.flow_id > 0
+          AND NOT jobq.is_erased(f.payload, f.headers)
+          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
         LIMIT p_limit FOR UPDATE SKIP LOCKED);
     IF v_ids <> '{}' THEN RETURN v_ids; END IF;
     RETURN ARRAY(
-        SELECT j.id FROM jobq.job j
-        WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.state <> 'x'
-        ORDER BY j.id LIMIT p_limit FOR UPDATE);
+        SELECT f.id FROM jobq.failed f
+        WHERE f.flow_id = p_flow AND f.flow_id > 0
+          AND NOT jobq.is_erased(f.payload, f.headers)
+          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+        ORDER BY f.id LIMIT p_limit FOR UPDATE);
 END $$;
 
 -- No flow has this id. Refuses one that was never given out: a flow that was forgotten may
@@ -833,40 +821,68 @@ BEGIN
     END IF;
 END $$;
 
--- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
--- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
--- jobs are asked, as by cancel.
-CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
+-- A part of flow_cancel: cancels those whose rows nobody holds. NULL: others hold all of them,
+-- and it has done nothing.
+CREATE OR REPLACE FUNCTION jobq.flow_cancel_free(p_flow bigint, p_limit integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_ids bigint[];
-    v_job bigint;
-    v_count integer;
+    v_ready bigint[];
+BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR UPDATE;
+    IF NOT FOUND THEN PERFORM jobq.flow_unknown(p_flow); END IF;
+    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
+    WHERE f.id = p_flow AND f.ended_at IS NULL;
+    IF FOUND THEN -- all of its jobs may have ended before
+        INSERT INTO jobq.nudge (job_id) VALUES (-p_flow);
+    END IF;
+    v_ids := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.cancel_requested_at IS NULL
+        LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    IF v_ids = '{}' AND EXISTS (
+            SELECT FROM jobq.job j
+            WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.cancel_requested_at IS NULL
+            LIMIT p_limit) THEN
+        RAISE EXCEPTION USING ERRCODE = 'JQ000'; -- the lock of the flow is released with it
+    END IF;
+    v_ready := ARRAY(
+        SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_ids) AND j.state <> 'x');
+    PERFORM jobq.cancel_one(u.id) FROM unnest(v_ids) AS u (id) WHERE u.id <> ALL (v_ready);
+    PERFORM jobq.finish(v_ready, 'c', NULL); -- after the locks of jobs: it takes keys
+    PERFORM jobq.promote(1000);
+    RETURN cardinality(v_ids);
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
+END $$;
+
+-- A part of flow_cancel: waits until somebody lets go of a job that is not cancelled, and
+-- keeps no lock.
+CREATE OR REPLACE FUNCTION jobq.flow_cancel_wait(p_flow bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    PERFORM FROM jobq.job j
+    WHERE j.flow_id = p_flow AND j.flow_id > 0 AND j.cancel_requested_at IS NULL
+    LIMIT 1 FOR UPDATE;
+    RAISE EXCEPTION USING ERRCODE = 'JQ000';
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL;
+END $$;
+
+-- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
+-- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
+-- jobs are asked, as by cancel. Jobs that others hold come last. It waits for these without
+-- the flow's lock: a handler that has ended its job may enqueue into the flow afterwards.
+CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE v_count integer;
 BEGIN
     PERFORM jobq.need_read_committed();
-    PERFORM FROM jobq.flow f WHERE f.id = flow_cancel.id FOR UPDATE;
-    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
-    UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
-    WHERE f.id = flow_cancel.id AND f.ended_at IS NULL;
-    IF FOUND THEN -- all of its jobs may have ended before
-        INSERT INTO jobq.nudge (job_id) VALUES (-flow_cancel.id);
-    END IF;
-    v_ids := jobq.lock_flow_jobs(id, at_most, false);
-    v_count := cardinality(v_ids);
-    -- Those that run. If no other one was left, also those that were given back since.
-    FOR v_job IN
-        SELECT j.id FROM jobq.job j
-        WHERE j.flow_id = flow_cancel.id AND j.flow_id > 0
-          AND CASE WHEN j.state = 'x' THEN j.cancel_requested_at IS NULL
-              ELSE v_ids = '{}' END
-        LIMIT at_most - v_count
     LOOP
-        PERFORM jobq.cancel_one(v_job);
-        v_count := v_count + 1;
+        v_count := jobq.flow_cancel_free(id, at_most);
+        EXIT WHEN v_count IS NOT NULL;
+        PERFORM jobq.flow_cancel_wait(id);
     END LOOP;
-    PERFORM jobq.finish(v_ids, 'c', NULL); -- after the locks of jobs: it takes keys
-    PERFORM jobq.promote(1000);
     RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);
 END $$;
 
@@ -880,7 +896,7 @@ BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
     IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
     RETURN jobq.operated('revive', jsonb_build_object('flow', id),
-                         jobq.revive_all(jobq.lock_flow_jobs(id, at_most, true)));
+                         jobq.revive_all(jobq.lock_flow_failed(id, at_most)));
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one

@@ -144,8 +144,6 @@ BEGIN
     IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN
         PERFORM jobq.refuse('delay', '0 to 1000 years');
     END IF;
-    PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
-    WHERE j.id = p_id FOR KEY SHARE OF f; -- before its job: see flows.sql
     SELECT j.* INTO v_job FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;
     IF FOUND THEN

@@ -49,8 +49,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE v_size integer;
 BEGIN
-    PERFORM FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
-    WHERE j.id = p_id FOR KEY SHARE OF f; -- before its job: see flows.sql
     PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);
     UPDATE jobq.job j
     SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)

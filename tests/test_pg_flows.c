@@ -658,23 +658,56 @@ static void a_flow_is_cancelled_under_a_producer(void **unused)
     is_refused("SELECT jobq.enqueue('q', 'k', flow => 1)", "it was cancelled");
 }
 
-/* A running job is given back between the looks for jobs that wait and for jobs that run. */
+/* A running job is given back while the cancel of its flow waits for it. */
 static void a_flow_is_cancelled_while_a_job_is_given_back(void **unused)
 {
     PGconn *a = another(), *b = another();
     jobq_job job;
 
     (void)unused;
-    RUN("SELECT jobq.flow(open => true)");
-    RUN("SELECT jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow(open => true))");
     register_worker(9, 60 * SECOND);
     job = claim_one(9, 1000, false);
-    run_on(a, "BEGIN; DELETE FROM jobq.job WHERE id = 2"); /* the first look waits for this */
+    run_on(a, "BEGIN; SELECT FROM jobq.job FOR UPDATE");
     asks(b, "SELECT jobq.flow_cancel(1)");
-    assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "no"), JOBQ_OK);
+    assert_int_equal(settle_on(a, &job, JOBQ_EVENT_RETRY, "no"), JOBQ_OK);
     run_on(a, "COMMIT");
     is_answered(b, "1");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+}
+
+/* A handler's transaction locks its job, and then enqueues into the job's flow. Meanwhile the flow
+ * is cancelled: that waits for the job, and then cancels whatever there is. */
+static void a_flow_is_cancelled_under_a_handler(void **unused)
+{
+    static const struct {
+        const char *first, *answer;
+    } rows[] = {
+        {"SELECT jobq.settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)", "1"},
+        {"SELECT jobq.work_done(9, 1, 1)", "1"},
+        {"SELECT jobq.step_done_here(9, 1, 1, 's', '1')", "2"},
+        {"SELECT jobq.signal_here(9, 1, 1, 's', 1000000)", "2"},
+    };
+    PGconn *a, *b;
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow(open => true))");
+        register_worker(9, 60 * SECOND);
+        claim_one(9, 1, false);
+        run_on(a, "BEGIN");
+        run_on(a, rows[i].first);
+        asks(b, "SELECT jobq.flow_cancel(1)");
+        run_on(a, "SELECT jobq.enqueue('q', 'k', flow => 1)");
+        run_on(a, "COMMIT");
+        is_answered(b, rows[i].answer);
+        assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE cancel_requested_at IS NULL"),
+                         0);
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
 }
 
 /* A job that is enqueued after its parent failed runs when that was revived. */
@@ -1243,6 +1276,7 @@ int main(void)
         TEST(the_rows_of_a_flow_are_locked),
         TEST(a_flow_is_cancelled_under_a_producer),
         TEST(a_flow_is_cancelled_while_a_job_is_given_back),
+        TEST(a_flow_is_cancelled_under_a_handler),
         TEST(a_failed_parent_is_revived),
         TEST(a_failed_parent_is_revived_meanwhile),
         TEST(a_revival_wakes_the_workers_of_each_queue),

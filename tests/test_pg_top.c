@@ -296,6 +296,25 @@ static void flows_go_on_and_end(void **unused)
     quit();
 }
 
+/* Its running job was not asked, because somebody held it meanwhile. */
+static void a_flow_is_cancelled_again(void **unused)
+{
+    int64_t id = run_one();
+
+    (void)unused;
+    RUN("UPDATE jobq.job SET flow_id = jobq.flow('import') WHERE id = %lld", (long long)id);
+    RUN("UPDATE jobq.flow SET cancelled_at = now()");
+    begin("LC_ALL=C.UTF-8", 120, 30);
+    shows("import  cancelled");
+    keys("Tab Tab c");
+    shows("Cancel flow");
+    keys("y");
+    shows(": cancelled");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE cancel_requested_at IS NOT NULL"),
+                     1);
+    quit();
+}
+
 static void slash_filters(void **unused)
 {
     (void)unused;
@@ -513,6 +532,7 @@ int main(void)
         TEST(r_revives),
         TEST(c_asks_and_cancels),
         TEST(flows_go_on_and_end),
+        TEST(a_flow_is_cancelled_again),
         TEST(slash_filters),
         TEST(a_reader_is_refused),
         TEST(it_sends_one_statement_a_second),

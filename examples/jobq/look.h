@@ -79,7 +79,7 @@ typedef struct look_table {
     "s.next_at - coalesce(s.spread_by, '0') - interval '1 microsecond') p)"
 
 #define LOOK_FLOW_VERBS "concat_ws(' ', CASE WHEN failed > 0 THEN 'flow_revive' END, " \
-                        "CASE WHEN state IN ('running', 'held') THEN 'flow_cancel' END)"
+                        "CASE WHEN state <> 'ended' THEN 'flow_cancel' END)"
 
 /* What happened to job j, and to each attempt that failed or logged: at, no, what, text. */
 #define LOOK_STORY \

@@ -24801,10 +24801,14 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    PERFORM jobq.wake(q.id, 1) FROM (\n"
 "        SELECT DISTINCT j.queue_id AS id\n"
-"        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= p_from\n"
+"        FROM (SELECT o.job_id, o.signal FROM jobq.nudge o WHERE o.id >= p_from\n"
 "              ORDER BY o.id LIMIT 100) AS n\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT o.queue_id FROM jobq.job o WHERE o.id = n.job_id OFFSET 0) AS j) AS q;\n"
+"            SELECT n.job_id AS id UNION ALL\n"
+"            (SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name\n"
+"             WHERE s.name = n.signal LIMIT 100)) AS u\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT o.queue_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j) AS q;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -24850,11 +24854,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        RETURNING n.job_id, n.by, n.signal\n"
 "    )\n"
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
-"    SELECT DISTINCT g.job_id, g.signal FROM gone g\n"
+"    SELECT DISTINCT g.job_id, g.signal FROM gone g\n",
 "    WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);\n"
 "    IF cardinality(v_nudges) = p_limit AND v_skipped IS NOT NULL THEN -- others' turn\n"
 "        WITH last AS (\n"
-"            DELETE FROM jobq.nudge n\n",
+"            DELETE FROM jobq.nudge n\n"
 "            WHERE n.id = ANY (v_nudges) RETURNING n.job_id, n.cancel, n.signal\n"
 "        )\n"
 "        INSERT INTO jobq.nudge (job_id, cancel, signal)\n"
@@ -24931,11 +24935,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "            SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)\n"
 "            UNION ALL SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)\n"
 "            EXCEPT SELECT u.id FROM unnest(v_locked) AS u (id));\n"
-"    END LOOP;\n"
+"    END LOOP;\n",
 "    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0) WHERE j.id = ANY (p_ids);\n"
 "    UPDATE jobq.failed f SET flow_id = coalesce(f.flow_id, 0) WHERE f.id = ANY (p_ids);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n",
+"CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS \"char\"\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (\n"
 "    SELECT CASE WHEN f.ended_at IS NULL THEN 'running'\n"
@@ -25002,11 +25006,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_flow bigint, p_parents bigint[], p_parent_names text[], p_parent_flows bigint[])\n"
 "RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    RETURN ARRAY(\n"
 "        SELECT coalesce(u.id, -u.flow_id, n.job_id)\n"
 "        FROM ROWS FROM (unnest(p_parents), unnest(p_parent_names), unnest(p_parent_flows))\n"
-"             WITH ORDINALITY AS u (id, name, flow_id, at)\n",
+"             WITH ORDINALITY AS u (id, name, flow_id, at)\n"
 "        LEFT JOIN jobq.flow_job n ON n.flow_id = p_flow AND n.name = u.name COLLATE \"C\"\n"
 "        ORDER BY u.at);\n"
 "END $$;\n"
@@ -25082,12 +25086,12 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_behind bigint; -- a parent that is in the strict line that the job holds\n"
 "    v_lines boolean;\n"
 "    v_above bigint[];\n"
-"BEGIN\n"
+"BEGIN\n",
 "    SELECT min(h.child) FILTER (WHERE h.parent = p_id AND h.child = ANY (p_parents)),\n"
 "           count(*) > 0\n"
 "    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;\n"
 "    IF v_behind IS NOT NULL THEN\n"
-"        PERFORM jobq.refuse('after', format(\n",
+"        PERFORM jobq.refuse('after', format(\n"
 "            'job %s is behind job %s in a strict line, and starts only after it has ended',\n"
 "            v_behind, p_id), 'Give it no line, or another one.');\n"
 "    END IF;\n"
@@ -25152,7 +25156,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
-"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)\n"
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)\n",
 "RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -25160,7 +25164,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    v_names text[] := coalesce(p_after_names, '{}');\n"
 "    v_count integer;\n"
 "BEGIN\n"
-"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n",
+"    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
 "        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);\n"
 "    END IF;\n"
 "    IF 1 > ANY (p_after) THEN PERFORM jobq.refuse('after', 'ids of jobs are positive'); END IF;\n"
@@ -25229,11 +25233,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        WHERE f.id = v_flow;\n"
 "    END IF;\n"
 "    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, coalesce(payloads, '{}'),\n"
-"                              p_flow => v_flow);\n"
+"                              p_flow => v_flow);\n",
 "    IF done_kind IS NOT NULL THEN\n"
 "        PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,\n"
 "                             after_flow => v_flow, on_end => 'any');\n"
-"    END IF;\n",
+"    END IF;\n"
 "    IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow\n"
 "        INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);\n"
 "        PERFORM jobq.promote(1000);\n"
@@ -25320,11 +25324,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "        v_count := jobq.flow_cancel_free(id, at_most);\n"
 "        EXIT WHEN v_count IS NOT NULL;\n"
 "        PERFORM jobq.flow_cancel_wait(id);\n"
-"    END LOOP;\n"
+"    END LOOP;\n",
 "    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)\n"
-"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n",
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET jit = off AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;\n"
@@ -25393,11 +25397,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "          UNION SELECT o.parent FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
 "          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
-"          ORDER BY 1 LIMIT at_most) AS u\n"
+"          ORDER BY 1 LIMIT at_most) AS u\n",
 "    LEFT JOIN jobq.flow_job n ON n.flow_id = flow_graph.id AND n.job_id = u.id\n"
 "    LEFT JOIN jobq.edge e ON e.child = u.id\n"
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
-"        ON true\n",
+"        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
@@ -25463,10 +25467,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),\n"
 "        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
-"        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n"
+"        pg_sequence_last_value(pg_get_serial_sequence('jobq.nudge', 'id')::regclass),\n",
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
-"    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL AND (\n",
+"    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL AND (\n"
 "        f.message IS NOT NULL OR EXISTS (\n"
 "            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (\n"
 "            SELECT FROM jobq.edge e WHERE e.parent = -f.id)); -- others may get jobs yet\n"

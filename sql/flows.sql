@@ -258,17 +258,22 @@ BEGIN
     decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);
 END $$;
 
--- Wakes workers of jobs that are named by nudges from p_from on.
+-- Wakes workers of jobs that nudges from p_from on name, and of those that wait for a signal
+-- that they name and that was sent.
 CREATE OR REPLACE FUNCTION jobq.nudges_left(p_from bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
     PERFORM jobq.wake(q.id, 1) FROM (
         SELECT DISTINCT j.queue_id AS id
-        FROM (SELECT o.job_id FROM jobq.nudge o WHERE o.id >= p_from
+        FROM (SELECT o.job_id, o.signal FROM jobq.nudge o WHERE o.id >= p_from
               ORDER BY o.id LIMIT 100) AS n
         CROSS JOIN LATERAL (
-            SELECT o.queue_id FROM jobq.job o WHERE o.id = n.job_id OFFSET 0) AS j) AS q;
+            SELECT n.job_id AS id UNION ALL
+            (SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name
+             WHERE s.name = n.signal LIMIT 100)) AS u
+        CROSS JOIN LATERAL (
+            SELECT o.queue_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j) AS q;
 END $$;
 
 -- Looks at what at most p_limit nudges name. Answers how many jobs it made ready or cancelled.

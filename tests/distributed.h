@@ -136,6 +136,8 @@ static const struct left_out {
     {"an_exchange_waits_for_the_disk", SERVER},
     /* flows */
     {"a_revival_wakes_the_workers_of_each_queue", POLLED},
+    /* steps */
+    {"a_signal_of_repeatable_read_wakes_the_job", POLLED},
     /* operators: auto_explain */
     {"no_verb_is_compiled", SERVER},
     /* lines */

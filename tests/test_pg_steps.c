@@ -460,6 +460,36 @@ static void a_signal_beside_the_end_of_the_attempt(void **unused)
     PQfinish(b);
 }
 
+/* A transaction with an older snapshot looks at no job, so it wakes a worker that does. */
+static void a_signal_of_repeatable_read_wakes_the_job(void **unused)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    PGnotify *note = NULL;
+    int64_t until = mono_us() + 20 * SECOND;
+
+    (void)unused;
+    enqueue_count(1);
+    work_kind(awaits);
+    RUN("INSERT INTO jobq.sleeper SELECT id, 17 FROM jobq.queue");
+    run_on_conn(a, "LISTEN jobq_11");
+    run_on_conn(b, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    run_on_conn(b, "SELECT count(*) FROM jobq.signal");
+    run_on_conn(b, "SELECT jobq.signal('order-7/paid', '1')");
+    run_on_conn(b, "COMMIT");
+    while (note == NULL && mono_us() < until) {
+        assert_true(PQconsumeInput(a));
+        note = PQnotifies(a);
+        nap_us(10000);
+    }
+    assert_non_null(note);
+    PQfreemem(note);
+    PQfinish(a);
+    PQfinish(b);
+    work_kind(awaits);
+    assert_int_equal(runs, 2);
+    assert_string_equal(value_seen, "1");
+}
+
 /* A failed attempt after the signal was got takes its backoff. */
 static jobq_outcome fails_after_the_signal(jobq_call *call)
 {
@@ -797,6 +827,7 @@ int main(void)
         T(the_time_counts_from_the_first_call),
         T(a_signal_during_the_attempt_is_not_lost),
         T(a_signal_beside_the_end_of_the_attempt),
+        T(a_signal_of_repeatable_read_wakes_the_job),
         T(a_signal_that_was_got_ends_no_backoff),
         T(a_row_that_somebody_holds_is_woken_later),
         T(old_signals_are_forgotten),

@@ -949,9 +949,11 @@ BEGIN
 END $$;
 
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
+-- Where another function of the name takes an id, queue is a varchar: some databases cast
+-- numbers to text implicitly, and there cancel(1) could mean either.
 CREATE OR REPLACE FUNCTION jobq.cancel(
-    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,
-    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
+    queue varchar, kind text DEFAULT NULL, state text DEFAULT NULL,
+    older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
     OUT cancelled integer, OUT requested integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -1086,8 +1088,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.revive(
-    queue text, kind text DEFAULT NULL, older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
-    at_most integer DEFAULT 1000)
+    queue varchar, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.operated('revive', jsonb_build_object(
@@ -1152,7 +1154,7 @@ END $$;
 -- state has to be named: ready, failed, succeeded or cancelled. The latter two read all of
 -- history, which forgets by itself.
 CREATE OR REPLACE FUNCTION jobq.delete(
-    queue text, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    queue varchar, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -1284,7 +1286,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.reschedule(
-    queue text, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,
+    queue varchar, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,
     older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
@@ -1306,7 +1308,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.prioritize(
-    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    queue varchar, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -1328,11 +1330,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.move(
-    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    queue varchar, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF queue = target THEN
+    IF queue = target COLLATE "C" THEN
         RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;
     RETURN jobq.operated('move', jsonb_build_object(

@@ -885,6 +885,39 @@ static void c_refuses_fields_that_go_unused(void **unused_state)
     assert_int_equal(failures, 0);
 }
 
+/* A verb that takes an id or a queue takes a number for an id, also where the database casts numbers
+ * to text implicitly. */
+static void a_number_is_an_id(void **unused_state)
+{
+    PGresult *calls, *res;
+    int i;
+
+    (void)unused_state;
+    failures = 0;
+    RUN("BEGIN");
+    RUN("DO $$ BEGIN CREATE CAST (int4 AS text) WITH INOUT AS IMPLICIT; "
+        "EXCEPTION WHEN duplicate_object THEN NULL; END $$"); /* in tests/hostile.sh */
+    calls = sql(db, "SELECT concat('PREPARE ', p.proname, ' AS SELECT ',"
+                    " p.pronamespace::regnamespace, '.', p.proname, '(1',"
+                    " repeat(', NULL', p.pronargs - p.pronargdefaults - 1), ')') FROM pg_proc p"
+                    " WHERE p.pronamespace = 'jobq'::regnamespace"
+                    " AND p.proargtypes[0] = 'int8'::regtype AND EXISTS (SELECT FROM pg_proc o"
+                    " WHERE o.pronamespace = p.pronamespace AND o.proname = p.proname"
+                    " AND o.oid <> p.oid)");
+    assert_in_range(PQntuples(calls), 6, 100);
+    for (i = 0; i < PQntuples(calls); i++) {
+        RUN("SAVEPOINT before");
+        res = PQexec(db, PQgetvalue(calls, i, 0));
+        if (PQresultStatus(res) != PGRES_COMMAND_OK)
+            WRONG("%s: %s", PQgetvalue(calls, i, 0), PQresultErrorMessage(res));
+        PQclear(res);
+        RUN("ROLLBACK TO before");
+    }
+    PQclear(calls);
+    RUN("ROLLBACK");
+    assert_int_equal(failures, 0);
+}
+
 static int arguments_down(void **state)
 {
     jobq_pg_table_close(errands);
@@ -901,6 +934,7 @@ int main(void)
         cmocka_unit_test_setup(c_refuses_times_that_are_mistakes, pg_empty),
         cmocka_unit_test_setup(every_way_uses_a_jobs_field_or_refuses_it, pg_empty),
         cmocka_unit_test_setup(c_refuses_fields_that_go_unused, pg_empty),
+        cmocka_unit_test_setup(a_number_is_an_id, pg_empty),
     };
 
     return cmocka_run_group_tests_name("arguments", tests, pg_up, arguments_down);

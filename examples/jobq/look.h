@@ -426,15 +426,15 @@ static const look_verb look_verbs[] = {
     {"signal", "Send signal", 0, NULL, NULL, "jobs", "jobq.signal(text, jsonb)",
      "SELECT jobq.signal($1, $7::jsonb)"},
     {"cancel_all", "Cancel all that match", 0, "Cancel all that match", NULL, "jobs",
-     "jobq.cancel(text, text, text, interval, jsonb, integer)",
+     "jobq.cancel(varchar, text, text, interval, jsonb, integer)",
      "SELECT cancelled + requested FROM jobq.cancel(queue => $2, kind => $3, state => $4, "
      "older => $5::interval, tags => $6::jsonb, at_most => 1000)"},
     {"revive_all", "Revive all that match", 0, "Revive all that match", NULL, "jobs",
-     "jobq.revive(text, text, interval, jsonb, integer)",
+     "jobq.revive(varchar, text, interval, jsonb, integer)",
      "SELECT jobq.revive(queue => $2, kind => $3, older => $5::interval, tags => $6::jsonb, "
      "at_most => 1000)"},
     {"delete_all", "Delete all that match", 0, "Delete all that match", NULL, "jobs",
-     "jobq.delete(text, text, text, interval, jsonb, integer)",
+     "jobq.delete(varchar, text, text, interval, jsonb, integer)",
      "SELECT jobq.delete(queue => $2, state => $4, kind => $3, older => $5::interval, "
      "tags => $6::jsonb, at_most => 1000)"},
     {"pause", "Pause", 'p', NULL, "paused", "queues", "jobq.pause(text, text)",

@@ -10195,6 +10195,8 @@ typedef struct jobq_pg__group {
                                   lease was renewed */
     jobq_pg__run *runs;
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
+    int32_t fewer;             /* threads when it was logged that no more could be started; 0: one
+                                  was, since then */
     size_t turn;               /* counts up: the worker that a free thread asks next */
     size_t open;               /* workers that have not ended */
 } jobq_pg__group;
@@ -11335,6 +11337,7 @@ static bool jobq_pg__thread_start(jobq_pg__group *group)
     good = data != NULL && jobq_pg__detach(jobq_pg__thread, data);
     if (good) group->threads++;
     else free(data);
+    if (good) group->fewer = 0;
     return good;
 }
 
@@ -11351,19 +11354,20 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     jobq_pg__told(w, now);
 }
 
-/* Replaces a thread that no longer counts. All give up if no thread is left. The lock is held. */
+/* Replaces a thread that no longer counts. All give up if no thread is left. That it goes on with
+ * fewer is logged once. The lock is held. */
 static void jobq_pg__thread_replace(jobq_pg_worker *w)
 {
     jobq_pg__group *group = w->group;
     size_t i;
 
     if (group->open == 0 || jobq_pg__thread_start(group)) return;
-    if (group->threads > 0) {
+    if (group->threads > 0 && group->threads != group->fewer)
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "thread_missing", NULL),
                      "the worker goes on with %d threads for handlers: " JOBQ_PG__NO_THREAD,
                      (int)group->threads);
-        return;
-    }
+    group->fewer = group->threads;
+    if (group->threads > 0) return;
     for (i = 0; i < group->count; i++)
         jobq_pg__give_up(group->workers[i], "the worker stops: " JOBQ_PG__NO_THREAD);
 }
@@ -11442,7 +11446,7 @@ static int64_t jobq_pg__reinforce(jobq_pg_worker *w)
 
     if (group->count == 1 || group->idle > 0 || jobq_loop_status_of(w->loop).ready == 0)
         return JOBQ_NEVER;
-    if (jobq_pg__missing(group) > 0) jobq_pg__thread_start(group); /* or at the next look */
+    if (jobq_pg__missing(group) > 0) jobq_pg__thread_replace(w); /* or at the next look */
     return jobq_pg__mono_us() + 250000;
 }
 

@@ -468,6 +468,83 @@ static int works_without_more_threads(void)
     return 0;
 }
 
+static int held, released, served;
+
+static jobq_outcome holds_its_thread(jobq_call *call)
+{
+    (void)call;
+    __atomic_add_fetch(&held, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0) nap_us(10000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome is_served(jobq_call *call)
+{
+    (void)call;
+    __atomic_add_fetch(&served, 1, __ATOMIC_SEQ_CST);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Of two schemas one is cut off while its handlers hold all threads. The other one's job needs a
+ * thread in their place, which cannot be started. */
+static int works_without_others(void)
+{
+    jobq_pg_handler handlers[2];
+    jobq_pg_desc desc;
+    jobq_pg_worker_desc work;
+    jobq_pg_worker *worker;
+    jobq_pg *far;
+    char conninfo[300];
+    long left;
+
+    memset(handlers, 0, sizeof handlers);
+    memset(&desc, 0, sizeof desc);
+    memset(&work, 0, sizeof work);
+    db = PQconnectdb(server());
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    snprintf(schema, sizeof schema, "faults_far");
+    snprintf(conninfo, sizeof conninfo, "%s application_name=far", server());
+    desc.conninfo = conninfo;
+    desc.schema = schema;
+    desc.log = hears;
+    if (jobq_pg_open(&far, &desc, NULL) != JOBQ_OK) bad("open", 0);
+    if (jobq_pg_migrate(far, NULL) != JOBQ_OK) bad("migrate", 0);
+    RUN("SELECT jobq.enqueue('q', 'long'), jobq.enqueue('q', 'long')");
+    snprintf(schema, sizeof schema, "faults_near");
+    pg = open_without_fault();
+    if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
+    handlers[0].queue = handlers[1].queue = "q";
+    handlers[0].kind = "long";
+    handlers[0].run[0] = holds_its_thread;
+    handlers[1].kind = "k";
+    handlers[1].run[0] = is_served;
+    work.handlers = handlers;
+    work.handler_count = 2;
+    work.also = &far;
+    work.also_count = 1;
+    work.loop.threads = 2;
+    if (jobq_pg_worker_start(pg, &work, &worker, NULL) != JOBQ_OK) bad("start", 0);
+    if (!comes(&held, 2)) bad("no job began", 0);
+    fault_lasts = true;
+    arm(FAULT_THREAD, 1); /* so the far one is not connected again, either */
+    RUN(BACKENDS("application_name = 'far'"));
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    if (!comes(&counts[2], 1)) bad("a thread cannot be started, and nobody is told", 0);
+    left = __atomic_load_n(&fault_left, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&fault_left, __ATOMIC_SEQ_CST) > left - 12) nap_us(10000);
+    if (counts[2] != 1) bad("a thread cannot be started: it is not told once", counts[2]);
+    disarm();
+    __atomic_store_n(&released, 1, __ATOMIC_SEQ_CST);
+    if (!comes(&served, 1)) bad("a job is never run", 0);
+    jobq_pg_worker_stop(worker);
+    if (jobq_pg_worker_wait(worker, NULL) != JOBQ_OK) bad("wait", 0);
+    jobq_pg_worker_free(worker);
+    jobq_pg_close(far);
+    jobq_pg_close(pg);
+    RUN("DROP SCHEMA jobq, faults_far CASCADE");
+    return 0;
+}
+
 /* A worker that has to give up its connection for want of memory: it says so, and gets on later. */
 static int works_without_more_memory(void)
 {
@@ -525,6 +602,12 @@ static void a_worker_without_more_threads_says_so_once(void **unused)
     in_a_child(works_without_more_threads);
 }
 
+static void so_does_one_whose_threads_wait_for_a_server(void **unused)
+{
+    (void)unused;
+    in_a_child(works_without_others);
+}
+
 static void a_worker_without_more_memory_says_so(void **unused)
 {
     (void)unused;
@@ -550,6 +633,7 @@ int main(void)
         cmocka_unit_test(every_thread_fails_once),
         cmocka_unit_test(no_worker_starts_without_one_of_its_threads),
         cmocka_unit_test(a_worker_without_more_threads_says_so_once),
+        cmocka_unit_test(so_does_one_whose_threads_wait_for_a_server),
         cmocka_unit_test(a_worker_without_more_memory_says_so),
         cmocka_unit_test(every_call_of_libpq_finds_the_connection_cut),
         cmocka_unit_test(every_call_of_libpq_is_followed_by_a_cut),

@@ -216,6 +216,25 @@ static jobq_pg *behind_proxy(void)
     return made;
 }
 
+/* Cuts what leads through the proxy, and lets nothing in. away: the index of its worker. */
+static void goes_away(jobq_pg_worker *worker, size_t away)
+{
+    jobq_pg_health health;
+
+    SET(proxy.refuse, 1);
+    do {
+        proxy_fault_at(PROXY_CUT_REQUEST, 1);
+        nap_us(2000);
+        jobq_pg_worker_health_of(worker, away, &health);
+    } while (health.connected);
+}
+
+static void comes_back(void)
+{
+    proxy_fault_at(PROXY_NONE, 0);
+    SET(proxy.refuse, 0);
+}
+
 /* away: the index of the worker whose server it is. */
 static void outage(size_t away)
 {
@@ -229,13 +248,7 @@ static void outage(size_t away)
     d.also_count = 1;
     worker = start_on(away == 1 ? pg : far, &d);
     while (jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(2000);
-    SET(proxy.refuse, 1);
-    proxy_fault_at(PROXY_CUT_REQUEST, 1);
-    do {
-        proxy_fault_at(PROXY_CUT_REQUEST, 1);
-        nap_us(2000);
-        jobq_pg_worker_health_of(worker, away, &health);
-    } while (health.connected);
+    goes_away(worker, away);
     enqueue_in(1, "k", 20);
     enqueue_in(0, "k", 200);
     assert_true(reaches(20, &ran[0], 200));
@@ -243,8 +256,7 @@ static void outage(size_t away)
     assert_int_equal(jobq_pg_worker_health_of(worker, 1 - away, NULL), JOBQ_OK);
     jobq_pg_worker_health(worker, &health);
     assert_false(health.connected);
-    proxy_fault_at(PROXY_NONE, 0);
-    SET(proxy.refuse, 0);
+    comes_back();
     assert_true(reaches(20, &ran[1], 20));
     stop(worker);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.history"), 20);
@@ -261,6 +273,32 @@ static void an_outage_of_the_first_holds_up_no_other(void **unused)
 {
     (void)unused;
     outage(0);
+}
+
+/* They hold jobs of the schema whose server goes away. Others take their place. */
+static void threads_that_wait_for_a_server_are_replaced(void **unused)
+{
+    jobq_pg_handler h[2] = {handler_of("q", "k", brief), handler_of("q", "long", until_told)};
+    jobq_pg_worker_desc d = work_of(h, 2);
+    jobq_pg *far = behind_proxy();
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    d.also = &far;
+    d.also_count = 1;
+    d.loop.threads = 2;
+    enqueue_in(1, "long", 2);
+    worker = start(&d);
+    assert_true(reaches(20, &ran[1], 2));
+    goes_away(worker, 1);
+    enqueue_in(0, "k", 100);
+    assert_true(reaches(20, &ran[0], 100));
+    assert_in_range(GET(most), 1, 2);
+    comes_back();
+    SET(go, 1);
+    stop(worker);
+    assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.history"), 100);
+    jobq_pg_close(far);
 }
 
 /* ---- a server that is down at the start ------------------------------------------------------ */
@@ -605,8 +643,7 @@ static int empty(void **state)
 static int quit(void **state)
 {
     SET(go, 1);
-    proxy_fault_at(PROXY_NONE, 0);
-    SET(proxy.refuse, 0);
+    comes_back();
     return all_stop(state);
 }
 
@@ -621,6 +658,7 @@ int main(void)
         TEST(messages_of_both_are_received),
         TEST(an_outage_holds_up_only_its_own),
         TEST(an_outage_of_the_first_holds_up_no_other),
+        TEST(threads_that_wait_for_a_server_are_replaced),
         TEST(a_server_that_is_down_is_waited_for),
         TEST(so_is_that_of_the_first_handle),
         TEST(without_any_server_nothing_starts),

@@ -17,11 +17,11 @@
 --   link      Writes edges. It locks the parents that live, so their ends see the edges.
 --
 -- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
--- flow holds the flow's row, and may name parents afterwards. An enqueue locks flows FOR KEY
--- SHARE, so that they do not end; a job that waits for a flow's end locks it FOR SHARE, so
+-- flow holds the flow's row, and may name parents afterwards. An enqueue locks its flow FOR KEY
+-- SHARE, so that it does not end; a job that waits for a flow's end locks it FOR SHARE, so
 -- that it is not revived either; a revive locks it FOR NO KEY UPDATE. Only flow_cancel and the
--- end of a flow lock it FOR UPDATE, and they wait for no running job meanwhile: its handler's
--- transaction may have locked the job, and then enqueue into the flow.
+-- end of a flow lock it FOR UPDATE, and they wait for no job meanwhile: whoever has locked a
+-- job of the flow, its handler above all, may enqueue into the flow afterwards.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
@@ -395,8 +395,8 @@ BEGIN
 END $$;
 
 -- Locks the parents that live or have failed until the end of this transaction, so that their
--- ends and revivals see what it writes: until then they cannot be. Before that, the flows that
--- they are or belong to: see above. A parent may have changed its place between the two locks.
+-- ends and revivals see what it writes: until then they cannot be. Before them, those that are
+-- flows: see above. A parent may have changed its place between the two locks.
 -- It writes their rows, marking those that are in no flow. So a transaction with an older
 -- snapshot, which does not see the new edges, cannot end or revive them (40001).
 CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
@@ -406,12 +406,6 @@ BEGIN
     PERFORM FROM jobq.flow f
     WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_ids) AS u (id) WHERE u.id < 0))
     ORDER BY f.id FOR SHARE;
-    PERFORM FROM jobq.flow f
-    WHERE f.id = ANY (ARRAY(
-        SELECT j.flow_id FROM jobq.job j WHERE j.id = ANY (p_ids) AND j.flow_id > 0
-        UNION ALL
-        SELECT o.flow_id FROM jobq.failed o WHERE o.id = ANY (p_ids) AND o.flow_id > 0))
-    ORDER BY f.id FOR KEY SHARE;
     LOOP
         v_locked := ARRAY(
             SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_ids)
@@ -633,7 +627,7 @@ SET jit = off AS $$
 DECLARE v_flow bigint;
 BEGIN
     SELECT f.id INTO v_flow FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
-    WHERE j.id = p_id FOR KEY SHARE OF f;
+    WHERE j.id = p_id;
     PERFORM FROM jobq.job j WHERE j.id = p_id FOR NO KEY UPDATE; -- see check_cycle
     PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);

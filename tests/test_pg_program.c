@@ -592,6 +592,22 @@ static void it_connects_as_psql_does(void **unused)
     unsetenv("PGSERVICEFILE");
 }
 
+/* They may be such that nothing can be written, and some verbs refuse to run. */
+static void the_databases_defaults_do_not_matter(void **unused)
+{
+    (void)unused;
+    setenv("PGOPTIONS", "-c default_transaction_read_only=on"
+                        " -c default_transaction_isolation=serializable", 1);
+    RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow())");
+    JOBQ(0, "flow cancel %ld", number("SELECT id FROM jobq.flow"));
+    JOBQ(0, "enqueue q k 1");
+    JOBQ(0, "work --exec true --queue q --kind k --until-empty");
+    JOBQ(0, "pause q");
+    unsetenv("PGOPTIONS");
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
+}
+
 /* ---- README.md ------------------------------------------------------------------------------- */
 
 /* Appends to the script each line that README shows for a shell, and what notes its exit code. How
@@ -1039,6 +1055,7 @@ int main(void)
         TEST(help_is_where_people_ask_for_it),
         TEST(long_work_shows_how_far_it_is),
         TEST(it_connects_as_psql_does),
+        TEST(the_databases_defaults_do_not_matter),
         TEST(the_readme_can_be_typed),
         TEST(without_a_server_the_code_is_3),
         TEST(a_role_sees_what_it_may),

@@ -154,6 +154,20 @@ static void app_progress(const char *format, ...)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
+/* Transactions are READ COMMITTED and may write, whatever the role's defaults are. Behind a pooler,
+ * where the backend has another pid, this would change the session of another client. */
+static bool app_sets(PGconn *conn)
+{
+    char sql[300];
+
+    snprintf(sql, sizeof sql,
+             "SELECT set_config('default_transaction_isolation', 'read committed', false), "
+             "set_config('default_transaction_read_only', 'off', false) "
+             "WHERE pg_backend_pid() = %d", PQbackendPID(conn));
+    PQclear(PQexec(conn, sql));
+    return PQstatus(conn) == CONNECTION_OK;
+}
+
 /* Opens the connection, or opens it again. timeout_s: NULL, none. A server that has gone silent is
  * given up after half a minute; what comes before dbname may be changed there. */
 static bool app_connect(app *a, const char *name, const char *timeout_s)
@@ -165,7 +179,7 @@ static bool app_connect(app *a, const char *name, const char *timeout_s)
 
     if (a->conn == NULL) a->conn = app_need(PQconnectdbParams(names, values, 1));
     else PQreset(a->conn);
-    return PQstatus(a->conn) == CONNECTION_OK;
+    return PQstatus(a->conn) == CONNECTION_OK && app_sets(a->conn);
 }
 
 /* The statement with the schema's name. The caller frees it. */

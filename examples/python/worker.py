@@ -8,6 +8,7 @@
 A handler runs at least once, in one of the worker's threads. `with job.transaction() as cursor:`
 has its effects exactly once: what it writes there commits with the end of the job, or not at all.
 (After psycopg.Rollback there, what the handler returns or raises is the job's end, as without it.)
+Afterwards the session's settings, role, LISTEN, advisory locks and temporary tables are reset.
 A handler that runs for long looks at job.stop, an event: its lease is lost, or somebody cancels it.
 """
 import contextlib, json, logging, os, select, signal, socket, threading, time, traceback
@@ -20,7 +21,10 @@ LISTEN = """do $$ begin -- it reads the server's whole queue of notifications: o
         listen "{}"; end if; end $$"""
 CONNECTION = {  # what the worker's conninfo does not say. A server that vanishes is noticed in 18 s
     "connect_timeout": 9, "keepalives_idle": 9, "keepalives_interval": 3, "keepalives_count": 3,
-    "tcp_user_timeout": 18000, "target_session_attrs": "read-write", "client_encoding": "utf8"}
+    "tcp_user_timeout": 18000, "target_session_attrs": "primary", "client_encoding": "utf8"}
+FRESH = """close all; set session authorization default; reset role; reset all; unlisten *;
+    discard temp; discard sequences; select pg_advisory_unlock_all();
+    set session characteristics as transaction isolation level read committed, read write"""
 COLUMNS = {"work_take": "id, queue, kind, attempt, crash, stage, stages, timeout, payload::text, "
                         "bytes, headers::text"}  # run_handler loads the JSON
 
@@ -40,6 +44,7 @@ class Job:
     @contextlib.contextmanager
     def transaction(self, result=None):
         connection, done = self.owner.connection(), False
+        self.owner.own.fresh = False
         with contextlib.ExitStack() as commit, connection.transaction():
             yield connection.cursor()
             result = None if result is None else Jsonb(result)
@@ -49,8 +54,8 @@ class Job:
 
 
 class Own(threading.local):
-    """What each thread has."""
-    connection, socket = None, None
+    """What each thread has. fresh: no handler has changed the connection's session."""
+    connection, socket, fresh, pooled = None, None, False, False
 
 
 class Worker:
@@ -72,9 +77,16 @@ class Worker:
     def connection(self):  # the calling thread's
         own = self.own
         if own.connection is None or own.connection.closed:
-            own.connection = self.connect()
+            own.connection, own.fresh = self.connect(), False
             own.connection.add_notify_handler(lambda _: None)  # else psycopg keeps them all
             own.socket = socket.socket(fileno=os.dup(own.connection.fileno()))
+            with self.bounded():
+                [pid] = own.connection.execute("select pg_backend_pid()").fetchone()
+            own.pooled = pid != own.connection.info.backend_pid  # its session is others', too
+        if not own.fresh and not own.pooled:
+            with self.bounded():
+                own.connection.execute(FRESH)
+        own.fresh = True
         return own.connection
 
     def drop(self):

@@ -52,7 +52,7 @@ class Worker(worker.Worker):
         super().__init__("", handlers or {}, lease=LEASE, schema=SCHEMA, name=f"w{number}")
         self.worker, self.watched, self.answers, self.refusal = number, {}, {}, None
 
-    def connect(self):
+    def connection(self):
         return connection
 
     def call(self, on, function, *values):

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -151,16 +150,39 @@ def prepared(job):
                        (job.id,))
 
 
+def changes(job):
+    with job.transaction() as cursor:
+        pass
+    cursor.connection.execute(
+        "SET app.tenant = 'a tenant'; LISTEN other; SELECT pg_advisory_lock(77); "
+        "CREATE TEMP TABLE left_over (i int); DECLARE held CURSOR WITH HOLD FOR SELECT 1; "
+        "SET default_transaction_isolation = serializable; SET ROLE python_other")
+
+
+def sees(job):
+    """What is not as in a new session."""
+    with job.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO effect SELECT %s, concat_ws(', ', "
+            "nullif(current_setting('app.tenant', true), ''), "
+            "nullif(current_setting('transaction_isolation'), 'read committed'), "
+            "nullif(current_user, session_user), to_regclass('left_over')::text, "
+            "(SELECT name FROM pg_cursors WHERE is_holdable), "
+            "(SELECT c FROM pg_listening_channels() c WHERE c = 'other'), "
+            "(SELECT locktype FROM pg_locks WHERE pid = pg_backend_pid() AND objid = 77))",
+            (job.id,))
+
+
 HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
-                                          leaves, gives_up, undoes, prepared)}}
+                                          leaves, gives_up, undoes, prepared, changes, sees)}}
 
 
 class Proxy:
     """Carries connections to the server. freeze: those that are there carry nothing any more, and
-    stay open. options: what it adds to the startup packet of a connection.
+    stay open.
     """
-    def __init__(self, options=b""):
-        self.options, self.frozen = options, threading.Event()
+    def __init__(self):
+        self.frozen = threading.Event()
         with psycopg.connect(SERVER) as connection:
             self.server = f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
         self.folder = tempfile.TemporaryDirectory()
@@ -173,10 +195,6 @@ class Proxy:
         while True:
             client, server = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
             server.connect(self.server)
-            if self.options:
-                size, = struct.unpack("!i", client.recv(4, socket.MSG_WAITALL))
-                start = client.recv(size - 4, socket.MSG_WAITALL)[:-1] + self.options + b"\0\0"
-                server.sendall(struct.pack("!i", len(start) + 4) + start)
             for ends in (client, server), (server, client):
                 threading.Thread(target=self.carry, args=(*ends, self.frozen), daemon=True).start()
 
@@ -192,11 +210,10 @@ class Proxy:
         self.frozen = threading.Event()
 
 
-def through(*proxies):
+def through(proxy):
     with psycopg.connect(SERVER) as connection:
         user, name = connection.info.user, connection.info.dbname
-    hosts = ",".join(proxy.folder.name for proxy in proxies)
-    return f"host={hosts} port=5432 user={user} dbname={name}"
+    return f"host={proxy.folder.name} port=5432 user={user} dbname={name}"
 
 
 def start(lease=2, conninfo=SERVER, poll=1):
@@ -324,31 +341,47 @@ class Test(unittest.TestCase):
         second = self.enqueue("once")
         wait(lambda: self.states() == {first: "s", second: "s"})
 
-    def test_read_only_connections_are_left(self):
-        """As after a failover: what the old connections lead to is read-only from now on."""
-        old, new = Proxy(), Proxy(b"options\0-c default_transaction_read_only=off")
-        self.start(2, through(old, new))
-        first = self.enqueue("once")
-        wait(lambda: self.states() == {first: "s"})
-        second = self.enqueue("once", delay="3 s")
-        sql("ALTER SYSTEM SET default_transaction_read_only = on")
-        try:
-            sql("SELECT pg_reload_conf()")
-            wait(lambda: self.states() == {first: "s", second: "s"})
-            self.assertEqual(one("SHOW default_transaction_read_only"), "on")
-        finally:
-            with psycopg.connect(SERVER, autocommit=True) as connection:
-                connection.execute("SET default_transaction_read_only = off")
-                connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
-                connection.execute("SELECT pg_reload_conf()")
-            wait(lambda: one("SHOW default_transaction_read_only") == "off")
-
-    def in_this_process(self, conninfo=SERVER, **more):
-        made = worker.Worker(conninfo, HANDLERS, **more)
+    def run_here(self, made):
         thread = threading.Thread(target=made.run)
         thread.start()
         self.addCleanup(lambda: (made.stop(), thread.join()))
         return made, thread
+
+    def in_this_process(self, conninfo=SERVER, **more):
+        return self.run_here(worker.Worker(conninfo, HANDLERS, **more))
+
+    def test_read_only_connections_are_left(self):
+        """As after a failover: what the old connections lead to is read-only from now on."""
+        made, opened = worker.Worker(SERVER, HANDLERS, lease=2), []
+        connect = made.connect
+        made.connect = lambda: opened.append(connect()) or opened[-1]
+        self.run_here(made)
+        wait(lambda: one("SELECT count(*) FROM jobq.sleeper") == 1)
+        for connection in opened[:]:
+            connection.execute("SET default_transaction_read_only = on")
+        job = self.enqueue("once")
+        wait(lambda: self.states() == {job: "s"})
+
+    def test_settings_of_the_database_do_not_matter(self):
+        process = self.start(2, SERVER + " options='-c default_transaction_read_only=on "
+                                         "-c default_transaction_isolation=serializable'")
+        jobs = [self.enqueue(kind) for kind in ("plain", "sees") * 9]
+        wait(lambda: self.states() == {job: "s" for job in jobs})
+        self.assertEqual(sql("SELECT what, count(*) FROM effect GROUP BY 1 ORDER BY 1"),
+                         [("", 9), ("ran", 9)])
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(one("SELECT count(*) FROM jobq.worker"), 0)
+
+    def test_what_a_handler_changes_in_its_session_is_reset(self):
+        sql("DROP ROLE IF EXISTS python_other; CREATE ROLE python_other SUPERUSER")
+        self.addCleanup(sql, "DROP ROLE python_other")
+        made, thread = self.in_this_process(threads=1)
+        jobs = [self.enqueue(kind) for kind in ("changes", "sees") * 2]
+        wait(lambda: self.states() == {job: "s" for job in jobs})
+        self.assertEqual(sql("SELECT what FROM effect"), [("",), ("",)])
+        made.stop()
+        thread.join()
 
     def test_nothing_is_taken_again_and_again(self):
         made, thread = self.in_this_process(lease=2)

@@ -17,8 +17,8 @@
 --   link      Writes edges. It locks the parents that live, so their ends see the edges.
 --
 -- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
--- flow holds the flow's row, and may name parents afterwards. An enqueue locks its flow FOR KEY
--- SHARE, so that it does not end; a job that waits for a flow's end locks it FOR SHARE, so
+-- flow holds the flow's row, and may name parents afterwards. An enqueue locks its flow FOR
+-- KEY SHARE, so that it does not end; a job that waits for a flow's end locks it FOR SHARE, so
 -- that it is not revived either; a revive locks it FOR NO KEY UPDATE. Only flow_cancel and the
 -- end of a flow lock it FOR UPDATE, and they wait for no job meanwhile: whoever has locked a
 -- job of the flow, its handler above all, may enqueue into the flow afterwards.

@@ -158,7 +158,8 @@ check: ## build and run one test program quickly: make check T=leases (ARGS: its
 	@test -n "$(strip $(CHECK))" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
 	@for program in $(CHECK); do tests/check.sh $$program $(ARGS) || exit 1; done
-CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c)) \
+CHECK = $(patsubst tests/%.c,.build/check/%,$(sort $(wildcard tests/test_*_$(T).c \
+	tests/test_$(T).c tests/$(T).c))) \
 	$(if $(filter python_conform,$(T)),.build/check/python_conform)
 
 test-core: export JOBQ_TEST_VERDICT = total

@@ -1496,6 +1496,12 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     cursor       how far a partition is acknowledged, and its deliveries since then
  *
  *
+ * RULES THAT SQL REPEATS
+ *
+ * A store decides some things itself, because it alone has read the rows. The head of sql/jobs.sql
+ * lists those rules, the functions here that say the same, and the test that compares each pair.
+ *
+ *
  * THE WORKER'S LOOP
  *
  * jobq_loop decides everything that a worker does. jobq_loop_next makes the next request, and
@@ -1617,7 +1623,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
  *
  * A retry's backoff and the PartitionMode are stored in the partition's row, for all workers. A
- * worker holds at most one partition for each thread, and half of that while jobs wait.
+ * worker holds at most one partition for each thread, and half of that while it has jobs.
  *
  * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
  * messages, and the next LOOK goes on where places ran out. A partition that cannot be read yet

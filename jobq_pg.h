@@ -3292,7 +3292,6 @@ static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
     return sql;
 }
 
-/* Makes a handle and its statements' texts, without a connection. */
 static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error *error)
 {
     const char *wrong =
@@ -3316,6 +3315,7 @@ static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error 
                             "ends");
 }
 
+/* Makes a handle and its statements' texts, without a connection. */
 static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 {
     jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);

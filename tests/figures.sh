@@ -22,13 +22,41 @@ public() { sed '/^#ifdef JOBQ\(_PG\)\?_IMPLEMENTATION/,$d' "$1/jobq.h" "$1/jobq_
 
 functions() { public "$1" | grep -c '^JOBQ_API'; }
 
+# What a program's author meets: before the line "Stop here" of each header.
+for_programs() {
+    local header
+    for header in jobq.h jobq_pg.h; do
+        sed '/^#ifdef JOBQ\(_PG\)\?_IMPLEMENTATION/,$d; /---- Stop here unless/,$d' "$1/$header"
+    done
+}
+
 # The fields of structs: each name before a comma or a semicolon.
 fields() {
-    public "$1" | sed 's@/\*.*\*/@@; s@/\*.*@@' | awk '
+    sed 's@/\*.*\*/@@; s@/\*.*@@' | awk '
         /^typedef struct.*{/ || /^struct .*{/ { inside = 1; next }
         /^}/ { inside = 0 }
         inside { gsub(/\([^()]*\)/, ""); n += gsub(/[,;]/, "") }
         END { print n }'
+}
+
+# The fields of jobq_loop itself, without those of its groups.
+flat() {
+    sed 's@/\*.*\*/@@' "$1/jobq.h" | awk '
+        /^struct jobq_loop {/ { inside = 1; next }
+        /^}/ { inside = 0 }
+        inside && /^    [a-z]/ && !/^    struct {/ { n += gsub(/[,;]/, "") }
+        END { print n }'
+}
+
+# The longest section of either implementation, but for the generated one.
+section() {
+    awk 'FNR == 1 { name = "" }
+        /^\/\* ---- >>/ {
+            if (name != "" && name !~ /schema/ && FNR - from > most) most = FNR - from
+            name = $3
+            from = FNR
+        }
+        END { print most }' "$1/jobq.h" "$1/jobq_pg.h"
 }
 
 # The lengths of all functions, from the line with the name to the closing brace.
@@ -78,7 +106,13 @@ measure() {
 
 printf '%-34s %9s %9s %7s\n' figure "$ref" today share
 line "public functions" "$(functions "$work/old")" "$(functions "$work/new")"
-line "public struct fields" "$(fields "$work/old")" "$(fields "$work/new")"
+line "... for programs" "$(for_programs "$work/old" | grep -c '^JOBQ_API')" \
+    "$(for_programs "$work/new" | grep -c '^JOBQ_API')"
+line "public struct fields" "$(public "$work/old" | fields)" "$(public "$work/new" | fields)"
+line "... for programs" "$(for_programs "$work/old" | fields)" "$(for_programs "$work/new" | fields)"
+line "flat fields of jobq_loop" "$(flat "$work/old")" "$(flat "$work/new")"
+line "lines of jobq.h" "$(wc -l <"$work/old/jobq.h")" "$(wc -l <"$work/new/jobq.h")"
+line "lines of the longest section" "$(section "$work/old")" "$(section "$work/new")"
 line "lines outside the SQL" "$(source_lines "$work/old" | wc -l)" "$(source_lines "$work/new" | wc -l)"
 for side in old new; do lengths "$work/$side" >"$work/$side.lengths"; done
 middle() { awk '{ n[NR] = $1 } END { print n[int((NR + 1) / 2)] }' "$1"; }

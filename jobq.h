@@ -1661,6 +1661,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *                              >>rest     schedules, sleep, prune, vacuum
  *     both parts               >>next     the connection, requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
+ *                              >>memory_lines, >>memory_keys, >>memory_outbox, >>memory_wire
  *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
  */
 
@@ -10703,7 +10704,7 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
            (lane->lined ? job->id >= lane->low_id : job->id > lane->after_id);
 }
 
-/* -- its lines -- */
+/* ---- >>memory_lines: lines, claims and rescues ----------------------------------------------- */
 
 /* The row of a line; line 0: the rules of the queue's lines. NULL: none. */
 static jobq_memory_line_row *jobq__memory_line_row(const jobq_memory *m, int32_t queue,
@@ -11335,7 +11336,7 @@ JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kin
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, kind, now_us);
 }
 
-/* -- keys -- */
+/* ---- >>memory_keys: keys and schedules ------------------------------------------------------- */
 
 /* The job that has a key: the newest one with it that has not ended, or else the newest. So if a
  * job that waits is cancelled, its predecessor has the key again. NULL: none. */
@@ -11714,7 +11715,7 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
     }
 }
 
-/* -- its outbox -- */
+/* ---- >>memory_outbox ------------------------------------------------------------------------- */
 
 JOBQ_API int32_t jobq_memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
 {
@@ -12001,7 +12002,7 @@ static jobq_error jobq__memory_renew(jobq_memory *m, const jobq_request *r, int6
     return JOBQ_OK;
 }
 
-/* -- the statements of a loop -- */
+/* ---- >>memory_wire: the statements of a loop, and running handlers --------------------------- */
 
 /* The queues, of these, that have a ready suspect of these kinds. alone: one that must run
  * alone. */

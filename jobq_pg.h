@@ -82,11 +82,14 @@
  *
  * CONTENTS (search for >>name in the implementation)
  *
- *     >>error; >>sql, >>bind, >>exec, >>value, >>codec: the statements, their columns, and the
- *     function that sends them; >>pool: the handle; >>migrate, >>transaction, >>enqueue;
- *     >>verbs: requests; >>outbox; >>operate: operators; >>work: the worker; >>rows: columns, rows,
- *     the library's own tables; >>table: typed tables; >>worktable; >>schema: the SQL, generated
- *     from sql/
+ *     statements       >>error, >>sql, >>bind, >>exec, >>value, >>codec, >>columns, >>operators
+ *     the handle       >>pool, >>selfcheck, >>prepared, >>migrate, >>transaction
+ *     calls            >>enqueue, >>seal, >>verbs, >>request, >>outbox, >>operate
+ *     the worker       >>work: its state; handlers: >>deliver, >>handlers, >>run, >>hooks, >>threads,
+ *                      >>calls; its connection: >>dial, >>send, >>answer, >>ask, >>listen; >>step,
+ *                      >>signals, >>life, >>metrics
+ *     rows and tables  >>rows, >>table, >>table_calls, >>worktable, >>work_verbs
+ *     the SQL          >>schema: generated from sql/
  *
  * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
  *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
@@ -3381,7 +3384,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     return pg;
 }
 
-/* -- the self-check: is there a pooler? -- */
+/* ---- >>selfcheck: is there a pooler? --------------------------------------------------------- */
 
 /* The pid of a connection's backend, and whether its session began with odd defaults (reset_val,
  * because the probe changed the setting). 0: error is filled. */
@@ -3739,7 +3742,7 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
     jobq_pg__give_back(pg, conn, JOBQ_PG__BY_OTHERS);
 }
 
-/* -- prepared statements: each connection has a registry, which libpq's events free with it -- */
+/* ---- >>prepared: statements that a connection has prepared ----------------------------------- */
 
 /* Whether this connection's role may enqueue by a plain INSERT; see >>enqueue. */
 typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
@@ -5170,7 +5173,7 @@ static const jobq_pg__col jobq_pg__wake_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__bulk, queue, INT4, INT32, 0),
     JOBQ_PG__COL(NULL, jobq_pg__bulk, count, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
-/* -- columns of a worker's statements -- */
+/* ---- >>columns: those of workers' statements and of messages --------------------------------- */
 
 #define JOBQ_PG__ASKS(field, wire, type) JOBQ_PG__COL(NULL, jobq_request, field, wire, type, 0)
 
@@ -5853,7 +5856,7 @@ static const jobq_pg__list jobq_pg__lost = JOBQ_PG__LIST_IN(jobq_pg__losses, ids
 static const jobq_pg__col jobq_pg__renew_out[] = {
     JOBQ_PG__ITEMS("outbox_renew", lost, INT8, INT64, 0), JOBQ_PG__COLS_END};
 
-/* -- columns of operators' statements -- */
+/* ---- >>operators: columns of operators' statements; running a statement ---------------------- */
 
 /* The arguments of a verb on jobs; count and requested: the answer of cancel. */
 typedef struct jobq_pg__change {
@@ -6873,7 +6876,7 @@ static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *
     return JOBQ_OK;
 }
 
-/* ---- sealed payloads ------------------------------------------------------------------------- */
+/* ---- >>seal: payloads that are sealed; the direct way and COPY ------------------------------- */
 
 /* An answer, or memory, that is used until a handler returns or a call ends. */
 typedef struct jobq_pg__lent {
@@ -8046,7 +8049,7 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
     return code;
 }
 
-/* -- a request as a statement -- */
+/* ---- >>request: a request as a statement, and a result as an answer -------------------------- */
 
 /* The statement of a request; STATEMENT_COUNT: it needs none. */
 static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
@@ -9835,7 +9838,7 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
     return jobq_pg__ask_rows(pg, conn, JOBQ_PG__PEEK, &from, rows, error);
 }
 
-/* ---- >>work: the worker ---------------------------------------------------------------------- */
+/* ---- >>work: the worker's state -------------------------------------------------------------- */
 
 /* Without the outbox no work is a delivery, so the compiler drops the code for deliveries. */
 #ifndef JOBQ_PG_NO_OUTBOX
@@ -9844,7 +9847,7 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 #define JOBQ_PG__IS_DELIVERY(w) false
 #endif
 
-/* -- a delivery while its handler runs -- */
+/* ---- >>deliver: a delivery while its handler runs -------------------------------------------- */
 
 #define JOBQ_PG__SAVEPOINTS 32 /* in a transaction: many more overflow a backend's cache of them */
 
@@ -10369,7 +10372,7 @@ static bool jobq_pg__detach(void *(*start)(void *), void *arg)
     return true;
 }
 
-/* -- handlers' threads -- */
+/* ---- >>handlers: their threads, and the deliveries that they get ----------------------------- */
 
 /* Records what jobq_pg_worker_health will report. The lock is held. */
 static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
@@ -10871,7 +10874,7 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
     return open;
 }
 
-/* -- running the handler of a job or of messages -- */
+/* ---- >>run: running the handler of a job or of messages -------------------------------------- */
 
 /* Prepares what the handler gets. False: no handler has the job's kind. The lock is held. */
 static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
@@ -11074,7 +11077,7 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg__run_ended(w, run, &report, &verdict, told);
 }
 
-/* -- the hooks for abandoned handlers: another thread calls them -- */
+/* ---- >>hooks: for abandoned handlers; another thread calls them ------------------------------ */
 
 struct jobq_pg__hook_call {
     jobq_pg_report report;
@@ -11185,7 +11188,7 @@ static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
     return true;
 }
 
-/* -- the life of a thread -- */
+/* ---- >>threads: the life of a thread --------------------------------------------------------- */
 
 /* Calls the hooks for an abandoned run, else runs a delivery, else a job. False: there is none. The
  * lock is held before and after. */
@@ -11450,7 +11453,7 @@ static int64_t jobq_pg__reinforce(jobq_pg_worker *w)
     return jobq_pg__mono_us() + 250000;
 }
 
-/* -- what a handler may call -- */
+/* ---- >>calls: what a handler may call -------------------------------------------------------- */
 
 /* The payload of a sealed job's next stage is sealed again, under the same name, because the
  * headers stay. A result is not. */
@@ -11795,7 +11798,7 @@ JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const job
     return jobq_pg__call_end(call, conn, code, &error);
 }
 
-/* -- connections: a thread of its own makes each, so that no other thread waits -- */
+/* ---- >>dial: making connections, each in a thread of its own --------------------------------- */
 
 /* A connection that is being made. It has a thread because desc.connect and name servers may block,
  * and because libpq obeys connect_timeout only in its blocking calls. */
@@ -12109,7 +12112,7 @@ static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
     }
 }
 
-/* -- sending -- */
+/* ---- >>send: the statements of the loop ------------------------------------------------------ */
 
 static void jobq_pg__async_push(jobq_pg__asyncs *list, jobq_pg__async *n)
 {
@@ -12648,7 +12651,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     }
 }
 
-/* -- answers -- */
+/* ---- >>answer: what comes back --------------------------------------------------------------- */
 
 /* The loop was told of claimed jobs: their slots point into the result, which answer now owns. */
 static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
@@ -12781,7 +12784,7 @@ static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
     }
 }
 
-/* -- asynchronous calls of the host -- */
+/* ---- >>ask: asynchronous calls of the host --------------------------------------------------- */
 
 /* Calls under way at a time. The ring must also have room for the loop's statements. */
 #define JOBQ_PG__ASYNC_SENT 32
@@ -13196,7 +13199,7 @@ static void jobq_pg__read(jobq_pg_worker *w)
     if (PQstatus(w->conn) == CONNECTION_BAD) jobq_pg__break(w, JOBQ_PG__BAD);
 }
 
-/* -- LISTEN past a pooler, on a connection of its own -- */
+/* ---- >>listen: past a pooler, on a connection of its own ------------------------------------- */
 
 static bool jobq_pg__listens_past(const jobq_pg_worker *w)
 {
@@ -13277,7 +13280,7 @@ static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
     if (!good || !jobq_pg__listener_asks(w, &error)) jobq_pg__listener_hears(w, &error);
 }
 
-/* -- the cycle: each step takes what has arrived and does what is due -- */
+/* ---- >>step: takes what has arrived and does what is due ------------------------------------- */
 
 /* The loop has ended. Cancels a maintenance statement. The lock is held. */
 static void jobq_pg__worker_end(jobq_pg_worker *w)
@@ -13580,7 +13583,7 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
     return count;
 }
 
-/* -- signals: for workers that asked for it -- */
+/* ---- >>signals: for workers that asked for it ------------------------------------------------ */
 
 #define JOBQ_PG__SIGNALS 64 /* the highest signal number, and workers that one may stop */
 
@@ -13853,7 +13856,7 @@ static void jobq_pg__signals_clear(const jobq_pg_worker *w)
     for (number = 1; number <= JOBQ_PG__SIGNALS; number++) jobq_pg__signal_leave(w, number);
 }
 
-/* -- start, stop, wait, free -- */
+/* ---- >>life: start, stop, wait, free --------------------------------------------------------- */
 
 static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
@@ -14388,7 +14391,7 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
     return sum;
 }
 
-/* -- metrics of one process -- */
+/* ---- >>metrics: of one process --------------------------------------------------------------- */
 
 /* A line's worth of counts: those of a kind. */
 typedef struct jobq_pg__counted {
@@ -16019,7 +16022,7 @@ static jobq_error jobq_pg__key_missing(const jobq_pg_table *t, const void *row, 
     return jobq_pg__row_missing(t, &key, row, code, error);
 }
 
-/* -- requests: what all calls below share -- */
+/* ---- >>table_calls: the calls of typed tables ------------------------------------------------ */
 
 typedef struct jobq_pg__request {
     jobq_pg_table *table;
@@ -17170,7 +17173,7 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     return code;
 }
 
-/* -- verbs -- */
+/* ---- >>work_verbs: the verbs of work tables -------------------------------------------------- */
 
 JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *w, const void *row)
 {

@@ -77,7 +77,7 @@
  *     handle dead letters                       jobq_pg_dead_letter_list, _replay, _resolve ...
  *     read and write my tables as structs       jobq_pg_table_open, _get, _list, _create, _update
  *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _settle
- *     run several statements, or all or none    jobq_pg_tx_begin, jobq_pg_transact
+ *     run several statements, all or none       jobq_pg_transact, or your own BEGIN
  *     build a worker of my own                  jobq_pg_execute
  *
  * CONTENTS (search for >>name in the implementation)
@@ -134,6 +134,8 @@
  *
  * A function that makes one statement takes a PGconn: your own, also inside your transaction, which
  * it never begins or ends; or NULL for one of the handle's pool, where it commits by itself.
+ * jobq_pg_transact begins and ends one for you. If you do, check PQcmdStatus of your COMMIT: the
+ * server answers that of an aborted transaction with ROLLBACK, which is no error.
  *
  * The pool opens up to pool_max connections when needed, READ COMMITTED and READ WRITE. A worker
  * has connections of its own, and raises pool_max by loop.threads for its handlers. While VACUUM or
@@ -753,23 +755,6 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* A transaction, or a savepoint in the one that is open. */
-typedef struct jobq_pg_tx {
-    PGconn *conn;
-    bool open, nested;
-} jobq_pg_tx;
-
-/* jobq_pg_tx_begin -- begins one on conn. JOBQ_ERROR_INVALID: it is busy, or aborted. */
-JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error);
-
-/* jobq_pg_tx_commit -- commits it. After an error it is rolled back; only after
- * JOBQ_ERROR_CONNECTION it may have been committed. */
-JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
-
-/* jobq_pg_tx_end -- rolls back what was not committed. Call it at the end of each scope that has a
- * begin. */
-JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
-
 /* What runs in a transaction: JOBQ_OK commits it, anything else rolls it back. */
 typedef jobq_error (*jobq_pg_body)(PGconn *conn, void *user, jobq_pg_error *error);
 
@@ -868,7 +853,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
  *
  * Shape   as jobq_pg_enqueue_many, but without ids, and no job may have a key. Needs INSERT on the
  *         table. A batch that does not fit into memory: call it for each thousand, in one
- *         transaction (jobq_pg_tx_begin); the batch is still all or none.
+ *         transaction; the batch is still all or none.
  * Tx      joins yours; NULL conn: the pool, committed.
  * SQL     bulk, COPY, wake
  * Errors  as jobq_pg_enqueue_many. Committed, but nobody could be woken: none, and the log says so.
@@ -6641,66 +6626,39 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
 
 /* ---- >>transaction --------------------------------------------------------------------------- */
 
-JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error)
-{
-    jobq_error code;
-
-    JOBQ_ASSERT(tx != NULL && conn != NULL);
-    memset(tx, 0, sizeof *tx);
-    code = jobq_pg__usable(conn, error);
-    if (code != JOBQ_OK) return code;
-    tx->conn = conn;
-    tx->nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
-    code = jobq_pg__command(conn, tx->nested ? "SAVEPOINT jobq_tx" : "BEGIN", error);
-    tx->open = code == JOBQ_OK;
-    return code;
-}
-
 /* The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error. */
-JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
+static jobq_error jobq_pg__transact_commit(PGconn *conn, bool nested, jobq_pg_error *error)
 {
+    PGresult *res = PQexec(conn, nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
     jobq_error code = JOBQ_OK;
-    PGresult *res;
 
-    JOBQ_ASSERT(tx != NULL && tx->open);
-    res = PQexec(tx->conn, tx->nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
-    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
-        code = jobq_pg__result_error(error, tx->conn, res);
-    } else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0) {
+    if (PQresultStatus(res) != PGRES_COMMAND_OK)
+        code = jobq_pg__result_error(error, conn, res);
+    else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0)
         code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
                              "Database error: an earlier error aborted the transaction; "
                              "rolled back");
-        tx->open = false;
-    } else {
-        tx->open = false;
-    }
     PQclear(res);
-    jobq_pg_tx_end(tx);
     return code;
-}
-
-JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
-{
-    JOBQ_ASSERT(tx != NULL);
-    if (!tx->open) return;
-    tx->open = false;
-    if (PQtransactionStatus(tx->conn) != PQTRANS_INTRANS &&
-        PQtransactionStatus(tx->conn) != PQTRANS_INERROR)
-        return;
-    PQclear(PQexec(tx->conn, tx->nested ? "ROLLBACK TO SAVEPOINT jobq_tx; "
-                                          "RELEASE SAVEPOINT jobq_tx"
-                                        : "ROLLBACK"));
 }
 
 static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_body body, void *user,
                                          jobq_pg_error *error)
 {
-    jobq_pg_tx tx;
-    jobq_error code = jobq_pg_tx_begin(&tx, conn, error);
+    jobq_error code = jobq_pg__usable(conn, error);
+    PGTransactionStatusType status;
+    bool nested;
 
-    if (code == JOBQ_OK) code = body(conn, user, error);
-    if (code == JOBQ_OK) code = jobq_pg_tx_commit(&tx, error);
-    jobq_pg_tx_end(&tx);
+    if (code != JOBQ_OK) return code;
+    nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
+    code = jobq_pg__command(conn, nested ? "SAVEPOINT jobq_tx" : "BEGIN", error);
+    if (code != JOBQ_OK) return code;
+    code = body(conn, user, error);
+    if (code == JOBQ_OK) code = jobq_pg__transact_commit(conn, nested, error);
+    status = PQtransactionStatus(conn);
+    if (code != JOBQ_OK && (status == PQTRANS_INTRANS || status == PQTRANS_INERROR))
+        PQclear(PQexec(conn, nested ? "ROLLBACK TO SAVEPOINT jobq_tx; RELEASE SAVEPOINT jobq_tx"
+                                    : "ROLLBACK"));
     return code;
 }
 

@@ -37,6 +37,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #define SCHEMA "jobq_example_etl"
@@ -153,12 +154,12 @@ static int64_t begin(int64_t *last)
     static const jobq_pg_after merged = {.name = "merge"};
     jobq_pg_flow_desc desc = {.name = "import"};
     jobq_pg_error error;
-    jobq_pg_tx tx;
+    PGresult *res;
     PGconn *conn;
     int64_t flow, ids[5];
 
     must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
-    must(jobq_pg_tx_begin(&tx, conn, &error) == JOBQ_OK, error.message);
+    PQclear(PQexec(conn, "BEGIN"));
     must(jobq_pg_flow_begin(pg, conn, &desc, &flow, &error) == JOBQ_OK, error.message);
     jobq_pg_job jobs[5] = {
         {.kind = "load", .name = "load-1", .payload = jobq_str_from("1")},
@@ -171,7 +172,9 @@ static int64_t begin(int64_t *last)
         jobs[i].flow = flow;
     }
     must(jobq_pg_enqueue_many(pg, conn, jobs, 5, ids, &error) == JOBQ_OK, error.message);
-    must(jobq_pg_tx_commit(&tx, &error) == JOBQ_OK, error.message);
+    res = PQexec(conn, "COMMIT");
+    must(strcmp(PQcmdStatus(res), "COMMIT") == 0, PQerrorMessage(conn));
+    PQclear(res);
     jobq_pg_release(pg, conn);
     *last = ids[4];
     return flow;

@@ -21,6 +21,7 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 /* ---- what a C++ program wants around the headers --------------------------------------------- */
@@ -36,31 +37,30 @@ struct closes {
 };
 using handle = std::unique_ptr<jobq_pg, closes>;
 
-/* A transaction on a connection of the pool, rolled back unless it was committed. */
+/* A transaction on a connection of the pool: jobq_pg_release rolls back what is not committed. */
 class transaction {
 public:
     explicit transaction(jobq_pg *of) : pg(of)
     {
+        jobq_pg_error error;
         must(jobq_pg_acquire(pg, &conn, &error), error);
-        if (jobq_pg_tx_begin(&tx, conn, &error) == JOBQ_OK) return;
-        jobq_pg_release(pg, conn);
-        throw std::runtime_error(error.message);
+        PQclear(PQexec(conn, "BEGIN"));
     }
-    ~transaction()
-    {
-        jobq_pg_tx_end(&tx);
-        jobq_pg_release(pg, conn);
-    }
+    ~transaction() { jobq_pg_release(pg, conn); }
     transaction(const transaction &) = delete;
     transaction &operator=(const transaction &) = delete;
-    void commit() { must(jobq_pg_tx_commit(&tx, &error), error); }
+
+    /* The server answers COMMIT of an aborted transaction with ROLLBACK. */
+    void commit()
+    {
+        PGresult *res = PQexec(conn, "COMMIT");
+        const bool done = std::string_view(PQcmdStatus(res)) == "COMMIT";
+        PQclear(res);
+        if (!done) throw std::runtime_error("not committed: " + std::string(PQerrorMessage(conn)));
+    }
 
     jobq_pg *pg;
     PGconn *conn;
-
-private:
-    jobq_pg_tx tx;
-    jobq_pg_error error;
 };
 
 static std::string_view view(jobq_str text) { return {text.ptr, text.len}; }

@@ -263,7 +263,6 @@ static jobq_error selects(PGconn *conn, void *user, jobq_pg_error *error)
 
 static void borrows(int64_t n)
 {
-    jobq_pg_tx tx = {NULL, false, false};
     jobq_pg_error error;
     uint64_t bits;
     PGconn *conn;
@@ -272,9 +271,7 @@ static void borrows(int64_t n)
     TRY(jobq_pg_transact(pg, NULL, selects, NULL, &error));
     TRY(jobq_pg_acquire(pg, &conn, &error));
     if (conn == NULL) return;
-    TRY(jobq_pg_tx_begin(&tx, conn, &error));
-    TRY(jobq_pg_tx_commit(&tx, &error));
-    jobq_pg_tx_end(&tx);
+    TRY(jobq_pg_transact(pg, conn, selects, NULL, &error));
     jobq_pg_release(pg, conn);
     SURE(jobq_pg_random(&bits));
     SURE(strstr(jobq_pg_schema(pg), schema) != NULL);

@@ -218,13 +218,12 @@ static void create_duplicate(void **state)
     char fields[ROOM];
     any_row row;
     const jobq_pg_column *c = attune_descs[p->entity].columns;
-    jobq_pg_tx tx;
     bool unique = p->entity == ATTUNE_PERMISSION_ASSIGNMENT;
 
     for (; c->name != NULL; c++) unique = unique || is(c, "ref") || is(c, "login");
     fill(p->entity, &row, 1, false, fields);
     OK(create(p->entity, fields, &row, NULL));
-    OK(jobq_pg_tx_begin(&tx, db, &error));
+    RUN("SAVEPOINT here");
     if (unique) {
         assert_int_equal(create(p->entity, fields, &row, NULL), JOBQ_ERROR_EXISTS);
         assert_int_equal(strncmp(error.message, "Already exists: ", 16), 0);
@@ -233,7 +232,7 @@ static void create_duplicate(void **state)
     } else {
         OK(create(p->entity, fields, &row, NULL)); /* a name that may repeat */
     }
-    jobq_pg_tx_end(&tx);
+    RUN("ROLLBACK TO here");
 }
 
 static void create_bad_reference(void **state)
@@ -563,19 +562,18 @@ static void commit_and_rollback(void **state)
 {
     const place *p = *state;
     any_row row = {{0}};
-    jobq_pg_tx tx;
     int64_t id;
 
-    OK(jobq_pg_tx_begin(&tx, db, &error));
+    RUN("SAVEPOINT here");
     id = create_any(p->entity, 1);
     memcpy(row.bytes, &id, 8);
-    jobq_pg_tx_end(&tx);
+    RUN("ROLLBACK TO here");
     assert_int_equal(jobq_pg_table_get(attune[p->entity], db, NULL, &row, NULL, &error),
                      JOBQ_ERROR_NOT_FOUND);
-    OK(jobq_pg_tx_begin(&tx, db, &error));
+    RUN("SAVEPOINT here");
     id = create_any(p->entity, 1);
     memcpy(row.bytes, &id, 8);
-    OK(jobq_pg_tx_commit(&tx, &error));
+    RUN("RELEASE here");
     OK(jobq_pg_table_get(attune[p->entity], db, NULL, &row, NULL, &error));
     assert_int_equal(jobq_pg_table_get(attune[p->entity], NULL, NULL, &row, NULL, &error),
                      JOBQ_ERROR_NOT_FOUND); /* from outside */
@@ -730,17 +728,16 @@ static void notifications_tell_ids_only(void **state)
 static void keys_belong_to_one_owner(void **state)
 {
     attune_key key = {0};
-    jobq_pg_tx tx;
 
     (void)state;
     key.ref = key.name = key.value = jobq_str_from("k");
     key.owner_type = ATTUNE_OWNER_TYPE_PACK;
     key.owner = jobq_str_from("system");
-    OK(jobq_pg_tx_begin(&tx, db, &error));
+    RUN("SAVEPOINT here");
     assert_int_equal(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_string_equal(error.constraint, "key_owner_law");
-    jobq_pg_tx_end(&tx);
+    RUN("ROLLBACK TO here");
     key.owner_type = ATTUNE_OWNER_TYPE_SYSTEM;
     OK(jobq_pg_table_create(attune[ATTUNE_KEY], db, NULL, &key, NULL, NULL, &error));
     key.ref = jobq_str_from("other");

@@ -1084,29 +1084,51 @@ static void a_lost_connection_is_told(void **state)
 
 /* -- transactions -- */
 
+static jobq_error add(PGconn *conn, const char *label, jobq_pg_error *e)
+{
+    thing t = blank(label);
+
+    return jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, e);
+}
+
+static jobq_error adds_again(PGconn *conn, void *label, jobq_pg_error *e)
+{
+    return add(conn, label, e);
+}
+
+static jobq_error adds_inner(PGconn *conn, void *user, jobq_pg_error *e)
+{
+    char inner[] = "inner";
+
+    (void)user;
+    OK(add(conn, inner, e));
+    assert_int_equal(jobq_pg_transact(NULL, conn, adds_again, inner, e), JOBQ_ERROR_EXISTS);
+    return JOBQ_OK;
+}
+
+static jobq_error adds_and_fails(PGconn *conn, void *label, jobq_pg_error *e)
+{
+    OK(add(conn, label, e));
+    return JOBQ_ERROR_FULL;
+}
+
+static jobq_error adds_outer(PGconn *conn, void *user, jobq_pg_error *e)
+{
+    char dropped[] = "dropped";
+
+    (void)user;
+    OK(add(conn, "outer", e));
+    OK(jobq_pg_transact(NULL, conn, adds_inner, NULL, e));
+    assert_int_equal(jobq_pg_transact(NULL, conn, adds_and_fails, dropped, e), JOBQ_ERROR_FULL);
+    return JOBQ_OK;
+}
+
 static void transactions_nest(void **state)
 {
     PGconn *conn = PQconnectdb(server());
-    jobq_pg_tx outer, inner, innermost;
-    thing t = blank("outer");
 
     (void)state;
-    OK(jobq_pg_tx_begin(&outer, conn, &error));
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
-    OK(jobq_pg_tx_begin(&inner, conn, &error));
-    t.label = jobq_str_from("inner");
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
-    OK(jobq_pg_tx_begin(&innermost, conn, &error));
-    assert_int_equal(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error),
-                     JOBQ_ERROR_EXISTS);
-    jobq_pg_tx_end(&innermost); /* the outer ones go on */
-    OK(jobq_pg_tx_commit(&inner, &error));
-    OK(jobq_pg_tx_begin(&inner, conn, &error));
-    t.label = jobq_str_from("dropped");
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
-    jobq_pg_tx_end(&inner);
-    OK(jobq_pg_tx_commit(&outer, &error));
-    jobq_pg_tx_end(&outer); /* nothing more */
+    OK(jobq_pg_transact(NULL, conn, adds_outer, NULL, &error));
     assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
     assert_int_equal(number("SELECT count(*) FROM jobq.thing WHERE label IN ('outer', 'inner')"),
                      2);
@@ -1114,21 +1136,24 @@ static void transactions_nest(void **state)
     PQfinish(conn);
 }
 
-static void leaving_a_scope_rolls_back(void **state)
+static jobq_error breaks(PGconn *conn, void *user, jobq_pg_error *e)
+{
+    (void)user, (void)e;
+    PQclear(PQexec(conn, "nonsense"));
+    return JOBQ_OK;
+}
+
+static void a_body_that_fails_is_rolled_back(void **state)
 {
     PGconn *conn = PQconnectdb(server());
-    jobq_pg_tx tx;
-    thing t = blank("left");
+    char label[] = "left";
 
     (void)state;
-    OK(jobq_pg_tx_begin(&tx, conn, &error));
-    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, NULL, &error));
-    jobq_pg_tx_end(&tx);
+    assert_int_equal(jobq_pg_transact(pg, conn, adds_and_fails, label, &error), JOBQ_ERROR_FULL);
     assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 0);
-    OK(jobq_pg_tx_begin(&tx, conn, &error));
-    PQclear(PQexec(conn, "nonsense"));
-    assert_int_equal(jobq_pg_tx_commit(&tx, &error), JOBQ_ERROR_DATABASE); /* COMMIT: ROLLBACK */
-    jobq_pg_tx_end(&tx);
+    assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
+    assert_int_equal(jobq_pg_transact(pg, conn, breaks, NULL, &error),
+                     JOBQ_ERROR_DATABASE); /* COMMIT: ROLLBACK */
     assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
     PQfinish(conn);
 }
@@ -1181,14 +1206,12 @@ static void transact_inside_a_transaction_runs_once(void **state)
 {
     PGconn *conn = PQconnectdb(server());
     stubborn s = {0, 3, "40001"};
-    jobq_pg_tx tx;
 
     (void)state;
-    OK(jobq_pg_tx_begin(&tx, conn, &error));
+    PQclear(PQexec(conn, "BEGIN"));
     assert_int_equal(jobq_pg_transact(pg, conn, fail_some, &s, &error), JOBQ_ERROR_RETRYABLE);
     assert_int_equal(s.calls, 1);
     assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
-    jobq_pg_tx_end(&tx);
     PQfinish(conn);
 }
 
@@ -1895,7 +1918,7 @@ int main(void)
         T(unprepared_leaves_no_statement),
         T(a_changed_table_is_met_by_preparing_anew),
         T(a_changed_table_leaves_transactions_whole), T(aborted_transactions_are_refused),
-        T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),
+        T(a_lost_connection_is_told), T(transactions_nest), T(a_body_that_fails_is_rolled_back),
         T(transact_tries_again), T(transact_inside_a_transaction_runs_once),
         T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(numbers_as_text),
         T(values_in_errors_are_whole_or_left_out),

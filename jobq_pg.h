@@ -45,13 +45,13 @@
  * I WANT TO ... (the code in this manual leaves out most checks of errors)
  *
  *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
- *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
+ *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many
  *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
  *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
  *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
  *     show how far a job is                     jobq_call_progress (jobq.h), the view running
  *     keep lines of a log with the job          jobq_call_log (jobq.h); .log and .errors of its row
- *     a key made of fields of the payload       jobq_pg_digest
+ *     a key made of fields of the payload       jobq.digest() in SQL
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
  *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
@@ -64,7 +64,9 @@
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
  *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
- *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
+ *     look at, cancel, revive or move jobs      jobq_pg_get, _cancel, _revive, _move ...
+ *     see which jobs are next                   jobq.peek() in SQL
+ *     count the jobs of a queue                 jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false)
  *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
  *     run a job when others have ended          jobq_pg_job.after, jobq_pg_flow_begin
  *     enqueue jobs in a handler, wait for them  jobq_pg_call_wait, jobq_pg_parents
@@ -85,9 +87,9 @@
  *     statements       >>error, >>sql, >>bind, >>exec, >>value, >>codec, >>columns, >>operators
  *     the handle       >>pool, >>selfcheck, >>prepared, >>migrate, >>transaction
  *     calls            >>enqueue, >>seal, >>verbs, >>request, >>outbox, >>operate
- *     the worker       >>work: its state; handlers: >>deliver, >>handlers, >>run, >>hooks, >>threads,
- *                      >>calls; its connection: >>dial, >>send, >>answer, >>ask, >>listen; >>step,
- *                      >>signals, >>life, >>metrics
+ *     the worker       >>work: its state; handlers: >>deliver, >>handlers, >>run, >>hooks,
+ *                      >>threads, >>calls; its connection: >>dial, >>send, >>answer, >>ask,
+ *                      >>listen; >>step, >>signals, >>life, >>metrics
  *     rows and tables  >>rows, >>table, >>table_calls, >>worktable, >>work_verbs
  *     the SQL          >>schema: generated from sql/
  *
@@ -841,46 +843,23 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
  * jobq_pg_enqueue_many -- writes count jobs of one queue in one statement, all or none.
  *
  * Shape   ids (may be NULL) holds count, in the order of jobs. A known key is no error here: the id
- *         is that of the job which has it.
- * SQL     enqueue_many
- * Tx, Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS.
+ *         is that of the job which has it. JOBQ_PG_BY_COPY instead of ids: by COPY, the fastest
+ *         way; then no job may have a key or wait for others, and the role needs INSERT on the
+ *         table. A batch that does not fit into memory: a thousand a call, in one transaction; the
+ *         batch is still all or none.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     enqueue_many; bulk, COPY, wake
+ * Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS. By COPY, committed, but nobody could be
+ *         woken: none, and the log says so.
  */
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error);
 
-/*
- * jobq_pg_enqueue_copy -- writes count jobs of one queue by COPY, all or none: the fastest way.
- *
- * Shape   as jobq_pg_enqueue_many, but without ids, and no job may have a key. Needs INSERT on the
- *         table. A batch that does not fit into memory: call it for each thousand, in one
- *         transaction; the batch is still all or none.
- * Tx      joins yours; NULL conn: the pool, committed.
- * SQL     bulk, COPY, wake
- * Errors  as jobq_pg_enqueue_many. Committed, but nobody could be woken: none, and the log says so.
- */
-JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                         size_t count, jobq_pg_error *error);
-
-/* What a key is made of. */
-typedef struct jobq_pg_digest_desc {
-    jobq_str payload;          /* a JSON object that has at least one of the fields */
-    const char *const *fields; /* their names; one that the payload lacks counts as null */
-    int field_count;
-    int64_t every_us;          /* makes the key another one in each period of this length, counted
-                                  from 1970 (default: none) */
-    int64_t at_us;             /* the instant that chooses the period (default: now) */
-} jobq_pg_digest_desc;
-
-/*
- * jobq_pg_digest -- a key made of named fields of a payload, for jobq_pg_job.key.
- *
- * Shape   key: 32 hexadecimal digits and a NUL. The same as that of the SQL function. The server
- *         computes it, because only the server knows how it prints jsonb.
- * SQL     digest
- * Tx      joins yours.
- */
-JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_digest_desc *desc,
-                                   char key[33], jobq_pg_error *error);
+#ifdef __cplusplus
+#define JOBQ_PG_BY_COPY reinterpret_cast<int64_t *>(intptr_t(-1))
+#else
+#define JOBQ_PG_BY_COPY ((int64_t *)(intptr_t)-1)
+#endif
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -1034,16 +1013,12 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn,
                                            jobq_pg_error *error);
 
 /* jobq_pg_outbox_enqueue_many -- writes count messages of one queue in one statement, all or none.
- * ids (may be NULL) holds count; a known key is no error here. SQL: outbox_enqueue_many. */
+ * ids (may be NULL) holds count; a known key is no error here. JOBQ_PG_BY_COPY instead of ids: by
+ * COPY, without keys, the fastest way; needs INSERT on the table message. SQL: outbox_enqueue_many;
+ * outbox_queue, COPY, wake. */
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error);
-
-/* jobq_pg_outbox_enqueue_copy -- the same by COPY, without ids and keys: the fastest way. Needs
- * INSERT on the table message. SQL: outbox_queue, COPY, wake. */
-JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_message *messages, size_t count,
-                                                jobq_pg_error *error);
 
 /* A partition of an outbox. Instants and durations are 0 where there is none. */
 typedef struct jobq_pg_partition_row {
@@ -1387,20 +1362,6 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
                                           int64_t revision, const jobq_pg_schedule *schedules,
                                           size_t count, jobq_pg_error *error);
 
-/* A queue at a glance: a row of the view queues. */
-typedef struct jobq_pg_counts {
-    int64_t ready, running, scheduled, parked, suspects, failed, failed_1h;
-    int64_t late_us;   /* how long the oldest due job has waited */
-    int64_t workers;   /* that live and serve it */
-    double done_per_s; /* over the last minute */
-    bool paused;
-    bool exact;        /* false: some count is an estimate, see \d+ jobq.queues */
-} jobq_pg_counts;
-
-/* jobq_pg_queue_counts -- cheap at any size. JOBQ_ERROR_NOT_FOUND: no such queue. SQL: queues. */
-JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_counts *counts, jobq_pg_error *error);
-
 /*
  * jobq_pg_explain -- why a job does not run, in words: a line of text for each reason.
  *
@@ -1410,17 +1371,6 @@ JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *
  */
 JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
                                     jobq_pg_error *error);
-
-/*
- * jobq_pg_peek -- what would be claimed next, without claiming it.
- *
- * Shape   queues: count 0 is all. exclude: ids to leave out. rows: ready jobs as jobq_pg_job_row,
- *         in claiming order, suspects last.
- * SQL     peek; takes no lock and works in a read-only transaction.
- */
-JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
-                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
-                                 int32_t at_most, jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* ---- worker ---------------------------------------------------------------------------------- */
 
@@ -1880,10 +1830,10 @@ typedef struct jobq_pg_job_row {
     jobq_str bytes;
     jobq_str headers;
     jobq_str errors;  /* JSON: of all its attempts */
-    jobq_str line;    /* its line's name; not from jobq_pg_peek. facts.line is 0 */
+    jobq_str line;    /* its line's name. facts.line is 0 */
     jobq_str result;  /* of its handler: JSON text; or */
     jobq_str result_bytes;
-    jobq_str log;     /* JSON: see jobq_call_log; not from jobq_pg_wait and jobq_pg_peek */
+    jobq_str log;     /* JSON: see jobq_call_log; not from jobq_pg_wait */
 } jobq_pg_job_row;
 
 /* A failed job. */
@@ -1902,10 +1852,15 @@ typedef struct jobq_pg_failure_row {
     jobq_str line;    /* its line's name */
 } jobq_pg_failure_row;
 
-/* A queue at a glance. */
+/* A queue at a glance. To read the row of one queue is cheap at any size. */
 typedef struct jobq_pg_queue_row {
     jobq_str queue;
-    jobq_pg_counts counts;
+    int64_t ready, running, scheduled, parked, suspects, failed, failed_1h;
+    int64_t late_us;   /* how long the oldest due job has waited */
+    int64_t workers;   /* that live and serve it */
+    double done_per_s; /* over the last minute */
+    bool paused;
+    bool exact;        /* false: some count is an estimate, see \d+ jobq.queues */
     jobq_pg_texts paused_kinds;
 } jobq_pg_queue_row;
 
@@ -2510,7 +2465,6 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
     X(ENQUEUE_KNOWN, "enqueue_known", enqueue_known_in, existed_out)                               \
     X(ENQUEUE_LINKED, "enqueue_linked", enqueue_linked_in, ids_out)                                \
-    X(DIGEST, "digest", digest_in, none)                                                           \
     T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
     T(ENQUEUE_DIRECT, JOBQ_PG__ENQUEUE_DIRECT_SQL, enqueue_direct_in, none)                        \
     X(BULK, "bulk", bulk_in, bulk_out)                                                             \
@@ -2565,8 +2519,6 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(PROGRESS_HERE, "progress_here", progress_here_in, none)                                      \
     X(RETENTION_SET, "retention_set", retention_in, none)                                          \
     X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
-    V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
-    R(PEEK, "peek", peek_in, none)                                                                 \
     V(GET, "jobs", id_in, none)                                                                    \
     R(AWAIT, "await", await_in, none)                                                              \
     X(UNAWAIT, "unawait", await_in, none)                                                          \
@@ -5119,15 +5071,6 @@ static const jobq_pg__col jobq_pg__existed_out[] = {
     JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
     JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 
-static const jobq_pg__list jobq_pg__digest_fields =
-    JOBQ_PG__LIST_APART(jobq_pg_digest_desc, fields, field_count);
-static const jobq_pg__col jobq_pg__digest_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, payload, JSONB, JSON, 0),
-    JOBQ_PG__ITEMS(NULL, digest_fields, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, every_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__COLS_END};
-
 /* The arguments and the answer of bulk; wake takes two of the fields. */
 typedef struct jobq_pg__bulk {
     const char *name;
@@ -6019,20 +5962,6 @@ static const jobq_pg__col jobq_pg__retention_in[] = {
     JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, keep_us, INTERVAL, DURATION, 0), JOBQ_PG__COLS_END};
 
-/* The arguments of peek. */
-typedef struct jobq_pg__peeking {
-    const char *const *queues;
-    jobq_pg_int64s exclude;
-    int32_t queue_count, at_most;
-} jobq_pg__peeking;
-
-static const jobq_pg__list jobq_pg__peek_queues =
-    JOBQ_PG__LIST_APART(jobq_pg__peeking, queues, queue_count);
-static const jobq_pg__col jobq_pg__peek_in[] = {
-    JOBQ_PG__ITEMS(NULL, peek_queues, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG__SPARSE),
-    JOBQ_PG__COL(NULL, jobq_pg__peeking, at_most, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__peeking, exclude, INT8, INT64S, 0), JOBQ_PG__COLS_END};
-
 #ifndef JOBQ_PG_NO_OUTBOX
 /* A choice of dead letters, and the arguments of the verbs on them. */
 typedef struct jobq_pg__chosen {
@@ -6092,7 +6021,6 @@ static const struct {
     "id, partition_id, queue_id, (partition_id OPERATOR(pg_catalog.&) 32767)::integer "            \
     "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
     "error, payload, bytes, headers"
-#define JOBQ_PG__PEEK_COLUMNS "*, max_attempts AS own_max_attempts, 'ready' AS state"
 
 /* Adds a parameter, such as "$1::pg_catalog.int8[]". */
 static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
@@ -6179,7 +6107,6 @@ static char *jobq_pg__statement_sql(jobq_pg__statement st)
     } else {
         jobq_pg__say(&out, "SELECT ");
         if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
-        else if (st == JOBQ_PG__PEEK) jobq_pg__say(&out, JOBQ_PG__PEEK_COLUMNS);
         else if (st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS) jobq_pg__say(&out, "*");
         else if (form == JOBQ_PG__READS_ROWS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
         else jobq_pg__say_out(&out, st);
@@ -7323,25 +7250,6 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                         size_t count, int64_t *ids, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__lent *lent = NULL;
-    const void *rows = jobs;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__batch_invalid(pg, jobs, count, error);
-    if (code != JOBQ_OK || count == 0) return code;
-    code = jobq_pg__seal(pg, &jobq_pg__job_content, &rows, count, &lent, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__enqueue_batch(pg, conn, (const jobq_pg_job *)rows, count, ids, error);
-    jobq_pg__lent_drop(&lent);
-    return code;
-}
-
 /* -- by COPY -- */
 
 #define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
@@ -7586,51 +7494,42 @@ static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                         size_t count, jobq_pg_error *error)
+/* What COPY cannot write. */
+static jobq_error jobq_pg__copy_invalid(const jobq_pg_job *jobs, size_t count,
+                                        jobq_pg_error *error)
 {
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        if (jobs[i].key != NULL)
+            return jobq_pg__invalid(error, "key", "not with JOBQ_PG_BY_COPY");
+        if (jobq_pg__linked_job(&jobs[i]))
+            return jobq_pg__invalid(error, "flow", "not with JOBQ_PG_BY_COPY");
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    bool by_copy = ids == JOBQ_PG_BY_COPY;
     jobq_pg_error local;
     jobq_pg__lent *lent = NULL;
     const void *rows = jobs;
     jobq_error code;
-    size_t i;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__batch_invalid(pg, jobs, count, error);
-    for (i = 0; i < count && code == JOBQ_OK; i++) {
-        if (jobs[i].key != NULL)
-            code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
-        else if (jobq_pg__linked_job(&jobs[i]))
-            code = jobq_pg__invalid(error, "flow", "not with COPY: use jobq_pg_enqueue_many");
-    }
+    if (code == JOBQ_OK && by_copy) code = jobq_pg__copy_invalid(jobs, count, error);
     if (code != JOBQ_OK || count == 0) return code;
     code = jobq_pg__seal(pg, &jobq_pg__job_content, &rows, count, &lent, error);
-    if (code == JOBQ_OK)
+    if (code == JOBQ_OK && by_copy)
         code = jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, rows, count, error);
+    else if (code == JOBQ_OK)
+        code = jobq_pg__enqueue_batch(pg, conn, (const jobq_pg_job *)rows, count, ids, error);
     jobq_pg__lent_drop(&lent);
     return code;
-}
-
-JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_digest_desc *desc,
-                                   char key[33], jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL && key != NULL);
-    JOBQ_ASSERT(desc->field_count == 0 || desc->fields != NULL);
-    if (error == NULL) error = &local;
-    key[0] = '\0';
-    if (jobq_pg__object_invalid(error, "payload", desc->payload)) return JOBQ_ERROR_INVALID;
-    if (desc->every_us < 0) return jobq_pg__invalid(error, "every_us", "positive");
-    if (desc->at_us != 0 && desc->every_us == 0)
-        return jobq_pg__invalid(error, "at_us", "with every_us only");
-    res = jobq_pg__call(pg, conn, JOBQ_PG__DIGEST, desc, error);
-    if (res == NULL) return error->code;
-    jobq_pg__copy(key, 33, PQgetvalue(res, 0, 0));
-    PQclear(res);
-    return JOBQ_OK;
 }
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
@@ -8843,10 +8742,8 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
         }
         if (messages[i].quiet != messages[0].quiet)
             return jobq_pg__invalid(error, "quiet", "of one call all messages are, or none");
-        if (!keys && messages[i].key != NULL) {
-            return jobq_pg__invalid(error, "key",
-                                    "not with COPY: use jobq_pg_outbox_enqueue_many");
-        }
+        if (!keys && messages[i].key != NULL)
+            return jobq_pg__invalid(error, "key", "not with JOBQ_PG_BY_COPY");
     }
     return JOBQ_OK;
 }
@@ -8944,26 +8841,6 @@ static jobq_error jobq_pg__post_many(jobq_pg *pg, PGconn *conn, const jobq_pg_me
     return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
 }
 
-JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_message *messages, size_t count,
-                                                int64_t *ids, jobq_pg_error *error)
-{
-    jobq_pg__lent *lent = NULL;
-    const void *rows = messages;
-    jobq_pg_error local;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__messages_invalid(messages, count, true, error);
-    if (code != JOBQ_OK || count == 0) return code;
-    code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__post_many(pg, conn, (const jobq_pg_message *)rows, count, ids, error);
-    jobq_pg__lent_drop(&lent);
-    return code;
-}
-
 /* Runs inside a transaction. Asking for the queue also assigns the transaction's id, which must
  * happen before message ids are drawn. */
 static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
@@ -9010,22 +8887,25 @@ static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *
     return jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, &woken, NULL, error);
 }
 
-JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
-                                                jobq_pg_error *error)
+                                                int64_t *ids, jobq_pg_error *error)
 {
-    jobq_pg_error local;
+    bool by_copy = ids == JOBQ_PG_BY_COPY;
     jobq_pg__lent *lent = NULL;
     const void *rows = messages;
+    jobq_pg_error local;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
     if (error == NULL) error = &local;
-    code = jobq_pg__messages_invalid(messages, count, false, error);
+    code = jobq_pg__messages_invalid(messages, count, !by_copy, error);
     if (code != JOBQ_OK || count == 0) return code;
     code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
-    if (code == JOBQ_OK)
+    if (code == JOBQ_OK && by_copy)
         code = jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, rows, count, error);
+    else if (code == JOBQ_OK)
+        code = jobq_pg__post_many(pg, conn, (const jobq_pg_message *)rows, count, ids, error);
     jobq_pg__lent_drop(&lent);
     return code;
 }
@@ -9748,52 +9628,6 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
     jobq_pg__fail(error, JOBQ_ERROR_VERSION, "a newer program has declared the schedules of %s; "
                   "revision %lld changes nothing", owner, (long long)revision);
     return JOBQ_ERROR_VERSION;
-}
-
-JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_counts *counts, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-    jobq_pg_error local;
-    jobq_pg_rows rows;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && counts != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    if (rows.count == 0)
-        return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", "queue", "name", queue);
-    *counts = ((const jobq_pg_queue_row *)rows.rows)->counts;
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
-                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
-                                 int32_t at_most, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__peeking from;
-    jobq_pg_error local;
-    size_t i;
-
-    JOBQ_ASSERT(pg != NULL && rows != NULL);
-    if (error == NULL) error = &local;
-    memset(rows, 0, sizeof *rows);
-    for (i = 0; i < queue_count; i++) {
-        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
-    if (exclude == NULL && exclude_count > 0)
-        return jobq_pg__invalid(error, "exclude", "a count without a pointer");
-    from.queues = queues;
-    from.queue_count = (int32_t)queue_count;
-    from.exclude.items = exclude;
-    from.exclude.count = exclude_count;
-    from.at_most = at_most;
-    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__PEEK, &from, rows, error);
 }
 
 /* ---- >>work: the worker's state -------------------------------------------------------------- */
@@ -15005,19 +14839,19 @@ static const jobq_pg_column jobq_pg__failure_columns[] = {
 #define JOBQ_PG__ROW jobq_pg_queue_row
 static const jobq_pg_column jobq_pg__queue_columns[] = {
     JOBQ_PG__OWN(queue, "queue", TEXT, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(counts.paused, "paused", BOOL, 0),
-    JOBQ_PG__OWN(counts.ready, "ready", INT64, 0),
-    JOBQ_PG__OWN(counts.running, "running", INT64, 0),
-    JOBQ_PG__OWN(counts.scheduled, "scheduled", INT64, 0),
-    JOBQ_PG__OWN(counts.parked, "parked", INT64, 0),
-    JOBQ_PG__OWN(counts.suspects, "suspects", INT64, 0),
-    JOBQ_PG__OWN(counts.failed, "failed", INT64, 0),
-    JOBQ_PG__OWN(counts.failed_1h, "failed_1h", INT64, 0),
-    JOBQ_PG__OWN(counts.late_us, "late", DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(counts.done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(counts.workers, "workers", INT64, 0),
+    JOBQ_PG__OWN(paused, "paused", BOOL, 0),
+    JOBQ_PG__OWN(ready, "ready", INT64, 0),
+    JOBQ_PG__OWN(running, "running", INT64, 0),
+    JOBQ_PG__OWN(scheduled, "scheduled", INT64, 0),
+    JOBQ_PG__OWN(parked, "parked", INT64, 0),
+    JOBQ_PG__OWN(suspects, "suspects", INT64, 0),
+    JOBQ_PG__OWN(failed, "failed", INT64, 0),
+    JOBQ_PG__OWN(failed_1h, "failed_1h", INT64, 0),
+    JOBQ_PG__OWN(late_us, "late", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(workers, "workers", INT64, 0),
     JOBQ_PG__OWN(paused_kinds, "paused_kinds", TEXTS, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(counts.exact, "exact", BOOL, 0),
+    JOBQ_PG__OWN(exact, "exact", BOOL, 0),
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
@@ -15115,8 +14949,7 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool pay
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
-    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
-    if (st == JOBQ_PG__PEEK || st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS)
+    if (st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS)
         return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
 #ifndef JOBQ_PG_NO_OUTBOX
     if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);

@@ -628,11 +628,13 @@ static void what_cannot_be_copied_is_sent_in_arrays(void **unused)
     }
     jobs[1].kind = "other";
     jobs[2].delay_us = 3600 * SECOND;
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs, 3, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, messages, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 3, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, messages, 2, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_OK);
     RUN("BEGIN");
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 3, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, messages, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 3, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, db, messages, 2, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_OK);
     RUN("ROLLBACK");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);

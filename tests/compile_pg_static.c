@@ -29,7 +29,8 @@ static jobq_error enqueue(jobq_pg *pg, jobq_pg_error *error)
     job.payload = jobq_str_from("\"Ann\"");
     if ((code = jobq_pg_enqueue(pg, NULL, &job, NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_enqueue_copy(pg, NULL, &job, 1, error)) != JOBQ_OK) return code;
+    code = jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, error);
+    if (code != JOBQ_OK) return code;
     if ((code = jobq_pg_outbox_enqueue(pg, NULL, &message, NULL, error)) != JOBQ_OK) return code;
     return jobq_pg_outbox_enqueue_many(pg, NULL, &message, 1, NULL, error);
 }
@@ -49,7 +50,6 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     jobq_pg_scope scope = {.queue = "orders"};
     jobq_pg_filter one = {.id = 1};
     jobq_pg_rows letters;
-    jobq_pg_counts counts;
     jobq_error code;
 
     if ((code = jobq_pg_queue_set(pg, NULL, "mail", &desc, error)) != JOBQ_OK) return code;
@@ -57,7 +57,6 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     if ((code = jobq_pg_cancel(pg, NULL, &one, NULL, NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_move(pg, NULL, &one, "slow", NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_revive(pg, NULL, &filter, NULL, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_queue_counts(pg, NULL, "mail", &counts, error)) != JOBQ_OK) return code;
     code = jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, error);
     if (code == JOBQ_OK) jobq_pg_rows_clear(&letters);
     return code;

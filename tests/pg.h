@@ -403,6 +403,30 @@ static inline void enqueue_count(size_t count)
     free(jobs);
 }
 
+#ifndef JOBQ_PG_NO_TABLES
+/* The row of a queue in the view queues, without its texts. */
+static inline jobq_error counts_by(jobq_pg *handle, const char *queue, jobq_pg_queue_row *row)
+{
+    jobq_pg_queue_row like = {.queue = jobq_str_from(queue)};
+    const jobq_pg_table_desc *desc = jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
+    jobq_pg_table *queues;
+    jobq_pg_rows rows;
+    jobq_error code = jobq_pg_table_open(&queues, handle, NULL, desc, NULL);
+
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg_table_get(queues, NULL, NULL, &like, &rows, NULL);
+    if (code == JOBQ_OK) *row = *(const jobq_pg_queue_row *)rows.rows;
+    jobq_pg_rows_clear(&rows);
+    jobq_pg_table_close(queues);
+    return code;
+}
+
+static inline jobq_error counts_of(const char *queue, jobq_pg_queue_row *row)
+{
+    return counts_by(pg, queue, row);
+}
+#endif
+
 /* Registers a worker for queue q by hand; returns the queue's id. */
 static inline int32_t register_worker(int64_t worker, int64_t lease_us)
 {

@@ -106,22 +106,18 @@ static const char *const kinds[] = {"k", "own", "spawns"};
 
 static void enqueues(int64_t n)
 {
-    static const char *const fields[] = {"a"};
     jobq_pg_job jobs[3] = {{.queue = "q"}, {.queue = "q"}, {.queue = "q"}};
-    jobq_pg_digest_desc digest = {.fields = fields, .field_count = 1};
     jobq_pg_error error;
     int64_t ids[2];
-    char key[33];
     size_t i;
 
     for (i = 0; i < 3; i++) jobs[i].kind = kinds[i];
-    jobs[0].payload = digest.payload = jobq_str_from("{\"a\": 1}");
-    TRY(jobq_pg_digest(pg, NULL, &digest, key, &error));
-    jobs[0].key = n % 2 == 0 ? key : NULL;
+    jobs[0].payload = jobq_str_from("{\"a\": 1}");
+    jobs[0].key = n % 2 == 0 ? "key" : NULL;
     jobs[0].line = "line";
     TRY(jobq_pg_enqueue(pg, NULL, &jobs[0], &ids[0], &error));
     TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 2, ids, &error));
-    TRY(jobq_pg_enqueue_copy(pg, NULL, jobs + 1, 2, &error));
+    TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 2, JOBQ_PG_BY_COPY, &error));
 }
 
 /* A job of a kind that nobody handles, so that it is still there. */
@@ -139,8 +135,6 @@ static void looks(int64_t n)
 {
     int64_t id = stays();
     char text[200], *opened;
-    const char *queue = "q";
-    jobq_pg_counts counts;
     jobq_pg_error error;
     jobq_pg_rows rows;
     bool bytes = false;
@@ -151,11 +145,8 @@ static void looks(int64_t n)
     TRY(jobq_pg_explain(pg, NULL, id, text, sizeof text, &error));
     TRY(jobq_pg_wait(pg, NULL, &id, 1, n % 2 * 20000, &rows, &error));
     jobq_pg_rows_clear(&rows);
-    TRY(jobq_pg_peek(pg, NULL, &queue, 1, &id, 1, 5, &rows, &error));
-    jobq_pg_rows_clear(&rows);
     TRY(jobq_pg_parents(pg, NULL, id, &rows, &error));
     jobq_pg_rows_clear(&rows);
-    TRY(jobq_pg_queue_counts(pg, NULL, "q", &counts, &error));
     TRY(jobq_pg_unseal(pg, "q", "k", jobq_str_from(NULL), jobq_str_from("1"), &bytes, &opened,
                        &size, &error));
     free(opened);
@@ -218,7 +209,7 @@ static void sends(int64_t n)
     (void)n;
     TRY(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error));
     TRY(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, NULL, &error));
-    TRY(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error));
+    TRY(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error));
     TRY(jobq_pg_outbox_register(pg, NULL, "out", 2, NULL, &error));
     TRY(jobq_pg_outbox_grow(pg, NULL, "out", 2, false, &error));
     TRY(jobq_pg_outbox_stats(pg, NULL, "out", &rows, &error));

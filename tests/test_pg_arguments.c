@@ -348,7 +348,7 @@ static void sql_refuses_times_that_are_mistakes(void **unused_state)
 /* What takes a time. ANSWER: structs that the library fills, and calls that only wait: any time is
  * right. INSTANT: no duration. */
 typedef enum taker {
-    ANSWER, INSTANT, HANDLE, JOB, DIGEST, FILTER, QUEUE, RETENTION, SCHEDULE, REPLAY, WORKER, LOOP,
+    ANSWER, INSTANT, HANDLE, JOB, FILTER, QUEUE, RETENTION, SCHEDULE, REPLAY, WORKER, LOOP,
     TUNING, BACKOFF, TABLE
 } taker;
 
@@ -369,8 +369,6 @@ static const struct {
     OF(JOB, jobq_pg_job, delay_us, true),
     OF(JOB, jobq_pg_job, timeout_us, false),
     OF(JOB, jobq_pg_job, at_latest_us, true),
-    OF(DIGEST, jobq_pg_digest_desc, every_us, true),
-    AT(INSTANT, "jobq_pg_digest_desc.at_us"),
     OF(FILTER, jobq_pg_filter, older_us, false),
     OF(QUEUE, jobq_pg_queue_desc, timeout_us, false),
     OF(QUEUE, jobq_pg_queue_desc, failed_keep_us, false),
@@ -413,7 +411,7 @@ static const struct {
 };
 
 static const char answers[] =
-    "jobq_pg_event jobq_pg_partition_row jobq_pg_dead_letter jobq_pg_counts jobq_pg_report"
+    "jobq_pg_event jobq_pg_partition_row jobq_pg_dead_letter jobq_pg_queue_row jobq_pg_report"
     " jobq_pg_stats jobq_pg_health jobq_pg_interval jobq_pg_job_row jobq_pg_failure_row"
     " jobq_pg_worker_row";
 
@@ -536,8 +534,6 @@ static jobq_error with_time(taker of, size_t offset, int64_t us, int which, jobq
     static const jobq_pg_handler handler = {.queue = "q", .kind = "k", .run = {fine}};
     jobq_pg_desc handle_desc = {.conninfo = server(), .schema = schema, .log = quiet_log};
     jobq_pg_job job = plain_job();
-    const char *fields[] = {"n"};
-    jobq_pg_digest_desc digest = {.payload = job.payload, .fields = fields, .field_count = 1};
     jobq_pg_filter filter = {.queue = "q"};
     jobq_pg_queue_desc queue = {.max_attempts = 5};
     jobq_pg_schedule schedule = {.name = "s", .job = {.queue = "q", .kind = "k"}};
@@ -548,7 +544,6 @@ static jobq_error with_time(taker of, size_t offset, int64_t us, int which, jobq
     jobq_error code;
     jobq_pg_rows rows;
     jobq_pg *made;
-    char key[33];
 
     switch (of) {
     case HANDLE:
@@ -563,9 +558,6 @@ static jobq_error with_time(taker of, size_t offset, int64_t us, int which, jobq
         }
         set_time(&job, offset, us);
         return jobq_pg_enqueue(pg, NULL, &job, NULL, error);
-    case DIGEST:
-        set_time(&digest, offset, us);
-        return jobq_pg_digest(pg, NULL, &digest, key, error);
     case FILTER:
         set_time(&filter, offset, us);
         return jobq_pg_cancel(pg, NULL, &filter, NULL, NULL, error);
@@ -644,7 +636,7 @@ static void c_refuses_times_that_are_mistakes(void **unused_state)
 
 /* The ways of a job into the database, in the letters of `ways`. */
 static const char ways[] = "EFBCSM";
-/* E enqueue, F a flow's, B enqueue_many, C enqueue_copy, S a schedule's job, M its message */
+/* E enqueue, F a flow's, B enqueue_many, C by COPY, S a schedule's job, M its message */
 
 static int64_t a_flow, a_parent;
 static const jobq_pg_after an_after = {.job = 1};
@@ -716,7 +708,7 @@ static jobq_error job_goes(char way, const char *field, jobq_pg_error *error)
     case 'E':
     case 'F': code = jobq_pg_enqueue(pg, db, &job, NULL, error); break;
     case 'B': code = jobq_pg_enqueue_many(pg, db, two, 2, NULL, error); break;
-    case 'C': code = jobq_pg_enqueue_copy(pg, db, two, 2, error); break;
+    case 'C': code = jobq_pg_enqueue_many(pg, db, two, 2, JOBQ_PG_BY_COPY, error); break;
     default: code = jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, error);
     }
     RUN("ROLLBACK");
@@ -768,7 +760,6 @@ static void every_way_uses_a_jobs_field_or_refuses_it(void **unused_state)
 /* Fields that are not used together, one way or another. */
 static jobq_error odd_call(int n, jobq_pg_error *error)
 {
-    static const char *const fields[] = {"n"};
     static const errand like = {.id = 1};
     jobq_pg_job job = plain_job(), two[2];
     jobq_pg_message m = {.queue = "q", .payload = {"1", 1}}, pair[2];
@@ -776,7 +767,6 @@ static jobq_error odd_call(int n, jobq_pg_error *error)
                           .job = {.queue = "q", .kind = "k"}};
     jobq_pg_queue_desc queue = {.backoff = {.cap_us = SECOND}};
     jobq_pg_desc desc = {.conninfo = server(), .schema = schema};
-    jobq_pg_digest_desc digest = {.payload = job.payload, .fields = fields, .field_count = 1};
     jobq_pg_scope scope = {.queue = "q", .status = "resolved"};
     jobq_pg_handler handler = {.queue = "q", .kind = "k", .run = {fine}};
     jobq_pg_worker_desc worker = {.handlers = &handler, .handler_count = 1};
@@ -785,7 +775,6 @@ static jobq_error odd_call(int n, jobq_pg_error *error)
     jobq_pg_rows rows;
     jobq_pg *made;
     int64_t count;
-    char key[33];
 
     two[0] = two[1] = job;
     pair[0] = pair[1] = m;
@@ -795,13 +784,13 @@ static jobq_error odd_call(int n, jobq_pg_error *error)
         return jobq_pg_enqueue_many(pg, db, two, 2, NULL, error);
     case 1:
         two[0].quiet = true;
-        return jobq_pg_enqueue_copy(pg, db, two, 2, error);
+        return jobq_pg_enqueue_many(pg, db, two, 2, JOBQ_PG_BY_COPY, error);
     case 2:
         pair[1].quiet = true;
         return jobq_pg_outbox_enqueue_many(pg, db, pair, 2, NULL, error);
     case 3:
         pair[0].quiet = true;
-        return jobq_pg_outbox_enqueue_copy(pg, db, pair, 2, error);
+        return jobq_pg_outbox_enqueue_many(pg, db, pair, 2, JOBQ_PG_BY_COPY, error);
     case 4:
         job.run_at_us = JOBQ_DAYS(20000);
         job.delay_us = SECOND;
@@ -816,42 +805,39 @@ static jobq_error odd_call(int n, jobq_pg_error *error)
     case 7: return jobq_pg_queue_set(pg, db, "q", &queue, error);
     case 8: return with_backoff(&queue.backoff, 1, error);
     case 9: return with_backoff(&queue.backoff, 2, error);
-    case 10:
-        digest.at_us = JOBQ_DAYS(20000);
-        return jobq_pg_digest(pg, db, &digest, key, error);
-    case 11: return jobq_pg_dead_letter_replay(pg, db, 7, SECOND, &scope, &rows, error);
-    case 12: return jobq_pg_dead_letter_discard(pg, db, &scope, NULL, error);
-    case 13: return jobq_pg_dead_letter_cleanup(pg, db, &scope, NULL, error);
-    case 14:
+    case 10: return jobq_pg_dead_letter_replay(pg, db, 7, SECOND, &scope, &rows, error);
+    case 11: return jobq_pg_dead_letter_discard(pg, db, &scope, NULL, error);
+    case 12: return jobq_pg_dead_letter_cleanup(pg, db, &scope, NULL, error);
+    case 13:
         scope.partition = 1;
         return jobq_pg_dead_letter_list(pg, db, &scope, &rows, error);
-    case 15:
+    case 14:
         scope.limit = 5;
         return jobq_pg_dead_letter_count(pg, db, &scope, &count, error);
-    case 16:
+    case 15:
         scope.limit = -1;
         return jobq_pg_dead_letter_list(pg, db, &scope, &rows, error);
-    case 17:
+    case 16:
         desc.listen_conninfo = server();
         return jobq_pg_open(&made, &desc, error);
-    case 18:
+    case 17:
         desc.no_pool = true;
         desc.pool_max = 5;
         return jobq_pg_open(&made, &desc, error);
-    case 19:
+    case 18:
         worker.stats = &stats;
         return start_and_stop(&worker, error);
-    case 20: return jobq_pg_table_list(errands, db, &query, &rows, error);
-    case 21: return jobq_pg_table_count(errands, db, &query, &count, error);
-    case 22:
+    case 19: return jobq_pg_table_list(errands, db, &query, &rows, error);
+    case 20: return jobq_pg_table_count(errands, db, &query, &count, error);
+    case 21:
         query = (jobq_pg_query){.order = "+created_at"};
         return jobq_pg_table_list(errands, db, &query, &rows, error);
-    case 23:
+    case 22:
         query = (jobq_pg_query){.order = "created_at<"};
         return jobq_pg_table_list(errands, db, &query, &rows, error);
-    case 24: return jobq_pg_table_get(errands, db, "-id", &like, &rows, error);
-    case 25: return jobq_pg_table_create(errands, db, NULL, &like, "id>", NULL, error);
-    case 26: return jobq_pg_hold(pg, db, "q", NULL, 0, "because", error);
+    case 23: return jobq_pg_table_get(errands, db, "-id", &like, &rows, error);
+    case 24: return jobq_pg_table_create(errands, db, NULL, &like, "id>", NULL, error);
+    case 25: return jobq_pg_hold(pg, db, "q", NULL, 0, "because", error);
     default:
         s.type = "t";
         return jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, error);
@@ -862,9 +848,9 @@ static void c_refuses_fields_that_go_unused(void **unused_state)
 {
     static const char *const fields[] = {
         "quiet", "quiet", "quiet", "quiet", "delay_us", "partition", "partition", "backoff",
-        "receivers.tuning.retry", "backoff", "at_us", "status", "status", "status", "partition",
-        "limit", "limit", "listen_conninfo", "no_pool", "stats", "like", "like", "created_at",
-        "created_at", "id", "id", "why", "type"};
+        "receivers.tuning.retry", "backoff", "status", "status", "status", "partition", "limit",
+        "limit", "listen_conninfo", "no_pool", "stats", "like", "like", "created_at", "created_at",
+        "id", "id", "why", "type"};
     jobq_pg_error error;
     jobq_error code;
     int n;

@@ -128,14 +128,15 @@ static void bad_jobs_are_refused_every_way(void **unused)
         two[1] = *bad;
         expect_invalid("enqueue_many", i, jobq_pg_enqueue_many(pg, db, two, 2, ids, &error),
                        bad_jobs[i].field, &error, before);
-        expect_invalid("enqueue_copy", i, jobq_pg_enqueue_copy(pg, db, two, 2, &error),
+        expect_invalid("by COPY", i,
+                       jobq_pg_enqueue_many(pg, db, two, 2, JOBQ_PG_BY_COPY, &error),
                        bad_jobs[i].field, &error, before);
     }
     assert_int_equal(id, 77);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, two, SIZE_MAX / 2, NULL, &error),
                      JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, NULL, 0, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, NULL, 0, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, NULL, 0, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     expect_untouched("an empty batch", before);
     free(before);
     RUN("COMMIT");
@@ -171,7 +172,7 @@ static void the_limits_themselves_are_taken(void **unused)
     for (i = 0; i < COUNT(jobs); i++)
         if (jobq_pg_enqueue(pg, NULL, &jobs[i], NULL, &error)) fail_msg("%d: %s", (int)i,
                                                                         error.message);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs + 1, 5, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 5, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 11);
 }
 
@@ -272,9 +273,7 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
 {
     static jobq_lane lane;
     verb_batch batch;
-    jobq_pg_rows peeked;
     verb_result r;
-    jobq_pg_counts counts;
     bool more;
     jobq_pg_filter failed = {.queue = "q", .state = JOBQ_STATE_FAILED};
     verb_claim_desc d = {.worker = 1, .number = 1, .limit = 1, .lanes = &lane, .lane_count = 1};
@@ -309,16 +308,12 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 22: return jobq_pg_pause(pg, conn, NULL, NULL, error);
     case 23: return jobq_pg_pause(pg, conn, "q", "", error);
     case 24: return jobq_pg_resume(pg, conn, "", NULL, error);
-    case 25: return jobq_pg_queue_counts(pg, conn, NULL, &counts, error);
-    case 26: return jobq_pg_peek(pg, conn, null_names, 1, NULL, 0, 1, &peeked, error);
-    case 27: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 3, 1, &peeked, error);
-    case 28: return jobq_pg_move(pg, conn, &failed, "q", NULL, error);
-    case 29: return jobq_pg_prioritize(pg, conn, &failed, 1, NULL, error);
-    case 30: return jobq_pg_reschedule(pg, conn, &failed, 0, NULL, error);
-    case 31:
+    case 25: return jobq_pg_move(pg, conn, &failed, "q", NULL, error);
+    case 26: return jobq_pg_prioritize(pg, conn, &failed, 1, NULL, error);
+    case 27: return jobq_pg_reschedule(pg, conn, &failed, 0, NULL, error);
+    default:
         failed.state = JOBQ_STATE_READY;
         return jobq_pg_revive(pg, conn, &failed, NULL, error);
-    default: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 0, &peeked, error);
     }
 }
 
@@ -327,8 +322,8 @@ static void the_other_verbs_refuse_nonsense(void **unused)
     static const char *const fields[] = {
         "worker", "name", "name", "lease_us", "lease_us", "queue", "queue_count", "limit", "number",
         "lanes", "number", "lease_us", "lease_us", "decision", "decision", "decision", "error",
-        "payload", "run_at_us", "priority", "target", "target", "queue", "kind", "queue", "queue",
-        "queue", "exclude", "state", "state", "state", "state", "at_most"};
+        "payload", "run_at_us", "priority", "target", "target", "queue", "kind", "queue", "state",
+        "state", "state", "state"};
     jobq_pg_error error;
     char *before;
     size_t i;
@@ -468,10 +463,10 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
 {
     jobq_pg_job job = plain_job();
     jobq_pg_filter f = {.queue = "q"};
-    jobq_pg_counts counts;
-    jobq_pg_rows batch;
     jobq_pg_error error;
     jobq_error code = JOBQ_OK;
+    jobq_job there;
+    char text[200];
     int n, good = 0;
 
     job.priority = 1;
@@ -480,16 +475,15 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
         switch (n) {
         case 0: code = jobq_pg_enqueue(pg, conn, &job, NULL, &error); break;
         case 1: code = jobq_pg_enqueue_many(pg, conn, &job, 1, NULL, &error); break;
-        case 2: code = jobq_pg_enqueue_copy(pg, conn, &job, 1, &error); break;
+        case 2: code = jobq_pg_enqueue_many(pg, conn, &job, 1, JOBQ_PG_BY_COPY, &error); break;
         case 3: code = jobq_pg_cancel(pg, conn, &f, NULL, NULL, &error); break;
         case 4: code = jobq_pg_queue_set(pg, conn, "q", NULL, &error); break;
-        case 5: code = jobq_pg_queue_counts(pg, conn, "q", &counts, &error); break;
-        case 6: code = jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 5, &batch, &error); break;
+        case 5: code = jobq_pg_get(pg, conn, 999999, &there, &error); break;
+        case 6: code = jobq_pg_explain(pg, conn, 999999, text, sizeof text, &error); break;
         case 7: code = jobq_pg_check(pg, conn, &error); break;
         case 8: code = jobq_pg_reschedule(pg, conn, ONE(999999), 0, NULL, &error); break;
         default: code = jobq_pg_pause(pg, conn, "q", NULL, &error); break;
         }
-        if (n == 6 && code == JOBQ_OK) jobq_pg_rows_clear(&batch);
         if (code == JOBQ_OK || code == JOBQ_ERROR_NOT_FOUND) {
             good++;
         } else if (wanted == JOBQ_OK || code != wanted || strstr(error.message, said) == NULL) {
@@ -572,7 +566,7 @@ static void a_prepared_transaction_holds_a_quiet_job(void **unused)
     PQclear(PQexec(conn, "BEGIN"));
     assert_int_equal(jobq_pg_enqueue(pg, conn, &job, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(pg, conn, &job, 1, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, conn, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, conn, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     res = PQexec(conn, "PREPARE TRANSACTION 'jobq_test'");
     able = PQresultStatus(res) == PGRES_COMMAND_OK;
     if (!able) assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "55000");
@@ -598,7 +592,8 @@ static void a_wrong_schema_is_named(void **unused)
     assert_non_null(strstr(error.message, "run jobq_pg_migrate"));
     assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_ERROR_VERSION);
     assert_non_null(strstr(error.message, "run jobq_pg_migrate"));
-    assert_int_equal(jobq_pg_enqueue_copy(other, NULL, &job, 1, &error), JOBQ_ERROR_VERSION);
+    assert_int_equal(jobq_pg_enqueue_many(other, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_VERSION);
     assert_int_equal(jobq_pg_cancel(other, NULL, ONE(1), NULL, NULL, &error), JOBQ_ERROR_VERSION);
     jobq_pg_close(other);
 }

@@ -83,8 +83,8 @@ static void an_exact_payload_is_kept_as_it_was_written(void **unused)
     enqueue_with(&jobs[3]);
     jobs[3].key = NULL;
     assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 6, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE payload = '{\"n\": 1}' AND "
                             "bytes IS NULL AND headers IS NULL"), 2);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE payload IS NULL AND "
@@ -136,7 +136,8 @@ static void an_exact_payload_that_is_not_json_is_refused(void **unused)
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.message, "invalid payload: not JSON at byte 8: key expected");
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(error.message, "invalid payload: not JSON at byte 8: key expected");
 }
 
@@ -153,7 +154,8 @@ static void headers_that_are_too_large_are_refused(void **unused)
     job.headers = jobq_str_from(headers);
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "headers");
     RUN("SELECT jobq.queue_set('q', payload_max => 1048576)");
 }
@@ -185,7 +187,7 @@ static void each_way_to_a_negative_priority_widens_the_lanes(void **unused)
     assert_int_equal(jobq_pg_enqueue_many(pg, db, many, 2, NULL, &error), JOBQ_OK);
     assert_int_equal(least_of("q"), -2);
     many[0].priority = -3;
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, many, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, many, 2, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     assert_int_equal(least_of("q"), -3);
     RUN("SELECT jobq.enqueue('q', 'k', priority => -4)");
     assert_int_equal(least_of("q"), -4);
@@ -374,7 +376,7 @@ static void no_way_leads_round_the_queues_limit(void **unused)
     for (way = 0; way < 4; way++) {
         if (way == 3) job.key = "a";
         assert_int_equal(way == 1 ? jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error)
-                         : way == 2 ? jobq_pg_enqueue_copy(pg, db, &job, 1, &error)
+                         : way == 2 ? jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error)
                                     : jobq_pg_enqueue(pg, db, &job, NULL, &error),
                          JOBQ_ERROR_INVALID);
         assert_string_equal(error.field, "payload");
@@ -387,7 +389,7 @@ static void no_way_leads_round_the_queues_limit(void **unused)
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
     job.key = NULL;
     assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
 }
 
 /* A role that may insert can write anything; looking still works. */
@@ -492,13 +494,13 @@ static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
     RUN("BEGIN");
     assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("ROLLBACK");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     RUN("BEGIN");
     assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("COMMIT");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
@@ -577,9 +579,10 @@ static void one_by_one_and_by_copy_write_the_same(void **unused)
         for (i = 0; i < 6; i++)
             assert_int_equal(jobq_pg_enqueue(pg, db, &jobs[i], NULL, &error), JOBQ_OK);
     }
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 6, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     for (i = 0; i < 6; i++)
-        assert_int_equal(jobq_pg_enqueue_copy(pg, db, &jobs[i], 1, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue_many(pg, db, &jobs[i], 1, JOBQ_PG_BY_COPY, &error),
+                         JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM (SELECT count(*) AS n FROM jobq.job GROUP BY "
                             "kind_id, priority, stage, stages, max_attempts, timeout_us, state, "
@@ -630,7 +633,8 @@ static void ids_come_back_in_order(void **unused)
         0);
     RUN("DROP TABLE jobq.answer");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), count);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs, (size_t)count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, (size_t)count, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_OK);
     assert_int_equal(
         number("SELECT count(*) FROM (SELECT payload, kind, priority FROM jobq.jobs GROUP BY "
                "1, 2, 3 HAVING count(*) = 2) twice"),
@@ -743,7 +747,8 @@ static void refused(jobq_pg_job job, const char *field)
     assert_string_equal(error.field, field);
     assert_true(strlen(error.message) > 10);
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
 }
 
 static void bad_jobs_are_refused_and_the_transaction_lives(void **unused)
@@ -1128,9 +1133,9 @@ static void a_copy_is_written_though_nobody_is_woken(void **unused)
     (void)unused;
     enqueue_with(&job);
     RUN("ALTER FUNCTION jobq.wake(integer, integer) RENAME TO away");
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("BEGIN");
-    assert_int_not_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    assert_int_not_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("ROLLBACK");
     RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO wake");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
@@ -1153,7 +1158,8 @@ static void a_copy_may_come_in_pieces(void **unused)
                 piece[i] = plain_job();
                 if (n % 3 == 1) piece[i].priority = i % 10; /* other columns than before */
             }
-            assert_int_equal(jobq_pg_enqueue_copy(pg, conn, piece, 100, &error), JOBQ_OK);
+            assert_int_equal(jobq_pg_enqueue_many(pg, conn, piece, 100, JOBQ_PG_BY_COPY, &error),
+                             JOBQ_OK);
         }
         assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
         PQclear(PQexec(conn, round == 1 ? "COMMIT" : "ROLLBACK"));

@@ -939,7 +939,8 @@ static void what_cannot_be_is_refused(void **unused)
     job.name = "x";
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     job.flow = 1;
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "flow");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }

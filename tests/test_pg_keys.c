@@ -347,68 +347,6 @@ static void digests_are_those_of_any_sha256(void **unused)
                      2);
 }
 
-/* The same keys in C. */
-static void digests_are_the_same_in_c(void **unused)
-{
-    static const char *const to[] = {"to"}, *const three[] = {"ccc", "bb", "a"};
-    static const struct {
-        const char *payload;
-        const char *const *fields;
-        int count;
-        int64_t every_us, at_us;
-        const char *wanted;
-    } rows[] = {
-        {"{\"to\": \"ann\"}", to, 1, 0, 0, "3170706698258131580672168c8e70b7"},
-        {"{\"x\": 1, \"to\":\"bob\", \"to\": \"\\u0061nn\"}", to, 1, 0, 0,
-         "3170706698258131580672168c8e70b7"},
-        {"{\"ccc\":1.50,\"bb\":[1,{\"k\":null}],\"a\":1}", three, 3, 0, 0,
-         "4443afc8d98dd78b3bade791c56a2e20"},
-        {"{\"to\": \"J\\u00e4n\\n\\u0022\\\\\\u0001\"}", to, 1, 0, 0,
-         "50c76902e1abc357b731a91f37c486b9"},
-        {"{\"to\": \"ann\"}", to, 1, JOBQ_MINUTES(10), JOBQ_SECONDS(1790000000),
-         "06759cfe9c15e72d5f374823e7b0a298"},
-        {"{\"to\": \"ann\"}", to, 1, JOBQ_MINUTES(10), JOBQ_SECONDS(1790000399) + 999999,
-         "06759cfe9c15e72d5f374823e7b0a298"},
-        {"{\"to\": \"ann\"}", to, 1, JOBQ_DAYS(1), -1, "7fc94036bf480bdd416c6024420290ea"},
-    };
-    jobq_pg_error error;
-    char key[33], now[33];
-    size_t i;
-
-    (void)unused;
-    for (i = 0; i < COUNT(rows); i++) {
-        jobq_pg_digest_desc desc = {{rows[i].payload, strlen(rows[i].payload)}, rows[i].fields,
-                                    rows[i].count, rows[i].every_us, rows[i].at_us};
-        if (jobq_pg_digest(pg, NULL, &desc, key, &error) != JOBQ_OK) fail_msg("%s", error.message);
-        assert_string_equal(key, rows[i].wanted);
-        desc.every_us = JOBQ_DAYS(365000); /* its first period has not ended yet */
-        desc.at_us = SECOND;
-        assert_int_equal(jobq_pg_digest(pg, NULL, &desc, key, &error), JOBQ_OK);
-        desc.at_us = 0;
-        assert_int_equal(jobq_pg_digest(pg, NULL, &desc, now, &error), JOBQ_OK);
-        assert_string_equal(now, key);
-    }
-}
-
-static void what_no_digest_can_be_made_of_is_refused_in_c(void **unused)
-{
-    static const char *const to[] = {"to"}, *const too[] = {"too"};
-    static const jobq_pg_digest_desc bad[] = {
-        {{"{\"to\": 1}", 9}, too, 1, 0, 0}, {{"{\"to\": 1}", 9}, NULL, 0, 0, 0},
-        {{"[\"to\"]", 6}, to, 1, 0, 0}, {{"{\"to\": 1", 8}, to, 1, 0, 0},
-        {{NULL, 0}, to, 1, 0, 0}, {{"{\"to\": 1}", 9}, to, 1, -1, 0}};
-    jobq_pg_error error;
-    char key[33];
-    size_t i;
-
-    (void)unused;
-    for (i = 0; i < COUNT(bad); i++) {
-        assert_int_equal(jobq_pg_digest(pg, NULL, &bad[i], key, &error), JOBQ_ERROR_INVALID);
-        assert_true(strncmp(error.message, "invalid ", 8) == 0);
-        assert_string_equal(key, "");
-    }
-}
-
 /* A field's name that is misspelt does not give all jobs the same key. */
 static void digests_of_nothing_are_refused(void **unused)
 {
@@ -448,8 +386,6 @@ int main(void)
         TEST(no_two_live_jobs_ever_have_one_key),
         cmocka_unit_test(digests_are_those_of_any_sha256),
         cmocka_unit_test(digests_of_nothing_are_refused),
-        cmocka_unit_test(digests_are_the_same_in_c),
-        cmocka_unit_test(what_no_digest_can_be_made_of_is_refused_in_c),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

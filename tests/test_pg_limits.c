@@ -104,7 +104,7 @@ static void fill(const char *line, int from, int count, int64_t delay_us, bool b
         jobs[i] = job_in(line, payloads[i]);
         jobs[i].delay_us = delay_us;
     }
-    code = by_copy ? jobq_pg_enqueue_copy(pg, NULL, jobs, (size_t)count, &error)
+    code = by_copy ? jobq_pg_enqueue_many(pg, NULL, jobs, (size_t)count, JOBQ_PG_BY_COPY, &error)
                    : jobq_pg_enqueue_many(pg, NULL, jobs, (size_t)count, NULL, &error);
     if (code != JOBQ_OK) fail_msg("%s", error.message);
 }
@@ -437,7 +437,8 @@ static void wrong_lines_are_refused_before_anything_is_sent(void **unused)
     job.line = "any text, \xc3\xa9ven this";
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
     job.line = "\xff";
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "line");
     tick.job = job_in("a", "1");
     assert_int_equal(jobq_pg_schedules_set(pg, NULL, "o", 1, &tick, 1, &error),

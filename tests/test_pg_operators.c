@@ -670,8 +670,7 @@ static void a_queue_says_how_long_a_key_is_remembered(void **unused)
 
 static void the_views_tell_what_is(void **unused)
 {
-    jobq_pg_counts c;
-    jobq_pg_error error;
+    jobq_pg_queue_row c;
     verb_batch batch;
     jobq_job job;
     int i;
@@ -697,7 +696,7 @@ static void the_views_tell_what_is(void **unused)
     assert_int_equal(claim_by(WORKER, ++next_claim, 4, false, &batch), JOBQ_OK);
     RUN("UPDATE jobq.job SET suspect = true WHERE id = (SELECT max(id) FROM jobq.job WHERE state = "
         "'r' AND run_at < now())");
-    assert_int_equal(jobq_pg_queue_counts(pg, NULL, "q", &c, &error), JOBQ_OK);
+    assert_int_equal(counts_of("q", &c), JOBQ_OK);
     assert_int_equal(c.ready, 29);
     assert_int_equal(c.running, 4);
     assert_int_equal(c.scheduled, 7);
@@ -714,8 +713,7 @@ static void the_views_tell_what_is(void **unused)
                             "errors ~ 'stage 0, attempt 1: first trouble\n.*stage 0, attempt 2: "
                             "second trouble$'"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs"), 48);
-    assert_int_equal(jobq_pg_queue_counts(pg, NULL, "p", &c, &error), JOBQ_ERROR_NOT_FOUND);
-    assert_string_equal(error.message, "Not found: queue with name=p");
+    assert_int_equal(counts_of("p", &c), JOBQ_ERROR_NOT_FOUND);
     verb_batch_clear(&batch);
 }
 
@@ -723,8 +721,7 @@ static void the_views_tell_what_is(void **unused)
 static void counts_beyond_ten_thousand_are_estimates(void **unused)
 {
     int tries = 0;
-    jobq_pg_counts c;
-    jobq_pg_error error;
+    jobq_pg_queue_row c;
 
     (void)unused;
     one_queue();
@@ -735,7 +732,7 @@ static void counts_beyond_ten_thousand_are_estimates(void **unused)
     RUN("ANALYZE jobq.job");
     do { /* statistics come when the server likes */
         nap_us(10000);
-        assert_int_equal(jobq_pg_queue_counts(pg, NULL, "q", &c, &error), JOBQ_OK);
+        assert_int_equal(counts_of("q", &c), JOBQ_OK);
     } while (c.exact && ++tries < 2000);
     assert_false(c.exact);
     assert_in_range(c.ready, 50000, 70000);
@@ -774,7 +771,8 @@ static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
     return count;
 }
 
-#define PEEKED(rows_of, i) (((const jobq_pg_job_row *)(rows_of).rows)[i])
+/* The id in a row of peek. */
+static int64_t peeked(const PGresult *res, int row) { return atoll(PQgetvalue(res, row, 0)); }
 
 static int by_value(const void *a, const void *b)
 {
@@ -787,8 +785,7 @@ static int by_value(const void *a, const void *b)
 static void peek_foretells_the_claim(void **unused)
 {
     int64_t seen[100], taken[100];
-    jobq_pg_rows batch;
-    jobq_pg_error error;
+    PGresult *res;
     size_t count, i, n;
     int round;
 
@@ -802,17 +799,16 @@ static void peek_foretells_the_claim(void **unused)
         RUN("UPDATE jobq.job SET stage = (random() * 2)::int, run_at = CASE WHEN random() < 0.5 "
             "THEN run_at - interval '1 min' * (random() * 5)::int ELSE run_at END, suspect = "
             "random() < 0.1");
-        assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 100, &batch, &error), JOBQ_OK);
-        count = batch.count;
+        res = sql(db, "SELECT id, payload, queue, kind FROM jobq.peek(at_most => 100)");
+        count = (size_t)PQntuples(res);
         assert_in_range(count, 20, 60);
         for (i = 0; i < count; i++) {
-            seen[i] = PEEKED(batch, i).facts.id;
-            assert_int_equal(PEEKED(batch, i).facts.state, JOBQ_STATE_READY);
-            assert_non_null(PEEKED(batch, i).payload.ptr);
-            assert_string_equal(PEEKED(batch, i).queue.ptr, "q");
-            assert_string_equal(PEEKED(batch, i).kind.ptr,
-                                atoi(PEEKED(batch, i).payload.ptr) % 3 == 0 ? "k" : "l");
+            seen[i] = peeked(res, (int)i);
+            assert_string_equal(PQgetvalue(res, (int)i, 2), "q");
+            assert_string_equal(PQgetvalue(res, (int)i, 3),
+                                atoi(PQgetvalue(res, (int)i, 1)) % 3 == 0 ? "k" : "l");
         }
+        PQclear(res);
         n = claimed_ids(taken, 100, false);
         for (i = n; claimed_ids(taken + i, 100, true) == 1;) i++;
         assert_int_equal(i, count);
@@ -820,52 +816,38 @@ static void peek_foretells_the_claim(void **unused)
         qsort(seen, n, sizeof *seen, by_value);
         qsort(taken, n, sizeof *taken, by_value);
         assert_memory_equal(seen, taken, count * sizeof *seen);
-        jobq_pg_rows_clear(&batch);
     }
 }
 
 static void peek_is_in_claiming_order(void **unused)
 {
     int64_t taken;
-    jobq_pg_rows batch;
-    jobq_pg_error error;
+    long next;
     int n;
 
     (void)unused;
     two_queues();
     RUN("SELECT jobq.pause('calm')");
     for (n = 0; n < 40; n++) {
-        assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 1, &batch, &error), JOBQ_OK);
+        next = number("SELECT id FROM jobq.peek(at_most => 1)");
         assert_int_equal(claimed_ids(&taken, 1, false), 1);
-        assert_int_equal(PEEKED(batch, 0).facts.id, taken);
-        jobq_pg_rows_clear(&batch);
+        assert_int_equal(next, taken);
     }
 }
 
 static void peek_only_reads(void **unused)
 {
-    static const char *const q[] = {"q"};
-    int64_t ids[5];
-    jobq_pg_rows batch;
-    jobq_pg_error error;
-    char *before, *after;
-    size_t i;
+    char *before, *after, *five;
 
     (void)unused;
     two_queues();
     before = everything();
     RUN("BEGIN");
     RUN("SET TRANSACTION READ ONLY");
-    assert_int_equal(jobq_pg_peek(pg, db, q, 1, NULL, 0, 5, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 5);
-    for (i = 0; i < 5; i++) ids[i] = PEEKED(batch, i).facts.id;
-    jobq_pg_rows_clear(&batch);
-    assert_int_equal(jobq_pg_peek(pg, db, q, 1, ids, 5, 195, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 195);
-    for (i = 0; i < batch.count; i++) {
-        assert_false(ids[0] == PEEKED(batch, i).facts.id || ids[4] == PEEKED(batch, i).facts.id);
-    }
-    jobq_pg_rows_clear(&batch);
+    five = text_of("SELECT array_agg(id) FROM jobq.peek('{q}', 5)");
+    assert_int_equal(number("SELECT cardinality('%s'::bigint[])", five), 5);
+    assert_int_equal(number("SELECT count(*) FILTER (WHERE id <> ALL ('%s')) FROM"
+                            " jobq.peek('{q}', 195, '%s')", five, five), 195);
     assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND "
                             "(mode <> 'AccessShareLock' AND locktype <> 'virtualxid')"), 0);
     RUN("COMMIT");
@@ -875,6 +857,7 @@ static void peek_only_reads(void **unused)
     assert_string_equal(before, after);
     free(before);
     free(after);
+    free(five);
 }
 
 /* -- why a job does not run -- */
@@ -982,9 +965,8 @@ static void explain_tells_what_became_of_a_job(void **unused)
 /* The number of jobs ahead is the job's place in the order in which peek lists them. */
 static void explain_counts_the_jobs_ahead(void **unused)
 {
-    jobq_pg_rows batch;
-    jobq_pg_error error;
-    size_t i;
+    PGresult *res;
+    int i;
 
     (void)unused;
     one_queue();
@@ -994,15 +976,15 @@ static void explain_counts_the_jobs_ahead(void **unused)
     have_all_kinds();
     RUN("UPDATE jobq.job SET stage = (random() * 2)::int,"
         " run_at = run_at - interval '1 min' * (random() * 5)::int");
-    assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 100, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 60);
-    for (i = 0; i < batch.count; i++) {
+    res = sql(db, "SELECT id FROM jobq.peek(at_most => 100)");
+    assert_int_equal(PQntuples(res), 60);
+    for (i = 0; i < 60; i++) {
         char text[80];
         snprintf(text, sizeof text, i == 0 ? "a worker may take it now"
-                 : i == 1 ? "1 job is ahead of it" : "%d jobs are ahead of it", (int)i);
-        assert_string_equal(explained(PEEKED(batch, i).facts.id), text);
+                 : i == 1 ? "1 job is ahead of it" : "%d jobs are ahead of it", i);
+        assert_string_equal(explained(peeked(res, i)), text);
     }
-    jobq_pg_rows_clear(&batch);
+    PQclear(res);
     RUN("SELECT jobq.enqueue_many('p', '{k}', NULL, NULL, p_count => 10001)");
     RUN("UPDATE jobq.worker SET queues = queues || (SELECT id FROM jobq.queue WHERE name = 'p')");
     have_all_kinds();

@@ -123,7 +123,8 @@ static void fields_arrive(void **unused)
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
     m.payload = (jobq_str){NULL, 0};
     m.headers = m.payload;
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, &m, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_OK);
     d = reader(1, 1, 1);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 3);
@@ -161,7 +162,7 @@ static void an_exact_message_is_kept_as_it_was_written(void **unused)
     m[1].headers = jobq_str_from("{\"trace\": \"abc\"}");
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 5);
     for (i = 0; i < 5; i++) {
@@ -171,7 +172,8 @@ static void an_exact_message_is_kept_as_it_was_written(void **unused)
     }
     verb_reading_clear(&r);
     m[1].payload = jobq_str_from("{\"b\":");
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(error.message, "invalid payload: not JSON at byte 5: value expected");
 }
 
@@ -196,9 +198,10 @@ static void a_message_lives_and_dies_with_the_callers_transaction(void **unused)
     m.queue = "nobody";
     assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error), JOBQ_ERROR_NOT_FOUND);
     assert_non_null(strstr(error.message, "queue 'nobody' is not registered"));
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, &m, 1, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, db, &m, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_NOT_FOUND);
     m = plain_message(3);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, &m, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, db, &m, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("COMMIT");
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);
 }
@@ -227,7 +230,8 @@ static void limits_hold(void **unused)
     assert_string_equal(error.message, "payload size 65537 exceeds maximum 65536");
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, two, 2, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 0);
     two[1].payload.len = 65536;
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, NULL, &error), JOBQ_OK);
@@ -273,7 +277,8 @@ static void order_keys_choose_the_partition(void **unused)
         m[i].payload = jobq_str_from(keys[i]);
     }
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 150, ids, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 150, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 150, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_OK);
     for (i = 0; i < 150; i++) {
         assert_true(i == 0 || ids[i] > ids[i - 1]);
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[i], NULL, &error), JOBQ_OK);
@@ -437,7 +442,8 @@ static void a_key_finds_the_first_message(void **unused)
     RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '25 hours'");
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &again, &error), JOBQ_OK);
     assert_int_not_equal(first, again);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 3, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 3, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
 }
 
 static void refusals_from_sql_are_errors(void **unused)

@@ -250,7 +250,7 @@ static void queues_and_workers(void **unused)
 {
     const jobq_pg_queue_row *queue;
     const jobq_pg_worker_row *worker;
-    jobq_pg_counts counts;
+    jobq_pg_queue_row counts;
     jobq_pg_rows rows;
     verb_batch batch;
 
@@ -269,17 +269,17 @@ static void queues_and_workers(void **unused)
     rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false));
     queue = rows.rows;
     assert_int_equal(rows.count, 2);
-    OK(jobq_pg_queue_counts(pg, NULL, "q", &counts, &error));
-    assert_int_equal(queue[0].counts.ready, 3);
+    OK(counts_of("q", &counts));
+    assert_int_equal(queue[0].ready, 3);
     assert_int_equal(counts.ready, 3);
-    assert_int_equal(queue[0].counts.running, 2);
+    assert_int_equal(queue[0].running, 2);
     assert_int_equal(counts.running, 2);
-    assert_int_equal(queue[0].counts.workers, 1);
-    assert_in_range(queue[0].counts.late_us, 3600 * SECOND, 3700 * SECOND);
-    assert_true(counts.exact && !counts.paused && queue[1].counts.paused);
+    assert_int_equal(queue[0].workers, 1);
+    assert_in_range(queue[0].late_us, 3600 * SECOND, 3700 * SECOND);
+    assert_true(counts.exact && !counts.paused && queue[1].paused);
     assert_int_equal(queue[0].paused_kinds.count, 1);
     assert_true(jobq_str_equal(queue[0].paused_kinds.items[0], jobq_str_from("k")));
-    assert_int_equal(queue[1].counts.late_us, 0);
+    assert_int_equal(queue[1].late_us, 0);
     assert_int_equal(queue[1].paused_kinds.count, 0);
     jobq_pg_rows_clear(&rows);
 

@@ -191,7 +191,7 @@ static void everything_works_behind_it(void **unused)
         assert_int_equal(jobq_pg_enqueue(handle, NULL, &jobs[i], NULL, &error), JOBQ_OK);
     if (jobq_pg_enqueue_many(handle, NULL, jobs + 10, 30, NULL, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
-    if (jobq_pg_enqueue_copy(handle, NULL, jobs + 40, 20, &error) != JOBQ_OK)
+    if (jobq_pg_enqueue_many(handle, NULL, jobs + 40, 20, JOBQ_PG_BY_COPY, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
     start_on(handle, &w);
     start_on(handle, &w);

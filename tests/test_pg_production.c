@@ -261,7 +261,8 @@ static void a_schema_serves(const char *name)
     SET(ran, 0);
     job.key = "key";
     assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(other, NULL, &(jobq_pg_job){.queue = "q", .kind = "k"}, 1,
+    assert_int_equal(jobq_pg_enqueue_many(other, NULL, &(jobq_pg_job){.queue = "q", .kind = "k"}, 1,
+                                          JOBQ_PG_BY_COPY,
                                           &error), JOBQ_OK);
     d.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(other, &d, &error)) fail_msg("%s", error.message);

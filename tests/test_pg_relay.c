@@ -463,7 +463,8 @@ static void a_quiet_message_wakes_nobody_and_is_found_by_the_poll(void **unused)
         m.quiet = quiet != 0;
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
         assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, NULL, &error), JOBQ_OK);
-        assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, &m, 1, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, JOBQ_PG_BY_COPY, &error),
+                         JOBQ_OK);
         PQclear(sql(own, "SELECT 1"));
         while ((note = PQnotifies(own)) != NULL) {
             if (told[quiet]++ == 0) assert_int_equal(atoll(note->extra), box * 32768); /* its id */

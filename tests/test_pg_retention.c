@@ -335,7 +335,7 @@ static void an_id_tells_whether_its_job_existed(void **unused)
     expect_standing(id, gone);
     PQclear(sql(other, "COMMIT"));
     expect_standing(id, "ready");
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     expect_standing(id + 1, "ready");
     RUN("DELETE FROM jobq.job");
     expect_standing(id + 1, gone);

@@ -316,7 +316,7 @@ static void the_library_works_under_each_role(void **unused)
     jobq_pg_queue_desc quick = {.backoff = {.base_us = 1000, .cap_us = 1000}};
     jobq_pg_job job = plain_job();
     jobq_pg_message message;
-    jobq_pg_counts counts;
+    jobq_pg_queue_row counts;
     jobq_pg_error error;
     int64_t id;
     int i;
@@ -342,8 +342,9 @@ static void the_library_works_under_each_role(void **unused)
     assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     RUN("DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION jobq.outbox_enqueue_one TO %%I', "
         "'%s'); END $$", role_of("fast"));
-    assert_int_equal(jobq_pg_enqueue_copy(fast, NULL, &job, 1, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(writer, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
+    assert_int_equal(jobq_pg_enqueue_many(fast, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(writer, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_DATABASE);
     assert_string_equal(error.sqlstate, "42501");
     assert_non_null(strstr(error.message, "grant_enqueue"));
     assert_int_equal(jobq_pg_cancel(writer, NULL, ONE(id), NULL, NULL, &error),
@@ -351,7 +352,7 @@ static void the_library_works_under_each_role(void **unused)
     start_on(worker, &d);
     assert_true(becomes(30, 7, "SELECT count(*) FROM jobq.history"));
     all_stop(NULL);
-    assert_int_equal(jobq_pg_queue_counts(boss, NULL, "q", &counts, &error), JOBQ_OK);
+    assert_int_equal(counts_by(boss, "q", &counts), JOBQ_OK);
     assert_int_equal(counts.ready, 0);
     assert_int_equal(jobq_pg_delete(boss, NULL, ONE(id), NULL, &error), JOBQ_OK);
     jobq_pg_close(writer);
@@ -368,7 +369,6 @@ static void what_is_planted_has_no_effect(void **unused)
     jobq_pg_job job = plain_job();
     jobq_pg_message message;
     jobq_pg_error error;
-    jobq_pg_rows batch;
     int64_t id;
     size_t d;
 
@@ -402,9 +402,7 @@ static void what_is_planted_has_no_effect(void **unused)
     assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
     job.key = NULL;
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_peek(pg, db, NULL, 0, NULL, 0, 9, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 3);
-    jobq_pg_rows_clear(&batch);
+    assert_int_equal(number("SELECT pg_catalog.count(*) FROM jobq.peek(at_most => 9)"), 3);
     assert_int_equal(jobq_pg_cancel(pg, db, ONE(id), NULL, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_reschedule(pg, db, ONE(id + 1), 4000000000 * SECOND, NULL, &error),
                      JOBQ_OK);

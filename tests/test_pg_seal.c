@@ -210,7 +210,7 @@ static void jobs_are_sealed_however_they_come(void **unused)
     each(jobq_pg_enqueue_many(sealing, NULL, jobs, 3, NULL, &error), &error);
     jobs[0].payload = jobq_str_from("\"" SECRET " copied\"");
     jobs[1].payload = jobq_str_from(SECRET " copied bytes");
-    each(jobq_pg_enqueue_copy(sealing, NULL, jobs, 2, &error), &error);
+    each(jobq_pg_enqueue_many(sealing, NULL, jobs, 2, JOBQ_PG_BY_COPY, &error), &error);
     each(jobq_pg_acquire(sealing, &conn, &error), &error);
     PQclear(PQexec(conn, "BEGIN"));
     jobs[0].payload = jobq_str_from("\"" SECRET " rolled back\"");
@@ -386,7 +386,8 @@ static void refusals_write_nothing(void **unused)
     assert_int_equal(jobq_pg_enqueue(sealing, NULL, &jobs[0], NULL, &error), JOBQ_ERROR_INVALID);
     keys.key = 0;
     jobs[0] = secret("\"" SECRET "\"");
-    assert_int_equal(jobq_pg_enqueue_copy(sealing, NULL, jobs, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(sealing, NULL, jobs, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     assert_non_null(strstr(error.message, "no key: set KEY"));
     memset(&m, 0, sizeof m);
     m.queue = "q";
@@ -420,7 +421,7 @@ static void messages_wait_for_a_key(void **unused)
     }
     each(jobq_pg_outbox_enqueue(sealing, NULL, &m[0], NULL, &error), &error);
     each(jobq_pg_outbox_enqueue_many(sealing, NULL, &m[1], 1, NULL, &error), &error);
-    each(jobq_pg_outbox_enqueue_copy(sealing, NULL, &m[2], 1, &error), &error);
+    each(jobq_pg_outbox_enqueue_many(sealing, NULL, &m[2], 1, JOBQ_PG_BY_COPY, &error), &error);
     nothing_shows();
     memset(&r, 0, sizeof r);
     r.queue = "q";

@@ -72,11 +72,13 @@ static void names_are_refused(void **state)
         job.queue = hostile[i];
         assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
         assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
-        assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                         JOBQ_ERROR_INVALID);
         job = plain_job();
         job.kind = hostile[i];
         assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
-        assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                         JOBQ_ERROR_INVALID);
         assert_int_equal(verb_register(pg, NULL, 7, "w", SECOND, &queue, 1, &id, &error),
                          JOBQ_ERROR_INVALID);
     }
@@ -125,7 +127,7 @@ static void texts_are_kept_as_they_are(void **state)
             job.key = round < 2 ? hostile[i] : NULL; /* COPY takes no keys */
             if (round == 0) code = jobq_pg_enqueue(pg, NULL, &job, NULL, &error);
             else if (round == 1) code = jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error);
-            else code = jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error);
+            else code = jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error);
             if (code != JOBQ_OK) fail_msg("%s", error.message);
         }
         assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2); /* one key, one job */
@@ -235,7 +237,7 @@ static void filters_find_what_they_name(void **state)
     enqueue_count(3);
     for (i = 0; i < COUNT(hostile); i++) {
         jobq_pg_filter f;
-        jobq_pg_counts counts;
+        jobq_pg_queue_row counts;
         jobq_pg_error error;
         char json[1024];
         int64_t count;
@@ -256,7 +258,7 @@ static void filters_find_what_they_name(void **state)
         assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error),
                          JOBQ_ERROR_INVALID);
         assert_int_not_equal(jobq_pg_pause(pg, NULL, hostile[i], NULL, &error), JOBQ_OK);
-        assert_int_not_equal(jobq_pg_queue_counts(pg, NULL, hostile[i], &counts, &error), JOBQ_OK);
+        assert_int_not_equal(counts_of(hostile[i], &counts), JOBQ_OK);
     }
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 3);
 }
@@ -384,7 +386,8 @@ static void planted_things_have_no_effect(void **state)
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_EXISTS);
     enqueue_count(20);
     job.key = NULL;
-    if (jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     register_worker(7, 60 * SECOND);
     assert_int_equal(claim_by(7, 1, 2, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 2);
@@ -485,7 +488,8 @@ static void payloads_are_not_told(void **state)
     no_secret(&error);
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
     no_secret(&error);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
     no_secret(&error);
     RUN("ALTER TABLE jobq.job DROP CONSTRAINT none");
     messages_are_not_told();
@@ -720,7 +724,8 @@ static void a_limit_follows_its_role(void **state)
     job.queue = "r";
     assert_int_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(made, NULL, &job, 1, NULL, &error), JOBQ_OK);
-    assert_int_not_equal(jobq_pg_enqueue_copy(made, NULL, &job, 1, &error), JOBQ_OK);
+    assert_int_not_equal(jobq_pg_enqueue_many(made, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
+                         JOBQ_OK);
     job.queue = "s";
     assert_int_not_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
     assert_string_equal(error.sqlstate, "42501");

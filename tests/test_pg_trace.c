@@ -166,7 +166,7 @@ static void enqueue_each_way(const jobq_pg_job *job)
     many[1].trace = trace_of(NULL, NULL);                /* beside one that has none */
     many[1].headers = jobq_str_from("{\"beside\": 1}");
     assert_int_equal(jobq_pg_enqueue_many(pg, db, many, 2, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_enqueue_copy(pg, db, many, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, many, 2, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     enqueue_by_a_step(job);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE headers ? 'beside' AND NOT "
                             "headers ? 'traceparent'"), 2);
@@ -282,7 +282,7 @@ static void every_way_to_send_a_message_writes_it(void **unused)
     m[0].headers = jobq_str_from("{\"a\": 1}");
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     m[0].key = "key"; /* by the function */
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE headers = '{\"a\": 1, "

@@ -188,37 +188,40 @@ static double list_ms(jobq_pg_table *jobs, const char *where, const char *order,
 
 static double counts_ms(jobq_pg *pg, long many)
 {
+    const jobq_pg_queue_row *row, like = {.queue = {BENCH_QUEUE, sizeof BENCH_QUEUE - 1}};
     double ms[LOOKS], started;
-    jobq_pg_counts counts;
+    jobq_pg_table *queues;
     jobq_pg_error error;
+    jobq_pg_rows rows;
     int i;
 
+    if (jobq_pg_table_open(&queues, pg, NULL, jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false),
+                           &error)) bench_fail("%s", error.message);
     for (i = 0; i < LOOKS; i++) {
         started = bench_now();
-        if (jobq_pg_queue_counts(pg, NULL, BENCH_QUEUE, &counts, &error))
+        if (jobq_pg_table_get(queues, NULL, NULL, &like, &rows, &error))
             bench_fail("%s", error.message);
         ms[i] = 1000 * (bench_now() - started);
+        row = (const jobq_pg_queue_row *)rows.rows;
+        if (row->exact ? row->ready + row->scheduled != many
+                       : row->ready < many / 4 || row->ready > many)
+            bench_fail("look: %ld ready of %ld", (long)row->ready, many);
+        jobq_pg_rows_clear(&rows);
     }
-    if (counts.exact ? counts.ready + counts.scheduled != many
-                     : counts.ready < many / 4 || counts.ready > many)
-        bench_fail("look: %ld ready of %ld", (long)counts.ready, many);
+    jobq_pg_table_close(queues);
     return bench_quantile(ms, LOOKS, 0.5);
 }
 
-static double peek_ms(jobq_pg *pg)
+static double peek_ms(PGconn *db)
 {
     double ms[LOOKS], started;
-    jobq_pg_rows batch;
-    jobq_pg_error error;
     int i;
 
     for (i = 0; i < LOOKS; i++) {
         started = bench_now();
-        if (jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, PAGE, &batch, &error))
-            bench_fail("%s", error.message);
+        if (bench_number(db, "SELECT count(*) FROM jobq.peek(at_most => %d)", PAGE) != PAGE)
+            bench_fail("look: peek returned too few jobs");
         ms[i] = 1000 * (bench_now() - started);
-        if (batch.count != PAGE) bench_fail("look: peek returned %d jobs", (int)batch.count);
-        jobq_pg_rows_clear(&batch);
     }
     return bench_quantile(ms, LOOKS, 0.5);
 }
@@ -242,7 +245,7 @@ static void looks_of(PGconn *db, long many, double ms[LOOK_COUNT])
     ms[LOOK_LATER] = list_ms(jobs, NULL, NULL, many / 2);
     ms[LOOK_QUEUE] = list_ms(jobs, "queue", NULL, many / 2);
     ms[LOOK_LAST] = list_ms(jobs, NULL, "-id", 0);
-    ms[LOOK_PEEK] = peek_ms(pg);
+    ms[LOOK_PEEK] = peek_ms(db);
     ms[LOOK_COUNTS] = counts_ms(pg, many);
     jobq_pg_table_close(jobs);
     jobq_pg_close(pg);

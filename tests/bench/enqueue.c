@@ -42,7 +42,7 @@ static long copy_step(PGconn *db, void *state, long step)
     jobq_pg_error error;
 
     fill(jobs, payloads, step);
-    if (jobq_pg_enqueue_copy((jobq_pg *)state, db, jobs, BENCH_BATCH, &error)) {
+    if (jobq_pg_enqueue_many((jobq_pg *)state, db, jobs, BENCH_BATCH, JOBQ_PG_BY_COPY, &error)) {
         bench_fail("%s", error.message);
     }
     return BENCH_BATCH;

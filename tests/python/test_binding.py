@@ -136,7 +136,7 @@ class Binding(unittest.TestCase):
 
     def test_declarations_come_from_the_headers(self):
         text = jobq.declarations()
-        for name in ("jobq_pg_enqueue_copy", "jobq_job_decide", "jobq_test_run"):
+        for name in ("jobq_pg_enqueue_many", "jobq_job_decide", "jobq_test_run"):
             self.assertIn(f"{name}(", text)
         self.assertNotIn("PQconnectdb", text)
 

@@ -76,7 +76,7 @@
  *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
  *     receive messages                          jobq_pg_worker_desc.receivers
- *     handle dead letters                       jobq_pg_dead_letter_list, _replay, _resolve ...
+ *     handle dead letters                       jobq_pg_dead_letter_replay, _end, _discard
  *     read and write my tables as structs       jobq_pg_table_open, _get, _list, _create, _update
  *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _settle
  *     run several statements, all or none       jobq_pg_transact, or your own BEGIN
@@ -469,9 +469,10 @@
  *     letter. So does a message that reaches the queue's max_attempts, and one that no worker can
  *     receive (too large for the network, say).
  * DEAD LETTERS  pending -> reprocessing (replay, with a token and a deadline) -> resolved; or back
- *     to pending (reject); or taken by another replay after the deadline; pending -> discarded.
- *     resolve and reject change only what the token holds. cleanup deletes resolved and discarded
- *     ones; prune deletes those older than failed_keep. sql/outbox.sql shows it in psql.
+ *     to pending; or taken by another replay after the deadline; pending -> discarded. An end
+ *     changes only what the token holds. The view dead_letters lists them (jobq_pg_view_desc).
+ *     prune deletes those older than failed_keep, jobq.dead_letter_cleanup() in SQL resolved and
+ *     discarded ones at once. sql/outbox.sql shows it in psql.
  * LIMITS  Payload and headers: the queue's message_max (64 KiB), in jsonb's own text form; type: 1
  *     to 1024 printable ASCII characters. A key is remembered for a day, for jobs and messages of
  *     the queue together. A worker of your own must VACUUM the table of messages, as ours does.
@@ -996,9 +997,6 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
 JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
                                         int partitions, bool anyway, jobq_pg_error *error);
 
-/* jobq_pg_partition -- the id of a queue's partition. */
-JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number);
-
 /*
  * jobq_pg_outbox_enqueue -- writes one message, by a plain INSERT where the role may.
  *
@@ -1020,7 +1018,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error);
 
-/* A partition of an outbox. Instants and durations are 0 where there is none. */
+/* A partition of an outbox: a row of the view outbox. Instants and durations are 0 where there is
+ * none. */
 typedef struct jobq_pg_partition_row {
     int64_t partition_id;
     jobq_str queue;
@@ -1037,11 +1036,6 @@ typedef struct jobq_pg_partition_row {
     jobq_str error;                    /* of the last failed delivery */
 } jobq_pg_partition_row;
 
-/* jobq_pg_outbox_stats -- the partitions of a queue (NULL: of all), as jobq_pg_partition_row. SQL:
- * the view outbox. */
-JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_rows *rows, jobq_pg_error *error);
-
 /* -- dead letters: see OUTBOX for their states -- */
 
 /* Which ones. Zero fields choose all. */
@@ -1050,8 +1044,7 @@ typedef struct jobq_pg_scope {
     bool one_partition;
     int partition;      /* its number, when one_partition */
     const char *type;
-    const char *status; /* list, count (default "pending"; "any": all) */
-    int32_t limit;      /* list, replay (default 100), discard, cleanup (default: none) */
+    int32_t limit;      /* (default: of a replay 100, of a discard none) */
 } jobq_pg_scope;
 
 typedef struct jobq_pg_dead_letter {
@@ -1065,42 +1058,35 @@ typedef struct jobq_pg_dead_letter {
     jobq_str queue;   /* its name; only where the view is read */
 } jobq_pg_dead_letter;
 
-/* jobq_pg_dead_letter_list, _count -- the newest first, as jobq_pg_dead_letter; without locks. SQL:
- * dead_letter_list, dead_letter_count. */
-JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                             jobq_pg_rows *rows, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                              int64_t *count, jobq_pg_error *error);
-
 /*
  * jobq_pg_dead_letter_replay -- takes pending ones, and those of a replay past its deadline, to
  * work on them for timeout_us. It sends nothing: handle the rows here, or enqueue them again, then
- * resolve them. In a shell jobq outbox replay does all of this.
+ * end them. In a shell jobq outbox replay does all of this.
  *
- * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from): resolve and reject
- *         touch only what it holds.
+ * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from): an end touches
+ *         only what it holds.
  * SQL     dead_letter_replay
  */
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
                                                int64_t timeout_us, const jobq_pg_scope *scope,
                                                jobq_pg_rows *rows, jobq_pg_error *error);
 
-/* jobq_pg_dead_letter_resolve, _reject -- ends a replay: done, or failed again for this reason.
- * *count (may be NULL): how many the token still held; fewer than given: the others were lost.
- * SQL: dead_letter_resolve, dead_letter_reject. */
-JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
-                                                const int64_t *ids, size_t id_count, int64_t *count,
-                                                jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
-                                               const int64_t *ids, size_t id_count, jobq_str reason,
-                                               int64_t *count, jobq_pg_error *error);
+/*
+ * jobq_pg_dead_letter_end -- ends a replay of some of its dead letters.
+ *
+ * Shape   result: SUCCESS, they are resolved; RETRY, they are pending again, with why (may be NULL)
+ *         as their error. *count (may be NULL): how many the token still held; fewer than given:
+ *         the others were lost.
+ * SQL     dead_letter_resolve, dead_letter_reject
+ * Errors  JOBQ_ERROR_INVALID: another result, or a why with SUCCESS.
+ */
+JOBQ_API jobq_error jobq_pg_dead_letter_end(jobq_pg *pg, PGconn *conn, int64_t token,
+                                            const int64_t *ids, size_t id_count,
+                                            jobq_result result, const char *why, int64_t *count,
+                                            jobq_pg_error *error);
 
-/* jobq_pg_dead_letter_discard -- gives pending ones up for good. jobq_pg_dead_letter_cleanup --
- * deletes resolved and discarded ones. SQL: dead_letter_discard, dead_letter_cleanup. */
+/* jobq_pg_dead_letter_discard -- gives pending ones up for good. SQL: dead_letter_discard. */
 JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int64_t *count,
-                                                jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error);
 
@@ -2448,14 +2434,10 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(OUTBOX_QUEUE, "outbox_queue", outbox_queue_in, outbox_queue_out)                             \
     T(OUTBOX_COPY, "COPY jobq.message (partition_id, type, payload, bytes, headers) FROM STDIN "   \
                    "(FORMAT binary)", none, none)                                                  \
-    V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
-    R(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
-    X(DEAD_LETTER_COUNT, "dead_letter_count", letter_count_in, none)                               \
     R(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
     X(DEAD_LETTER_RESOLVE, "dead_letter_resolve", letter_resolve_in, none)                         \
     X(DEAD_LETTER_REJECT, "dead_letter_reject", letter_reject_in, none)                            \
-    X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)                           \
-    X(DEAD_LETTER_CLEANUP, "dead_letter_cleanup", letter_scope_in, none)
+    X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)
 #else
 #define JOBQ_PG__OUTBOX_STATEMENTS(X, V, R, T)
 #endif
@@ -5880,11 +5862,6 @@ static const jobq_pg__list jobq_pg__queue_kinds =
 static const jobq_pg__col jobq_pg__pause_in[] = {
     JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__queue_in[] = {
-    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__stats_in[] = {
-    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG_NULLABLE),
-    JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
@@ -5980,11 +5957,6 @@ typedef struct jobq_pg__chosen {
     JOBQ_PG__LETTER(of.type, TEXT, TEXT, JOBQ_PG__CSTR)
 #define JOBQ_PG__LETTER_IDS                                                                        \
     JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(ids, INT8, INT64S, 0)
-static const jobq_pg__col jobq_pg__letter_count_in[] = {
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_list_in[] = {
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__letter_scope_in[] = {
     JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__letter_replay_in[] = {
@@ -8634,11 +8606,6 @@ JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content)
 
 /* ---- >>outbox -------------------------------------------------------------------------------- */
 
-JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number)
-{
-    return (int64_t)queue_id * 32768 + number;
-}
-
 static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
                                               jobq_pg_error *error)
 {
@@ -8875,7 +8842,7 @@ static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *
         int64_t number = jobq_pg__message_hash(&messages[i]) & (queue.partitions - 1);
         if (messages[i].order_key == NULL) number = messages[i].partition;
         jobq_pg__raw_int(&copying.p, 5, 2);
-        jobq_pg__item_int(&copying.p, jobq_pg_partition((int32_t)queue.id, (int)number), 8);
+        jobq_pg__item_int(&copying.p, queue.id * 32768 + number, 8);
         for (; c->wire != JOBQ_PG__NOTHING; c++)
             jobq_pg__put_item(&copying.p, c, (const char *)&messages[i]);
         jobq_pg__copy_flush(&copying, false);
@@ -8910,86 +8877,22 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
     return code;
 }
 
-/* -- statistics -- */
-
-JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-    jobq_pg_error local;
-
-    JOBQ_ASSERT(pg != NULL && rows != NULL);
-    if (error == NULL) error = &local;
-    memset(rows, 0, sizeof *rows);
-    if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, rows, error);
-}
-
 /* -- dead letters -- */
-
-static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *error)
-{
-    static const char *const names[] = {"any",      "pending",   "reprocessing",
-                                        "resolved", "discarded", NULL};
-
-    if (status == NULL || jobq_pg__name_find(names, jobq_str_from(status)) >= 0) return JOBQ_OK;
-    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
-}
-
-/* Refuses a status where the verb takes those that it can change. */
-static jobq_error jobq_pg__status_unused(const jobq_pg_scope *scope, jobq_pg_error *error)
-{
-    if (scope == NULL || scope->status == NULL) return JOBQ_OK;
-    return jobq_pg__invalid(error, "status", "only list and count choose by it");
-}
 
 /* limit applies if the scope has none; 0: no limit. */
 static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
                                      jobq_pg_error *error)
 {
-    const char *status;
-
     memset(c, 0, sizeof *c);
     if (scope != NULL) c->of = *scope;
-    status = c->of.status;
     if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
     if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
         return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
     if (c->of.partition != 0 && !c->of.one_partition)
         return jobq_pg__invalid(error, "partition", "with one_partition only");
     if (c->of.limit < 0) return jobq_pg__invalid(error, "limit", "1 or more");
-    c->of.status = status == NULL ? "pending" : strcmp(status, "any") == 0 ? NULL : status;
     if (c->of.limit == 0) c->of.limit = limit;
     return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                             jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-    jobq_pg_error local;
-
-    JOBQ_ASSERT(pg != NULL && rows != NULL);
-    if (error == NULL) error = &local;
-    memset(rows, 0, sizeof *rows);
-    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
-        jobq_pg__chosen_of(&from, scope, 100, error))
-        return JOBQ_ERROR_INVALID;
-    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, rows, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                              int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-
-    JOBQ_ASSERT(pg != NULL && count != NULL);
-    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
-        jobq_pg__chosen_of(&from, scope, 0, error))
-        return JOBQ_ERROR_INVALID;
-    if (from.of.limit != 0) return jobq_pg__invalid(error, "limit", "a count has none");
-    return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
@@ -9006,72 +8909,45 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
     if (jobq_pg__short(timeout_us, "timeout_us", error) ||
-        jobq_pg__status_unused(scope, error) || jobq_pg__chosen_of(&from, scope, 100, error))
-        return JOBQ_ERROR_INVALID;
+        jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
     from.token = token;
     from.timeout_us = timeout_us;
     return jobq_pg__ask_rows(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, rows, error);
 }
 
-/* Runs a verb on dead letters that a replay holds by its token. */
-static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                    int64_t token, const int64_t *ids, size_t id_count,
-                                    const char *reason, int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_dead_letter_end(jobq_pg *pg, PGconn *conn, int64_t token,
+                                            const int64_t *ids, size_t id_count,
+                                            jobq_result result, const char *why, int64_t *count,
+                                            jobq_pg_error *error)
 {
+    char text[JOBQ_ERROR_MAX + 1];
+    bool good = result == JOBQ_RESULT_SUCCESS;
     jobq_pg__chosen from;
 
     JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
+    if (!good && result != JOBQ_RESULT_RETRY)
+        return jobq_pg__invalid(error, "result", "SUCCESS or RETRY");
+    if (good && why != NULL) return jobq_pg__invalid(error, "why", "with RETRY only");
+    jobq_utf8_mend(text, JOBQ_ERROR_MAX, jobq_str_from(why));
     memset(&from, 0, sizeof from);
     from.token = token;
     from.ids.items = ids;
     from.ids.count = id_count;
-    from.reason = reason;
-    return jobq_pg__ask(pg, conn, st, &from, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
-                                                const int64_t *ids, size_t id_count, int64_t *count,
-                                                jobq_pg_error *error)
-{
-    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, token, ids, id_count, NULL,
-                             count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
-                                               const int64_t *ids, size_t id_count, jobq_str reason,
-                                               int64_t *count, jobq_pg_error *error)
-{
-    char text[JOBQ_ERROR_MAX + 1];
-
-    jobq_utf8_mend(text, JOBQ_ERROR_MAX, reason);
-    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, token, ids, id_count, text,
-                             count, error);
-}
-
-static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const jobq_pg_scope *scope, int64_t *count,
-                                      jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__status_unused(scope, error) || jobq_pg__chosen_of(&from, scope, 0, error))
-        return JOBQ_ERROR_INVALID;
-    return jobq_pg__ask(pg, conn, st, &from, count, error);
+    from.reason = why == NULL ? NULL : text;
+    return jobq_pg__ask(pg, conn,
+                        good ? JOBQ_PG__DEAD_LETTER_RESOLVE : JOBQ_PG__DEAD_LETTER_REJECT, &from,
+                        count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error)
 {
-    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, scope, count, error);
-}
+    jobq_pg__chosen from;
 
-JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int64_t *count,
-                                                jobq_pg_error *error)
-{
-    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
+    JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, &from, count, error);
 }
 
 #endif /* JOBQ_PG_NO_OUTBOX */
@@ -14952,7 +14828,6 @@ static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
     if (st == JOBQ_PG__AWAIT || st == JOBQ_PG__PARENT_JOBS)
         return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
 #ifndef JOBQ_PG_NO_OUTBOX
-    if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);
     if (st != JOBQ_PG__GET) return jobq_pg_view_desc(JOBQ_PG_VIEW_DEAD_LETTERS, true);
 #endif
     return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false);

@@ -49,7 +49,6 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     jobq_pg_filter filter = {.queue = "mail"};
     jobq_pg_scope scope = {.queue = "orders"};
     jobq_pg_filter one = {.id = 1};
-    jobq_pg_rows letters;
     jobq_error code;
 
     if ((code = jobq_pg_queue_set(pg, NULL, "mail", &desc, error)) != JOBQ_OK) return code;
@@ -57,9 +56,7 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     if ((code = jobq_pg_cancel(pg, NULL, &one, NULL, NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_move(pg, NULL, &one, "slow", NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_revive(pg, NULL, &filter, NULL, error)) != JOBQ_OK) return code;
-    code = jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, error);
-    if (code == JOBQ_OK) jobq_pg_rows_clear(&letters);
-    return code;
+    return jobq_pg_dead_letter_discard(pg, NULL, &scope, NULL, error);
 }
 
 static jobq_error read_packs(jobq_pg *pg, jobq_pg_error *error)

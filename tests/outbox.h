@@ -52,7 +52,7 @@ static inline verb_read_desc reader(int64_t worker, int64_t claim, int partition
     memset(&d, 0, sizeof d);
     d.worker = worker;
     d.claim = claim;
-    d.partition = jobq_pg_partition(box, partition);
+    d.partition = partition_id(box, partition);
     d.lease_us = 60 * SECOND;
     d.most = 10;
     return d;

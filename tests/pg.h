@@ -403,6 +403,12 @@ static inline void enqueue_count(size_t count)
     free(jobs);
 }
 
+/* The id of a queue's partition. */
+static inline int64_t partition_id(int32_t queue, int number)
+{
+    return (int64_t)queue * 32768 + number;
+}
+
 #ifndef JOBQ_PG_NO_TABLES
 /* The row of a queue in the view queues, without its texts. */
 static inline jobq_error counts_by(jobq_pg *handle, const char *queue, jobq_pg_queue_row *row)
@@ -424,6 +430,19 @@ static inline jobq_error counts_by(jobq_pg *handle, const char *queue, jobq_pg_q
 static inline jobq_error counts_of(const char *queue, jobq_pg_queue_row *row)
 {
     return counts_by(pg, queue, row);
+}
+
+/* All rows of a view. */
+static inline jobq_pg_rows rows_of_view(jobq_pg_view view)
+{
+    jobq_pg_table *table;
+    jobq_pg_error error;
+    jobq_pg_rows rows = {NULL, 0, false};
+
+    if (jobq_pg_table_open(&table, pg, NULL, jobq_pg_view_desc(view, true), &error) ||
+        jobq_pg_table_list(table, NULL, NULL, &rows, &error)) fail_msg("%s", error.message);
+    jobq_pg_table_close(table);
+    return rows;
 }
 #endif
 

@@ -428,7 +428,7 @@ static void pg_prune(int64_t now_us)
     RUN("SELECT jobq.prune(1000)");
 }
 
-static int64_t pg_part(int32_t part) { return jobq_pg_partition(1, part); }
+static int64_t pg_part(int32_t part) { return partition_id(1, part); }
 
 static void pg_send(int32_t part, int64_t now_us)
 {

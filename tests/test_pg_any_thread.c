@@ -11,7 +11,6 @@ enum { THREADS = 8 };
 static jobq_pg_worker *one_worker;
 static jobq_pg_table *table;
 static jobq_pg_worktable *work;
-static int32_t outbox_id;
 static int surprises;       /* errors that other threads do not explain */
 static char surprise[1000]; /* the first one */
 
@@ -204,7 +203,6 @@ static void sends(int64_t n)
 {
     jobq_pg_message m[2] = {{.queue = "out", .order_key = "a"}, {.queue = "out", .partition = 1}};
     jobq_pg_error error;
-    jobq_pg_rows rows;
 
     (void)n;
     TRY(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error));
@@ -212,9 +210,6 @@ static void sends(int64_t n)
     TRY(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error));
     TRY(jobq_pg_outbox_register(pg, NULL, "out", 2, NULL, &error));
     TRY(jobq_pg_outbox_grow(pg, NULL, "out", 2, false, &error));
-    TRY(jobq_pg_outbox_stats(pg, NULL, "out", &rows, &error));
-    SURE(jobq_pg_partition(outbox_id, 1) > 0);
-    jobq_pg_rows_clear(&rows);
 }
 
 static void reads_dead_letters(int64_t n)
@@ -225,22 +220,17 @@ static void reads_dead_letters(int64_t n)
     jobq_pg_error error;
     jobq_pg_rows rows;
 
-    TRY(jobq_pg_dead_letter_list(pg, NULL, &scope, &rows, &error));
-    jobq_pg_rows_clear(&rows);
-    scope.limit = 0;
-    TRY(jobq_pg_dead_letter_count(pg, NULL, &scope, &count, &error));
-    scope.limit = 2;
     TRY(jobq_pg_dead_letter_replay(pg, NULL, token, SECOND, &scope, &rows, &error));
     letters = (const jobq_pg_dead_letter *)rows.rows;
     if (rows.count > 0)
-        TRY(jobq_pg_dead_letter_resolve(pg, NULL, token, &letters[0].id, 1, &count, &error));
+        TRY(jobq_pg_dead_letter_end(pg, NULL, token, &letters[0].id, 1, JOBQ_RESULT_SUCCESS, NULL,
+                                    &count, &error));
     if (rows.count > 1)
-        TRY(jobq_pg_dead_letter_reject(pg, NULL, token, &letters[1].id, 1, jobq_str_from("no"),
-                                       &count, &error));
+        TRY(jobq_pg_dead_letter_end(pg, NULL, token, &letters[1].id, 1, JOBQ_RESULT_RETRY, "no",
+                                    &count, &error));
     jobq_pg_rows_clear(&rows);
     scope.limit = 1;
     TRY(jobq_pg_dead_letter_discard(pg, NULL, &scope, &count, &error));
-    TRY(jobq_pg_dead_letter_cleanup(pg, NULL, &scope, &count, &error));
 }
 
 /* -- connections -- */
@@ -559,7 +549,7 @@ static void anything_may_be_called_by_any_thread(void **unused)
     d.receivers = &receiver;
     d.receiver_count = 1;
     d.loop.threads = 4;
-    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "out", 2, &outbox_id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "out", 2, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "aside", NULL, &error), JOBQ_OK);
     if (jobq_pg_table_open(&table, pg, NULL, &note_desc, &error) != JOBQ_OK ||
         jobq_pg_table_open(&tasks, pg, NULL, &task_desc, &error) != JOBQ_OK ||

@@ -420,7 +420,7 @@ static void a_line_of_an_abandoned_delivery(void **unused)
     start_on(loud, &work);
     h = must_hear("handler_abandoned");
     is_about(h, "o", "", 0, 0);
-    assert_int_equal(h->e.partition_id, jobq_pg_partition(box, 0));
+    assert_int_equal(h->e.partition_id, partition_id(box, 0));
     assert_int_equal(h->e.worker, worker_id());
     assert_true(h->e.duration_us > 100000);
 }

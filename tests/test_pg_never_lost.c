@@ -439,7 +439,7 @@ static void what_others_forget_by_is_on_disk(void **unused)
     snprintf(query, sizeof query, ACK, held_partition(1), 0, 1, 0);
     waits_all_the_same(query);
     snprintf(query, sizeof query, "SELECT FROM jobq.outbox_read(1, 2, 60000000, %lld, 10)",
-             (long long)jobq_pg_partition(box, 0));
+             (long long)partition_id(box, 0));
     waits_all_the_same(query);
     waits_all_the_same("SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')");
     waits_all_the_same("SELECT FROM jobq.settle('{1}', '{1}', '{1}', '{s}', '{0}', '{1}', '{0}',"

@@ -703,7 +703,7 @@ static long check_log(FILE *file)
     }
     for (part = 0; part < PARTS; part++) {
         assert_int_equal(number("SELECT acked FROM jobq.partition WHERE id = %lld",
-                                (long long)jobq_pg_partition(box, part)), high[part]);
+                                (long long)partition_id(box, part)), high[part]);
     }
     return (long)again;
 }

@@ -1126,7 +1126,7 @@ static void a_number_handed_out_outlives_a_crash(void **unused)
     memset(&ack, 0, sizeof ack);
     memset(&after, 0, sizeof after);
     d.worker = d.claim = ack.worker = ack.claim = 1;
-    d.partition = ack.partition = jobq_pg_partition(box, 0);
+    d.partition = ack.partition = partition_id(box, 0);
     ack.after = &after;
     ack.most = 10;
     ack.relaxed = true;

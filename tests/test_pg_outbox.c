@@ -1262,8 +1262,8 @@ static void a_step_that_was_lost_counts_also_for_a_later_claim(void **unused)
 /* What would abort the caller's transaction is refused before. */
 static void outbox_nonsense_is_refused_unsent(void **unused)
 {
-    static const jobq_pg_scope bad[] = {{"-", false, 0, NULL, NULL, 0},
-                                        {NULL, false, 0, "\xff", NULL, 0}};
+    static const jobq_pg_scope bad[] = {{"-", false, 0, NULL, 0},
+                                        {NULL, false, 0, "\xff", 0}};
     verb_dead dead = {1, 1, {"\xff", 1}};
     verb_ack_desc ack;
     jobq_cursor after;
@@ -1278,13 +1278,17 @@ static void outbox_nonsense_is_refused_unsent(void **unused)
     open_box(1);
     RUN("BEGIN");
     for (i = 0; i < COUNT(bad); i++) {
-        assert_int_equal(jobq_pg_dead_letter_list(pg, db, &bad[i], &letters, &error),
-                         JOBQ_ERROR_INVALID);
-        assert_int_equal(jobq_pg_dead_letter_count(pg, db, &bad[i], &count, &error),
+        assert_int_equal(jobq_pg_dead_letter_discard(pg, db, &bad[i], &count, &error),
                          JOBQ_ERROR_INVALID);
         assert_int_equal(jobq_pg_dead_letter_replay(pg, db, 1, SECOND, &bad[i], &letters, &error),
                          JOBQ_ERROR_INVALID);
     }
+    assert_int_equal(jobq_pg_dead_letter_end(pg, db, 1, NULL, 0, JOBQ_RESULT_REJECT, NULL, &count,
+                                             &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "result");
+    assert_int_equal(jobq_pg_dead_letter_end(pg, db, 1, NULL, 0, JOBQ_RESULT_SUCCESS, "why", &count,
+                                             &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "why");
     assert_int_equal(jobq_pg_outbox_grow(pg, db, "o", 48, true, &error), JOBQ_ERROR_INVALID);
     assert_int_equal(verb_renew(pg, db, 1, JOBQ_NEVER, NULL, NULL, 0, NULL, &error),
                      JOBQ_ERROR_INVALID);
@@ -1646,7 +1650,7 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
     open_box(4);
     for (i = 0; i < 3; i++) {
         put(NULL, i, 1);
-        partitions[i] = jobq_pg_partition(box, 2 - i);
+        partitions[i] = partition_id(box, 2 - i);
     }
     for (i = 0; i < 3; i++) {
         d = reader(1, 1, i);
@@ -1737,7 +1741,6 @@ static void the_figures_of_a_partition(void **unused)
     jobq_pg_rows s;
     verb_read_desc d;
     verb_reading r;
-    jobq_pg_error error;
 
     (void)unused;
     open_box(4);
@@ -1748,7 +1751,7 @@ static void the_figures_of_a_partition(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     verb_reading_clear(&r);
     put(NULL, 1, 5);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &s, &error), JOBQ_OK);
+    s = rows_of_view(JOBQ_PG_VIEW_OUTBOX);
     assert_int_equal(s.count, 4);
     assert_int_equal(PARTITION(s, 1).partition, 1);
     assert_int_equal(PARTITION(s, 1).queue_id, box);
@@ -1762,18 +1765,12 @@ static void the_figures_of_a_partition(void **unused)
     assert_int_equal(PARTITION(s, 0).age_us, 0);
     assert_int_equal(PARTITION(s, 0).worker, 0);
     jobq_pg_rows_clear(&s);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "none", &s, &error), JOBQ_OK);
-    assert_int_equal(s.count, 0);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, NULL, &s, &error), JOBQ_OK);
-    assert_int_equal(s.count, 4);
-    jobq_pg_rows_clear(&s);
 }
 
 /* What no worker has seen yet waits, too, and ages. */
 static void messages_that_nobody_read_have_an_age(void **unused)
 {
     jobq_pg_rows s;
-    jobq_pg_error error;
 
     (void)unused;
     open_box(2);
@@ -1783,7 +1780,7 @@ static void messages_that_nobody_read_have_an_age(void **unused)
     assert_text("SELECT format('%s %s %s', lag, acked, age >= '1 minute') "
                 "FROM jobq.outbox WHERE partition = 0", "2 0 t");
     assert_text("SELECT coalesce(age::text, 'none') FROM jobq.outbox WHERE partition = 1", "none");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &s, &error), JOBQ_OK);
+    s = rows_of_view(JOBQ_PG_VIEW_OUTBOX);
     assert_true(PARTITION(s, 0).age_us >= 60 * SECOND && PARTITION(s, 0).age_us < 600 * SECOND);
     assert_int_equal(PARTITION(s, 1).age_us, 0);
     jobq_pg_rows_clear(&s);

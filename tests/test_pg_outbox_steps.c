@@ -315,7 +315,6 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     jobq_pg_rows stats;
     step_desc_of d;
     verb_reading r;
-    jobq_pg_error error;
     static const char view[] =
         "SELECT format('%s %s %s %s %s %s %s', mode, coalesce(batch, 0), failures, "
         "coalesce(holder, '-'), run_at > now(), coalesce(error, '-'), attempts) FROM jobq.outbox";
@@ -332,7 +331,7 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     d.read = reader(1, 1000, 0);
     step_with(&d);
     assert_text(view, "degraded 1 2 - t later 2");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error), JOBQ_OK);
+    stats = rows_of_view(JOBQ_PG_VIEW_OUTBOX);
     assert_int_equal(stats.count, 1);
     assert_int_equal(PARTITION(stats, 0).effective, 1);
     assert_int_equal(PARTITION(stats, 0).failures, 2);
@@ -345,7 +344,7 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     assert_int_equal(r.count, 1);
     verb_reading_clear(&r);
     assert_text(view, "degraded 1 2 48879  later 3");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error), JOBQ_OK);
+    stats = rows_of_view(JOBQ_PG_VIEW_OUTBOX);
     assert_int_equal(PARTITION(stats, 0).worker, 0xbeef);
     jobq_pg_rows_clear(&stats);
 }
@@ -586,34 +585,29 @@ static void kill_messages(int partition, int count)
     step_desc_of d = step_desc(false, false, &s);
 
     put(NULL, partition, count);
-    d.read.partition = jobq_pg_partition(box, partition);
+    d.read.partition = partition_id(box, partition);
     step_with(&d);
 }
 
-static int64_t count_of(const jobq_pg_scope *scope)
+/* How many are of a scope, such as "queue => 'o'". */
+static long count_of(const char *scope)
 {
-    jobq_pg_error error;
-    int64_t count = -1;
-
-    if (jobq_pg_dead_letter_count(pg, NULL, scope, &count, &error) != JOBQ_OK) {
-        fail_msg("%s", error.message);
-    }
-    return count;
+    return number("SELECT jobq.dead_letter_count(%s)", scope);
 }
 
 static void dead_letters_are_listed(void **unused)
 {
     jobq_pg_rows letters;
-    jobq_pg_scope scope;
     jobq_pg_error error;
+    PGresult *res;
 
     (void)unused;
     open_box(4);
     kill_messages(1, 3);
     kill_messages(2, 2);
-    memset(&scope, 0, sizeof scope);
-    assert_int_equal(count_of(NULL), 5);
-    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
+    assert_int_equal(count_of(""), 5);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list()"), 5);
+    letters = rows_of_view(JOBQ_PG_VIEW_DEAD_LETTERS);
     assert_int_equal(letters.count, 5);
     assert_int_equal(LETTER(letters, 0).partition, 2); /* the newest first */
     assert_int_equal(LETTER(letters, 4).seq, 1);
@@ -626,27 +620,22 @@ static void dead_letters_are_listed(void **unused)
     assert_true(LETTER(letters, 4).failed_at_us >= LETTER(letters, 4).created_at_us);
     assert_int_equal(LETTER(letters, 4).deadline_us, 0);
     jobq_pg_rows_clear(&letters);
-    scope.one_partition = true;
-    scope.partition = 1;
-    assert_int_equal(count_of(&scope), 3);
-    scope.partition = 2;
-    assert_int_equal(count_of(&scope), 2);
-    scope.type = "none";
-    assert_int_equal(count_of(&scope), 0);
-    memset(&scope, 0, sizeof scope);
-    scope.queue = "o";
-    scope.limit = 2;
-    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error), JOBQ_OK);
-    assert_int_equal(letters.count, 2);
-    jobq_pg_rows_clear(&letters);
+    assert_int_equal(count_of("partition => 1"), 3);
+    assert_int_equal(count_of("partition => 2"), 2);
+    assert_int_equal(count_of("partition => 2, type => 'none'"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list('o', at_most => 2)"), 2);
+    assert_int_equal(number("SELECT partition_id & 32767 FROM"
+                            " jobq.dead_letter_list(at_most => 1)"), 2); /* the newest */
     RUN("SELECT jobq.queue_set('p')");
-    scope.queue = "p";
-    scope.limit = 0;
-    assert_int_equal(count_of(&scope), 0);
-    scope.status = "gone";
-    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error),
-                     JOBQ_ERROR_INVALID);
-    assert_string_equal(error.message, "invalid dead letter status: gone");
+    assert_int_equal(count_of("queue => 'p'"), 0);
+    {
+        char *text = for_schema("SELECT jobq.dead_letter_list(status => 'gone')", schema);
+        res = PQexec(db, text);
+        free(text);
+    }
+    assert_int_equal(jobq_pg__result_error(&error, db, res), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "status");
+    PQclear(res);
 }
 
 /* In C and in SQL. */
@@ -661,10 +650,7 @@ static void a_list_and_a_replay_have_100_by_default(void **unused)
         "(queue_id, partition_id, seq, created_at, failed_at, attempts) "
         "SELECT p.queue_id, p.id, n, now(), now(), 1 FROM jobq.partition p, "
         "generate_series(1, 250) AS n");
-    assert_int_equal(count_of(NULL), 250);
-    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
-    assert_int_equal(letters.count, 100);
-    jobq_pg_rows_clear(&letters);
+    assert_int_equal(count_of(""), 250);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list()"), 100);
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, 60 * SECOND, NULL, &letters, &error),
                      JOBQ_OK);
@@ -714,21 +700,19 @@ static void every_verb_on_every_state(void **unused)
                 moves = state == 0 || state == 2;
                 jobq_pg_rows_clear(&letters);
             } else if (verb == 1) {
-                assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 5, &id, 1, &count, &error),
-                                 JOBQ_OK);
+                assert_int_equal(jobq_pg_dead_letter_end(pg, NULL, 5, &id, 1, JOBQ_RESULT_SUCCESS,
+                                                         NULL, &count, &error), JOBQ_OK);
                 moves = state == 1 || state == 2;
             } else if (verb == 2) {
-                assert_int_equal(jobq_pg_dead_letter_reject(pg, NULL, 5, &id, 1,
-                                                            jobq_str_from("again"), &count,
-                                                            &error), JOBQ_OK);
+                assert_int_equal(jobq_pg_dead_letter_end(pg, NULL, 5, &id, 1, JOBQ_RESULT_RETRY,
+                                                         "again", &count, &error), JOBQ_OK);
                 moves = state == 1 || state == 2;
             } else if (verb == 3) {
                 assert_int_equal(jobq_pg_dead_letter_discard(pg, NULL, NULL, &count, &error),
                                  JOBQ_OK);
                 moves = state == 0;
             } else {
-                assert_int_equal(jobq_pg_dead_letter_cleanup(pg, NULL, NULL, &count, &error),
-                                 JOBQ_OK);
+                count = number("SELECT jobq.dead_letter_cleanup()");
                 moves = state > 3;
             }
             after = text_of("SELECT coalesce(max(status), '') FROM jobq.dead_letter");
@@ -768,10 +752,11 @@ static void a_late_replay_is_fenced(void **unused)
                      JOBQ_OK);
     assert_int_equal(second.count, 1);
     assert_int_equal(LETTER(second, 0).attempts, 2);
-    assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 11, ids, 2, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_dead_letter_end(pg, NULL, 11, ids, 2, JOBQ_RESULT_SUCCESS, NULL,
+                                             &count, &error), JOBQ_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(jobq_pg_dead_letter_reject(pg, NULL, 12, ids, 2, jobq_str_from("again"),
-                                                &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_dead_letter_end(pg, NULL, 12, ids, 2, JOBQ_RESULT_RETRY, "again",
+                                             &count, &error), JOBQ_OK);
     assert_int_equal(count, 1);
     assert_text("SELECT string_agg(status || ':' || attempts || ':' || error, ' ' ORDER BY status) "
                 "FROM jobq.dead_letter", "pending:3:again resolved:1:bad");
@@ -797,7 +782,7 @@ static void a_message_is_buried_once(void **unused)
     open_box(2);
     put(NULL, 0, 2);
     put(NULL, 1, 1);
-    p = (long)jobq_pg_partition(box, 0);
+    p = (long)partition_id(box, 0);
     RUN(BURY, "{x}", "{1}", p, "{1}");
     RUN(BURY, "{y}", "{2}", p, "{1}");
     RUN(BURY, "{z}", "{3}", p + 1, "{1}"); /* another message */
@@ -887,7 +872,7 @@ static void two_replays_share_nothing_and_do_not_wait(void **unused)
                 "6 5 5 6 7 7");
 }
 
-static jobq_pg_scope scope_of(const char *type, int partition, const char *status, int limit)
+static jobq_pg_scope scope_of(const char *type, int partition, int limit)
 {
     jobq_pg_scope scope;
 
@@ -896,34 +881,13 @@ static jobq_pg_scope scope_of(const char *type, int partition, const char *statu
     scope.type = type;
     scope.one_partition = partition >= 0;
     scope.partition = partition >= 0 ? partition : 0;
-    scope.status = status;
     scope.limit = limit;
     return scope;
 }
 
-static size_t listed(const jobq_pg_scope *scope)
-{
-    jobq_pg_rows letters;
-    jobq_pg_error error;
-    size_t count, i;
-
-    if (jobq_pg_dead_letter_list(pg, NULL, scope, &letters, &error) != JOBQ_OK) {
-        fail_msg("%s", error.message);
-    }
-    count = letters.count;
-    for (i = 0; i < count; i++) {
-        if (scope->type != NULL) {
-            assert_true(jobq_str_equal(LETTER(letters, i).type, jobq_str_from(scope->type)));
-        }
-        if (scope->one_partition) assert_int_equal(LETTER(letters, i).partition, scope->partition);
-    }
-    jobq_pg_rows_clear(&letters);
-    return count;
-}
-
 static int64_t discarded(const char *type, int partition, int limit)
 {
-    jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
+    jobq_pg_scope scope = scope_of(type, partition, limit);
     jobq_pg_error error;
     int64_t count = -1;
 
@@ -931,20 +895,21 @@ static int64_t discarded(const char *type, int partition, int limit)
     return count;
 }
 
-static int64_t cleaned(const char *type, int partition, int limit)
+/* As many as are counted; and no other one. */
+static long listed(const char *scope, const char *condition)
 {
-    jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
-    jobq_pg_error error;
-    int64_t count = -1;
+    long count = number("SELECT count(*) FROM jobq.dead_letter_list(%s)", scope);
 
-    assert_int_equal(jobq_pg_dead_letter_cleanup(pg, NULL, &scope, &count, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list(%s) WHERE %s", scope,
+                            condition), count);
+    if (strstr(scope, "at_most") == NULL) assert_int_equal(count_of(scope), count);
     return count;
 }
 
 /* Partition 0: 5 letters, 2 of type a; partition 1: 4, 1 of type a. */
 static void scopes_choose_by_type_partition_status_and_limit(void **unused)
 {
-    jobq_pg_scope scope = scope_of("a", 0, NULL, 1);
+    jobq_pg_scope scope = scope_of("a", 0, 1);
     jobq_pg_rows letters;
     jobq_pg_error error;
 
@@ -962,26 +927,17 @@ static void scopes_choose_by_type_partition_status_and_limit(void **unused)
     assert_int_equal(discarded("a", 0, 0), 1); /* the other is in the replay's hands */
     assert_int_equal(discarded("text/plain", 1, 2), 2);
     assert_int_equal(discarded("none", -1, 0), 0);
-    scope = scope_of(NULL, -1, NULL, 0);
-    assert_int_equal(listed(&scope), 5);
-    assert_int_equal(count_of(&scope), 5);
-    scope.status = "discarded";
-    assert_int_equal(listed(&scope), 3);
-    assert_int_equal(count_of(&scope), 3);
-    scope.status = "any";
-    assert_int_equal(listed(&scope), 9);
-    assert_int_equal(count_of(&scope), 9);
-    scope.type = "a";
-    assert_int_equal(listed(&scope), 3);
-    assert_int_equal(count_of(&scope), 3);
-    scope = scope_of("a", 0, "any", 0);
-    assert_int_equal(listed(&scope), 2);
-    scope = scope_of("text/plain", 1, "discarded", 1);
-    assert_int_equal(listed(&scope), 1);
-    assert_int_equal(cleaned("text/plain", 0, 0), 0);
-    assert_int_equal(cleaned("text/plain", 1, 1), 1);
-    assert_int_equal(cleaned(NULL, -1, 1), 1);
-    assert_int_equal(cleaned(NULL, -1, 0), 1);
+    assert_int_equal(listed("'o'", "status = 'pending'"), 5);
+    assert_int_equal(listed("'o', status => 'discarded'", "status = 'discarded'"), 3);
+    assert_int_equal(listed("'o', status => NULL", "true"), 9);
+    assert_int_equal(listed("'o', type => 'a', status => NULL", "type = 'a'"), 3);
+    assert_int_equal(listed("'o', 0, 'a', NULL", "type = 'a' AND partition_id & 32767 = 0"), 2);
+    assert_int_equal(listed("'o', 1, 'text/plain', 'discarded', at_most => 1",
+                            "type = 'text/plain' AND partition_id & 32767 = 1"), 1);
+    assert_int_equal(number("SELECT jobq.dead_letter_cleanup('o', 0, 'text/plain')"), 0);
+    assert_int_equal(number("SELECT jobq.dead_letter_cleanup('o', 1, 'text/plain', 1)"), 1);
+    assert_int_equal(number("SELECT jobq.dead_letter_cleanup('o', at_most => 1)"), 1);
+    assert_int_equal(number("SELECT jobq.dead_letter_cleanup('o')"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE status = 'pending'"), 5);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 6);
 }
@@ -997,12 +953,9 @@ static void dead_letters_do_not_stay_for_ever(void **unused)
     RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
         "attempts) SELECT %d, %d, i, now(), now() - i * interval '1 hour', 1 "
         "FROM generate_series(1, 1000) i",
-        (int)box, (int)jobq_pg_partition(box, 0));
+        (int)box, (int)partition_id(box, 0));
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 3, SECOND, NULL, &letters, &error),
                      JOBQ_OK);
-    assert_int_equal(letters.count, 100);
-    jobq_pg_rows_clear(&letters);
-    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 100);
     jobq_pg_rows_clear(&letters);
     assert_int_equal(number("SELECT jobq.prune(100)"), 100);

@@ -207,8 +207,8 @@ static void messages_keep_their_texts(void **state)
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
         assert_int_equal(jobq_pg_outbox_register(pg, NULL, hostile[i], 2, NULL, &error),
                          JOBQ_ERROR_INVALID);
-        scope.queue = scope.type = scope.status = hostile[i];
-        if (jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error) == JOBQ_OK) {
+        scope.queue = scope.type = hostile[i];
+        if (jobq_pg_dead_letter_replay(pg, NULL, 77, SECOND, &scope, &letters, &error) == JOBQ_OK) {
             assert_int_equal(letters.count, 0);
             jobq_pg_rows_clear(&letters);
         }
@@ -219,8 +219,8 @@ static void messages_keep_their_texts(void **state)
         if (jobq_pg_dead_letter_replay(pg, NULL, 77, SECOND, &scope, &letters, &error) != JOBQ_OK)
             fail_msg("%s", error.message);
         assert_true(letters.count > 0);
-        if (jobq_pg_dead_letter_reject(pg, NULL, 77, &LETTER(letters, 0).id, 1,
-                                       jobq_str_from(hostile[i]), NULL, &error) != JOBQ_OK)
+        if (jobq_pg_dead_letter_end(pg, NULL, 77, &LETTER(letters, 0).id, 1, JOBQ_RESULT_RETRY,
+                                    hostile[i], NULL, &error) != JOBQ_OK)
             fail_msg("%s", error.message);
         jobq_pg_rows_clear(&letters);
         is_text("SELECT DISTINCT error FROM jobq.dead_letter WHERE error IS NOT NULL", hostile[i]);

@@ -50,7 +50,7 @@ static verb_read_desc box_reader(const box *b, int partition, int64_t claim)
     d.worker = 1;
     d.claim = claim;
     d.lease_us = 60000000;
-    d.partition = jobq_pg_partition(1, partition);
+    d.partition = 32768 + partition;
     d.most = b->batch;
     return d;
 }

@@ -625,7 +625,7 @@ static void consume(void)
             d.read.claim = ++claim;
             d.read.lease_us = HOLD_US;
             d.read.sweep = between(0, 50) == 0;
-            d.read.partition = jobq_pg_partition(queue, i);
+            d.read.partition = (int64_t)queue * 32768 + i;
             d.read.most = 20;
             d.read.watched_worker = still ? w->worker : 0;
             d.read.watched_claim = still ? w->claim : 0;

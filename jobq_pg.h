@@ -55,7 +55,7 @@
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
  *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
- *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
+ *     enqueue, get, cancel and await there      jobq_pg_worker_ask
  *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
  *     know which schema a job came from         jobq_pg_call_handle
@@ -64,7 +64,7 @@
  *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
  *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
- *     look at, cancel, revive or move jobs      jobq_pg_get, _cancel, _revive, _move ...
+ *     look at, cancel, revive or change jobs    jobq_pg_get, _cancel, _revive, _change
  *     see which jobs are next                   jobq.peek() in SQL
  *     count the jobs of a queue                 jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false)
  *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
@@ -73,7 +73,7 @@
  *     do a part of a job only once              jobq_call_step (jobq.h), jobq_pg_call_step_done
  *     wait for a person or another system       jobq_call_signal (jobq.h), jobq_pg_signal
  *     know why a job does not run               jobq_pg_explain
- *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
+ *     set limits, and how long jobs are kept    jobq_pg_queue_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
  *     receive messages                          jobq_pg_worker_desc.receivers
  *     handle dead letters                       jobq_pg_dead_letter_replay, _end, _discard
@@ -173,8 +173,8 @@
  *          A job and the data that its handler changes belong on one server: see CITUS.
  * SEALED PAYLOADS  desc.seal turns a payload into other bytes before it is sent, desc.open turns
  *          them back before the handler gets it: compression, encryption. All ways of enqueue from
- *          C seal: jobs, arrays, COPY, messages, schedules, jobq_pg_worker_enqueue, and the payload
- *          of a sealed job's next stage. What is enqueued in SQL stays plain. The database holds
+ *          C seal: jobs, arrays, COPY, messages, schedules, jobq_pg_worker_ask, and the payload of
+ *          a sealed job's next stage. What is enqueued in SQL stays plain. The database holds
  *          bytes, and the header "seal" is the seal's name, so open can know several, also old
  *          ones; put the key's id into the bytes. A letter before the payload, sealed with it, says
  *          whether it is JSON. Not sealed are headers, keys, errors, log lines, steps and results.
@@ -258,8 +258,8 @@
  *     }
  *     jobq_pg_worker_free(worker);
  *
- * jobq_pg_worker_enqueue, _get, _cancel and _await do not wait: a later step calls back with the
- * answer.
+ * jobq_pg_worker_ask enqueues, gets, cancels and awaits jobs without waiting: a later step calls
+ * back with the answer.
  *
  * Handlers run inside the step, one at a time. jobq_pg_worker_stop may be called from anywhere,
  * even from a signal handler, and wakes the poll. One thread may step many workers, for example one
@@ -282,7 +282,7 @@
  * library, the log says so, as an error. A program that may start while a server is down opens the
  * handles with desc.may_be_down. Priorities, loop.until and loop.jobs_max hold for each schema by
  * itself; a stop is for all. jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the
- * worst; functions that end in _of report one schema. Lines of the log begin with the schema's
+ * worst, or either of them one schema. Lines of the log begin with the schema's
  * name, and jobq_pg_call_handle tells a handler where its job came from; so give the schemas
  * different names, also on different servers.
  *
@@ -1168,7 +1168,7 @@ typedef struct jobq_pg_filter {
  *     do code = jobq_pg_delete(pg, conn, &old, &count, &error); while (!code && count > 0);
  *
  * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: see jobq_pg_get. JOBQ_ERROR_TRANSITION: its
- * state, which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of revive and move:
+ * state, which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of a revive or a move:
  * another job has its key, as enqueue would find it; nothing has changed.
  * Of a queue each call changes a limited number; call again until *count is 0. Rows that another
  * session has locked are skipped, so that no worker waits and nothing deadlocks; so are jobs for
@@ -1191,17 +1191,20 @@ JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
 JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, jobq_pg_error *error);
 
-/* jobq_pg_reschedule -- not before run_at_us (Unix epoch; 0 or past: now). */
-JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                       int64_t run_at_us, int64_t *count, jobq_pg_error *error);
+/* What becomes of jobs: one of these. */
+typedef struct jobq_pg_changes {
+    int64_t run_at_us;  /* they run not before this instant, Unix epoch */
+    bool run_now;       /* they are due now */
+    bool set_priority;  /* they get this one: */
+    int priority;       /* -9 runs first, 9 last */
+    const char *target; /* they move to this queue, which must exist; keys move along */
+} jobq_pg_changes;
 
-/* jobq_pg_prioritize -- -9 runs first, 9 last. */
-JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                       int priority, int64_t *count, jobq_pg_error *error);
-
-/* jobq_pg_move -- to another queue, which must exist; keys move along. */
-JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                 const char *target, int64_t *count, jobq_pg_error *error);
+/* jobq_pg_change -- changes ready jobs. JOBQ_ERROR_INVALID unless what names exactly one change.
+ * SQL: reschedule, prioritize, move. */
+JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   const jobq_pg_changes *what, int64_t *count,
+                                   jobq_pg_error *error);
 
 /* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). Jobs that are
  * claimed already run to their end, and new ones can be enqueued. */
@@ -1225,8 +1228,10 @@ typedef struct jobq_pg_queue_desc {
     jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
     jobq_pg_choice history;              /* * keep succeeded and cancelled jobs (new: on) */
-    const char *retention;               /* * how long history keeps them: "short", "medium" or
-                                            "long"; see jobq_pg_retention_set (new: "medium") */
+    const char *retention;               /* * how long history keeps them, at least: "short" (1
+                                            hour), "medium" (1 day) or "long" (30 days), unless
+                                            jobq.retention_set() says otherwise (new: "medium").
+                                            They go in bulk, up to a seventh of that time later */
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
@@ -1299,19 +1304,6 @@ JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queu
  */
 JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, const char *line,
                                  int64_t until_us, const char *why, jobq_pg_error *error);
-
-/*
- * jobq_pg_retention_set -- how long the history keeps the jobs of a class of retention, at least.
- *
- * Shape   retention: "short" (at first 1 hour), "medium" (1 day) or "long" (30 days), for all
- *         queues and kinds that chose it. keep_us: at most 1,000 years. Jobs go in bulk, by
- *         TRUNCATE of the oldest of eight parts, so up to a seventh of that time later; a worker
- *         does it every 5 to 10 minutes.
- * SQL     retention_set
- * Tx      joins yours.
- */
-JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char *retention,
-                                          int64_t keep_us, jobq_pg_error *error);
 
 /* A schedule: when it fires, and the job that each tick writes. See SCHEDULES. */
 typedef struct jobq_pg_schedule {
@@ -1433,7 +1425,7 @@ typedef struct jobq_pg_worker_desc {
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
                                          SIGINT} (default: none): see SIGNALS */
     jobq_pg_hooks hooks;              /* around its handlers */
-    jobq_pg_stats *stats;             /* of jobq_pg_work and _work_one: filled when they end */
+    jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends */
     bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
     int64_t stats_us;                 /* time between two lines of statistics in the log, of level
                                          INFO: what was counted in it, and since the start (default:
@@ -1481,7 +1473,7 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
 JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds,
                                 int64_t *until_mono_us);
 
-/* What became of an asynchronous call. Pointers live until the callback returns. */
+/* The answer to a question. Pointers live until the callback returns. */
 typedef struct jobq_pg_reply {
     jobq_error code;                 /* as the blocking function answers, except that a job that
                                         is gone counts as never there; or one of those below */
@@ -1495,17 +1487,29 @@ typedef struct jobq_pg_reply {
 
 typedef void (*jobq_pg_done)(void *user, const jobq_pg_reply *reply);
 
-#define JOBQ_PG_ASYNC_MAX 4096 /* asynchronous calls of a worker without an answer */
+#define JOBQ_PG_ASYNC_MAX 4096 /* questions of a worker without an answer */
+
+/* What to ask: one of these. */
+typedef struct jobq_pg_question {
+    const jobq_pg_job *enqueue;   /* as jobq_pg_enqueue; not with flow, name or after */
+    int64_t get;                  /* the facts of this job, as jobq_pg_get */
+    const jobq_pg_filter *cancel; /* as jobq_pg_cancel */
+    int64_t await;                /* the end of this job and its result, as jobq_pg_wait, */
+    int64_t timeout_us;           /* for so long at most */
+} jobq_pg_question;
 
 /*
- * jobq_pg_worker_enqueue, _get, _cancel, _await -- as jobq_pg_enqueue, _get, _cancel and _wait, but
- * they do not wait: the statement goes over the connection of a worker that its host steps, and a
- * later step calls done, once, before the worker has stopped.
+ * jobq_pg_worker_ask -- enqueues, gets, cancels or awaits, but does not wait: the statement goes
+ * over the connection of a worker that its host steps, and a later step calls done, once, before
+ * the worker has stopped.
  *
- * Shape   what you pass is copied. The calls are sent in their order, at once, or as soon as there
- *         is a connection. done runs outside of handlers; it may call these functions, but must
- *         neither step nor free the worker. For a program that only enqueues, open a worker without
- *         handlers and receivers.
+ *     jobq_pg_question ask = {.enqueue = &job};
+ *     jobq_pg_worker_ask(worker, &ask, done, user, &error);
+ *
+ * Shape   what you pass is copied. Questions are sent in their order, at once, or as soon as there
+ *         is a connection. done runs outside of handlers; it may ask, but must neither step nor
+ *         free the worker. For a program that only enqueues, open a worker without handlers and
+ *         receivers.
  * Tx      own, committed.
  * Threads that of the steps; from within handlers too.
  * Errors  JOBQ_ERROR_INVALID, JOBQ_ERROR_FULL, JOBQ_ERROR_DEAD (it has stopped), JOBQ_ERROR_MEMORY:
@@ -1513,14 +1517,8 @@ typedef void (*jobq_pg_done)(void *user, const jobq_pg_reply *reply);
  *         it may have been carried out; a job with a key can safely be enqueued again.
  *         JOBQ_ERROR_DEAD: the worker stopped before it was sent.
  */
-JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg_job *job,
-                                           jobq_pg_done done, void *user, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_pg_done done,
-                                       void *user, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_filter *which,
-                                          jobq_pg_done done, void *user, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int64_t timeout_us,
-                                         jobq_pg_done done, void *user, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_worker_ask(jobq_pg_worker *worker, const jobq_pg_question *question,
+                                       jobq_pg_done done, void *user, jobq_pg_error *error);
 
 /* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
  * released. Returns at once; fit for signal handlers, until it is freed. Twice: the grace ends
@@ -1544,13 +1542,14 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *s
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
 /* jobq_pg_worker_ready -- waits until it holds its lease, at most wait_us; then answers as
- * jobq_pg_worker_health does. */
+ * jobq_pg_worker_health does of all its schemas. */
 JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *worker, int64_t wait_us);
 
-/* jobq_pg_worker_stats -- a copy of its counts, of all its schemas; from any thread, until it is
- * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t index);
+#define JOBQ_PG_ALL (-1)
+
+/* jobq_pg_worker_stats -- a copy of its counts; from any thread, until it is freed. schema: 0 is
+ * its own handle's, i + 1 that of desc.also[i], JOBQ_PG_ALL: the sum of all. */
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker, int schema);
 
 /*
  * jobq_pg_metrics -- what this worker has counted, in the text format of OpenMetrics: from any
@@ -1584,16 +1583,14 @@ typedef struct jobq_pg_health {
 /*
  * jobq_pg_worker_health -- how it is, for a probe: from any thread, without the database.
  *
- * Shape   health may be NULL. Until it is freed. Of several schemas it tells the worst, and sums
- *         of running and pool; jobq_pg_worker_health_of tells of one: 0 is its own handle, i + 1
- *         is desc.also[i].
+ * Shape   health may be NULL. Until it is freed. schema: as of jobq_pg_worker_stats; JOBQ_PG_ALL:
+ *         the worst of all, and sums of running and pool.
  * Errors  JOBQ_ERROR_CONNECTION: it holds no lease just now, because it starts, or has no server:
  *         it helps itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end the
  *         process.
  */
-JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, jobq_pg_health *health);
-JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t index,
-                                             jobq_pg_health *health);
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, int schema,
+                                          jobq_pg_health *health);
 
 /*
  * jobq_pg_work -- starts a worker and waits for it: until one of desc.stop_signals, until
@@ -1602,20 +1599,12 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t inde
  * Shape   JOBQ_UNTIL_EMPTY: nothing is due now. What was retried, snoozed or scheduled for later
  *         is left, and so is what other workers run, and paused queues. JOBQ_UNTIL_ENDED waits for
  *         all of it, whoever has it: for paused queues too, and for kinds that nobody handles.
+ *         To run at most one job, and on this thread: jobq_pg_worker_open with loop.jobs_max 1 and
+ *         JOBQ_UNTIL_EMPTY, then jobq_pg_worker_wait and _free.
  * Errors  as jobq_pg_worker_start and jobq_pg_worker_wait.
  */
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                  jobq_pg_error *error);
-
-/*
- * jobq_pg_work_one -- claims one due job, runs it on this thread, writes what became of it.
- *
- * Shape   *ran (may be NULL): there was one. For jobs, not for receivers. Each call makes a
- *         connection and registers a worker: for a cron line or a test, not for a loop.
- * Errors  as jobq_pg_worker_start; an outage afterwards is waited out.
- */
-JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
-                                     jobq_pg_error *error);
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
  * back when the handler returns, as by jobq_pg_release: what is not committed is rolled back, and
@@ -2499,7 +2488,6 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(HOLD, "hold", hold_in, none)                                                                 \
     X(HOLD_HERE, "hold_here", hold_here_in, none)                                                  \
     X(PROGRESS_HERE, "progress_here", progress_here_in, none)                                      \
-    X(RETENTION_SET, "retention_set", retention_in, none)                                          \
     X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
     V(GET, "jobs", id_in, none)                                                                    \
     R(AWAIT, "await", await_in, none)                                                              \
@@ -5769,15 +5757,15 @@ static const jobq_pg__col jobq_pg__renew_out[] = {
 /* ---- >>operators: columns of operators' statements; running a statement ---------------------- */
 
 /* The arguments of a verb on jobs; count and requested: the answer of cancel. */
-typedef struct jobq_pg__change {
+typedef struct jobq_pg__changing {
     jobq_pg_filter of;
     const char *state, *target;
     int64_t run_at_us, count, requested;
     int32_t priority;
-} jobq_pg__change;
+} jobq_pg__changing;
 
 #define JOBQ_PG__VERB(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
+    JOBQ_PG__COL(name, jobq_pg__changing, field, wire, type, flags)
 #define JOBQ_PG__FILTER                                                                            \
     JOBQ_PG__VERB("queue", of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                                   \
     JOBQ_PG__VERB("kind", of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                                     \
@@ -5843,7 +5831,7 @@ typedef struct jobq_pg__limits {
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
-    int64_t timeout_us, keep_us;
+    int64_t timeout_us;
     bool has_backoff, has_timeout;
     jobq_str jitter;
     char digits[16]; /* the text of jitter */
@@ -5934,10 +5922,6 @@ static const jobq_pg__col jobq_pg__hold_here_in[] = {
     JOBQ_PG__HOLDING(job.id, INT8, INT64, 0), JOBQ_PG__HOLDING(queue, BOOL, BOOL, 0),
     JOBQ_PG__HOLDING(delay_us, INT8, INT64, 0), JOBQ_PG__HOLDING(why, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__retention_in[] = {
-    JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, keep_us, INTERVAL, DURATION, 0), JOBQ_PG__COLS_END};
 
 #ifndef JOBQ_PG_NO_OUTBOX
 /* A choice of dead letters, and the arguments of the verbs on them. */
@@ -7574,7 +7558,7 @@ static jobq_error jobq_pg__got_facts(PGresult *res, jobq_job *job, jobq_pg_error
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error)
 {
-    jobq_pg__change from;
+    jobq_pg__changing from;
     jobq_pg_error local;
     jobq_error code;
     PGresult *res;
@@ -8998,9 +8982,9 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
-static jobq_pg__change jobq_pg__change_of(const jobq_pg_filter *which)
+static jobq_pg__changing jobq_pg__change_of(const jobq_pg_filter *which)
 {
-    jobq_pg__change change;
+    jobq_pg__changing change;
 
     JOBQ_ASSERT(which != NULL);
     memset(&change, 0, sizeof change);
@@ -9010,7 +8994,7 @@ static jobq_pg__change jobq_pg__change_of(const jobq_pg_filter *which)
 
 /* Checks and completes a verb's arguments. *st: its statement for one job becomes that for many,
  * which is the next one, if many are meant. */
-static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__change *c,
+static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__changing *c,
                                         jobq_pg_error *error)
 {
     bool revives = *st == JOBQ_PG__REVIVE;
@@ -9032,7 +9016,7 @@ static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__change 
 
 /* Reads and clears a verb's answer: of one job done or requested if it worked, of many a count. */
 static jobq_error jobq_pg__got_change(PGresult *res, jobq_pg__statement st, const char *done,
-                                      jobq_pg__change *c, jobq_pg_error *error)
+                                      jobq_pg__changing *c, jobq_pg_error *error)
 {
     char answer[24] = "";
     bool one = c->of.id != 0;
@@ -9051,7 +9035,7 @@ static jobq_error jobq_pg__got_change(PGresult *res, jobq_pg__statement st, cons
 
 /* Runs a verb. st: its statement for one job. */
 static jobq_error jobq_pg__change_jobs(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                       const char *done, jobq_pg__change *c, int64_t *count,
+                                       const char *done, jobq_pg__changing *c, int64_t *count,
                                        jobq_pg_error *error)
 {
     jobq_pg_error local;
@@ -9071,7 +9055,7 @@ static jobq_error jobq_pg__change_jobs(jobq_pg *pg, PGconn *conn, jobq_pg__state
 JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, int64_t *requested, jobq_pg_error *error)
 {
-    jobq_pg__change c = jobq_pg__change_of(which);
+    jobq_pg__changing c = jobq_pg__change_of(which);
     jobq_error code =
         jobq_pg__change_jobs(pg, conn, JOBQ_PG__CANCEL, "cancelled", &c, count, error);
 
@@ -9082,7 +9066,7 @@ JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
 JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__change c = jobq_pg__change_of(which);
+    jobq_pg__changing c = jobq_pg__change_of(which);
 
     return jobq_pg__change_jobs(pg, conn, JOBQ_PG__REVIVE, "revived", &c, count, error);
 }
@@ -9090,39 +9074,33 @@ JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
 JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__change c = jobq_pg__change_of(which);
+    jobq_pg__changing c = jobq_pg__change_of(which);
 
     return jobq_pg__change_jobs(pg, conn, JOBQ_PG__DELETE, "deleted", &c, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                       int64_t run_at_us, int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   const jobq_pg_changes *what, int64_t *count,
+                                   jobq_pg_error *error)
 {
-    jobq_pg__change c = jobq_pg__change_of(which);
+    jobq_pg__changing c = jobq_pg__change_of(which);
 
-    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    c.run_at_us = run_at_us;
+    JOBQ_ASSERT(what != NULL);
+    if ((what->run_at_us != 0) + what->run_now + what->set_priority + (what->target != NULL) != 1)
+        return jobq_pg__invalid(error, "what", "one of run_at_us, run_now, set_priority, target");
+    if (what->priority != 0 && !what->set_priority)
+        return jobq_pg__invalid(error, "priority", "with set_priority only");
+    if (jobq_pg__run_at_invalid(what->run_at_us, error) ||
+        jobq_pg__priority_invalid(what->priority, error) ||
+        jobq_pg__name_invalid(what->target, "target", true, error)) return JOBQ_ERROR_INVALID;
+    c.run_at_us = what->run_at_us;
+    c.priority = what->priority;
+    c.target = what->target;
+    if (c.target != NULL)
+        return jobq_pg__change_jobs(pg, conn, JOBQ_PG__MOVE, "moved", &c, count, error);
+    if (what->set_priority)
+        return jobq_pg__change_jobs(pg, conn, JOBQ_PG__PRIORITIZE, "prioritized", &c, count, error);
     return jobq_pg__change_jobs(pg, conn, JOBQ_PG__RESCHEDULE, "rescheduled", &c, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                       int priority, int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__change c = jobq_pg__change_of(which);
-
-    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    c.priority = priority;
-    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__PRIORITIZE, "prioritized", &c, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
-                                 const char *target, int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__change c = jobq_pg__change_of(which);
-
-    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    c.target = target;
-    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__MOVE, "moved", &c, count, error);
 }
 
 /* -- flows -- */
@@ -9147,7 +9125,7 @@ JOBQ_API jobq_error jobq_pg_flow_begin(jobq_pg *pg, PGconn *conn, const jobq_pg_
 JOBQ_API jobq_error jobq_pg_flow_close(jobq_pg *pg, PGconn *conn, int64_t id,
                                        jobq_pg_error *error)
 {
-    jobq_pg__change from;
+    jobq_pg__changing from;
 
     JOBQ_ASSERT(pg != NULL);
     memset(&from, 0, sizeof from);
@@ -9178,7 +9156,7 @@ JOBQ_API jobq_error jobq_pg_signal(jobq_pg *pg, PGconn *conn, const char *name, 
 JOBQ_API jobq_error jobq_pg_parents(jobq_pg *pg, PGconn *conn, int64_t job, jobq_pg_rows *rows,
                                     jobq_pg_error *error)
 {
-    jobq_pg__change from;
+    jobq_pg__changing from;
     jobq_pg_error local;
 
     JOBQ_ASSERT(pg != NULL && rows != NULL);
@@ -9400,7 +9378,7 @@ JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, c
 JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
                                     jobq_pg_error *error)
 {
-    jobq_pg__change from;
+    jobq_pg__changing from;
     jobq_pg_ending to;
     jobq_pg_error local;
     PGresult *res;
@@ -9424,22 +9402,6 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
     }
     PQclear(res);
     return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char *retention,
-                                          int64_t keep_us, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (retention == NULL || jobq_pg__retention_invalid(retention, error))
-        return jobq_pg__retention_invalid("", error);
-    if (keep_us <= 0 || keep_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "keep_us", "positive, at most 1,000 years");
-    if (jobq_pg__short(keep_us, "keep_us", error)) return JOBQ_ERROR_INVALID;
-    from.of.retention = retention;
-    from.keep_us = keep_us;
-    return jobq_pg__ask(pg, conn, JOBQ_PG__RETENTION_SET, &from, NULL, error);
 }
 
 /* What the server cannot see, because it gets no such field. It checks the rest. */
@@ -9744,7 +9706,7 @@ struct jobq_pg__async {
     jobq_pg_reply reply;
     jobq_pg_error error;
     char *key;              /* of an enqueue, or NULL */
-    jobq_pg__change change; /* of a cancel */
+    jobq_pg__changing change; /* of a cancel */
     int64_t until_us;       /* await: when its time is up */
     int64_t next_us, nap_us; /* its next look, and how long after the latest one */
     int64_t channel;        /* await has written that the worker with this id listens; 0: nothing */
@@ -12707,75 +12669,61 @@ static jobq_pg__async *jobq_pg__async_new(jobq_pg_worker *w, jobq_pg__statement 
     return n;
 }
 
-JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg_job *job,
-                                           jobq_pg_done done, void *user, jobq_pg_error *error)
+static jobq_error jobq_pg__ask_enqueue(jobq_pg_worker *w, const jobq_pg_job *job,
+                                       jobq_pg_done done, void *user, jobq_pg_error *error)
 {
-    jobq_pg_error local;
     jobq_pg__lent *lent = NULL;
     const void *row = job;
     jobq_pg__async *n;
     jobq_error code;
 
-    JOBQ_ASSERT(worker != NULL && worker->hosted && job != NULL && done != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__job_invalid(worker->pg, job, error) != JOBQ_OK) return error->code;
+    if (jobq_pg__job_invalid(w->pg, job, error) != JOBQ_OK) return error->code;
     if (jobq_pg__linked_job(job))
         return jobq_pg__invalid(error, "flow", "use jobq_pg_enqueue for flow, name and after");
-    n = jobq_pg__async_new(worker, jobq_pg__enqueue_by(job), done, user, error);
+    n = jobq_pg__async_new(w, jobq_pg__enqueue_by(job), done, user, error);
     if (n == NULL) return error->code;
     if (job->key != NULL && (n->key = jobq_pg__dup(job->key)) == NULL) {
         jobq_pg__async_free(n);
         return jobq_pg__no_memory(error);
     }
-    code = jobq_pg__seal(worker->pg, &jobq_pg__job_content, &row, 1, &lent, error);
-    if (code == JOBQ_OK) code = jobq_pg__async_start(worker, n, row, error);
+    code = jobq_pg__seal(w->pg, &jobq_pg__job_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK) code = jobq_pg__async_start(w, n, row, error);
     else jobq_pg__async_free(n);
     jobq_pg__lent_drop(&lent);
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_pg_done done,
-                                       void *user, jobq_pg_error *error)
+static jobq_error jobq_pg__ask_get(jobq_pg_worker *w, int64_t id, jobq_pg_done done, void *user,
+                                   jobq_pg_error *error)
 {
-    jobq_pg_error local;
-    jobq_pg__async *n;
+    jobq_pg__async *n = jobq_pg__async_new(w, JOBQ_PG__GET, done, user, error);
 
-    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
-    if (error == NULL) error = &local;
-    n = jobq_pg__async_new(worker, JOBQ_PG__GET, done, user, error);
     if (n == NULL) return error->code;
     n->reply.id = n->change.of.id = id;
-    return jobq_pg__async_start(worker, n, &n->change, error);
+    return jobq_pg__async_start(w, n, &n->change, error);
 }
 
-JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_filter *which,
-                                          jobq_pg_done done, void *user, jobq_pg_error *error)
+static jobq_error jobq_pg__ask_cancel(jobq_pg_worker *w, const jobq_pg_filter *which,
+                                      jobq_pg_done done, void *user, jobq_pg_error *error)
 {
-    jobq_pg__change change = jobq_pg__change_of(which);
+    jobq_pg__changing change = jobq_pg__change_of(which);
     jobq_pg__statement st = JOBQ_PG__CANCEL;
-    jobq_pg_error local;
     jobq_pg__async *n;
 
-    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
-    if (error == NULL) error = &local;
     if (jobq_pg__change_start(&st, &change, error) != JOBQ_OK) return error->code;
-    n = jobq_pg__async_new(worker, st, done, user, error);
+    n = jobq_pg__async_new(w, st, done, user, error);
     if (n == NULL) return error->code;
     n->change = change;
-    return jobq_pg__async_start(worker, n, &n->change, error);
+    return jobq_pg__async_start(w, n, &n->change, error);
 }
 
-JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int64_t timeout_us,
-                                         jobq_pg_done done, void *user, jobq_pg_error *error)
+static jobq_error jobq_pg__ask_await(jobq_pg_worker *w, int64_t id, int64_t timeout_us,
+                                     jobq_pg_done done, void *user, jobq_pg_error *error)
 {
     int64_t now = jobq_pg__mono_us();
+    jobq_pg__async *n = jobq_pg__async_new(w, JOBQ_PG__AWAIT, done, user, error);
     jobq_pg__awaiting from;
-    jobq_pg_error local;
-    jobq_pg__async *n;
 
-    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
-    if (error == NULL) error = &local;
-    n = jobq_pg__async_new(worker, JOBQ_PG__AWAIT, done, user, error);
     if (n == NULL) return error->code;
     n->reply.id = id;
     n->until_us = jobq_pg__after(now, timeout_us);
@@ -12783,7 +12731,24 @@ JOBQ_API jobq_error jobq_pg_worker_await(jobq_pg_worker *worker, int64_t id, int
     from.ids.items = &n->reply.id;
     from.ids.count = 1;
     from.channel = 0;
-    return jobq_pg__async_start(worker, n, &from, error);
+    return jobq_pg__async_start(w, n, &from, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worker_ask(jobq_pg_worker *w, const jobq_pg_question *q,
+                                       jobq_pg_done done, void *user, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(w != NULL && w->hosted && q != NULL && done != NULL);
+    if (error == NULL) error = &local;
+    if ((q->enqueue != NULL) + (q->get != 0) + (q->cancel != NULL) + (q->await != 0) != 1)
+        return jobq_pg__invalid(error, "question", "one of enqueue, get, cancel and await");
+    if (q->timeout_us != 0 && q->await == 0)
+        return jobq_pg__invalid(error, "timeout_us", "with await only");
+    if (q->enqueue != NULL) return jobq_pg__ask_enqueue(w, q->enqueue, done, user, error);
+    if (q->get != 0) return jobq_pg__ask_get(w, q->get, done, user, error);
+    if (q->cancel != NULL) return jobq_pg__ask_cancel(w, q->cancel, done, user, error);
+    return jobq_pg__ask_await(w, q->await, q->timeout_us, done, user, error);
 }
 
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
@@ -13838,8 +13803,8 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
         return jobq_pg__invalid(error, "stats_us", "negative or too large");
     if (jobq_pg__short(desc->stats_us, "stats_us", error)) return JOBQ_ERROR_INVALID;
     if (desc->stats != NULL)
-        return jobq_pg__invalid(error, "stats", "of jobq_pg_work and jobq_pg_work_one; for others "
-                                "see jobq_pg_worker_wait and jobq_pg_worker_stats");
+        return jobq_pg__invalid(error, "stats", "of jobq_pg_work; for others see "
+                                "jobq_pg_worker_wait and jobq_pg_worker_stats");
     if (desc->name != NULL && !jobq_utf8_valid(jobq_str_from(desc->name)))
         return jobq_pg__invalid(error, "name", "UTF-8");
     return jobq_pg__config_invalid(&desc->loop, error);
@@ -13993,7 +13958,7 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
         if (worker->threaded) pthread_join(worker->thread, NULL);
         jobq_pg__pool_add(worker, -worker->pool_share);
     }
-    if (stats != NULL) *stats = jobq_pg_worker_stats(w);
+    if (stats != NULL) *stats = jobq_pg_worker_stats(w, JOBQ_PG_ALL);
     pthread_mutex_lock(&w->group->lock);
     failed = w->group->stuck > 0;
     for (i = 0; i < w->group->count; i++) failed = failed || w->group->workers[i]->gave_up;
@@ -14025,7 +13990,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     jobq_pg__group_free(w->group);
 }
 
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t index)
+static jobq_pg_stats jobq_pg__stats_of(jobq_pg_worker *w, size_t index)
 {
     jobq_pg_stats stats;
     jobq_loop_status loop;
@@ -14044,15 +14009,16 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t index)
 }
 
 /* All fields of jobq_pg_stats are int64_t, so they are added as an array. */
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w, int schema)
 {
     jobq_pg_stats sum;
     size_t i, k;
 
     JOBQ_ASSERT(w != NULL);
+    if (schema >= 0) return jobq_pg__stats_of(w, (size_t)schema);
     memset(&sum, 0, sizeof sum);
     for (i = 0; i < w->group->count; i++) {
-        jobq_pg_stats one = jobq_pg_worker_stats_of(w, i);
+        jobq_pg_stats one = jobq_pg__stats_of(w, i);
         for (k = 0; k < sizeof sum / sizeof(int64_t); k++)
             ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
     }
@@ -14358,8 +14324,7 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
     memcpy(h->error, w->trouble, sizeof h->error);
 }
 
-JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t index,
-                                             jobq_pg_health *health)
+static jobq_error jobq_pg__health_of(jobq_pg_worker *w, size_t index, jobq_pg_health *health)
 {
     jobq_pg_health h;
     bool gave_up, ended;
@@ -14406,16 +14371,17 @@ static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
 }
 
 /* A worker that has ended no longer counts as long as others work. */
-JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, int schema, jobq_pg_health *health)
 {
     jobq_pg_health sum, one;
     jobq_error worst = JOBQ_ERROR_DEAD, code;
     size_t i;
 
     JOBQ_ASSERT(w != NULL);
+    if (schema >= 0) return jobq_pg__health_of(w, (size_t)schema, health);
     memset(&sum, 0, sizeof sum);
     for (i = 0; i < w->group->count; i++) {
-        code = jobq_pg_worker_health_of(w, i, &one);
+        code = jobq_pg__health_of(w, i, &one);
         if (i == 0 || (worst == JOBQ_ERROR_DEAD && code != JOBQ_ERROR_DEAD)) sum = one;
         else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
             jobq_pg__health_add(&sum, &one);
@@ -14459,7 +14425,7 @@ JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
         }
     }
     pthread_mutex_unlock(&w->group->lock);
-    return jobq_pg_worker_health(w, NULL);
+    return jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL);
 }
 
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
@@ -14477,33 +14443,6 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
     jobq_pg_worker_free(worker);
     if (code == JOBQ_OK) return JOBQ_OK;
     return jobq_pg__fail(error, code, "handlers never returned: end the process");
-}
-
-JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
-                                     jobq_pg_error *error)
-{
-    jobq_pg_worker_desc d;
-    jobq_pg_worker *worker;
-    jobq_pg_stats stats;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL);
-    if (ran != NULL) *ran = false;
-    if (desc->receiver_count > 0) {
-        return jobq_pg__invalid(error, "receivers",
-                                "this runs one job: start a worker for messages");
-    }
-    d = *desc;
-    d.loop.jobs_max = 1;
-    d.loop.until = JOBQ_UNTIL_EMPTY;
-    d.stats = NULL;
-    code = jobq_pg_worker_open(pg, &d, &worker, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg_worker_wait(worker, &stats);
-    jobq_pg_worker_free(worker);
-    if (ran != NULL) *ran = stats.jobs.started > 0;
-    if (desc->stats != NULL) *desc->stats = stats;
-    return JOBQ_OK;
 }
 
 /* ---- >>rows ---------------------------------------------------------------------------------- */

@@ -81,12 +81,13 @@ static void enqueued(void *user, const jobq_pg_reply *reply)
 static void enqueue(const char *picture)
 {
     jobq_pg_job job = {.queue = "pictures", .kind = "resize", .key = picture};
+    jobq_pg_question ask = {.enqueue = &job};
     jobq_pg_error error;
     char payload[80];
 
     must(jobq_json_quote(payload, sizeof payload, jobq_str_from(picture)) > 0, "too long");
     job.payload = jobq_str_from(payload);
-    must(jobq_pg_worker_enqueue(worker, &job, enqueued, (void *)picture, &error) == JOBQ_OK,
+    must(jobq_pg_worker_ask(worker, &ask, enqueued, (void *)picture, &error) == JOBQ_OK,
          error.message);
 }
 
@@ -140,7 +141,7 @@ static void run(int64_t end_us)
         wait_until(frame_us);
     }
     printf("frames %d, jobs %d, worst wait for a frame %d ms\n", frames,
-           (int)jobq_pg_worker_stats(worker).jobs.started, (int)(late_us / 1000));
+           (int)jobq_pg_worker_stats(worker, JOBQ_PG_ALL).jobs.started, (int)(late_us / 1000));
 }
 
 int main(int argc, char **argv)

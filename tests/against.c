@@ -305,7 +305,7 @@ static double drain_run(int workers, jobq_handler run)
     while (flushed < all) {
         nap(0.0005);
         for (flushed = 0, i = 0; i < workers; i++) {
-            flushed += (long)jobq_pg_worker_stats(crew[i]).jobs.flushed;
+            flushed += (long)jobq_pg_worker_stats(crew[i], JOBQ_PG_ALL).jobs.flushed;
         }
         if (now() - started > 60) fail("drain: not done within a minute");
     }

@@ -54,7 +54,8 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     if ((code = jobq_pg_queue_set(pg, NULL, "mail", &desc, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_pause(pg, NULL, "mail", NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_cancel(pg, NULL, &one, NULL, NULL, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_move(pg, NULL, &one, "slow", NULL, error)) != JOBQ_OK) return code;
+    if ((code = jobq_pg_change(pg, NULL, &one, &(jobq_pg_changes){.target = "slow"}, NULL,
+                               error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_revive(pg, NULL, &filter, NULL, error)) != JOBQ_OK) return code;
     return jobq_pg_dead_letter_discard(pg, NULL, &scope, NULL, error);
 }

@@ -51,7 +51,7 @@ static bool copy_told(void)
     jobq_pg_health health;
 
     if (!jobq_pg_worker_step(copy_worker, 0)) return true;
-    jobq_pg_worker_health(copy_worker, &health);
+    jobq_pg_worker_health(copy_worker, JOBQ_PG_ALL, &health);
     return health.stopping;
 }
 

@@ -386,8 +386,8 @@ static void one_freezes(bool saturated, const char *timeout)
     before = pace(&next, saturated, longer ? 60 : 6);
     second_server("STOP");
     during = pace(&next, saturated, longer ? 60 : 6);
-    assert_int_equal(jobq_pg_worker_health_of(worker, 0, &health), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_health_of(worker, 1, &health), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_worker_health(worker, 0, &health), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(worker, 1, &health), JOBQ_ERROR_CONNECTION);
     second_server("CONT");
     there = number_on(1, EFFECTS);
     print_message("%s, timeout %s: %ld effects before, %ld while the other one is frozen\n",

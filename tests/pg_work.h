@@ -190,6 +190,22 @@ static inline void work_off(const jobq_pg_worker_desc *desc)
     if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
 }
 
+/* Runs one job on this thread. Whether there was one. */
+static inline bool work_one(const jobq_pg_worker_desc *desc)
+{
+    jobq_pg_worker_desc one = *desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_pg_stats stats;
+
+    one.loop.jobs_max = 1;
+    one.loop.until = JOBQ_UNTIL_EMPTY;
+    if (jobq_pg_worker_open(pg, &one, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(jobq_pg_worker_wait(worker, &stats), JOBQ_OK);
+    jobq_pg_worker_free(worker);
+    return stats.jobs.started > 0;
+}
+
 static inline jobq_pg_worker *start_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
 {
     jobq_pg_error error;

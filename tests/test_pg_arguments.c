@@ -237,10 +237,12 @@ static void a_misspelt_queue_has_no_dead_letters(void **unused_state)
         scope.queue = n < 1 ? "oo" : "o";
     }
     for (n = 0; n < (int)COUNT(in_sql); n++) {
-        assert_true(sql_answers(in_sql[n], "queue"));
-        RUN("SELECT jobq.queue_set('oo')");
-        assert_true(sql_answers(in_sql[n], NULL));
-        RUN("DELETE FROM jobq.queue WHERE name = 'oo'");
+        char *text = for_schema(in_sql[n], schema);
+        PGresult *res = PQexec(db, text);
+        assert_int_equal(jobq_pg__result_error(&error, db, res), JOBQ_ERROR_INVALID);
+        assert_non_null(strstr(error.message, "no queue is called 'oo'"));
+        PQclear(res);
+        free(text);
     }
 }
 
@@ -351,7 +353,7 @@ static void sql_refuses_times_that_are_mistakes(void **unused_state)
 /* What takes a time. ANSWER: structs that the library fills, and calls that only wait: any time is
  * right. INSTANT: no duration. */
 typedef enum taker {
-    ANSWER, INSTANT, HANDLE, JOB, FILTER, QUEUE, RETENTION, SCHEDULE, REPLAY, WORKER, LOOP,
+    ANSWER, INSTANT, HANDLE, JOB, FILTER, QUEUE, SCHEDULE, REPLAY, WORKER, LOOP,
     TUNING, BACKOFF, TABLE
 } taker;
 
@@ -376,17 +378,16 @@ static const struct {
     OF(QUEUE, jobq_pg_queue_desc, timeout_us, false),
     OF(QUEUE, jobq_pg_queue_desc, failed_keep_us, false),
     OF(QUEUE, jobq_pg_queue_desc, key_keep_us, false),
-    {"jobq_pg_retention_set.keep_us", RETENTION, 0, false},
     OF(SCHEDULE, jobq_pg_schedule, every_us, false),
     OF(SCHEDULE, jobq_pg_schedule, missed_within_us, false),
     OF(SCHEDULE, jobq_pg_schedule, spread_us, false),
     AT(INSTANT, "jobq_pg_schedule.starts_at_us"),
     AT(INSTANT, "jobq_pg_schedule.ends_at_us"),
     {"jobq_pg_dead_letter_replay.timeout_us", REPLAY, 0, false},
-    AT(INSTANT, "jobq_pg_reschedule.run_at_us"),
+    AT(INSTANT, "jobq_pg_changes.run_at_us"),
     AT(INSTANT, "jobq_pg_hold.until_us"),
     AT(ANSWER, "jobq_pg_wait.timeout_us"),
-    AT(ANSWER, "jobq_pg_worker_await.timeout_us"),
+    AT(ANSWER, "jobq_pg_question.timeout_us"),
     AT(ANSWER, "jobq_pg_worker_ready.wait_us"),
     AT(ANSWER, "jobq_pg_worker_step.budget_us"),
     AT(ANSWER, "jobq_pg_worker_fds.until_mono_us"),
@@ -567,7 +568,6 @@ static jobq_error with_time(taker of, size_t offset, int64_t us, int which, jobq
     case QUEUE:
         set_time(&queue, offset, us);
         return jobq_pg_queue_set(pg, NULL, "q", &queue, error);
-    case RETENTION: return jobq_pg_retention_set(pg, NULL, "short", us, error);
     case REPLAY:
         code = jobq_pg_dead_letter_replay(pg, NULL, 7, us, NULL, &rows, error);
         jobq_pg_rows_clear(&rows);

@@ -227,11 +227,18 @@ static void bad_filters_are_refused(void **unused)
                        before);
         expect_invalid("delete", i, jobq_pg_delete(pg, db, f, NULL, &error), field, &error,
                        before);
-        expect_invalid("reschedule", i, jobq_pg_reschedule(pg, db, f, 0, NULL, &error), field,
+        expect_invalid("reschedule", i,
+                       jobq_pg_change(pg, db, f, &(jobq_pg_changes){.run_now = true}, NULL,
+                                      &error), field,
                        &error, before);
-        expect_invalid("prioritize", i, jobq_pg_prioritize(pg, db, f, 0, NULL, &error), field,
+        expect_invalid("prioritize", i,
+                       jobq_pg_change(pg, db, f,
+                                      &(jobq_pg_changes){.set_priority = true,
+                                                         .priority = 0}, NULL, &error), field,
                        &error, before);
-        expect_invalid("move", i, jobq_pg_move(pg, db, f, "q", NULL, &error), field, &error,
+        expect_invalid("move", i,
+                       jobq_pg_change(pg, db, f, &(jobq_pg_changes){.target = "q"}, NULL,
+                                      &error), field, &error,
                        before);
     }
     free(before);
@@ -301,16 +308,31 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 15: r.decision.delay_us = -5; return verb_settle(pg, conn, &r, 1, NULL, error);
     case 16: r.error = jobq_str_from("\xfe"); return verb_settle(pg, conn, &r, 1, NULL, error);
     case 17: r.payload = jobq_str_from("{,}"); return verb_settle(pg, conn, &r, 1, NULL, error);
-    case 18: return jobq_pg_reschedule(pg, conn, ONE(1), -1, NULL, error);
-    case 19: return jobq_pg_prioritize(pg, conn, ONE(1), 10, NULL, error);
-    case 20: return jobq_pg_move(pg, conn, ONE(1), NULL, NULL, error);
-    case 21: return jobq_pg_move(pg, conn, ONE(1), "a b", NULL, error);
+    case 18: return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.run_at_us = -1}, NULL,
+                                   error);
+    case 19: return jobq_pg_change(pg, conn, ONE(1),
+                                   &(jobq_pg_changes){.set_priority = true,
+                                                      .priority = 10}, NULL, error);
+    case 20: return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.target = NULL}, NULL,
+                                   error);
+    case 21: return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.target = "a b"}, NULL,
+                                   error);
     case 22: return jobq_pg_pause(pg, conn, NULL, NULL, error);
     case 23: return jobq_pg_pause(pg, conn, "q", "", error);
     case 24: return jobq_pg_resume(pg, conn, "", NULL, error);
-    case 25: return jobq_pg_move(pg, conn, &failed, "q", NULL, error);
-    case 26: return jobq_pg_prioritize(pg, conn, &failed, 1, NULL, error);
-    case 27: return jobq_pg_reschedule(pg, conn, &failed, 0, NULL, error);
+    case 25: return jobq_pg_change(pg, conn, &failed, &(jobq_pg_changes){.target = "q"}, NULL,
+                                   error);
+    case 26: return jobq_pg_change(pg, conn, &failed,
+                                   &(jobq_pg_changes){.set_priority = true,
+                                                      .priority = 1}, NULL, error);
+    case 27: return jobq_pg_change(pg, conn, &failed, &(jobq_pg_changes){.run_now = true}, NULL,
+                                   error);
+    case 28:
+        return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.run_now = true, .target = "q"},
+                              NULL, error);
+    case 29:
+        return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.target = "q", .priority = 1},
+                              NULL, error);
     default:
         failed.state = JOBQ_STATE_READY;
         return jobq_pg_revive(pg, conn, &failed, NULL, error);
@@ -322,8 +344,8 @@ static void the_other_verbs_refuse_nonsense(void **unused)
     static const char *const fields[] = {
         "worker", "name", "name", "lease_us", "lease_us", "queue", "queue_count", "limit", "number",
         "lanes", "number", "lease_us", "lease_us", "decision", "decision", "decision", "error",
-        "payload", "run_at_us", "priority", "target", "target", "queue", "kind", "queue", "state",
-        "state", "state", "state"};
+        "payload", "run_at_us", "priority", "what", "target", "queue", "kind", "queue", "state",
+        "state", "state", "what", "priority", "state"};
     jobq_pg_error error;
     char *before;
     size_t i;
@@ -364,7 +386,8 @@ static void ids_that_nobody_has_are_not_found(void **unused)
         assert_int_equal(jobq_pg_cancel(pg, db, ONE(ids[i]), NULL, NULL, &error), none);
         assert_int_equal(jobq_pg_revive(pg, db, ONE(ids[i]), NULL, &error), none);
         assert_int_equal(jobq_pg_delete(pg, db, ONE(ids[i]), NULL, &error), none);
-        assert_int_equal(jobq_pg_move(pg, db, ONE(ids[i]), "q", NULL, &error), none);
+        assert_int_equal(jobq_pg_change(pg, db, ONE(ids[i]), &(jobq_pg_changes){.target = "q"},
+                                        NULL, &error), none);
     }
 }
 
@@ -481,7 +504,8 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
         case 5: code = jobq_pg_get(pg, conn, 999999, &there, &error); break;
         case 6: code = jobq_pg_explain(pg, conn, 999999, text, sizeof text, &error); break;
         case 7: code = jobq_pg_check(pg, conn, &error); break;
-        case 8: code = jobq_pg_reschedule(pg, conn, ONE(999999), 0, NULL, &error); break;
+        case 8: code = jobq_pg_change(pg, conn, ONE(999999), &(jobq_pg_changes){.run_now = true},
+                                      NULL, &error); break;
         default: code = jobq_pg_pause(pg, conn, "q", NULL, &error); break;
         }
         if (code == JOBQ_OK || code == JOBQ_ERROR_NOT_FOUND) {

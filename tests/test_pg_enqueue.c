@@ -66,7 +66,6 @@ static void an_exact_payload_is_kept_as_it_was_written(void **unused)
     jobq_pg_worker_desc worker = {.handlers = &handler, .handler_count = 1};
     jobq_pg_job jobs[6];
     jobq_pg_error error;
-    bool ran = true;
     int i;
 
     (void)unused;
@@ -96,7 +95,9 @@ static void an_exact_payload_is_kept_as_it_was_written(void **unused)
                             "\"content-type\": \"application/json\"}'"), 4);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE "
                             "headers->>'content-type' LIKE '%%cloudevents+json'"), 3);
-    while (ran) assert_int_equal(jobq_pg_work_one(pg, &worker, &ran, &error), JOBQ_OK);
+    worker.loop.threads = 1;
+    worker.loop.until = JOBQ_UNTIL_EMPTY;
+    assert_int_equal(jobq_pg_work(pg, &worker, &error), JOBQ_OK);
     assert_int_equal(exact_seen, 14); /* all but those with a content type of their own */
 }
 
@@ -191,13 +192,18 @@ static void each_way_to_a_negative_priority_widens_the_lanes(void **unused)
     assert_int_equal(least_of("q"), -3);
     RUN("SELECT jobq.enqueue('q', 'k', priority => -4)");
     assert_int_equal(least_of("q"), -4);
-    assert_int_equal(jobq_pg_prioritize(pg, NULL, ONE(id), -5, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(id),
+                                    &(jobq_pg_changes){.set_priority = true,
+                                                       .priority = -5}, NULL, &error), JOBQ_OK);
     assert_int_equal(least_of("q"), -5);
     f.queue = "q";
-    assert_int_equal(jobq_pg_prioritize(pg, NULL, &f, -9, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, &f,
+                                    &(jobq_pg_changes){.set_priority = true,
+                                                       .priority = -9}, NULL, &error), JOBQ_OK);
     assert_int_equal(least_of("q"), -9);
     RUN("SELECT jobq.enqueue('other', 'k')");
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(id), "other", NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(id), &(jobq_pg_changes){.target = "other"}, NULL,
+                                    &error), JOBQ_OK);
     assert_int_equal(least_of("other"), -9);
     enqueue_with(&job);
     assert_int_equal(least_of("q"), -9);

@@ -379,7 +379,8 @@ static int starts_without_a_thread(void)
         arm(FAULT_THREAD, point);
         if (jobq_pg_worker_start(pg, &work, &worker, NULL) != wanted)
             bad("a worker without one of its threads", point);
-        while (worker != NULL && jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(1000);
+        while (worker != NULL && jobq_pg_worker_health(worker, JOBQ_PG_ALL,
+                                                       NULL) != JOBQ_OK) nap_us(1000);
         disarm();
         if (worker != NULL && fault_left >= 1) bad("the third thread was never asked for", point);
     }

@@ -101,7 +101,7 @@ static bool becomes_healthy(jobq_pg_worker *w, jobq_error wanted, jobq_pg_health
 {
     int64_t until = mono_us() + 30 * SECOND;
 
-    while (jobq_pg_worker_health(w, health) != wanted) {
+    while (jobq_pg_worker_health(w, JOBQ_PG_ALL, health) != wanted) {
         if (mono_us() > until) return false;
         nap_us(5000);
     }
@@ -121,7 +121,7 @@ static void health_tells_of_a_worker_that_works(void **unused)
     w = start(&d);
     assert_true(reaches(20, &runs, 1));
     assert_true(becomes_healthy(w, JOBQ_OK, &health));
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_OK);
     assert_true(health.worker == number("SELECT id FROM jobq.worker"));
     assert_true(health.connected && health.hears && !health.stopping);
     assert_int_equal(health.running, 1);
@@ -136,7 +136,7 @@ static void health_tells_of_a_worker_that_works(void **unused)
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
     jobq_pg_worker_stop(w);
     ends(w);
-    assert_int_equal(jobq_pg_worker_health(w, &health), JOBQ_ERROR_DEAD);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, &health), JOBQ_ERROR_DEAD);
     assert_true(health.stopping && !health.connected && !health.hears && health.worker == 0);
     jobq_pg_worker_free(w);
 }
@@ -200,7 +200,8 @@ static void health_tells_of_handlers_that_are_stuck(void **unused)
     assert_int_equal(ends(w), JOBQ_ERROR_TIMEOUT);
     pthread_join(thread, NULL);
     do nap_us(10000);
-    while (jobq_pg_worker_health(w, &health) == JOBQ_ERROR_TIMEOUT && health.abandoned > 0);
+    while (jobq_pg_worker_health(w, JOBQ_PG_ALL,
+                                 &health) == JOBQ_ERROR_TIMEOUT && health.abandoned > 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 2);
     jobq_pg_worker_free(w);
 }
@@ -514,7 +515,7 @@ static void a_handler_that_ends_its_thread_has_failed(void **unused)
     expect_text("the handler ended its thread", "SELECT errors->2->>'error' FROM jobq.history");
     assert_int_equal(number("SELECT count(*) FROM pg_stat_activity"
                             " WHERE state LIKE 'idle in%%' AND backend_xid IS NOT NULL"), 0);
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_OK);
     stop(w);
     assert_string_equal(said[0], "after q none ready the handler ended its thread");
     assert_int_equal(GET(said_count), 4);

@@ -140,12 +140,15 @@ static void move_leaves_a_key_that_is_taken(void **unused)
     RUN("UPDATE jobq.job SET kind_id = (SELECT id FROM jobq.kind WHERE name = 'only_here')"
         " WHERE id = %lld", (long long)first);
     before = all_rows();
-    expect_exists(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), &error, before);
+    expect_exists(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "r"}, NULL,
+                                 &error), &error, before);
     RUN("SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)there);
     before = all_rows();
-    expect_exists(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), &error, before);
+    expect_exists(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "r"}, NULL,
+                                 &error), &error, before);
     time_goes_by(); /* its window is over, though nobody has pruned it */
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "r"}, NULL,
+                                    &error), JOBQ_OK);
     assert_int_equal(new_job("r", "a", NULL), first);
     assert_true(new_job("q", "a", NULL) != first);
 }
@@ -163,9 +166,11 @@ static void moving_many_leaves_out_what_is_taken(void **unused)
     new_job("q", "a", NULL);
     new_job("q", "b", NULL);
     new_job("r", "a", NULL);
-    assert_int_equal(jobq_pg_move(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.target = "r"}, &count,
+                                    &error), JOBQ_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(jobq_pg_move(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.target = "r"}, &count,
+                                    &error), JOBQ_OK);
     assert_int_equal(count, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'r'"), 2);
 }

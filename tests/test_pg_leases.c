@@ -122,7 +122,7 @@ static void jobs_in_hand_go_on_after_an_outage_longer_than_the_lease(void **unus
     nap_us(200000);                     /* the thread sleeps */
     SET(proxy.refuse, 0);
     if (!becomes(20, 0, "SELECT count(*) FROM jobq.job")) {
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
         fail_msg("lease of %lld us", (long long)health.lease_us);
     }
     stop(w);

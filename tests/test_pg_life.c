@@ -520,7 +520,7 @@ static void an_endless_handler_is_abandoned_and_the_worker_goes_on(void **unused
                 "SELECT errors->0->>'error' FROM jobq.failed");
     enqueue_kind("quick", "1");
     assert_true(reaches(20, &others, 1));
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.abandoned, 1);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.abandoned, 1);
     SET(gate, 1); /* it comes back after all: what it says no longer counts */
     nap_us(50000);
     stop(w);
@@ -692,7 +692,7 @@ static void take_the_stop(jobq_pg_worker *w)
 
     do {
         nap_us(1000);
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
     } while (!health.stopping);
 }
 

@@ -406,7 +406,8 @@ static void operators_make_room_too(void **unused)
     put_some("a", 4);
     line_set("running_max => 1");
     g = claim_lines(a, 7, MANY);
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(g.jobs[0].id + 1), "other", NULL, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(g.jobs[0].id + 1),
+                                    &(jobq_pg_changes){.target = "other"}, NULL, NULL), JOBQ_OK);
     assert_int_equal(jobq_pg_delete(pg, NULL, ONE(g.jobs[0].id + 2), NULL, NULL), JOBQ_OK);
     succeeds(NULL, &g.jobs[0]);
     g = claim_lines(a, 7, MANY);

@@ -552,7 +552,7 @@ static void lines_of_a_worker_that_gives_up(void **unused)
     SET(gate, 1);
     do {
         nap_us(2000);
-        jobq_pg_worker_health(worker, &health);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
     } while (health.abandoned > 0);
     jobq_pg_worker_free(worker);
 }

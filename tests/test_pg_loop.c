@@ -199,12 +199,12 @@ static void jobs_run_on_the_callers_thread(void **unused)
     assert_int_equal(elsewhere, 0);
     for (rounds = 0; threads_here() > threads && rounds < 1000; rounds++) turn(1000);
     assert_int_equal(threads_here(), threads);
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.started, 100);
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.started, 100);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_OK);
     jobq_pg_worker_stop(w);
     turn_to_the_end();
     assert_false(jobq_pg_worker_step(w, 0));
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_ERROR_DEAD);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_ERROR_DEAD);
     freed(w);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
 }
@@ -326,8 +326,8 @@ static void two_workers_share_one_thread(void **unused)
     one = open_worker(pg, &a);
     two = open_worker(pg, &b);
     assert_true(turns_to(20, 100, ended_jobs));
-    assert_int_equal(jobq_pg_worker_stats(one).jobs.started, 50);
-    assert_int_equal(jobq_pg_worker_stats(two).jobs.started, 50);
+    assert_int_equal(jobq_pg_worker_stats(one, JOBQ_PG_ALL).jobs.started, 50);
+    assert_int_equal(jobq_pg_worker_stats(two, JOBQ_PG_ALL).jobs.started, 50);
 }
 
 /* Whatever the moment of the cut, and whichever half of the exchange is lost. */
@@ -350,7 +350,7 @@ static void a_cut_connection_is_made_again(void **unused)
         assert_true(turns(30, &proxy.happened, 1));
         assert_true(turns_to(30, ended, ended_jobs));
     }
-    assert_true(jobq_pg_worker_stats(w).jobs.reconnects >= 6);
+    assert_true(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.reconnects >= 6);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     freed(w);
     jobq_pg_close(handle);
@@ -422,7 +422,7 @@ static int answers, answered_late;
 
 static void *asks_health(void *unused)
 {
-    jobq_pg_worker_health(asked_worker, NULL);
+    jobq_pg_worker_health(asked_worker, JOBQ_PG_ALL, NULL);
     ADD(answers);
     return unused;
 }
@@ -530,7 +530,7 @@ static void no_step_waits_for_a_silent_server(void **unused)
     assert_true(turns(20, &proxy.happened, 1));
     SET(proxy.refuse, 1);
     assert_true(turns(20, &proxy.connections, GET(proxy.connections) + 2)); /* both refused */
-    assert_int_not_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    assert_int_not_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.reconnects, 0);
     enqueue_count(1);
     SET(proxy.refuse, 0);
     assert_true(turns_to(30, 2, ended_jobs));
@@ -569,8 +569,8 @@ static void a_handler_that_asks_keeps_the_lease(void **unused)
     }
     assert_true(turns_to(20, 1, ended_jobs));
     assert_int_equal(stop_seen, JOBQ_STOP_NONE);
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.deaths, 0);
-    assert_true(jobq_pg_worker_stats(w).jobs.heartbeats >= 5);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.deaths, 0);
+    assert_true(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.heartbeats >= 5);
 }
 
 static void a_handler_over_its_time_is_told(void **unused)
@@ -589,7 +589,7 @@ static void a_handler_over_its_time_is_told(void **unused)
     assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.failed"));
     assert_int_equal(stop_seen, JOBQ_STOP_TIMEOUT);
     expect_text("t", "SELECT errors::text LIKE '%ran out of time%' FROM jobq.failed");
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.abandoned, 1);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.abandoned, 1);
     enqueue_count(1); /* and the worker works on */
     patience_us = 0;
     assert_true(turns_to(20, 1, ended_jobs));
@@ -605,10 +605,10 @@ static void a_stop_releases_what_has_not_begun(void **unused)
     enqueue_count(200);
     w = open_worker(pg, &d);
     assert_true(turns(20, &runs, 2)); /* quick handlers: the next claim was a large one */
-    while (jobq_pg_worker_stats(w).jobs.claimed < 20) turn(50000);
+    while (jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.claimed < 20) turn(50000);
     jobq_pg_worker_stop(w);
     turn_to_the_end();
-    assert_true(jobq_pg_worker_stats(w).jobs.released > 0);
+    assert_true(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.released > 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state <> 'r' OR attempt <> 0"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job") + runs, 200);
 }
@@ -690,7 +690,8 @@ static void housekeeping_goes_on(void **unused)
         "WHERE application_name LIKE '%% test'");
     enqueue_count(20);
     assert_true(turns_to(30, 40, ended_jobs));
-    assert_true(jobq_pg_worker_stats(w).jobs.reconnects >= 1); /* a late answer costs one, too */
+    /* A late answer costs one, too. */
+    assert_true(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.reconnects >= 1);
 }
 
 /* -- calls that do not wait -- */
@@ -731,7 +732,8 @@ static void enqueues(jobq_pg_worker *w, const jobq_pg_job *job)
 {
     jobq_pg_error error;
 
-    if (jobq_pg_worker_enqueue(w, job, hears, &replies, &error) != JOBQ_OK)
+    if (jobq_pg_worker_ask(w, &(jobq_pg_question){.enqueue = job}, hears, &replies,
+                           &error) != JOBQ_OK)
         fail_msg("%s", error.message);
 }
 
@@ -794,30 +796,37 @@ static void calls_answer_as_those_that_wait_do(void **unused)
     assert_int_equal(latest.id, id);
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_EXISTS);
     assert_string_equal(latest_error.message, error.message);
-    jobq_pg_worker_get(w, id, hears, &replies, NULL);
+    jobq_pg_worker_ask(w, &(jobq_pg_question){.get = id}, hears, &replies, NULL);
     assert_int_equal(answered(3), JOBQ_OK);
     assert_int_equal(jobq_pg_get(pg, NULL, id, &facts, &error), JOBQ_OK);
     assert_int_equal(latest.job.id, facts.id);
     assert_int_equal(latest.job.state, facts.state);
     assert_true(latest.job.run_at_us == facts.run_at_us && facts.run_at_us != 0);
-    jobq_pg_worker_get(w, 4711, hears, &replies, NULL);
+    jobq_pg_worker_ask(w, &(jobq_pg_question){.get = 4711}, hears, &replies, NULL);
     assert_int_equal(answered(4), JOBQ_ERROR_NOT_FOUND);
     which.id = id;
-    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    jobq_pg_worker_ask(w, &(jobq_pg_question){.cancel = &which}, hears, &replies, NULL);
     assert_int_equal(answered(5), JOBQ_OK);
     assert_int_equal(latest.count, 1);
-    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    jobq_pg_worker_ask(w, &(jobq_pg_question){.cancel = &which}, hears, &replies, NULL);
     assert_int_equal(answered(6), JOBQ_ERROR_TRANSITION);
     assert_int_equal(jobq_pg_cancel(pg, NULL, &which, NULL, NULL, &error), JOBQ_ERROR_TRANSITION);
     assert_string_equal(latest_error.message, error.message);
     enqueue_count(3);
     memset(&which, 0, sizeof which);
     which.queue = "q";
-    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    jobq_pg_worker_ask(w, &(jobq_pg_question){.cancel = &which}, hears, &replies, NULL);
     assert_int_equal(answered(7), JOBQ_OK);
     assert_int_equal(latest.count, 3);
+    assert_int_equal(jobq_pg_worker_ask(w, &(jobq_pg_question){.get = 1, .await = 1}, hears,
+                                        &replies, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "question");
+    assert_int_equal(jobq_pg_worker_ask(w, &(jobq_pg_question){.get = 1, .timeout_us = 1000}, hears,
+                                        &replies, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "timeout_us");
     job.payload = jobq_str_from("{");
-    assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+    assert_int_equal(jobq_pg_worker_ask(w, &(jobq_pg_question){.enqueue = &job}, hears, &replies,
+                                        &error),
                      JOBQ_ERROR_INVALID);
     RUN("UPDATE jobq.queue SET payload_max = 10");
     job.payload = jobq_str_from("\"too long to be taken\"");
@@ -826,7 +835,7 @@ static void calls_answer_as_those_that_wait_do(void **unused)
     assert_int_equal(answered(8), jobq_pg_enqueue(pg, NULL, &job, NULL, &error));
     assert_string_equal(latest_error.message, error.message);
     assert_int_not_equal(latest.code, JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.reconnects, 0);
     assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
 }
 
@@ -850,7 +859,8 @@ static void awaits(jobq_pg_worker *w, int64_t id, int64_t timeout_us)
 {
     jobq_pg_error error;
 
-    if (jobq_pg_worker_await(w, id, timeout_us, hears_the_end, &replies, &error) != JOBQ_OK)
+    if (jobq_pg_worker_ask(w, &(jobq_pg_question){.await = id, .timeout_us = timeout_us},
+                           hears_the_end, &replies, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
 }
 
@@ -1026,7 +1036,7 @@ static void calls_pass_a_pooler_one_at_a_time(void **unused)
     assert_int_equal(codes[JOBQ_OK], 90);
     assert_int_equal(codes[JOBQ_ERROR_CONNECTION], 0);
     assert_true(turns_to(60, 91, ended_jobs));
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.reconnects, 0);
     freed(w);
     jobq_pg_close(handle);
 }
@@ -1071,13 +1081,15 @@ static void calls_are_answered_before_the_worker_stops(void **unused)
         enqueues(w, &job);
         answered(1);
         for (i = 0; i < JOBQ_PG_ASYNC_MAX; i++) enqueues(w, &job);
-        assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+        assert_int_equal(jobq_pg_worker_ask(w, &(jobq_pg_question){.enqueue = &job}, hears,
+                                            &replies, &error),
                          JOBQ_ERROR_FULL);
         if (round == 0) {
             jobq_pg_worker_stop(w);
             turn_to_the_end();
             assert_int_equal(replies, JOBQ_PG_ASYNC_MAX + 1);
-            assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+            assert_int_equal(jobq_pg_worker_ask(w, &(jobq_pg_question){.enqueue = &job}, hears,
+                                                &replies, &error),
                              JOBQ_ERROR_DEAD);
         }
         freed(w);

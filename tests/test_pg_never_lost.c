@@ -773,7 +773,7 @@ static void kinds_of_a_busy_worker_are_left_to_it(void **unused)
     start(&e);
     assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.worker"));
     all_hear();
-    before = jobq_pg_worker_stats(idle).jobs.claimed;
+    before = jobq_pg_worker_stats(idle, JOBQ_PG_ALL).jobs.claimed;
     enqueue_many_kinds(4 * MANY);
     assert_true(reaches(20, &runs, 1));
     for (i = 1; i <= 5; i++) {
@@ -781,8 +781,8 @@ static void kinds_of_a_busy_worker_are_left_to_it(void **unused)
         enqueue_kind("k", "1");
         assert_true(reaches(20, &others, i));
     }
-    assert_int_equal(jobq_pg_worker_stats(idle).jobs.claimed - before, 5);
-    assert_int_equal(jobq_pg_worker_stats(idle).jobs.released, 0);
+    assert_int_equal(jobq_pg_worker_stats(idle, JOBQ_PG_ALL).jobs.claimed - before, 5);
+    assert_int_equal(jobq_pg_worker_stats(idle, JOBQ_PG_ALL).jobs.released, 0);
     SET(gate, 1);
 }
 

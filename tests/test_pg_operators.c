@@ -111,10 +111,15 @@ static void c_says_what_sql_says(void **unused)
         one_queue();
         assert_int_equal(jobq_pg_queue_set(pg, NULL, "other", NULL, &error), JOBQ_OK);
         id = job_in(states[s]);
-        assert_int_equal(jobq_pg_reschedule(pg, NULL, ONE(id), 0, NULL, &error), if_ready);
+        assert_int_equal(jobq_pg_change(pg, NULL, ONE(id), &(jobq_pg_changes){.run_now = true},
+                                        NULL,
+                                        &error), if_ready);
         if (!ready && s < 7) assert_string_equal(error.value, states[s]);
-        assert_int_equal(jobq_pg_prioritize(pg, NULL, ONE(id), 9, NULL, &error), if_ready);
-        assert_int_equal(jobq_pg_move(pg, NULL, ONE(id), "other", NULL, &error), if_ready);
+        assert_int_equal(jobq_pg_change(pg, NULL, ONE(id),
+                                        &(jobq_pg_changes){.set_priority = true,
+                                                           .priority = 9}, NULL, &error), if_ready);
+        assert_int_equal(jobq_pg_change(pg, NULL, ONE(id), &(jobq_pg_changes){.target = "other"},
+                                        NULL, &error), if_ready);
         count = requested = 7; /* untouched by an error */
         assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), &count, &requested, &error),
                          s < 4 ? JOBQ_OK : other);
@@ -127,7 +132,8 @@ static void c_says_what_sql_says(void **unused)
         assert_int_equal(count, s == 3 || s == 7 ? 7 : 1);
         if (s == 3) assert_non_null(strstr(error.message, "cancel asks"));
     }
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(1), "nowhere", NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(1), &(jobq_pg_changes){.target = "nowhere"}, NULL,
+                                    &error), JOBQ_ERROR_INVALID);
     assert_non_null(strstr(error.message, "no queue is called 'nowhere'"));
 }
 
@@ -144,10 +150,12 @@ static void a_key_moves_with_its_job(void **unused)
     job.queue = "other";
     job.key = "a-key";
     second = enqueue_with(&job);
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "other", NULL, &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "other"},
+                                    NULL, &error), JOBQ_ERROR_EXISTS);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'q'"), 1);
     assert_int_equal(jobq_pg_delete(pg, NULL, ONE(second), NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "other", NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "other"},
+                                    NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &second, &error), JOBQ_ERROR_EXISTS);
     assert_int_equal(second, first);
     assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(first), NULL, NULL, &error), JOBQ_OK);
@@ -202,18 +210,20 @@ static void filters_take_what_matches_in_steps(void **unused)
 
     (void)unused;
     two_queues();
-    ALL(jobq_pg_prioritize(pg, NULL, &f, 9, &count, &error));
+    ALL(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.set_priority = true, .priority = 9},
+                       &count, &error));
     assert_int_equal(sum, 100);
     assert_int_equal(calls, 5);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE priority = 9 AND kind = 'k' AND "
                             "queue = 'q'"), 100);
-    ALL(jobq_pg_reschedule(pg, NULL, &f, 4102444800 * SECOND, &count, &error));
+    ALL(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.run_at_us = 4102444800 * SECOND}, &count,
+                       &error));
     assert_int_equal(sum, 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE run_at = '2100-01-01 UTC'"), 100);
-    ALL(jobq_pg_reschedule(pg, NULL, &f, 0, &count, &error));
+    ALL(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.run_now = true}, &count, &error));
     assert_int_equal(sum, 100);
     f.tags = jobq_str_from("{\"tenant\": \"a\"}");
-    ALL(jobq_pg_move(pg, NULL, &f, "calm", &count, &error));
+    ALL(jobq_pg_change(pg, NULL, &f, &(jobq_pg_changes){.target = "calm"}, &count, &error));
     assert_int_equal(sum, 50);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs j JOIN jobq.kind k ON k.id = j.kind_id "
                             "JOIN jobq.queue q ON q.id = k.queue_id WHERE q.name = 'calm' AND "

@@ -155,11 +155,12 @@ static void a_time_limit_ends_while_an_answer_is_awaited(void **unused)
     assert_true(reaches(20, &runs, 1));
     proxy_fault_at(PROXY_SILENT, 1);
     until = mono_us() + 6 * SECOND; /* before the answer is overdue */
-    while (jobq_pg_worker_stats(w).jobs.abandoned == 0 && mono_us() < until) nap_us(10000);
-    assert_int_equal(jobq_pg_worker_stats(w).jobs.abandoned, 1);
+    while (jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.abandoned == 0 && mono_us() < until)
+        nap_us(10000);
+    assert_int_equal(jobq_pg_worker_stats(w, JOBQ_PG_ALL).jobs.abandoned, 1);
     SET(gate, 1);
     do nap_us(10000);
-    while (jobq_pg_worker_health(w, &health) != JOBQ_OK && health.abandoned > 0);
+    while (jobq_pg_worker_health(w, JOBQ_PG_ALL, &health) != JOBQ_OK && health.abandoned > 0);
     proxy_fault_at(PROXY_NONE, 0);
     stop(w);
     jobq_pg_close(handle);
@@ -475,7 +476,7 @@ static void a_workers_connection_in_another_encoding_is_refused(void **unused)
     w = start_on(handle, &d);
     do {
         nap_us(5000);
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
     } while (strstr(health.error, "UTF8") == NULL && mono_us() < until);
     assert_non_null(strstr(health.error, "UTF8"));
     assert_false(health.connected);
@@ -772,6 +773,7 @@ static void is_told(void *user, const jobq_pg_reply *reply)
 /* A host that does not hear of the end of a job looks four times a second, not ever more seldom. */
 static void awaits_without_notifications(jobq_pg *handle, int64_t id)
 {
+    jobq_pg_question ask = {.await = id, .timeout_us = 60 * SECOND};
     jobq_pg_worker_desc d;
     jobq_pg_worker *hosted;
     const jobq_pg__async *n;
@@ -779,8 +781,7 @@ static void awaits_without_notifications(jobq_pg *handle, int64_t id)
 
     memset(&d, 0, sizeof d);
     assert_int_equal(jobq_pg_worker_open(handle, &d, &hosted, NULL), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_await(hosted, id, 60 * SECOND, is_told, &answers, NULL),
-                     JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_ask(hosted, &ask, is_told, &answers, NULL), JOBQ_OK);
     do {
         assert_true(jobq_pg_worker_step(hosted, 1000));
         nap_us(1000);
@@ -823,7 +824,7 @@ static void works_beside_a_long_queue(bool past)
     awaits_without_notifications(handle, id);
     assert_true(logs("LISTEN: the server's queue of notifications is long: jobq doctor says",
                      "meanwhile the worker looks for work every second"));
-    assert_int_equal(jobq_pg_worker_health(worker, &health), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health), JOBQ_OK);
     assert_false(health.hears);
     assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 0);
     PQfinish(deaf);
@@ -940,7 +941,7 @@ static void a_standby_is_waited_for_until_it_is_promoted(void **unused)
     assert_non_null(strstr(error.message, "promote it"));
     nap_us(2 * SECOND); /* they go on trying */
     assert_in_range(lines_with("hot standby", "promote it"), 1, 4); /* and say so once each */
-    while (jobq_pg_worker_health(w, &health) != JOBQ_ERROR_CONNECTION ||
+    while (jobq_pg_worker_health(w, JOBQ_PG_ALL, &health) != JOBQ_ERROR_CONNECTION ||
            strstr(health.error, "promote it") == NULL) {
         assert_true(mono_us() < until);
         nap_us(10000);

@@ -404,8 +404,9 @@ static void what_is_planted_has_no_effect(void **unused)
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT pg_catalog.count(*) FROM jobq.peek(at_most => 9)"), 3);
     assert_int_equal(jobq_pg_cancel(pg, db, ONE(id), NULL, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_reschedule(pg, db, ONE(id + 1), 4000000000 * SECOND, NULL, &error),
-                     JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, db, ONE(id + 1),
+                                    &(jobq_pg_changes){.run_at_us = 4000000000 * SECOND}, NULL,
+                                    &error), JOBQ_OK);
     if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &message, NULL, &error), JOBQ_OK);
     RUN("ROLLBACK");

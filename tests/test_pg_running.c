@@ -300,7 +300,7 @@ static bool troubled(jobq_pg_worker *worker, bool wanted, jobq_pg_health *health
 
     do {
         nap_us(5000);
-        jobq_pg_worker_health(worker, health);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, health);
     } while ((health->error[0] != '\0') != wanted && mono_us() < until);
     return (health->error[0] != '\0') == wanted;
 }
@@ -452,7 +452,8 @@ static void single_stuck_handlers_do_not_stop_a_worker(void **unused)
         enqueue_with(&job);
         do {
             nap_us(5000);
-            assert_int_not_equal(jobq_pg_worker_health(w, &health), JOBQ_ERROR_TIMEOUT);
+            assert_int_not_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, &health),
+                                 JOBQ_ERROR_TIMEOUT);
         } while (health.abandoned < i);
         pthread_mutex_lock(&w->group->lock); /* an hour goes by */
         for (run = w->group->runs; run != NULL; run = run->link)
@@ -461,7 +462,7 @@ static void single_stuck_handlers_do_not_stop_a_worker(void **unused)
     }
     SET(gate, 1);
     do nap_us(5000);
-    while (jobq_pg_worker_health(w, &health) == JOBQ_OK && health.abandoned > 0);
+    while (jobq_pg_worker_health(w, JOBQ_PG_ALL, &health) == JOBQ_OK && health.abandoned > 0);
     stop(w);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 4);
 }
@@ -608,18 +609,14 @@ static void one_job_is_run_here(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    jobq_pg_error error;
-    bool ran;
 
     (void)unused;
     enqueue_count(2);
-    assert_int_equal(jobq_pg_work_one(pg, &d, &ran, &error), JOBQ_OK);
-    assert_true(ran);
+    assert_true(work_one(&d));
     assert_int_equal(runs, 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"), 1);
-    assert_int_equal(jobq_pg_work_one(pg, &d, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_work_one(pg, &d, &ran, &error), JOBQ_OK);
-    assert_false(ran);
+    assert_true(work_one(&d));
+    assert_false(work_one(&d));
     assert_int_equal(runs, 2);
     assert_int_equal(elsewhere, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 2);
@@ -630,21 +627,11 @@ static void one_job_that_fails_is_settled_too(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", third_time);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    jobq_pg_receiver r;
-    jobq_pg_error error;
-    bool ran;
 
     (void)unused;
     enqueue_count(1);
-    assert_int_equal(jobq_pg_work_one(pg, &d, &ran, &error), JOBQ_OK);
-    assert_true(ran);
+    assert_true(work_one(&d));
     assert_int_equal(number("SELECT attempt FROM jobq.job WHERE state = 'r'"), 1);
-    memset(&r, 0, sizeof r);
-    d.receivers = &r;
-    d.receiver_count = 1;
-    assert_int_equal(jobq_pg_work_one(pg, &d, &ran, &error), JOBQ_ERROR_INVALID);
-    assert_false(ran);
-    assert_string_equal(error.field, "receivers");
 }
 
 /* ---- many ------------------------------------------------------------------------------------ */
@@ -694,8 +681,8 @@ static int child_tries(jobq_pg_worker *threaded, PGconn *parents, int round)
     CHECK(!jobq_pg_worker_step(hosted, 0));
     CHECK(jobq_pg_worker_fds(hosted, fds, NULL) == 0);
     CHECK(jobq_pg_worker_wait(threaded, NULL) == JOBQ_ERROR_INVALID);
-    CHECK(jobq_pg_worker_health(threaded, NULL) == JOBQ_ERROR_INVALID);
-    CHECK(jobq_pg_worker_stats(threaded).jobs.started == 0);
+    CHECK(jobq_pg_worker_health(threaded, JOBQ_PG_ALL, NULL) == JOBQ_ERROR_INVALID);
+    CHECK(jobq_pg_worker_stats(threaded, JOBQ_PG_ALL).jobs.started == 0);
     jobq_pg_worker_stop(threaded);
     jobq_pg_worker_stop(hosted);
     jobq_pg_release(pg, parents);
@@ -734,7 +721,8 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
     d.loop.lease_us = 60 * SECOND; /* nobody turns the hosted one meanwhile */
     assert_int_equal(jobq_pg_worker_open(pg, &d, &hosted, &error), JOBQ_OK);
     enqueue_count(1);
-    while (jobq_pg_worker_health(hosted, NULL) != JOBQ_OK) jobq_pg_worker_step(hosted, 0);
+    while (jobq_pg_worker_health(hosted, JOBQ_PG_ALL, NULL) != JOBQ_OK) jobq_pg_worker_step(hosted,
+                                                                                            0);
     hosted_turns_until(1);
     assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
     PQclear(PQexec(conn, "BEGIN"));
@@ -755,12 +743,12 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
     enqueue_count(1);
     hosted_turns_until(3);
     until = mono_us() + 60 * SECOND;
-    while (jobq_pg_worker_stats(hosted).jobs.heartbeats == 0 && mono_us() < until) {
+    while (jobq_pg_worker_stats(hosted, JOBQ_PG_ALL).jobs.heartbeats == 0 && mono_us() < until) {
         jobq_pg_worker_step(hosted, 0);
         nap_us(1000);
     }
-    assert_true(jobq_pg_worker_stats(hosted).jobs.heartbeats > 0);
-    assert_int_equal(jobq_pg_worker_stats(hosted).jobs.reconnects, 0);
+    assert_true(jobq_pg_worker_stats(hosted, JOBQ_PG_ALL).jobs.heartbeats > 0);
+    assert_int_equal(jobq_pg_worker_stats(hosted, JOBQ_PG_ALL).jobs.reconnects, 0);
     jobq_pg_worker_free(hosted);
     assert_int_equal(stop(threaded).reconnects, 0);
 }
@@ -797,7 +785,7 @@ static void a_signal_stops_those_who_asked_for_it(void **unused)
     assert_int_equal(others, 0);
     raise(SIGUSR1); /* nobody left who asked for it: the program's own handler is back */
     assert_int_equal(others, 1);
-    assert_int_equal(jobq_pg_worker_health(third, NULL) == JOBQ_ERROR_DEAD, false);
+    assert_int_equal(jobq_pg_worker_health(third, JOBQ_PG_ALL, NULL) == JOBQ_ERROR_DEAD, false);
     stop(third);
     sigaction(SIGUSR1, &former, NULL);
 }
@@ -825,7 +813,7 @@ static void a_second_signal_ends_the_grace(void **unused)
     SET(gate, 1);
     do { /* until its handler comes back */
         nap_us(20000);
-        jobq_pg_worker_health(worker, &health);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
     } while (health.abandoned > 0);
     workers[0] = NULL;
     jobq_pg_worker_free(worker);
@@ -908,7 +896,7 @@ static void a_childs_own_worker_hears_its_signal(void **unused)
         assert_int_equal(end_of(pid), 0);
         assert_int_equal(number("SELECT count(*) FROM jobq.history"), round + 1);
     }
-    assert_int_equal(jobq_pg_worker_health(worker, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(worker, JOBQ_PG_ALL, NULL), JOBQ_OK);
     stop(worker);
 }
 
@@ -964,7 +952,7 @@ static void a_wait_tells_of_a_handler_that_never_returned(void **unused)
     SET(gate, 1);
     do { /* until its handler comes back */
         nap_us(20000);
-        jobq_pg_worker_health(worker, &health);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
     } while (health.abandoned > 0);
     jobq_pg_worker_free(worker);
 }

@@ -116,12 +116,12 @@ static void two_schemas_share_the_threads(void **unused)
     d.loop.until = JOBQ_UNTIL_ENDED;
     assert_int_equal(jobq_pg_worker_start(pg, &d, &worker, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_worker_wait(worker, &stats), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_health(worker, NULL), JOBQ_ERROR_DEAD);
+    assert_int_equal(jobq_pg_worker_health(worker, JOBQ_PG_ALL, NULL), JOBQ_ERROR_DEAD);
     assert_int_equal(stats.jobs.succeeded, 200);
-    assert_int_equal(jobq_pg_worker_stats_of(worker, 0).jobs.succeeded, 100);
-    assert_int_equal(jobq_pg_worker_stats_of(worker, 1).jobs.succeeded, 100);
-    assert_int_equal(jobq_pg_worker_stats_of(worker, 2).jobs.succeeded, 0);
-    assert_int_equal(jobq_pg_worker_health_of(worker, 2, NULL), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_worker_stats(worker, 0).jobs.succeeded, 100);
+    assert_int_equal(jobq_pg_worker_stats(worker, 1).jobs.succeeded, 100);
+    assert_int_equal(jobq_pg_worker_stats(worker, 2).jobs.succeeded, 0);
+    assert_int_equal(jobq_pg_worker_health(worker, 2, NULL), JOBQ_ERROR_INVALID);
     jobq_pg_worker_free(worker);
     assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.history"), 100);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.history"), 100);
@@ -225,7 +225,7 @@ static void goes_away(jobq_pg_worker *worker, size_t away)
     do {
         proxy_fault_at(PROXY_CUT_REQUEST, 1);
         nap_us(2000);
-        jobq_pg_worker_health_of(worker, away, &health);
+        jobq_pg_worker_health(worker, away, &health);
     } while (health.connected);
 }
 
@@ -236,7 +236,7 @@ static void comes_back(void)
 }
 
 /* away: the index of the worker whose server it is. */
-static void outage(size_t away)
+static void outage(int away)
 {
     jobq_pg_handler h = handler_of("q", "k", brief);
     jobq_pg_worker_desc d = work_of(&h, 1);
@@ -247,14 +247,14 @@ static void outage(size_t away)
     d.also = &also;
     d.also_count = 1;
     worker = start_on(away == 1 ? pg : far, &d);
-    while (jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(2000);
+    while (jobq_pg_worker_health(worker, JOBQ_PG_ALL, NULL) != JOBQ_OK) nap_us(2000);
     goes_away(worker, away);
     enqueue_in(1, "k", 20);
     enqueue_in(0, "k", 200);
     assert_true(reaches(20, &ran[0], 200));
     assert_int_equal(GET(ran[1]), 0);
-    assert_int_equal(jobq_pg_worker_health_of(worker, 1 - away, NULL), JOBQ_OK);
-    jobq_pg_worker_health(worker, &health);
+    assert_int_equal(jobq_pg_worker_health(worker, 1 - away, NULL), JOBQ_OK);
+    jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
     assert_false(health.connected);
     comes_back();
     assert_true(reaches(20, &ran[1], 20));
@@ -330,7 +330,7 @@ static jobq_pg *of_the_dead(void)
 
 /* The worker works for the first schema, and when the second server is there also for the second.
  * down: the index of the worker whose server is down. */
-static void starts_without(size_t down)
+static void starts_without(int down)
 {
     jobq_pg_handler h = handler_of("q", "k", brief);
     jobq_pg_worker_desc d = work_of(&h, 1);
@@ -344,8 +344,8 @@ static void starts_without(size_t down)
     enqueue_in(1, "k", 10);
     worker = start_on(down == 1 ? pg : far, &d);
     assert_true(reaches(20, &ran[0], 10));
-    assert_int_equal(jobq_pg_worker_health_of(worker, down, NULL), JOBQ_ERROR_CONNECTION);
-    assert_int_equal(jobq_pg_worker_health_of(worker, 1 - down, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(worker, down, NULL), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_worker_health(worker, 1 - down, NULL), JOBQ_OK);
     assert_int_equal(GET(ran[1]), 0);
     SET(proxy.refuse, 0);
     assert_true(reaches(20, &ran[1], 10));
@@ -467,7 +467,7 @@ static void a_stop_gives_back_in_both(void **unused)
     }
     jobq_pg_worker_stop(worker);
     for (i = 0; i < 2; i++) {
-        do jobq_pg_worker_health_of(worker, i, &health);
+        do jobq_pg_worker_health(worker, (int)i, &health);
         while (!health.stopping);
     }
     SET(go, 1);
@@ -500,7 +500,7 @@ static void await_returns(jobq_pg_worker *worker)
     SET(go, 1);
     do {
         nap_us(2000);
-        jobq_pg_worker_health(worker, &health);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
     } while (health.abandoned > 0);
 }
 
@@ -524,13 +524,13 @@ static void a_stuck_handler_is_replaced_for_both(void **unused)
     enqueue_in(1, "k", 20);
     assert_true(reaches(20, &ran[0], 20));
     assert_true(reaches(20, &ran[1], 20));
-    jobq_pg_worker_health_of(worker, 0, &health);
+    jobq_pg_worker_health(worker, 0, &health);
     assert_int_equal(health.threads, 1);
     assert_int_equal(health.abandoned, 1);
     assert_true(becomes_in(1, 1, "SELECT count(*) FROM jobq.failed"));
     await_returns(worker);
-    assert_int_equal(jobq_pg_worker_stats_of(worker, 0).jobs.abandoned, 0);
-    assert_int_equal(jobq_pg_worker_stats_of(worker, 1).jobs.abandoned, 1);
+    assert_int_equal(jobq_pg_worker_stats(worker, 0).jobs.abandoned, 0);
+    assert_int_equal(jobq_pg_worker_stats(worker, 1).jobs.abandoned, 1);
     stop(worker);
     assert_int_equal(most, 1);
 }
@@ -547,7 +547,7 @@ static void only_the_one_out_of_time_is_given_up(void **unused)
     short_time();
     RUN("UPDATE jobq.queue SET timeout_us = NULL");
     worker = start(&d);
-    while (jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(2000);
+    while (jobq_pg_worker_health(worker, JOBQ_PG_ALL, NULL) != JOBQ_OK) nap_us(2000);
     enqueue_in(1, "stuck", 1);
     assert_true(reaches(20, &stuck, 1));
     enqueue_in(0, "stuck", 1);
@@ -576,7 +576,7 @@ static void too_many_stuck_end_it_in_both(void **unused)
     assert_int_equal(GET(stuck), 4);
     assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.worker"), 0);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.worker"), 0);
-    assert_int_equal(jobq_pg_worker_health(worker, NULL), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_worker_health(worker, JOBQ_PG_ALL, NULL), JOBQ_ERROR_TIMEOUT);
     await_returns(worker);
     jobq_pg_worker_free(worker);
 }

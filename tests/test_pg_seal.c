@@ -273,7 +273,8 @@ static void the_event_loop_seals(void **unused)
     memset(&d, 0, sizeof d);
     each(jobq_pg_worker_open(sealing, &d, &worker, &error), &error);
     async_done = 0;
-    each(jobq_pg_worker_enqueue(worker, &job, done, NULL, &error), &error);
+    each(jobq_pg_worker_ask(worker, &(jobq_pg_question){.enqueue = &job}, done, NULL, &error),
+         &error);
     while (async_done == 0 && mono_us() < until) {
         jobq_pg_worker_step(worker, 10000);
         nap_us(2000);

@@ -388,7 +388,8 @@ static void the_time_counts_from_the_first_call(void **unused)
     enqueue_count(1);
     work_kind(awaits);
     until = number("SELECT extract(epoch FROM until)::bigint FROM jobq.signal_wait");
-    assert_int_equal(jobq_pg_reschedule(pg, NULL, ONE(1), 0, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_change(pg, NULL, ONE(1), &(jobq_pg_changes){.run_now = true}, NULL,
+                                    &error), JOBQ_OK);
     nap_us(1100000);
     work_kind(awaits);
     assert_int_equal(code_seen, JOBQ_ERROR_NOT_FOUND);

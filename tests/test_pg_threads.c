@@ -105,7 +105,7 @@ static bool hears(jobq_pg_worker *w)
     do {
         if (mono_us() > until) return false;
         nap_us(2000);
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
     } while (!health.connected || !health.hears);
     return true;
 }
@@ -251,13 +251,13 @@ static void free_after_the_gate(jobq_pg_worker *w, bool stuck, jobq_pg *handle)
 
     jobq_pg_worker_free(w); /* frees nothing if it is in use */
     if (stuck) {
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
         assert_int_equal(health.abandoned, 1);
     }
     SET(gate, 1);
     while (stuck && health.abandoned > 0) {
         nap_us(2000);
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
     }
     if (stuck) jobq_pg_worker_free(w);
     while (GET(hanging) > 0) nap_us(1000);
@@ -437,7 +437,7 @@ static void a_hosted_worker_listens_past_a_pooler(void **unused)
     do {
         jobq_pg_worker_step(w, 0);
         nap_us(1000);
-        jobq_pg_worker_health(w, &health);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
     } while (!health.hears || number("SELECT count(*) FROM jobq.sleeper") == 0);
     expect_threads(before, 0);
     until = mono_us() + 7 * SECOND; /* the looks after its sleep are over */

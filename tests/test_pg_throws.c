@@ -51,7 +51,7 @@ static void a_job_that_throws_has_failed(void **unused)
     expect_text("the handler ended its thread", "SELECT errors->2->>'error' FROM jobq.history");
     assert_int_equal(number("SELECT count(*) FROM pg_stat_activity"
                             " WHERE state LIKE 'idle in%%' AND backend_xid IS NOT NULL"), 0);
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_OK);
     stop(w);
     assert_int_equal(GET(throws_cleaned), 4);
     assert_int_equal(GET(errors_heard), 3);
@@ -90,7 +90,7 @@ static void expect_messages_in_order(jobq_message_handler each, jobq_batch_handl
     w = start(&d);
     assert_true(becomes(20, 3, "SELECT acked FROM jobq.partition"));
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
-    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL), JOBQ_OK);
     stop(w);
     assert_true(GET(throws_calls) >= 4);
     assert_int_equal(GET(throws_cleaned), GET(throws_calls));

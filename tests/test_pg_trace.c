@@ -135,7 +135,8 @@ static void enqueue_by_a_step(const jobq_pg_job *job)
 
     answered = 0;
     assert_int_equal(jobq_pg_worker_open(pg, &work, &worker, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_worker_enqueue(worker, job, counts_answers, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_ask(worker, &(jobq_pg_question){.enqueue = job}, counts_answers,
+                                        NULL, &error), JOBQ_OK);
     for (i = 0; i < 2000 && answered == 0; i++) {
         jobq_pg_worker_step(worker, 1000);
         nap_us(2000);

@@ -276,7 +276,7 @@ long bench_crew_flushed(const bench_crew *crew)
     int i;
 
     for (i = 0; i < crew->count; i++) {
-        flushed += (long)jobq_pg_worker_stats(crew->workers[i]).jobs.flushed;
+        flushed += (long)jobq_pg_worker_stats(crew->workers[i], JOBQ_PG_ALL).jobs.flushed;
     }
     return flushed;
 }

@@ -381,7 +381,7 @@ static box_run box_work(bool transactional, long count, bool held)
     took = bench_now() - started;
     run.wal = (bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'") - run.wal) /
               (double)count;
-    stats = jobq_pg_worker_stats(worker).messages;
+    stats = jobq_pg_worker_stats(worker, JOBQ_PG_ALL).messages;
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, NULL);
     jobq_pg_worker_free(worker);

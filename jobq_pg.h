@@ -925,7 +925,6 @@ typedef struct jobq_pg_content {
     const char *const *queues;     /* ... its queues, created on first use */
     const char *const *kinds;      /* ... its kinds, and of each which of queues, from 1 */
     const int32_t *kind_queues;
-    int32_t *kind_ids;             /* ... room for the kinds' ids, or NULL */
     int32_t queue_count, kind_count;
     const jobq_pg_ending *endings; /* COMPLETE, SETTLE: of the request's endings */
     jobq_str error;                /* ACK: of the message that failed. SET_ASIDE: why */
@@ -8543,9 +8542,6 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
     c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
     c->messages = c->own = f.portion.messages;
     c->last_error = f.portion.error;
-    if (c->kind_ids != NULL && answer->error == JOBQ_OK)
-        memcpy(c->kind_ids, f.registered.kind_ids,
-               (size_t)f.registered.kind_count * sizeof *c->kind_ids);
     if (answer->error == JOBQ_ERROR_LOST)
         jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
                       (long long)a->partition_id);

@@ -74,6 +74,7 @@
  *     wait for a person or another system       jobq_call_signal (jobq.h), jobq_pg_signal
  *     know why a job does not run               jobq_pg_explain
  *     set limits, and how long jobs are kept    jobq_pg_queue_set
+ *     pause a queue, or a kind of it            jobq_pg_queue_desc.paused
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
  *     receive messages                          jobq_pg_worker_desc.receivers
  *     handle dead letters                       jobq_pg_dead_letter_replay, _end, _discard
@@ -1205,13 +1206,6 @@ JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
                                    const jobq_pg_changes *what, int64_t *count,
                                    jobq_pg_error *error);
 
-/* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). Jobs that are
- * claimed already run to their end, and new ones can be enqueued. */
-JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                  jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                   jobq_pg_error *error);
-
 /* On, off, or left as it is. */
 typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_choice;
 
@@ -1227,10 +1221,8 @@ typedef struct jobq_pg_queue_desc {
     jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
     jobq_pg_choice history;              /* * keep succeeded and cancelled jobs (new: on) */
-    const char *retention;               /* * how long history keeps them, at least: "short" (1
-                                            hour), "medium" (1 day) or "long" (30 days), unless
-                                            jobq.retention_set() says otherwise (new: "medium").
-                                            They go in bulk, up to a seventh of that time later */
+    const char *retention;               /* * "short", "medium" or "long": how long history keeps
+                                            them (new: "medium") */
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
@@ -1250,6 +1242,7 @@ typedef struct jobq_pg_queue_desc {
     int32_t line_waiting_max;            /* an enqueue of a job that is due, into a line in which
                                             this many stand, is refused: JOBQ_ERROR_FULL;
                                             JOBQ_PG_UNLIMITED: none is (new: so) */
+    jobq_pg_choice paused;               /* * nothing is claimed until JOBQ_PG_OFF (new: off) */
     jobq_pg_choice ageing;               /* every 16th claim takes the oldest jobs, whatever their
                                             priority (new: off) */
     const char *const *kinds;            /* created with it */
@@ -1262,6 +1255,11 @@ typedef struct jobq_pg_queue_desc {
  * jobq_pg_queue_set -- makes a queue, or changes its policy or a kind's. desc may be NULL: only
  * makes it.
  *
+ * Shape   desc.retention: "short" (at first 1 hour), "medium" (1 day) or "long" (30 days);
+ *         jobq.retention_set() in SQL changes these times for all queues and kinds. Jobs go in
+ *         bulk, by TRUNCATE of the oldest of eight parts, so up to a seventh of that time later; a
+ *         worker does it every 5 to 10 minutes. desc.paused: jobs that are claimed already run to
+ *         their end, and new ones can be enqueued.
  * SQL     queue_set
  * Tx      joins yours. The first use of a queue or kind inserts its name, and whoever uses the same
  *         new name meanwhile waits for the end of that transaction. So call this beforehand, with
@@ -2480,8 +2478,6 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(PRIORITIZE_MANY, "prioritize", prioritize_many_in, none)                                     \
     X(MOVE, "move", move_in, none)                                                                 \
     X(MOVE_MANY, "move", move_many_in, none)                                                       \
-    X(PAUSE, "pause", pause_in, none)                                                              \
-    X(RESUME, "resume", pause_in, none)                                                            \
     X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
     X(LINE_SET, "line_set", line_set_in, none)                                                     \
     X(HOLD, "hold", hold_in, none)                                                                 \
@@ -5823,10 +5819,10 @@ static const jobq_pg__col jobq_pg__cancelled_out[] = {
 /* Limits of a queue that may be NULL: left as they are. 0: none. */
 typedef struct jobq_pg__limits {
     jobq_pg_maybe_int32 running, line_running, line_waiting;
-    jobq_pg_maybe_bool strict, ageing;
+    jobq_pg_maybe_bool strict, ageing, paused;
 } jobq_pg__limits;
 
-/* The arguments of queue_set, pause and resume, and of the views of queues. */
+/* The arguments of queue_set. */
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
@@ -5846,9 +5842,6 @@ static const jobq_pg__list jobq_pg__queue_kinds =
     JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
 #define JOBQ_PG__QUEUE_IF(field, when) \
     JOBQ_PG__COL_WHEN(NULL, jobq_pg__queue_row, field, INTERVAL, DURATION, JOBQ_PG__IF, when)
-static const jobq_pg__col jobq_pg__pause_in[] = {
-    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
@@ -5877,7 +5870,8 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE("line_rate_burst", of.line_rate_burst, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE("line_strict", limits.strict, BOOL, BOOL, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE("line_waiting_max", limits.line_waiting, INT4, INT32, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE("ageing", limits.ageing, BOOL, BOOL, JOBQ_PG_NULLABLE), JOBQ_PG__COLS_END};
+    JOBQ_PG__QUEUE("ageing", limits.ageing, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("paused", limits.paused, BOOL, BOOL, JOBQ_PG_NULLABLE), JOBQ_PG__COLS_END};
 
 /* The arguments of line_set and hold. */
 typedef struct jobq_pg__line_row {
@@ -9164,31 +9158,6 @@ JOBQ_API jobq_error jobq_pg_parents(jobq_pg *pg, PGconn *conn, int64_t job, jobq
 
 /* -- queues -- */
 
-static jobq_error jobq_pg__set_paused(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const char *queue, const char *kind, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
-        jobq_pg__name_invalid(kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    from.kind = kind;
-    return jobq_pg__ask(pg, conn, st, &from, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                  jobq_pg_error *error)
-{
-    return jobq_pg__set_paused(pg, conn, JOBQ_PG__PAUSE, queue, kind, error);
-}
-
-JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                   jobq_pg_error *error)
-{
-    return jobq_pg__set_paused(pg, conn, JOBQ_PG__RESUME, queue, kind, error);
-}
-
 /* Refuses what only a queue has in the policy of a kind. */
 static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
 {
@@ -9323,6 +9292,7 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     from.limits.line_waiting = jobq_pg__limit(from.of.line_waiting_max);
     from.limits.strict = jobq_pg__choice(from.of.line_strict);
     from.limits.ageing = jobq_pg__choice(from.of.ageing);
+    from.limits.paused = jobq_pg__choice(from.of.paused);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
 }
 
@@ -23612,22 +23582,20 @@ static const char *const jobq_pg__sql_operators[] = {
 "    line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,\n"
 "    line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,\n"
 "    ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,\n"
-"    rate_burst integer DEFAULT NULL)\n"
+"    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE v_queue integer := jobq.queue_id(queue);\n"
 "BEGIN\n"
 "    IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;\n"
 "    PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')\n"
-"    FROM (VALUES\n"
-"        ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),\n"
+"    FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),\n"
 "        ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),\n"
 "        ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),\n"
 "        ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)\n"
 "    WHERE NOT u.lacks AND kind IS NOT NULL;\n"
 "    PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')\n"
-"    FROM (VALUES\n"
-"        ('backoff_base', backoff_base, '1000 years'::interval),\n"
+"    FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),\n"
 "        ('backoff_cap', backoff_cap, '1000 years'),\n"
 "        ('backoff_floor', backoff_floor, '1000 years'),\n"
 "        ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut\n"
@@ -23641,6 +23609,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq.quota_set(\n"
 "        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,\n"
 "        running_max, rate, rate_burst, coalesce(reset, false));\n"
+"    PERFORM jobq.pause(queue, kind) WHERE paused;\n"
+"    PERFORM jobq.resume(queue, kind) WHERE NOT paused;\n"
 "    IF kind IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n"
 "                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
@@ -23665,10 +23635,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "        message_max = coalesce(message_max, q.message_max),\n"
 "        payload_max = coalesce(payload_max, q.payload_max)\n"
 "    WHERE q.id = v_queue;\n"
-"    UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off\n"
+"    UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off\n",
 "    WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;\n"
 "    PERFORM jobq.tell(v_queue);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.queue_lock(\n"
 "    p_queue integer, p_payload_max integer, p_kind text, p_kinds text[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -27077,254 +27047,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
-"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
-"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
-"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
-"column job.:timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n",
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e stages_max=a062db\n"
-"column queue.:timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
-"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
-"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
-"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
-"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
-"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_timeout_us_check=437179 line_pkey=0e7c48\n"
-"constraint :line_rate_burst_check=8c2388 line_rate_count_check=51a63b\n"
-"constraint :line_rate_us_check=100301 line_running_max_check=1ecd86 line_weight_check=1d5edb\n"
-"constraint :message_law=89e0c5 message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89\n"
-"constraint :nudge_pkey=a906c2 operation_pkey=403bf7 partition_law=b569e8\n"
-"constraint :partition_pkey=00aea0 permit_held_check=6cc387 permit_pkey=4f3d64\n"
-"constraint :permit_quota_id_fkey=e952ec permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n",
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_stages_max_check=a20d62 queue_timeout_us_check=b5da6c\n"
-"constraint :quota_kind_id_fkey=b257fb quota_pkey=dd76c9 quota_queue_id_fkey=261ec6\n"
-"constraint :quota_rate_burst_check=3b232f quota_rate_count_check=bd1ffe\n"
-"constraint :quota_rate_us_check=01e7a2 quota_running_max_check=fefe80 ring_check=50c140\n"
-"constraint :ring_export_wait_check=265bb1 ring_keep_check=74aa8d ring_pkey=79e53f\n"
-"constraint :ring_retention_check=0e2a46 schedule_check=91a2ef schedule_check1=d3bab8\n"
-"constraint :schedule_check2=2df1bf schedule_every_us_check=79ab52\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091 waiter_pkey=f93cd7\n"
-"constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
-"function :add_error=810ca1 audit=4408e1 audit_flows=0a51d0 audit_lines=4851ac\n"
-"function :audit_permits=f6431e audit_places=3d789f await=7afe9c awaited=145421 batch=1130b1\n"
-"function :bulk=d69ca6 busy_or_lost=e9986c cancel=dac004 cancel_one=f27584 change=8e86ba\n"
-"function :change_one=075685 check_cycle=c0cbd6 check_erase=8fcd44 check_job=7a080b\n"
-"function :check_jobs=1ffd72 check_known=e0e53f check_lines=6b48d8 check_links=5118be\n"
-"function :check_name=83dcee check_schedule=63f44a check_ticks=9722b7 citus_apart=db1106\n"
-"function :citus_at=38f890 citus_called=783627 citus_caller=1deb6f citus_calls=733059\n"
-"function :citus_close=3a424d citus_closed=489f70 citus_distribute=61f045 citus_doubts=1e1423\n"
-"function :citus_drop_views=7efee4 citus_home=b4b78b citus_identities=be051c citus_join=9e80ac\n"
-"function :citus_joins=b29d4e citus_must_be_closed=d6fc6f citus_mute=c776b1\n"
-"function :citus_node_texts=66d0ea citus_place=eb94bc citus_readers=30bb07 citus_run=106cf9\n"
-"function :citus_script=6377e3 citus_sender=0829dd citus_sent=198121 citus_sequence=aa82fc\n"
-"function :citus_shards=f349b3 citus_texts=ff318d citus_undistribute=7760e2 citus_wake=71b3e9\n"
-"function :claim=617335 claim_apart=07f303 claim_first=542866 claim_lanes=15430f\n"
-"function :claim_lines=3ee497 claim_look=431ea3 claim_sift=b9af3f claim_stretch=0400a9\n"
-"function :claim_suspect=c1b0f6 claim_visit=074542 claim_walk=522005 commit_waits=e45eeb\n"
-"function :complete=45c27e complete_unkept=0df54d complete_with=7732bb count_due=fc7b52\n"
-"function :count_ready=e4a9a5 cron_field=b149c5 cron_local=870edc cron_near=303eb2\n"
-"function :cron_next=6e9b0b cron_parse=3da941 dead_letter_cleanup=886c5d\n"
-"function :dead_letter_count=a87563 dead_letter_discard=a3c22f dead_letter_list=e9ae26\n"
-"function :dead_letter_reject=dd8666 dead_letter_replay=2372c6 dead_letter_resolve=0c6df6\n"
-"function :delete=914fd6 delete_all=211d95 deregister=51b445 digest=f8a4b5 doors=6af196\n"
-"function :doors_beyond=2f8e78 edges_drop=20a9ec edges_end=09659b edges_forget=b8af25\n"
-"function :edges_revive=93488c end_keys=ebba11 ended=ceae4a enqueue=f48e3c\n"
-"function :enqueue_after=f50932 enqueue_known=5c3d41 enqueue_linked=7a9ea5 enqueue_many=c9033a\n"
-"function :enqueue_one=cc1fa7 enqueue_or_get=ca3a62 erase=ba7860 erase_jobs=8f609a\n"
-"function :erase_live=fc435a erase_messages=fe3b16 erase_otherwise=b434f1 erase_page=6b6626\n",
-"function :erase_rows=43266a erase_unreached=c4cf5c erased_errors=57e83a erased_mark=bb73bb\n"
-"function :explain_job=4f9df1 explain_line=05b93b explain_quotas=5b0f23 explain_ready=df5992\n"
-"function :explain_waiting=9220fb export_done=a1d210 export_next=e31ae3 export_set=d06bbb\n"
-"function :finish=0b600b fire=e76a72 fire_job=438ef2 fire_tick=8b42d9 first_due=8639cf\n"
-"function :flow=d5b091 flow_add=3c0335 flow_cancel=97d45d flow_cancel_free=5c4359\n"
-"function :flow_cancel_wait=67e478 flow_close=19a7df flow_count=736990 flow_free=725bcd\n"
-"function :flow_graph=e51830 flow_names=97e42f flow_part=97f2bb flow_revive=44e5db\n"
-"function :flow_tell=5f95ad flow_unknown=c99d92 flows_restored=e96451 follow=2bf0d1\n"
-"function :grant_added=01e3c1 grant_again=d2c535 grant_enqueue=d36ff1 grant_functions=4ccd43\n"
-"function :grant_less=bdbaeb grant_operate=57784c grant_read=067675 grant_work=90cbd8\n"
-"function :has_lines=f2cd80 heartbeat=ebf515 heartbeat_kinds=3b7ffc heartbeat_suspects=46f3f5\n"
-"function :held_text=e9fd4e here=c622d1 hold=a6df77 hold_from=4196de hold_here=e32f1c\n"
-"function :id_beyond=e1ea82 in_circle=c6f245 is_copy=c39752 is_erased=154232 job_ties=b32dd8\n"
-"function :jobs_ahead=815cda keep_keys=507ee5 kept=35eba6 key_taken=10d017 kind_id=1a3d62\n"
-"function :kind_ids=f9f322 kind_lives=c4296e kind_set=a684b1 kinds_of=1b75c1\n"
-"function :known_change=e1ace0 known_decide=2fd81d known_kind=110da1 known_lines=609000\n"
-"function :known_lock=f19d09 known_queue=575cab known_schedule=b370c7 known_succeed=043932\n"
-"function :late_workers=93c97b lease_lost=5f46af limited=f63da2 line_at=32633d\n"
-"function :line_free=5ec491 line_fronts=d336c3 line_holders=cfd178 line_no=d3e456\n"
-"function :line_rooms=3f949e line_row=a56eca line_set=4a723b line_suspects=1e66be\n"
-"function :line_up=d59735 line_waiting=dab296 line_waits=5dfe44 lines_ready=0d4aa0\n"
-"function :lines_restored=24b03a lines_used=fd98dd link=4228e7 link_parents=a82686\n"
-"function :lock_claimed=a7baab lock_flow_failed=891a33 lock_kinds=ef5c0f lock_lines=e5e21c\n"
-"function :lock_parents=153c0b look_flows=014215 look_jobs=47e5c2 look_signals=435d61\n"
-"function :make_ready=ccc7ee mend=3b0ad1 metric=0f2023 metric_label=ca2d80 metric_times=4739b8\n"
-"function :metrics=71cb4b metrics_counted=ddfab9 metrics_others=b32f44 metrics_outbox=b7c9d1\n"
-"function :metrics_queues=bbb14c move=b1061e move_keys=881cad need_read_committed=9e43bb\n"
-"function :next_lines=30029a next_tick=a9a69c notify=1c3c34 nudges_left=a9be41\n"
-"function :open_before=d47415 operated=b3eb6c operated_one=e8f9ed outbox_ack=c1f282\n"
-"function :outbox_asked=23914c outbox_bury=33eb44 outbox_delete=783d88 outbox_direct=bf2ee7\n"
-"function :outbox_done=5f8b51 outbox_enqueue=245ad5 outbox_enqueue_many=f83d84\n"
-"function :outbox_enqueue_one=80815e outbox_fit=8c1583 outbox_grow=e50718 outbox_hand=258694\n"
-"function :outbox_hash=c2927c outbox_limit=4b0017 outbox_look=b969e8 outbox_mark=34e24e\n"
-"function :outbox_messages=fd9616 outbox_number=e3076f outbox_partitions=12ef81\n"
-"function :outbox_queue=ce2db9 outbox_read=7debb6 outbox_register=c6597b outbox_renew=efae7a\n"
-"function :outbox_restored=e95a3e outbox_store=709327 outbox_tried=8a9910 outbox_waits=4ed423\n"
-"function :outbox_widen=b11221 parent_end=22cae7 parent_jobs=095f3f parent_text=e6fd56\n"
-"function :parents=ce05f1 park=3410a8 part=4e99ea pause=eeaa87 peek=3a9b8a peek_lines=2e6238\n"
-"function :permit_exchange=7be23c permit_fair=3d1e60 permit_kept=93116d permit_one=9aa3c3\n"
-"function :permit_share=04a43d permit_tokens=e8e054 permits_free=2d935b permits_prune=73d350\n"
-"function :permits_restored=dafe7e pick=9b3254 pick_failed=8228bb pick_lined=d245bd\n"
-"function :policies=12ff46 prioritize=06fda0 progress_here=366fbd progress_write=b9f826\n"
-"function :promote=afdefd promote_late=1801c5 prune=b357e6 prune_flows=1a6519\n"
-"function :prune_lines=cd01f0 prune_operations=0700bc prune_signals=d7d179\n"
-"function :prune_waiters=40f879 queue_counts=ef40f2 queue_id=49134d queue_lines_set=cd09c7\n"
-"function :queue_lock=7c38ee queue_rates=0d01b2 queue_set=8bc83e quota_new=dc9eee\n"
-"function :quota_set=d09785 rate_chunk=3e6562 rate_parse=6edc7e rate_text=bc3282\n",
-"function :recover=f752a6 refuse=4c4028 refuse_dead=467eed register=4366bf remains=7b6101\n"
-"function :renew=92d6c9 request=3b88e8 request_many=7d1dcd reschedule=3d31a6 rescue=817e77\n"
-"function :rescue_jobs=fef70a rescue_singly=4deb79 resume=bc424e retention_set=e75835\n"
-"function :retention_used=d0c52e return_key=5f1952 revive=581cb4 revive_all=db89c4\n"
-"function :revoke=26b4f6 ring_slot=556999 rings_unturned=2b8050 row_holders=0ac477\n"
-"function :rows_within=ce2d89 running=967a07 schedule=f97f9c schedule_after=79ec66\n"
-"function :schedule_drop=635d5f schedule_due=1999be schedule_last=cce60b schedule_pause=587954\n"
-"function :schedule_preview=203817 schedule_put=1dffea schedule_resume=a67f92\n"
-"function :schedule_run=a5e4d0 schedules_set=3857cf secure=42e0e9 sequence_restored=0e0535\n"
-"function :set_aside=acb29e set_paused=b4a89f settle=e83130 settle_end=bc0662\n"
-"function :settle_here=571529 shown=1d1dc0 signal=7a7e14 signal_here=0b88c5 signal_look=e5c299\n"
-"function :sleep=d86b23 standing=58e646 step_done_here=fb7b12 step_here=5c86dc strays=151168\n"
-"function :strict_holders=fd4344 strict_job=2ff069 succeeded=2e18bc suspect_admitted=f2ea94\n"
-"function :suspect_goes=75cbb8 suspect_room=77acb0 take_key=61a9fb take_lines=665b8d\n"
-"function :tally_fold=2b4a54 tally_prune=195ccd tally_sums=67c4d7 tally_take=40fe71\n"
-"function :tell=b4fac0 tell_waiters=54f189 tenant_key=c7dfce tenant_keys=4cac9c\n"
-"function :tenant_may=d72c00 tenant_refuse=598bf1 tick=559681 times_bounds=f790f6\n"
-"function :times_quantile=61c435 tokens_move=a6b1f5 turn=95c49d unawait=b96c2a unpark=d66800\n"
-"function :us=556c7b wait=2becbc wait_briefly=a37177 wait_here=01004b wake=d357da\n"
-"function :walk_quantum=089496 walk_stop=31dc88 widen=8ad9b8 work_backoff=ffd834\n"
-"function :work_decide=68f4fd work_done=3e73be work_fail=418e62 work_heartbeat=699459\n"
-"function :work_join=7f31e8 work_lanes=ad1b69 work_leave=07c1e0 work_modes=5e2fcd\n"
-"function :work_recover=9c417b work_rescue=9f6926 work_settle=621cb0 work_take=a2616c\n"
-"function :work_tidy=6a94d5\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 failed_finished_at=b7c79e failed_flow=fa57e5 flow_ended_at=6a1f29\n"
-"index :flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83\n"
-"index :job_line=9c88b3 job_suspect=ebedf7 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=2d084a cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
-"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n"
-"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
     NULL
 };
 

@@ -1390,7 +1390,7 @@ END $$;
 -- each line of the queue has unless line_set gave it something of its own; likewise.
 -- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
 -- ageing: every 16th claim looks first where jobs have waited longest, whatever their
--- priority.
+-- priority. paused: as pause and resume, of the queue or with kind of that kind.
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
@@ -1404,22 +1404,20 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,
     line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,
     ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,
-    rate_burst integer DEFAULT NULL)
+    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_queue integer := jobq.queue_id(queue);
 BEGIN
     IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;
     PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')
-    FROM (VALUES
-        ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
+    FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
         ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
         ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
         ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
     WHERE NOT u.lacks AND kind IS NOT NULL;
     PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')
-    FROM (VALUES
-        ('backoff_base', backoff_base, '1000 years'::interval),
+    FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),
         ('backoff_cap', backoff_cap, '1000 years'),
         ('backoff_floor', backoff_floor, '1000 years'),
         ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut
@@ -1433,6 +1431,8 @@ BEGIN
     PERFORM jobq.quota_set(
         v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,
         running_max, rate, rate_burst, coalesce(reset, false));
+    PERFORM jobq.pause(queue, kind) WHERE paused;
+    PERFORM jobq.resume(queue, kind) WHERE NOT paused;
     IF kind IS NOT NULL THEN
         PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
                               backoff_cap, backoff_floor, backoff_jitter, timeout, history,

@@ -301,7 +301,8 @@ static double drain_run(int workers, jobq_handler run)
     }
     used = cpu();
     started = now();
-    if (jobq_pg_resume(pg, db, QUEUE, NULL, &error)) fail(error.message);
+    if (jobq_pg_queue_set(pg, db, QUEUE, &(jobq_pg_queue_desc){.paused = JOBQ_PG_OFF},
+                          &error)) fail(error.message);
     while (flushed < all) {
         nap(0.0005);
         for (flushed = 0, i = 0; i < workers; i++) {
@@ -310,7 +311,8 @@ static double drain_run(int workers, jobq_handler run)
         if (now() - started > 60) fail("drain: not done within a minute");
     }
     used = cpu() - used;
-    if (jobq_pg_pause(pg, db, QUEUE, NULL, &error)) fail(error.message);
+    if (jobq_pg_queue_set(pg, db, QUEUE, &(jobq_pg_queue_desc){.paused = JOBQ_PG_ON},
+                          &error)) fail(error.message);
     return 1e6 * used / (DRAINED * BATCH);
 }
 

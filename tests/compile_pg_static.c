@@ -52,7 +52,8 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     jobq_error code;
 
     if ((code = jobq_pg_queue_set(pg, NULL, "mail", &desc, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_pause(pg, NULL, "mail", NULL, error)) != JOBQ_OK) return code;
+    if ((code = jobq_pg_queue_set(pg, NULL, "mail", &(jobq_pg_queue_desc){.paused = JOBQ_PG_ON},
+                                  error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_cancel(pg, NULL, &one, NULL, NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_change(pg, NULL, &one, &(jobq_pg_changes){.target = "slow"}, NULL,
                                error)) != JOBQ_OK) return code;

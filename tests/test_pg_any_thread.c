@@ -167,8 +167,8 @@ static void operates(int64_t n)
     TRY(jobq_pg_cancel(pg, NULL, &some, &count, NULL, &error));
     TRY(jobq_pg_revive(pg, NULL, &failed, &count, &error));
     TRY(jobq_pg_delete(pg, NULL, &failed, &count, &error));
-    TRY(jobq_pg_pause(pg, NULL, "aside", NULL, &error));
-    TRY(jobq_pg_resume(pg, NULL, "aside", NULL, &error));
+    TRY(jobq_pg_queue_set(pg, NULL, "aside", &(jobq_pg_queue_desc){.paused = JOBQ_PG_ON}, &error));
+    TRY(jobq_pg_queue_set(pg, NULL, "aside", &(jobq_pg_queue_desc){.paused = JOBQ_PG_OFF}, &error));
     TRY(jobq_pg_hold(pg, NULL, "aside", "line", 0, NULL, &error));
 }
 

@@ -317,9 +317,12 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
                                    error);
     case 21: return jobq_pg_change(pg, conn, ONE(1), &(jobq_pg_changes){.target = "a b"}, NULL,
                                    error);
-    case 22: return jobq_pg_pause(pg, conn, NULL, NULL, error);
-    case 23: return jobq_pg_pause(pg, conn, "q", "", error);
-    case 24: return jobq_pg_resume(pg, conn, "", NULL, error);
+    case 22: return jobq_pg_queue_set(pg, conn, NULL, &(jobq_pg_queue_desc){.paused = JOBQ_PG_ON},
+                                      error);
+    case 23: return jobq_pg_queue_set(
+        pg, conn, "q", &(jobq_pg_queue_desc){.kind = "", .paused = JOBQ_PG_ON}, error);
+    case 24: return jobq_pg_queue_set(pg, conn, "", &(jobq_pg_queue_desc){.paused = JOBQ_PG_OFF},
+                                      error);
     case 25: return jobq_pg_change(pg, conn, &failed, &(jobq_pg_changes){.target = "q"}, NULL,
                                    error);
     case 26: return jobq_pg_change(pg, conn, &failed,
@@ -486,6 +489,7 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
 {
     jobq_pg_job job = plain_job();
     jobq_pg_filter f = {.queue = "q"};
+    jobq_pg_queue_desc paused = {.paused = JOBQ_PG_ON};
     jobq_pg_error error;
     jobq_error code = JOBQ_OK;
     jobq_job there;
@@ -506,7 +510,7 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
         case 7: code = jobq_pg_check(pg, conn, &error); break;
         case 8: code = jobq_pg_change(pg, conn, ONE(999999), &(jobq_pg_changes){.run_now = true},
                                       NULL, &error); break;
-        default: code = jobq_pg_pause(pg, conn, "q", NULL, &error); break;
+        default: code = jobq_pg_queue_set(pg, conn, "q", &paused, &error); break;
         }
         if (code == JOBQ_OK || code == JOBQ_ERROR_NOT_FOUND) {
             good++;

@@ -67,6 +67,9 @@ static void a_verb_on_many_jobs_is_logged(void **unused)
     logged("delete {\"queue\": \"r\", \"state\": \"cancelled\"} 6");
     RUN("SELECT jobq.pause('r'), jobq.resume('r', 'k')");
     logged("pause {\"queue\": \"r\"}; resume {\"kind\": \"k\", \"queue\": \"r\"}");
+    RUN("SELECT jobq.queue_set('r', kind => 'k', paused => true)");
+    RUN("SELECT jobq.queue_set('r', paused => false)");
+    logged("pause {\"kind\": \"k\", \"queue\": \"r\"}; resume {\"queue\": \"r\"}");
 }
 
 /* Refusals, steps that find nothing more, and what producers and schedules do. */

@@ -486,19 +486,21 @@ static void a_paused_queue_and_a_paused_kind_stand_still(void **unused)
 {
     jobq_pg_handler handlers[2];
     jobq_pg_worker_desc d = two_kinds(handlers);
+    jobq_pg_queue_desc desc = {.paused = JOBQ_PG_ON};
     jobq_pg_error error;
 
     (void)unused;
     pg_empty(NULL);
-    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_pause(pg, NULL, "q", NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &desc, &error), JOBQ_OK);
     RUN("SELECT jobq.enqueue('q', 'k')");
     start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper")); /* it looked, and sleeps */
     assert_int_equal(GET(runs_k), 0);
-    assert_int_equal(jobq_pg_resume(pg, NULL, "q", NULL, &error), JOBQ_OK);
+    desc.paused = JOBQ_PG_OFF;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &desc, &error), JOBQ_OK);
     assert_true(reaches(20, &runs_k, 1));
-    assert_int_equal(jobq_pg_pause(pg, NULL, "q", "k", &error), JOBQ_OK);
+    desc = (jobq_pg_queue_desc){.kind = "k", .paused = JOBQ_PG_ON};
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &desc, &error), JOBQ_OK);
     assert_int_equal(number("SELECT cardinality(paused_kinds) FROM jobq.queues"), 1);
     all_hear();
     RUN("SELECT jobq.enqueue('q', 'k') FROM generate_series(1, 20)");
@@ -507,7 +509,8 @@ static void a_paused_queue_and_a_paused_kind_stand_still(void **unused)
     assert_int_equal(GET(runs_k), 1);
     assert_int_equal(number("SELECT ready FROM jobq.queues WHERE queue = 'q'"), 20);
     assert_int_equal(number("SELECT count(*) FROM jobq.peek()"), 0);
-    assert_int_equal(jobq_pg_resume(pg, NULL, "q", "k", &error), JOBQ_OK);
+    desc.paused = JOBQ_PG_OFF;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &desc, &error), JOBQ_OK);
     assert_true(reaches(20, &runs_k, 21));
 }
 

@@ -258,8 +258,9 @@ static void queues_and_workers(void **unused)
     enqueue_count(5);
     RUN("UPDATE jobq.job SET run_at = now() - interval '1 hour'");
     OK(jobq_pg_queue_set(pg, NULL, "r", &(jobq_pg_queue_desc){.history = JOBQ_PG_OFF}, &error));
-    OK(jobq_pg_pause(pg, NULL, "q", "k", &error));
-    OK(jobq_pg_pause(pg, NULL, "r", NULL, &error));
+    OK(jobq_pg_queue_set(pg, NULL, "q", &(jobq_pg_queue_desc){.kind = "k", .paused = JOBQ_PG_ON},
+                         &error));
+    OK(jobq_pg_queue_set(pg, NULL, "r", &(jobq_pg_queue_desc){.paused = JOBQ_PG_ON}, &error));
     register_worker(WORKER, 60 * SECOND);
     register_worker(WORKER + 1, 60 * SECOND);
     RUN("UPDATE jobq.worker SET dead_at = now() WHERE id = 4712");

@@ -257,7 +257,7 @@ static void filters_find_what_they_name(void **state)
         f.tags = jobq_str_from(hostile[i]);
         assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error),
                          JOBQ_ERROR_INVALID);
-        assert_int_not_equal(jobq_pg_pause(pg, NULL, hostile[i], NULL, &error), JOBQ_OK);
+        assert_int_not_equal(jobq_pg_queue_set(pg, NULL, hostile[i], NULL, &error), JOBQ_OK);
         assert_int_not_equal(counts_of(hostile[i], &counts), JOBQ_OK);
     }
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 3);

@@ -137,8 +137,8 @@
  *
  * A function that makes one statement takes a PGconn: your own, also inside your transaction, which
  * it never begins or ends; or NULL for one of the handle's pool, where it commits by itself.
- * jobq_pg_transact begins and ends one for you. If you do, check PQcmdStatus of your COMMIT: the
- * server answers that of an aborted transaction with ROLLBACK, which is no error.
+ * jobq_pg_transact begins and commits one for you. If you send COMMIT yourself, check PQcmdStatus:
+ * the server answers that of an aborted transaction with ROLLBACK, which is no error.
  *
  * The pool opens up to pool_max connections when needed, READ COMMITTED and READ WRITE. A worker
  * has connections of its own, and raises pool_max by loop.threads for its handlers. While VACUUM or
@@ -470,10 +470,10 @@
  *     letter. So does a message that reaches the queue's max_attempts, and one that no worker can
  *     receive (too large for the network, say).
  * DEAD LETTERS  pending -> reprocessing (replay, with a token and a deadline) -> resolved; or back
- *     to pending; or taken by another replay after the deadline; pending -> discarded. An end
- *     changes only what the token holds. The view dead_letters lists them (jobq_pg_view_desc).
- *     prune deletes those older than failed_keep, jobq.dead_letter_cleanup() in SQL resolved and
- *     discarded ones at once. sql/outbox.sql shows it in psql.
+ *     to pending; or taken by another replay after the deadline; pending -> discarded.
+ *     jobq_pg_dead_letter_end changes only what the token holds. The view dead_letters lists them
+ *     (jobq_pg_view_desc). prune deletes those older than failed_keep; jobq.dead_letter_cleanup()
+ *     in SQL deletes resolved and discarded ones at once. sql/outbox.sql shows it in psql.
  * LIMITS  Payload and headers: the queue's message_max (64 KiB), in jsonb's own text form; type: 1
  *     to 1024 printable ASCII characters. A key is remembered for a day, for jobs and messages of
  *     the queue together. A worker of your own must VACUUM the table of messages, as ours does.
@@ -851,8 +851,8 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
  *         batch is still all or none.
  * Tx      joins yours; NULL conn: the pool, committed.
  * SQL     enqueue_many; bulk, COPY, wake
- * Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS. By COPY, committed, but nobody could be
- *         woken: none, and the log says so.
+ * Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS. If jobs are committed by COPY but nobody
+ *         could be woken, that is no error: the log says so.
  */
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error);
@@ -1063,8 +1063,8 @@ typedef struct jobq_pg_dead_letter {
  * work on them for timeout_us. It sends nothing: handle the rows here, or enqueue them again, then
  * end them. In a shell jobq outbox replay does all of this.
  *
- * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from): an end touches
- *         only what it holds.
+ * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from), for
+ *         jobq_pg_dead_letter_end.
  * SQL     dead_letter_replay
  */
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,

@@ -310,6 +310,7 @@ static void partitions_and_dead_letters(void **unused)
     verb_read_desc d;
     verb_reading r;
     jobq_pg_rows rows;
+    int i;
 
     (void)unused;
     open_box(2);
@@ -356,6 +357,11 @@ static void partitions_and_dead_letters(void **unused)
     assert_int_equal(LETTER(letters, 0).partition + LETTER(letters, 1).partition, 1);
     assert_true(LETTER(letters, 0).deadline_us != 0);
     assert_true(jobq_str_equal(LETTER(letters, 0).status, jobq_str_from("reprocessing")));
+    for (i = 0; i < 2; i++)
+        OK(jobq_pg_dead_letter_end(pg, NULL, 5, &LETTER(letters, i).id, 1, JOBQ_RESULT_RETRY, NULL,
+                                   NULL, &error));
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE status = 'pending' AND"
+                            " error IS NULL"), 2);
     jobq_pg_rows_clear(&letters);
     jobq_pg_rows_clear(&rows);
 }

@@ -4331,6 +4331,8 @@ static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column,
     }
 }
 
+#ifndef JOBQ_PG_NO_TABLES
+
 /* -- as text: in errors; and what is sent as text -- */
 
 #define JOBQ_PG__VALUE_SIZE 80 /* bytes that hold any such text */
@@ -4482,6 +4484,8 @@ static bool jobq_pg__value_format(jobq_pg_type type, const void *value, char *ou
     else return false;
     return true;
 }
+
+#endif
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
 static jobq_error jobq_pg__rows_of(jobq_pg__statement st, PGresult *res, jobq_pg_rows *rows,

@@ -217,7 +217,7 @@ static jobq_pg *behind_proxy(void)
 }
 
 /* Cuts what leads through the proxy, and lets nothing in. away: the index of its worker. */
-static void goes_away(jobq_pg_worker *worker, size_t away)
+static void goes_away(jobq_pg_worker *worker, int away)
 {
     jobq_pg_health health;
 

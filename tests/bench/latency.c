@@ -275,7 +275,7 @@ void row_outbox_latency(void)
     jobq_pg *pg = bench_schema(db, true);
     jobq_pg_worker_desc desc;
     jobq_pg_receiver r;
-    jobq_pg_worker *worker;
+    jobq_pg_worker *worker = NULL;
     jobq_pg_error error;
 
     memset(&desc, 0, sizeof desc);

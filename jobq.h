@@ -467,14 +467,6 @@ typedef struct jobq_random {
 /* jobq_random_next -- 64 uniform bits. */
 JOBQ_API uint64_t jobq_random_next(jobq_random *random);
 
-/*
- * jobq_random_between -- maps 64 uniform bits onto [low, high].
- *
- * Shape   any span, even all of int64_t; high below low: low.
- * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32.
- */
-JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
-
 /* ---- worker ids ------------------------------------------------------------------------------ */
 
 #define JOBQ_WORKER_NAME_MAX 64 /* bytes of a worker's name, terminator included */
@@ -913,11 +905,6 @@ JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
 /* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
 JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
 
-/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1, negative times, min above active,
- * active above idle, a bad backoff, or a headroom not below the lease. A batch above
- * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
-JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
-
 /*
  * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
  *
@@ -1274,10 +1261,6 @@ JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
  *         (may be NULL) a constant text.
  */
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
-
-/* jobq_json_valid -- the same without the limits of jsonb, except the depth: for a text that is
- * kept as bytes. */
-JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why);
 
 /* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
  * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
@@ -1730,6 +1713,10 @@ JOBQ_API size_t jobq_log_format(char *out, const jobq_log *log);
  * alphanumeric. */
 JOBQ_API bool jobq_name_valid(jobq_str name);
 
+/* jobq_json_valid -- jobq_json_check without the limits of jsonb, except the depth: for a text that
+ * is kept as bytes. */
+JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why);
+
 /* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text must be
  * valid UTF-8. */
 JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
@@ -1754,6 +1741,19 @@ JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
  *         backslash.
  */
 JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
+
+/*
+ * jobq_random_between -- maps 64 uniform bits onto [low, high].
+ *
+ * Shape   any span, even all of int64_t; high below low: low.
+ * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32.
+ */
+JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
+
+/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1, negative times, min above active,
+ * active above idle, a bad backoff, or a headroom not below the lease. A batch above
+ * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
+JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
 
 /* jobq_cursor_attempts -- how often a message (seq > acked) was delivered so far. */
 JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);

@@ -617,9 +617,6 @@ typedef struct jobq_pg_error {
     char message[512];    /* one sentence that names the fix where there is one */
 } jobq_pg_error;
 
-/* jobq_pg_classify -- the class of a SQLSTATE; NULL or empty: JOBQ_ERROR_CONNECTION. */
-JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
-
 /* ---- the handle and its pool ----------------------------------------------------------------- */
 
 typedef struct jobq_pg jobq_pg;
@@ -863,7 +860,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
 #define JOBQ_PG_BY_COPY ((int64_t *)(intptr_t)-1)
 #endif
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* ---- asking and waiting ---------------------------------------------------------------------- */
 
 /*
  * jobq_pg_get -- the facts about a job, live or ended.
@@ -910,54 +907,6 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
  */
 JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, int32_t count,
                                  int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error);
-
-/* What an ending writes besides its decision. */
-typedef struct jobq_pg_ending {
-    jobq_str error;   /* {NULL, 0}: none */
-    jobq_str payload; /* of the next stage; {NULL, 0}: as it was. Of a success: the job's result */
-    bool payload_bytes;
-    jobq_str log;     /* of the attempt, see jobq_log_format; {NULL, 0}: no line */
-} jobq_pg_ending;
-
-/* What a jobq_request and its answer leave out, because they are plain values: names, texts and
- * payloads. Zero what a request does not need; clear it. */
-typedef struct jobq_pg_content {
-    const char *name;              /* REGISTER: the worker's, for people */
-    const char *const *queues;     /* ... its queues, created on first use */
-    const char *const *kinds;      /* ... its kinds, and of each which of queues, from 1 */
-    const int32_t *kind_queues;
-    int32_t queue_count, kind_count;
-    const jobq_pg_ending *endings; /* COMPLETE, SETTLE: of the request's endings */
-    jobq_str error;                /* ACK: of the message that failed. SET_ASIDE: why */
-    const jobq_message *messages;  /* READ, ACK: those that came. Given to an ACK: its delivery's */
-    const char *const *reasons;    /* ACK: reasons[i] of message i, where it is a dead letter */
-    bool in_transaction;           /* ACK: in its handler's, whose COMMIT fails if it is lost */
-    jobq_str last_error;           /* READ, ACK: of the last failed delivery */
-    PGresult *result;              /* the answer: messages and last_error point into it, and */
-    int *rows;                     /* of a claim: jobs[i] is its row rows[i], for jobq_pg_payload */
-    jobq_message *own;             /* messages that came */
-} jobq_pg_content;
-
-/*
- * jobq_pg_execute -- carries out one request as a worker does: with it you can build your own.
- *
- * Shape   content: may be NULL, when nothing of it is needed. answer: as jobq_loop_tell wants it.
- * Tx      joins yours; NULL conn: the pool, committed.
- * SQL     the function of the request's name
- * Errors  answer->error, too. JOBQ_ERROR_INVALID before anything is sent. JOBQ_ERROR_LOST of a
- *         partition, JOBQ_ERROR_DEAD of a worker. With any other error the statement may have been
- *         carried out: RECOVER a claim; send an ending again, and take LOST for done.
- */
-JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
-                                    jobq_pg_content *content, jobq_answer *answer,
-                                    jobq_pg_error *error);
-
-/* jobq_pg_content_clear -- frees what an answer brought, and empties it. NULL: nothing. */
-JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
-
-/* jobq_pg_payload -- of the job in this row of a claim: JSON text, or bytes when *bytes (may be
- * NULL) says so; {NULL, 0}: none. */
-JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
 
 #ifndef JOBQ_PG_NO_OUTBOX
 
@@ -2036,6 +1985,63 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 
 #endif /* JOBQ_PG_NO_WORK_TABLES */
 #endif /* JOBQ_PG_NO_TABLES */
+
+/*
+ * ---- Stop here unless you write a store or a worker of your own --------------------------------
+ *
+ * What follows carries out the requests of a jobq_loop; jobq.h has its other half.
+ */
+
+/* What an ending writes besides its decision. */
+typedef struct jobq_pg_ending {
+    jobq_str error;   /* {NULL, 0}: none */
+    jobq_str payload; /* of the next stage; {NULL, 0}: as it was. Of a success: the job's result */
+    bool payload_bytes;
+    jobq_str log;     /* of the attempt, see jobq_log_format; {NULL, 0}: no line */
+} jobq_pg_ending;
+
+/* What a jobq_request and its answer leave out, because they are plain values: names, texts and
+ * payloads. Zero what a request does not need; clear it. */
+typedef struct jobq_pg_content {
+    const char *name;              /* REGISTER: the worker's, for people */
+    const char *const *queues;     /* ... its queues, created on first use */
+    const char *const *kinds;      /* ... its kinds, and of each which of queues, from 1 */
+    const int32_t *kind_queues;
+    int32_t queue_count, kind_count;
+    const jobq_pg_ending *endings; /* COMPLETE, SETTLE: of the request's endings */
+    jobq_str error;                /* ACK: of the message that failed. SET_ASIDE: why */
+    const jobq_message *messages;  /* READ, ACK: those that came. Given to an ACK: its delivery's */
+    const char *const *reasons;    /* ACK: reasons[i] of message i, where it is a dead letter */
+    bool in_transaction;           /* ACK: in its handler's, whose COMMIT fails if it is lost */
+    jobq_str last_error;           /* READ, ACK: of the last failed delivery */
+    PGresult *result;              /* the answer: messages and last_error point into it, and */
+    int *rows;                     /* of a claim: jobs[i] is its row rows[i], for jobq_pg_payload */
+    jobq_message *own;             /* messages that came */
+} jobq_pg_content;
+
+/*
+ * jobq_pg_execute -- carries out one request as a worker does: with it you can build your own.
+ *
+ * Shape   content: may be NULL, when nothing of it is needed. answer: as jobq_loop_tell wants it.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     the function of the request's name
+ * Errors  answer->error, too. JOBQ_ERROR_INVALID before anything is sent. JOBQ_ERROR_LOST of a
+ *         partition, JOBQ_ERROR_DEAD of a worker. With any other error the statement may have been
+ *         carried out: RECOVER a claim; send an ending again, and take LOST for done.
+ */
+JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
+                                    jobq_pg_content *content, jobq_answer *answer,
+                                    jobq_pg_error *error);
+
+/* jobq_pg_content_clear -- frees what an answer brought, and empties it. NULL: nothing. */
+JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
+
+/* jobq_pg_payload -- of the job in this row of a claim: JSON text, or bytes when *bytes (may be
+ * NULL) says so; {NULL, 0}: none. */
+JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
+
+/* jobq_pg_classify -- the class of a SQLSTATE; NULL or empty: JOBQ_ERROR_CONNECTION. */
+JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 
 #ifdef __cplusplus
 }

@@ -225,6 +225,22 @@ static void connect_sessions(void)
     }
 }
 
+/* At which point a is held; 0, and before COMMIT: at none, and points cost nothing (plpgsql.h). */
+static void set_stop(int who, int stop)
+{
+    static bool reports[2];
+    char text[110];
+
+    if (stop == AT_COMMIT) stop = 0;
+    if (stop == 0 && !reports[who]) return;
+    reports[who] = stop != 0;
+    if (stop == 0) sprintf(text, "SELECT set_config('pairs.stop', '', false)");
+    else
+        sprintf(text, "SELECT set_config('pairs.at', '0', false),"
+                      " set_config('pairs.stop', '%d', false)", stop == NEVER ? -1 : stop);
+    PQclear(ask(sessions[who], text));
+}
+
 /* Sends a statement in the words of this session: 0 is a, 1 is b. stop: at which point a is held,
  * 0: at none. What precedes the statement is a query of its own: its result would make the session
  * answered() at its first point. */
@@ -234,10 +250,7 @@ static void send_to(int who, const char *statement, int stop)
     size_t n;
 
     if (who == 0) points_seen = 0;
-    n = (size_t)sprintf(text, "SELECT set_config('pairs.at', '0', false),"
-                        " set_config('pairs.stop', '%d', false)",
-                        stop == NEVER ? -1 : stop < AT_COMMIT ? stop : 0);
-    PQclear(PQexec(sessions[who], text));
+    set_stop(who, stop);
     if (stop == AT_COMMIT) PQclear(PQexec(sessions[who], "BEGIN"));
     n = 0;
     for (; *statement != '\0'; statement++) {

@@ -410,8 +410,8 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@mkdir -p $(@D)
 	@printf '#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "%s.h"\n' $* \
 		>$(@:.o=.c)
-	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -Werror=frame-larger-than=32768 -I. $(LIBPQ_CFLAGS) \
-		-c $(@:.o=.c) -o $@
+	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -O0 -Werror=frame-larger-than=32768 -I. \
+		$(LIBPQ_CFLAGS) -c $(@:.o=.c) -o $@
 
 clean: ## remove .build/
 	rm -rf .build
@@ -460,7 +460,7 @@ build-bench: .build/bench/bench ; @:
 build-chaos: .build/chaos/actor .build/chaos/proxy .build/next/actor ; @:
 .build/chaos/%: tests/chaos/%.c tests/chaos/log.h tests/chaos/flows.h $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
-	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE $(CFLAGS) -I. \
+	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE $(CFLAGS) -O0 -I. \
 		$(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
 comma = ,
@@ -497,7 +497,7 @@ define TEST_RULES
 
 .build/$(1)/python_conform: tests/python/conform.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $(3) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
 .build/$(1)/nodes .build/$(1)/citus: .build/$(1)/%: tests/%.c .build/$(1)/library.o $$(TEST_DEPENDS)
@@ -521,7 +521,7 @@ $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 
 .build/next/actor: tests/chaos/actor.c tests/chaos/log.h tests/chaos/flows.h .build/next/jobq_pg.h
 	@echo "build next/actor"
-	$(QUIET)$(CC) -std=c99 -D_GNU_SOURCE -w $(CFLAGS) -I.build/next $(LIBPQ_CFLAGS) -pthread $< \
+	$(QUIET)$(CC) -std=c99 -D_GNU_SOURCE -w $(CFLAGS) -O0 -I.build/next $(LIBPQ_CFLAGS) -pthread $< \
 		$(LIBPQ_LIBS) -o $@
 
 $(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate

@@ -206,7 +206,7 @@ test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER
 		$(CITUS_TESTS:%=.build/cc/test_pg_%) && echo "in a distributed schema:" && \
 		JOBQ_TEST_CITUS=distributed JOBQ_TEST_COUNTS=.build/counts-far $(FAR_RUN)'
 	@test ! -e .build/counts-far || { JOBQ_TEST_COUNTS=.build/counts-far tests/run.sh --total || :; \
-		cat .build/counts-far >>.build/counts; }
+		cat .build/counts-far >>"$${JOBQ_TEST_COUNTS:-.build/counts}"; }
 	@tests/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total

@@ -21,8 +21,8 @@
 --      COMMIT was lost, call work_fail: work_done would end the job without its effects.
 --   4. When a lease has passed since the last accepted heartbeat was sent, by the caller's
 --      monotonic clock, its handlers must stop. alive = false: so they must now; join again.
---   5. If the answer of work_heartbeat is lost, hand '{}' to the next call as watched: an
---      outage proves no worker dead.
+--   5. If the answer of work_heartbeat or work_rescue is lost, hand '{}' to the next call as
+--      watched: an outage proves no worker dead.
 --   6. JQ002 from work_take: the worker is dead, so join again. JQ004 from work_join: this
 --      database is a copy, or a queue has a limit that such a worker does not keep. (jobs.sql
 --      lists all SQLSTATEs of jobq's own.)

@@ -131,17 +131,18 @@ class Worker:
     def beat(self):
         """Renews the lease, or joins again. Hears of cancels, and rescues the jobs of the dead."""
         with self.pulse:
-            sent, connection = time.monotonic(), self.connection()
             before, self.watched = self.watched, {}  # an outage proves no worker dead
+            sent, connection = time.monotonic(), self.connection()
             [(watched, alive, cancel)] = self.call(
                 connection, "work_heartbeat", self.worker, int(sent * 1e6), Jsonb(before))
             if not alive:
                 return self.join()
-            self.watched, self.alive_until = watched, sent + self.lease
+            self.alive_until = sent + self.lease
             for job in self.jobs.copy():
                 if job.id in cancel:
                     job.stop.set()
             self.call(connection, "work_rescue", self.worker, int(sent * 1e6), Jsonb(watched))
+            self.watched = watched
 
     def beats(self):
         while not self.left.wait(self.lease / 6):

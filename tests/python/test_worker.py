@@ -528,6 +528,21 @@ class Test(unittest.TestCase):
             beats.join()
         watcher.call(watcher.connect(), "work_leave", watcher.worker)
 
+    def test_nor_does_one_between_a_heartbeat_and_its_rescue(self):
+        watcher = worker.Worker(SERVER, HANDLERS, lease=3)
+        watcher.join()
+        call, left = watcher.call, iter([False, True])
+
+        def cut_at_the_rescue(connection, function, *values):
+            if function == "work_rescue":
+                connection.close()
+            return call(connection, function, *values)
+
+        watcher.call, watcher.left.wait = cut_at_the_rescue, lambda _: next(left)
+        watcher.beats()
+        self.assertEqual(watcher.watched, {})
+        call(watcher.connect(), "work_leave", watcher.worker)
+
     def test_cancel(self):
         job = self.enqueue("hang")
         process = self.start()

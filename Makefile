@@ -112,7 +112,7 @@ test: ## run all tests except the slow targets; install what they need
 test-jobq-h:
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 5000"
-	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 2 --once"
+	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 1"
 
 # In a database that sets what no function may depend on.
 HOSTILE_TESTS = fingerprint conform verbs operators outbox flows schedules

@@ -393,6 +393,11 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@test "$$(sed -n 's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/jobs.sql | grep -v JQ000)" = "$$(sed -n \
 		's/^    {"\(JQ[0-9]*\)", .*/\1/p' jobq_pg.h)" || { echo "jobq_pg__classes: not the SQLSTATEs" \
 		"that sql/jobs.sql lists" >&2; exit 1; }
+	@awk 'FNR == 1 { stop = 0 } /^#ifdef JOBQ(_PG)?_IMPLEMENTATION/ { stop = 1 } stop { next } \
+		/^ \*     jobq_[a-z0-9_]+  / { n[$$2]-- } \
+		/^JOBQ_API/ && match($$0, /jobq_[a-z0-9_]+\(/) { n[substr($$0, RSTART, RLENGTH - 1)]++ } \
+		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
+		exit bad }' $(HEADERS) >&2
 	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
@@ -410,7 +415,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@mkdir -p $(@D)
 	@printf '#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "%s.h"\n' $* \
 		>$(@:.o=.c)
-	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -O0 -Werror=frame-larger-than=32768 -I. \
+	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -O0 -Wframe-larger-than=32768 -Werror -I. \
 		$(LIBPQ_CFLAGS) -c $(@:.o=.c) -o $@
 
 clean: ## remove .build/

@@ -45,6 +45,75 @@
  *     }
  *
  *
+ * FUNCTIONS (what they take and return stands at each one; README has a list of tasks)
+ *
+ *     jobq_error_text           one sentence for people
+ *     jobq_str_from             borrows a terminated string
+ *     jobq_str_equal            whether two strings have the same bytes
+ *     jobq_enum_name            the name of a value
+ *     jobq_enum_from            the value that has this name
+ *     jobq_random_next          64 uniform bits
+ *     jobq_worker_id_from       a worker id from 64 random bits of the operating system
+ *     jobq_worker_name_format   a name for people, from an id
+ *     jobq_worker_name_short    the six-character name of older systems
+ *     jobq_backoff_seed         the preset of older systems: 60 s, doubling to 1 h
+ *     jobq_backoff_defaults     a backoff with its zero fields filled
+ *     jobq_backoff_check        whether a backoff is valid
+ *     jobq_backoff_delay        how long to wait
+ *     jobq_policy_defaults      the policy with its zero fields filled
+ *     jobq_job_new              a ready job
+ *     jobq_job_decide           what an event makes of a job
+ *     jobq_job_apply            changes a job as decided
+ *     jobq_job_check            whether a job keeps the laws
+ *     jobq_job_holds            whether the job is running under this token
+ *     jobq_state_final          whether a state is an end
+ *     jobq_reason_format        the error text of an attempt
+ *     jobq_status_format        a stage and a state as one word
+ *     jobq_status_from          the stage and state of such a word
+ *     jobq_partition_size       how many messages to read
+ *     jobq_partition_next       the mode after a batch
+ *     jobq_partition_backoff    how long a partition waits after this many failures in a row
+ *     jobq_partition_directive  what to do after a batch
+ *     jobq_tuning_of            the constants of a profile
+ *     jobq_tuning_defaults      the tuning with its zero fields filled
+ *     jobq_partition_of         the partition of a key
+ *     jobq_schema_of            which of several schemas a key belongs to
+ *     jobq_outbox_plan          what an acknowledgement writes
+ *     jobq_trace_of             the trace in the headers of a job or message
+ *     jobq_call_error           why the attempt failed
+ *     jobq_call_delay           the delay of this retry or snooze
+ *     jobq_call_hold            stops claims from the job's line or queue for a while
+ *     jobq_call_progress        how far the job is, for people
+ *     jobq_call_step            whether a step of this job is done
+ *     jobq_call_step_done       this step is done, and leaves a value
+ *     jobq_call_signal          the payload of a signal, or waits for it
+ *     jobq_call_log             adds a line to the attempt's log, for people
+ *     jobq_call_result          what this stage leaves, JSON or bytes
+ *     jobq_call_stopping        whether, and why, this handler should stop soon
+ *     jobq_delivery_done        the first messages of a batch are done
+ *     jobq_delivery_reject      a batch handler rejects one message and says why
+ *     jobq_delivery_error       why it failed
+ *     jobq_delivery_delay       the delay of this retry, instead of the backoff
+ *     jobq_delivery_stopping    whether, and why, this handler should stop soon
+ *     jobq_utf8_valid           whether text is what Postgres accepts
+ *     jobq_json_quote           writes text as a JSON string
+ *     jobq_json_check           whether Postgres accepts text as jsonb
+ *     jobq_json_member          the value of a member of an object
+ *     jobq_test_size            bytes of a test
+ *     jobq_test_init            an empty queue and a worker with these handlers
+ *     jobq_test_policy          sets the policy of a queue, or of a kind
+ *     jobq_test_conn            what jobq_pg_call_conn returns
+ *     jobq_test_enqueue         adds a job
+ *     jobq_test_run             runs what falls due
+ *     jobq_test_fault           what goes wrong during the next run
+ *     jobq_test_sleep           lets time pass in a handler
+ *     jobq_test_now             the simulated time
+ *     jobq_test_get             a job, and what it has left behind
+ *     jobq_test_step            whether a step of a job is done
+ *     jobq_test_signal          sends a signal
+ *     jobq_test_ready           ends what a job waits for
+ *
+ *
  * WORDS (the same here, in SQL and in logs; each has one meaning, unless it says otherwise)
  *
  *     job          a unit of work; its kind names its handler, its queue holds its policy
@@ -1458,6 +1527,73 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  * ---- Stop here unless you write a store or a worker of your own --------------------------------
  *
  * What follows is for jobq_pg.h, and for whoever writes its like for another database.
+ *
+ *
+ * FUNCTIONS
+ *
+ *     jobq_call_run              runs a handler
+ *     jobq_call_reason           the text that is kept of a failed attempt
+ *     jobq_delivery_run          runs one of the two handlers on a delivery
+ *     jobq_log_add               adds a line to a log
+ *     jobq_log_format            a log as a JSON array
+ *     jobq_name_valid            whether a queue or kind may have this name
+ *     jobq_json_valid            whether text is JSON
+ *     jobq_utf8_cut              the longest prefix that ends at a character
+ *     jobq_utf8_mend             any bytes as valid UTF-8
+ *     jobq_trace_format          a trace as members of a JSON object
+ *     jobq_random_between        maps 64 uniform bits onto [low, high]
+ *     jobq_tuning_check          whether a tuning is valid
+ *     jobq_cursor_attempts       how often a message was delivered so far
+ *     jobq_cursor_check          whether a cursor is valid
+ *     jobq_cron_parse            reads a cron expression
+ *     jobq_cron_next             the first local time after local_us that matches
+ *     jobq_end_serves            whether a job that waits may run after this end
+ *     jobq_known_decide          what becomes of an enqueue whose key is known
+ *     jobq_permit_fair           a worker's fair share of a quota
+ *     jobq_permit_share          what a worker may hold of a quota
+ *     jobq_rate_chunk            the tokens that a worker gets at once
+ *     jobq_tokens_move           puts tokens back and takes some
+ *     jobq_line_room             how many jobs a line may give
+ *     jobq_line_used             what a line has left after it gave some
+ *     jobq_times_bound           the longest time of a bucket
+ *     jobq_times_bucket          the bucket of a time
+ *     jobq_answer_start          an empty answer to this request
+ *     jobq_loop_size             bytes of a loop
+ *     jobq_loop_config_defaults  the settings with their zero fields filled
+ *     jobq_loop_init             a loop that has not connected yet
+ *     jobq_loop_next             what to do now
+ *     jobq_loop_abandon          a handler to abandon, or WAIT
+ *     jobq_loop_tell             takes the answer of a statement
+ *     jobq_loop_disconnected     the connection broke, or could not be made
+ *     jobq_loop_notified         a notification arrived
+ *     jobq_loop_hears            whether notifications arrive
+ *     jobq_loop_stop             asks the loop to stop
+ *     jobq_loop_due              when something is due
+ *     jobq_loop_take             gives work to a free thread
+ *     jobq_loop_stopping         why a handler should stop
+ *     jobq_loop_handled          the handler of a job returned
+ *     jobq_loop_delivered        a handler of messages returned
+ *     jobq_loop_committed        how the handler's own transaction ended
+ *     jobq_loop_status_of        the state of a loop
+ *     jobq_loop_tally            what it has counted since its start
+ *     jobq_memory_size           bytes of a store
+ *     jobq_memory_init           an empty store
+ *     jobq_memory_policy         the policy of a queue
+ *     jobq_memory_kind_policy    the policy of a kind
+ *     jobq_memory_pause          pauses a kind, 1 to 63, or not
+ *     jobq_memory_limit          the quota of a queue or kind
+ *     jobq_memory_ageing         every 16th claim takes the oldest jobs
+ *     jobq_memory_line           the rules of a line
+ *     jobq_memory_enqueue        adds a ready job
+ *     jobq_memory_after          makes a job wait for another one
+ *     jobq_memory_enqueue_known  adds a job with a key
+ *     jobq_memory_schedule_add   adds a schedule
+ *     jobq_memory_get            the job with this id
+ *     jobq_memory_event          cancels, revives, or lets a job wait
+ *     jobq_memory_outbox         gives a queue this many partitions
+ *     jobq_memory_send           adds a message
+ *     jobq_memory_message_at     a message by its number
+ *     jobq_memory_work           one step of one worker
  *
  *
  * MORE WORDS

@@ -42,46 +42,83 @@
  *         return 0;
  *     }
  *
- * I WANT TO ... (the code in this manual leaves out most checks of errors)
+ * FUNCTIONS (README has a list of tasks; the code in this manual leaves out most checks of errors)
  *
- *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
- *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many
- *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
- *     fair turns for tenants; limits, rates     jobq_pg_job.line, jobq_pg_queue_set, _line_set
- *     wait when a server says: too many         jobq_call_hold (jobq.h), jobq_pg_hold
- *     show how far a job is                     jobq_call_progress (jobq.h), the view running
- *     keep lines of a log with the job          jobq_call_log (jobq.h); .log and .errors of its row
- *     a key made of fields of the payload       jobq.digest() in SQL
- *     run jobs at times of a calendar           jobq_pg_schedules_set
- *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
- *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
- *     enqueue, get, cancel and await there      jobq_pg_worker_ask
- *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
- *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
- *     know which schema a job came from         jobq_pg_call_handle
- *     follow a trace through jobs and messages  jobq_pg_job.trace, jobq_trace_of (jobq.h)
- *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
- *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
- *     watch a worker                            jobq_pg_worker_stats, _health, hooks
- *     metrics for Prometheus and the like       jobq_pg_metrics, jobq.metrics() in SQL
- *     look at, cancel, revive or change jobs    jobq_pg_get, _cancel, _revive, _change
- *     see which jobs are next                   jobq.peek() in SQL
- *     count the jobs of a queue                 jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false)
- *     leave a result, and wait for it           jobq_call_result (jobq.h), jobq_pg_wait
- *     run a job when others have ended          jobq_pg_job.after, jobq_pg_flow_begin
- *     enqueue jobs in a handler, wait for them  jobq_pg_call_wait, jobq_pg_parents
- *     do a part of a job only once              jobq_call_step (jobq.h), jobq_pg_call_step_done
- *     wait for a person or another system       jobq_call_signal (jobq.h), jobq_pg_signal
- *     know why a job does not run               jobq_pg_explain
- *     set limits, and how long jobs are kept    jobq_pg_queue_set
- *     pause a queue, or a kind of it            jobq_pg_queue_desc.paused
- *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
- *     receive messages                          jobq_pg_worker_desc.receivers
- *     handle dead letters                       jobq_pg_dead_letter_replay, _end, _discard
- *     read and write my tables as structs       jobq_pg_table_open, _get, _list, _create, _update
- *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _settle
- *     run several statements, all or none       jobq_pg_transact, or your own BEGIN
- *     build a worker of my own                  jobq_pg_execute
+ *     jobq_pg_dial_set             a keyword of libpq for a new connection
+ *     jobq_pg_open                 a handle: a schema, a pool of connections, hooks
+ *     jobq_pg_close                closes it
+ *     jobq_pg_acquire              a connection of the pool
+ *     jobq_pg_release              gives it back
+ *     jobq_pg_schema               the schema's name as an identifier
+ *     jobq_pg_random               64 random bits of the operating system
+ *     jobq_pg_migrate              brings the schema to this library's version
+ *     jobq_pg_check                whether the schema serves this library
+ *     jobq_pg_transact             runs body in a transaction
+ *     jobq_pg_unseal               opens a sealed payload
+ *     jobq_pg_enqueue              writes one job
+ *     jobq_pg_enqueue_many         writes many jobs of one queue, all or none
+ *     jobq_pg_get                  the facts about a job, live or ended
+ *     jobq_pg_rows_clear           frees rows
+ *     jobq_pg_wait                 waits for the end of jobs, and reads their results
+ *     jobq_pg_outbox_register      gives a queue its partitions
+ *     jobq_pg_outbox_grow          splits the partitions of a queue
+ *     jobq_pg_outbox_enqueue       writes one message
+ *     jobq_pg_outbox_enqueue_many  writes many messages, all or none
+ *     jobq_pg_dead_letter_replay   takes dead letters, to work on them
+ *     jobq_pg_dead_letter_end      what became of them
+ *     jobq_pg_dead_letter_discard  gives pending ones up for good
+ *     jobq_pg_flow_begin           begins a flow
+ *     jobq_pg_flow_close           a flow takes no more jobs
+ *     jobq_pg_signal               sends a signal
+ *     jobq_pg_parents              the jobs that a job has waited for
+ *     jobq_pg_cancel               cancels jobs, or asks running ones
+ *     jobq_pg_revive               runs failed jobs again
+ *     jobq_pg_delete               removes jobs
+ *     jobq_pg_change               changes when, how soon and where ready jobs run
+ *     jobq_pg_queue_set            the policy of a queue, or of a kind of it
+ *     jobq_pg_line_set             the rules of a line
+ *     jobq_pg_hold                 stops claims from a line or queue for a while
+ *     jobq_pg_schedules_set        declares the schedules of a program
+ *     jobq_pg_explain              why a job does not run, in words
+ *     jobq_pg_delivery_conn        the connection of a handler of messages
+ *     jobq_pg_delivery_handle      the handle whose schema messages came from
+ *     jobq_pg_worker_start         a worker in threads of its own
+ *     jobq_pg_worker_open          a worker that an event loop steps
+ *     jobq_pg_worker_step          does what is due, takes what has come, runs handlers
+ *     jobq_pg_worker_fds           what to wait for before the next step
+ *     jobq_pg_worker_ask           enqueues, gets, cancels or awaits in an event loop
+ *     jobq_pg_worker_stop          asks it to stop
+ *     jobq_pg_worker_wait          waits until it has stopped
+ *     jobq_pg_worker_free          frees it
+ *     jobq_pg_worker_ready         waits until it holds its lease
+ *     jobq_pg_worker_stats         its counts
+ *     jobq_pg_metrics              what a worker has counted, as OpenMetrics
+ *     jobq_pg_worker_health        how it is, for a probe
+ *     jobq_pg_work                 starts a worker and waits for it
+ *     jobq_pg_call_conn            the connection of a handler
+ *     jobq_pg_call_handle          the handle whose schema a job came from
+ *     jobq_pg_call_complete        completes the job in the handler's transaction
+ *     jobq_pg_call_commit          completes the job and commits
+ *     jobq_pg_call_wait            commits, and the job waits for others
+ *     jobq_pg_call_step_done       a step is done, in an open transaction
+ *     jobq_pg_view_desc            a view of jobq's as a typed table
+ *     jobq_pg_table_open           a table, by its description
+ *     jobq_pg_table_close          frees it
+ *     jobq_pg_table_get            the first row that matches
+ *     jobq_pg_table_list           a page of rows
+ *     jobq_pg_table_count          how many rows match
+ *     jobq_pg_table_create         a new row, or an upsert
+ *     jobq_pg_table_create_many    new rows, all or none
+ *     jobq_pg_table_update         writes fields of one row, or of many
+ *     jobq_pg_table_delete         deletes rows that match
+ *     jobq_pg_worktable_open       the job verbs on a table of yours
+ *     jobq_pg_worktable_close      frees it
+ *     jobq_pg_worktable_claim      takes rows that are due
+ *     jobq_pg_worktable_stage      the stage of a row
+ *     jobq_pg_worktable_settle     what became of rows
+ *     jobq_pg_worktable_heartbeat  rows are still being worked on
+ *     jobq_pg_worktable_reset      gives back rows whose worker is gone
+ *     jobq_pg_worktable_look       what a claim would take
  *
  * CONTENTS (search for >>name in the implementation)
  *
@@ -1990,6 +2027,11 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
  * ---- Stop here unless you write a store or a worker of your own --------------------------------
  *
  * What follows carries out the requests of a jobq_loop; jobq.h has its other half.
+ *
+ *     jobq_pg_execute        carries out one request of a loop
+ *     jobq_pg_content_clear  frees what an answer brought
+ *     jobq_pg_payload        the payload of a job that was claimed
+ *     jobq_pg_classify       the class of a SQLSTATE
  */
 
 /* What an ending writes besides its decision. */

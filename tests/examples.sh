@@ -93,7 +93,7 @@ quick_start() {
     {
         [ "$1" = jobq.h ] || printf '#define JOBQ_STATIC\n#include "%s"\n#include <stdio.h>\n%s\n' \
             "$1" '#include <stdlib.h>'
-        sed -n '/^ \* QUICK START/,/^ \* \(WORDS\|I WANT\)/s/^ \*     //p' "$1" |
+        sed -n '/^ \* QUICK START/,/^ \* FUNCTIONS/s/^ \*     //p' "$1" |
             sed 's/"dbname=app"/getenv("JOBQ_SERVER"), .schema = "jobq_example_quick"/'
     } >"$program.c"
     ${CC:-cc} "$program.c" -I. -lpq -o "$program"

@@ -1074,12 +1074,12 @@ typedef struct jobq_store jobq_store; /* what a store offers to a handler */
 /* What jobq_call_hold holds back: the line of the handler's job, or its queue. */
 typedef enum jobq_hold { JOBQ_HOLD_LINE, JOBQ_HOLD_QUEUE } jobq_hold;
 
-/* How serious a line of a job's log is. */
+/* How serious a line of a log is, a job's or the library's own. */
 typedef enum jobq_level {
     JOBQ_LEVEL_DEBUG,
     JOBQ_LEVEL_INFO,
     JOBQ_LEVEL_WARNING,
-    JOBQ_LEVEL_ERROR
+    JOBQ_LEVEL_ERROR /* so level >= JOBQ_LEVEL_WARNING is what a person should see */
 } jobq_level;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */

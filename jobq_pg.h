@@ -658,17 +658,10 @@ typedef struct jobq_pg_error {
 
 typedef struct jobq_pg jobq_pg;
 
-typedef enum jobq_pg_level {
-    JOBQ_PG_DEBUG,
-    JOBQ_PG_INFO,
-    JOBQ_PG_WARNING,
-    JOBQ_PG_ERROR /* so level >= JOBQ_PG_WARNING is what a person should see */
-} jobq_pg_level;
-
 /* A line of the log as fields, for desc.log_event. What does not apply is zero. Pointers live until
  * the function returns. */
 typedef struct jobq_pg_event {
-    jobq_pg_level level;
+    jobq_level level;
     const char *code;     /* what happened: one of the words under LOGGING */
     const char *text;     /* the line that desc.log gets */
     const char *schema;   /* the handle's */
@@ -723,7 +716,7 @@ typedef struct jobq_pg_desc {
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     bool may_be_down;       /* if none has answered, open succeeds, and calls fail until one does */
-    void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log)(void *user, jobq_level level, const char *message);
     void (*log_event)(void *user, const jobq_pg_event *event); /* the same lines, as fields */
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
     bool (*connect)(void *user, jobq_pg_dial *dial);
@@ -2830,7 +2823,7 @@ struct jobq_pg {
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     bool may_be_down;
-    void (*log)(void *user, jobq_pg_level level, const char *message);
+    void (*log)(void *user, jobq_level level, const char *message);
     void (*log_event)(void *user, const jobq_pg_event *event);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
@@ -2850,14 +2843,14 @@ struct jobq_pg {
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
 
 /* The log of a handle that was given none. */
-static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *message)
+static void jobq_pg__log_stderr(void *user, jobq_level level, const char *message)
 {
     (void)user;
-    if (level >= JOBQ_PG_WARNING)
-        fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
+    if (level >= JOBQ_LEVEL_WARNING)
+        fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_LEVEL_ERROR ? "error" : "warning", message);
 }
 
-static jobq_pg_event jobq_pg__event(jobq_pg_level level, const char *code)
+static jobq_pg_event jobq_pg__event(jobq_level level, const char *code)
 {
     jobq_pg_event e;
 
@@ -2868,7 +2861,7 @@ static jobq_pg_event jobq_pg__event(jobq_pg_level level, const char *code)
 }
 
 /* An event that tells of an error. */
-static jobq_pg_event jobq_pg__event_error(jobq_pg_level level, const char *code,
+static jobq_pg_event jobq_pg__event_error(jobq_level level, const char *code,
                                           const jobq_pg_error *error)
 {
     jobq_pg_event e = jobq_pg__event(level, code);
@@ -3179,7 +3172,7 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    jobq_pg_event e = jobq_pg__event(JOBQ_PG_DEBUG, "notice");
+    jobq_pg_event e = jobq_pg__event(JOBQ_LEVEL_DEBUG, "notice");
 
     e.sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     if (text != NULL) jobq_pg__log((const jobq_pg *)arg, e, "%s", text);
@@ -3437,8 +3430,8 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         struct timespec nap;
         now = jobq_pg__mono_us();
         if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
-        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
-                     error->message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "server_unreachable", error),
+                     "%s", error->message);
         if (wait > until - now) wait = until - now;
         nap.tv_sec = (time_t)(wait / 1000000);
         nap.tv_nsec = (long)(wait % 1000000 * 1000);
@@ -3482,8 +3475,8 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
             jobq_pg_close(pg);
             return error->code;
         }
-        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "server_unreachable", error), "%s",
-                     error->message);
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "server_unreachable", error),
+                     "%s", error->message);
         pg->unchecked = pg->odd = true; /* it is not known how its sessions begin */
     }
     *out = pg;
@@ -3629,10 +3622,10 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
 {
     jobq_pg_error error;
 
-    jobq_pg__roll_back(pg, conn, jobq_pg__event(JOBQ_PG_WARNING, "transaction_left"), "");
+    jobq_pg__roll_back(pg, conn, jobq_pg__event(JOBQ_LEVEL_WARNING, "transaction_left"), "");
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "connection_closed", &error),
+    jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "connection_closed", &error),
                  "a released connection was closed: %s", error.message);
     return false;
 }
@@ -6222,7 +6215,8 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_INFO, "migrated"), "migration %s applied", m->name);
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_INFO, "migrated"), "migration %s applied",
+                     m->name);
     return code;
 }
 
@@ -6260,7 +6254,7 @@ static void jobq_pg__citus_warns(const jobq_pg *pg, PGconn *conn)
     snprintf(sql, sizeof sql, "SELECT %s.citus_apart()", pg->schema);
     res = PQexec(conn, sql);
     if (PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "commit_unsafe"),
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_WARNING, "commit_unsafe"),
                      "a transaction that also writes a distributed table may be committed in "
                      "half when a server crashes: run select %s.citus_join() at the coordinator; "
                      "at a node, keep what handlers write in its own tables", pg->schema);
@@ -6431,7 +6425,7 @@ static jobq_error jobq_pg__weigh_differences(const jobq_pg *pg, const PGresult *
         jobq_pg__names_add(new_one ? &added : &bad, name);
     }
     if (added.count > 0) {
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_PG_WARNING, "objects_added"),
+        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_WARNING, "objects_added"),
                      "the schema has what jobq did not install: %s: an upgrade may be in its way, "
                      "so move it to another schema", jobq_pg__names_end(&added));
     }
@@ -7397,7 +7391,7 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
     jobq_pg_event e;
 
     if (code == JOBQ_OK || !committed) return code;
-    e = jobq_pg__event_error(JOBQ_PG_WARNING, "wake_failed", error);
+    e = jobq_pg__event_error(JOBQ_LEVEL_WARNING, "wake_failed", error);
     e.queue = jobq_str_from(bulk->name);
     jobq_pg__log(pg, e, "jobs are written, but no worker was woken: %s", error->message);
     return JOBQ_OK;
@@ -7757,7 +7751,7 @@ static void jobq_pg__ear_use(jobq_pg *pg, int64_t until)
     if (makes) conn = jobq_pg__ear_connect(pg, ear->channel, &error);
     good = makes ? conn != NULL : jobq_pg__ear_listen(conn, until);
     if (makes && !good && !ear->deaf)
-        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_PG_WARNING, "listen_failed", &error),
+        jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "listen_failed", &error),
                      "LISTEN: %s; meanwhile waits look four times a second", error.message);
     if (makes) ear->deaf = !good;
     if (!good) PQfinish(conn);
@@ -9959,7 +9953,7 @@ static bool jobq_pg__has_failed(const jobq_pg_worker *w, const jobq_pg_report *r
 static void jobq_pg__tell_failed(const jobq_pg_worker *w, const jobq_pg_report *report)
 {
     bool is_job = report->call != NULL;
-    jobq_pg_event e = jobq_pg__event(JOBQ_PG_WARNING, is_job ? "job_failed" : "message_dead");
+    jobq_pg_event e = jobq_pg__event(JOBQ_LEVEL_WARNING, is_job ? "job_failed" : "message_dead");
     char what[160], more[48];
 
     if (!w->no_failed_log && jobq_pg__may_log(w->pg, &w->pg->failures, more)) {
@@ -10030,7 +10024,7 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
 }
 
 /* An event of a worker. error: NULL: none. The lock is held. */
-static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_pg_level level,
+static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_level level,
                                            const char *code, const jobq_pg_error *error)
 {
     jobq_pg_event e = error == NULL ? jobq_pg__event(level, code)
@@ -10045,7 +10039,7 @@ static void jobq_pg__cancel(jobq_pg_worker *w, PGcancel *cancel, const char *wha
 {
     if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
     PQfreeCancel(cancel);
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "thread_missing", NULL),
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "thread_missing", NULL),
                  "%s cannot be cancelled and runs on: " JOBQ_PG__NO_THREAD, what);
 }
 
@@ -10055,7 +10049,7 @@ static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 {
     bool known = w->away && strcmp(w->trouble, error->message) == 0;
 
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, known ? JOBQ_LEVEL_DEBUG : JOBQ_LEVEL_WARNING,
                                               "connect_failed", error), "%s", error->message);
     jobq_pg__trouble(w, error->message);
     w->away = true;
@@ -10199,7 +10193,7 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
 }
 
 /* An event of the run that a thread has, or had last: its own thread, or the lock is held. */
-static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level level,
+static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_level level,
                                         const char *code)
 {
     jobq_pg_event e = jobq_pg__event(level, code);
@@ -10224,7 +10218,7 @@ static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_pg_level l
 static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 {
     PGcancel *cancel;
-    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_WARNING, "transaction_left");
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, "transaction_left");
     char what[160];
 
     pthread_mutex_lock(&w->group->lock);
@@ -10573,7 +10567,7 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
 static void jobq_pg__open_failed(const jobq_pg_worker *w, const jobq_pg__run *run,
                                  const jobq_pg_error *error)
 {
-    jobq_pg_event e = jobq_pg__run_event(run, JOBQ_PG_ERROR, "open_failed");
+    jobq_pg_event e = jobq_pg__run_event(run, JOBQ_LEVEL_ERROR, "open_failed");
 
     jobq_pg__log(w->pg, e, "%s", error->message);
 }
@@ -11000,7 +10994,8 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     if (!jobq_pg__works(w)) return;
     w->gave_up = true;
     jobq_pg__trouble(w, why);
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "worker_gave_up", NULL), "%s", why);
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "worker_gave_up", NULL), "%s",
+                 why);
     jobq_loop_stop(w->loop, now, 0);
     jobq_pg__told(w, now);
 }
@@ -11014,7 +11009,7 @@ static void jobq_pg__thread_replace(jobq_pg_worker *w)
 
     if (group->open == 0 || jobq_pg__thread_start(group)) return;
     if (group->threads > 0 && group->threads != group->fewer)
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "thread_missing", NULL),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "thread_missing", NULL),
                      "the worker goes on with %d threads for handlers: " JOBQ_PG__NO_THREAD,
                      (int)group->threads);
     group->fewer = group->threads;
@@ -11044,7 +11039,7 @@ static void jobq_pg__thread_quit(void *arg)
     static const char text[] = "the handler ended its thread";
     jobq_pg__run *run = (jobq_pg__run *)arg;
     jobq_pg_worker *w = run->worker;
-    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_PG_ERROR, "thread_ended");
+    jobq_pg_event event = jobq_pg__run_event(run, JOBQ_LEVEL_ERROR, "thread_ended");
     jobq_pg_report report;
     jobq_verdict verdict;
 
@@ -11168,7 +11163,7 @@ static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement 
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
     res = jobq_pg__call_row(pg, conn, st, from, to, &error);
     if (res != NULL) return jobq_pg__lend(run->data, res, to != NULL);
-    e = jobq_pg__run_event(run, JOBQ_PG_WARNING, st == JOBQ_PG__HOLD_HERE ? "hold_failed"
+    e = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, st == JOBQ_PG__HOLD_HERE ? "hold_failed"
                                                  : st == JOBQ_PG__PROGRESS_HERE
                                                      ? "progress_failed"
                                                      : "step_failed");
@@ -11585,7 +11580,7 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
     pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
         w->group->stuck++;
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "connect_stuck", NULL),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "connect_stuck", NULL),
                      "desc.connect has not returned: end the process");
     }
     if (over) jobq_pg__attempt_free(a);
@@ -11658,7 +11653,7 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "maintenance_failed", error),
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "maintenance_failed", error),
                  "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind), error->message,
                  bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
@@ -11823,7 +11818,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         if (bad) jobq_pg__conn_error(&error, w->conn);
         else jobq_pg__fail(&error, JOBQ_ERROR_CONNECTION, "%s", w->broken);
         jobq_pg__trouble(w, error.message);
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "connection_lost", &error),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "connection_lost", &error),
                      "connection lost: %s", error.message);
     }
     if (w->conn != NULL) w->away = true; /* the log has said why, and will say "connected again" */
@@ -11894,9 +11889,9 @@ static void jobq_pg__hears(jobq_pg_worker *w, const jobq_pg_error *why)
     if (w->deaf == (why != NULL)) return;
     w->deaf = why != NULL;
     if (w->deaf)
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "listen_failed", why),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "listen_failed", why),
                      "LISTEN: %s; meanwhile the worker looks for work every second", why->message);
-    else jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "listens", NULL),
+    else jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_INFO, "listens", NULL),
                       "LISTEN: notifications arrive again");
 }
 
@@ -11986,7 +11981,7 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
     }
     w->conn = conn;
     if (w->away)
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "connected", NULL),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_INFO, "connected", NULL),
                      "connected again");
     w->away = false;
     jobq_pg__set_up(w);
@@ -12027,7 +12022,7 @@ static void jobq_pg__refusal_log(const jobq_pg_worker *w, const jobq_ending *e,
 {
     static const char said[] = "SQLSTATE ";
     const jobq_pg_handler *handler = w->held[e->slot].handler;
-    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "result_refused", NULL);
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "result_refused", NULL);
     char sqlstate[6];
 
     if (strncmp(w->refusal, said, sizeof said - 1) == 0) {
@@ -12192,7 +12187,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 {
     const jobq_decision *decision = &a->endings[0].decision;
     jobq_pg__held *h = &w->held[a->slot];
-    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "handler_abandoned", NULL);
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
@@ -12203,7 +12198,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         hook_call->report.state = decision->state;
         jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
     }
-    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, event.code);
     if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, event, "job %lld: its handler ran out of time and was abandoned",
                      (long long)a->id);
@@ -12231,12 +12226,12 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
-    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_PG_WARNING, "handler_abandoned", NULL);
+    jobq_pg_event event = jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "handler_abandoned", NULL);
     jobq_pg__delivery *kept = w->deliveries[a->slot];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
-    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_PG_WARNING, event.code);
+    if (run != NULL) event = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, event.code);
     event.partition_id = a->partition_id;
     if (!a->committing) { /* or else its thread is just writing it to the server */
         kept->error_size = sizeof text - 1;
@@ -12261,7 +12256,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_WARNING, "answer_missing", NULL),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "answer_missing", NULL),
                      "no answer in time: reconnecting");
         jobq_pg__break(w, "");
         break;
@@ -12364,8 +12359,8 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(p->kind, &error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING
-                                                                        : JOBQ_PG_ERROR,
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, code == JOBQ_ERROR_DEAD ? JOBQ_LEVEL_WARNING
+                                                                        : JOBQ_LEVEL_ERROR,
                                               "statement_failed", &error),
                  "%s %s", error.sqlstate, error.message);
     if (strcmp(error.sqlstate, "25006") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
@@ -12386,7 +12381,7 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     f.registered.kind_count = (int32_t)w->handler_count;
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
     if (f.odd != 0) {
-        event = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unlawful", NULL);
+        event = jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "job_unlawful", NULL);
         event.job = f.odd;
         jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.odd);
     }
@@ -12413,20 +12408,20 @@ static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
     jobq_pg_event e;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        e = jobq_pg__worker_event(w, JOBQ_PG_ERROR, "job_unreadable", NULL);
+        e = jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "job_unreadable", NULL);
         e.job = a->id;
         jobq_pg__log(w->pg, e, "job %lld cannot be read: it was marked as failed",
                      (long long)a->id);
     }
     if (a->kind == JOBQ_REQUEST_SLEEP && a->error == JOBQ_OK) {
         bool asleep = jobq_loop_status_of(w->loop).asleep;
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_DEBUG, asleep ? "asleep" : "awake",
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_DEBUG, asleep ? "asleep" : "awake",
                                                   NULL),
                      asleep ? "nothing to do: new work is told by a notification"
                             : "busy: new work is found without notifications");
     }
     if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_ERROR, "decision_refused", NULL),
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "decision_refused", NULL),
                      "the database refuses every decision about a job: "
                      "the job stays running until this worker ends");
     }
@@ -12999,7 +12994,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
     JOBQ_PG__TELL(", retried", messages, retried);
     JOBQ_PG__TELL(", lost", messages, lost);
     JOBQ_PG__TELL("; reconnects", jobs, reconnects);
-    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_PG_INFO, "statistics", NULL),
+    jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_INFO, "statistics", NULL),
                  "statistics of worker %lld in %.1f s (since its start): %s; handlers took %.1f "
                  "(%.1f) s", (long long)s.worker, (double)(now - w->told_mono_us) / 1e6, line,
                  (double)(w->handler_us - w->told.handler_us) / 1e6, (double)w->handler_us / 1e6);
@@ -13155,7 +13150,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 
     if (!jobq_pg__forked(w->pg)) return false;
     jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "forked"), "%s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_LEVEL_ERROR, "forked"), "%s", error.message);
     return true;
 }
 
@@ -14001,7 +13996,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     pthread_mutex_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__signals_clear(w);
-        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_PG_ERROR, "handlers_stuck"),
+        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_LEVEL_ERROR, "handlers_stuck"),
                      "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
     }

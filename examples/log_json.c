@@ -60,7 +60,7 @@ static void log_json(void *user, const jobq_pg_event *e)
     char worker[24];
     line l = {"{", 1};
 
-    if (e->level == JOBQ_PG_DEBUG) return;
+    if (e->level == JOBQ_LEVEL_DEBUG) return;
     put_text(&l, "level", jobq_str_from(levels[e->level]));
     put_text(&l, "code", jobq_str_from(e->code));
     put_text(&l, "text", jobq_str_from(e->text));

@@ -328,9 +328,9 @@ static jobq_outcome embed(jobq_call *call)
 /* Removes the progress line that a terminal shows, before something else is printed. */
 static const char *fresh_line(void) { return isatty(STDERR_FILENO) ? "\r\033[K" : ""; }
 
-static void log_line(void *user, jobq_pg_level level, const char *message)
+static void log_line(void *user, jobq_level level, const char *message)
 {
-    if (level < JOBQ_PG_WARNING) return;
+    if (level < JOBQ_LEVEL_WARNING) return;
     fprintf(stderr, "%s%s: %s\n", fresh_line(), (const char *)user, message);
 }
 

@@ -106,12 +106,12 @@ static const jobq_pg_handler handlers[] = {
 
 /* The library logs its own troubles here. The error of a failed job is not logged; it is in the
  * job's row. */
-static void log_line(void *user, jobq_pg_level level, const char *message)
+static void log_line(void *user, jobq_level level, const char *message)
 {
     static const char *const names[] = {"debug", "info", "warning", "error"};
 
     (void)user;
-    if (level >= JOBQ_PG_WARNING) fprintf(stderr, "%s: %s\n", names[level], message);
+    if (level >= JOBQ_LEVEL_WARNING) fprintf(stderr, "%s: %s\n", names[level], message);
 }
 
 static void must(bool good, const char *why)

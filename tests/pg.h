@@ -243,7 +243,7 @@ static inline bool becomes(double seconds, long wanted, const char *query)
     return true;
 }
 
-static inline void quiet_log(void *user, jobq_pg_level level, const char *message)
+static inline void quiet_log(void *user, jobq_level level, const char *message)
 {
     (void)user;
     if (getenv("JOBQ_TEST_LOG") != NULL) fprintf(stderr, "[%d] %s\n", (int)level, message);

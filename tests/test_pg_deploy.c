@@ -26,7 +26,7 @@ static int start_over(void **state)
 
 static int *applied; /* shared: migrations that were applied, by all processes */
 
-static void counts_migrations(void *user, jobq_pg_level level, const char *message)
+static void counts_migrations(void *user, jobq_level level, const char *message)
 {
     (void)user, (void)level;
     if (strstr(message, ": migration ") != NULL) ADD(*applied);
@@ -75,11 +75,11 @@ static void sixteen_processes_migrate_at_once(void **unused)
 
 /* -- the schema changes under a program that runs -- */
 
-static void counts_errors(void *user, jobq_pg_level level, const char *message)
+static void counts_errors(void *user, jobq_level level, const char *message)
 {
     (void)user;
     quiet_log(NULL, level, message);
-    if (level == JOBQ_PG_ERROR && strstr(message, "deadlock") == NULL &&
+    if (level == JOBQ_LEVEL_ERROR && strstr(message, "deadlock") == NULL &&
         strstr(message, "lock timeout") == NULL) ADD(errors);
 }
 

@@ -168,12 +168,12 @@ static const char *const looked_for[] = {"ulimit -u", "cannot be cancelled", "go
                                          "no memory"};
 static int counts[4];
 
-static void hears(void *user, jobq_pg_level level, const char *message)
+static void hears(void *user, jobq_level level, const char *message)
 {
     int i;
 
     (void)user;
-    if (level < JOBQ_PG_WARNING) return;
+    if (level < JOBQ_LEVEL_WARNING) return;
     __atomic_add_fetch(&warnings, 1, __ATOMIC_SEQ_CST);
     for (i = 0; i < 4; i++) {
         if (strstr(message, looked_for[i]) == NULL) continue;

@@ -40,10 +40,10 @@ static int print_fingerprint(void)
 
 static char added[700]; /* the last warning of what was added */
 
-static void hears_added(void *user, jobq_pg_level level, const char *message)
+static void hears_added(void *user, jobq_level level, const char *message)
 {
     (void)user;
-    if (level == JOBQ_PG_WARNING && strstr(message, "did not install") != NULL)
+    if (level == JOBQ_LEVEL_WARNING && strstr(message, "did not install") != NULL)
         snprintf(added, sizeof added, "%s", message);
 }
 

@@ -18,9 +18,9 @@ static heard_event heard[EVENTS_MAX];
 static int heard_count, unequal, lines;
 static pthread_mutex_t hearing = PTHREAD_MUTEX_INITIALIZER;
 static __thread char last_line[700];
-static __thread jobq_pg_level last_level;
+static __thread jobq_level last_level;
 
-static void hears_line(void *user, jobq_pg_level level, const char *message)
+static void hears_line(void *user, jobq_level level, const char *message)
 {
     (void)user;
     ADD(lines);
@@ -139,14 +139,14 @@ static void lines_of_the_pool(void **unused)
     jobq_pg_release(loud, conn);
     h = must_hear("transaction_left");
     assert_string_equal(h->text, "a transaction was left open; rolled back");
-    assert_int_equal(h->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_WARNING);
     is_about(h, "", "", 0, 0);
     assert_int_equal(h->e.worker, 0);
     assert_string_equal(h->sqlstate, "");
     h = must_hear("notice");
     assert_string_equal(h->text, "noticed");
     assert_string_equal(h->sqlstate, "01ABC");
-    assert_int_equal(h->e.level, JOBQ_PG_DEBUG);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_DEBUG);
     assert_int_equal(jobq_pg_acquire(loud, &conn, &error), JOBQ_OK);
     PQclear(PQexec(conn, "SET client_encoding = 'LATIN1'"));
     jobq_pg_release(loud, conn);
@@ -165,7 +165,7 @@ static void lines_of_an_open_that_waits(void **unused)
     d.log_event = hears_event;
     d.patience_us = 300000;
     assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_CONNECTION);
-    assert_int_equal(must_hear("server_unreachable")->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(must_hear("server_unreachable")->e.level, JOBQ_LEVEL_WARNING);
 }
 
 static void lines_of_a_migration(void **unused)
@@ -177,7 +177,7 @@ static void lines_of_a_migration(void **unused)
     RUN("DROP SCHEMA jobq CASCADE");
     assert_int_equal(jobq_pg_migrate(loud, &error), JOBQ_OK);
     h = must_hear("migrated");
-    assert_int_equal(h->e.level, JOBQ_PG_INFO);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_INFO);
     assert_non_null(strstr(h->text, "applied"));
 }
 
@@ -196,7 +196,7 @@ static void a_line_of_a_check_on_citus(void **unused)
     assert_non_null(strstr(error.message, "is distributed by Citus"));
     assert_int_equal(jobq_pg_migrate(loud, &error), JOBQ_ERROR_INVALID);
     RUN(CITUS_IS_GONE);
-    assert_int_equal(must_hear("commit_unsafe")->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(must_hear("commit_unsafe")->e.level, JOBQ_LEVEL_WARNING);
     assert_non_null(strstr(must_hear("commit_unsafe")->text, ".citus_join()"));
 }
 
@@ -242,7 +242,7 @@ static void lines_of_a_cut_and_of_statistics(void **unused)
     start_on(loud, &work);
     id = worker_id();
     h = must_hear("statistics");
-    assert_int_equal(h->e.level, JOBQ_PG_INFO);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_INFO);
     RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name LIKE 'job_ test'");
     h = event_of("connection_lost", 30);
@@ -292,11 +292,11 @@ static void lines_of_a_worker_that_falls_asleep_and_wakes(void **unused)
     work.loop.threads = 1;
     start_on(loud, &work);
     h = must_hear("asleep");
-    assert_int_equal(h->e.level, JOBQ_PG_DEBUG);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_DEBUG);
     assert_int_equal(h->e.worker, worker_id());
     assert_null(event_of("awake", 0));
     enqueue_count(200);
-    assert_int_equal(must_hear("awake")->e.level, JOBQ_PG_DEBUG);
+    assert_int_equal(must_hear("awake")->e.level, JOBQ_LEVEL_DEBUG);
 }
 
 static void lines_of_a_worker_that_cannot_connect(void **unused)
@@ -315,7 +315,7 @@ static void lines_of_a_worker_that_cannot_connect(void **unused)
     h = event_of("connect_failed", 30);
     SET(hung_up, 0);
     assert_non_null(h);
-    assert_int_equal(h->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_WARNING);
     assert_int_equal(h->e.worker, id);
     assert_string_equal(must_hear("connected")->text, "connected again");
 }
@@ -363,7 +363,7 @@ static void a_line_of_an_answer_that_does_not_come(void **unused)
     free(pids);
     assert_non_null(h);
     assert_string_equal(h->text, "no answer in time: reconnecting");
-    assert_int_equal(h->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_WARNING);
     assert_int_equal(h->e.worker, id);
     assert_string_equal(must_hear("connected")->text, "connected again");
 }
@@ -522,7 +522,7 @@ static void a_line_of_a_payload_that_cannot_be_opened(void **unused)
     h = must_hear("open_failed");
     lines_of_a_job(h, id);
     assert_non_null(strstr(h->text, "cannot be opened by 'mine'"));
-    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_ERROR);
 }
 
 /* Its only thread is lost. It is not freed before its handler has returned. */
@@ -543,12 +543,12 @@ static void lines_of_a_worker_that_gives_up(void **unused)
     workers[0] = NULL;
     h = must_hear("worker_gave_up");
     assert_non_null(strstr(h->text, "too many handlers are stuck"));
-    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_ERROR);
     assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_ERROR_TIMEOUT);
     jobq_pg_worker_free(worker);
     h = must_hear("handlers_stuck");
     assert_non_null(strstr(h->text, " handlers never returned: end the process"));
-    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_ERROR);
     SET(gate, 1);
     do {
         nap_us(2000);
@@ -575,7 +575,7 @@ static void lines_of_a_refused_result(void **unused)
     assert_string_equal(h->sqlstate, "23514");
     h = must_hear("statement_failed");
     assert_string_equal(h->sqlstate, "23514");
-    assert_int_equal(h->e.level, JOBQ_PG_ERROR);
+    assert_int_equal(h->e.level, JOBQ_LEVEL_ERROR);
     all_stop(NULL);
     RUN("ALTER TABLE jobq.history DROP CONSTRAINT none");
 }
@@ -718,7 +718,7 @@ static void failures_are_logged_but_not_all(void **unused)
     assert_int_equal(jobq_pg_work(loud, &d, &error), JOBQ_OK);
     most = 5 * (int)((mono_us() - began) / SECOND + 2);
     first = must_hear("job_failed");
-    assert_int_equal(first->e.level, JOBQ_PG_WARNING);
+    assert_int_equal(first->e.level, JOBQ_LEVEL_WARNING);
     is_about(first, "q", "k", first->e.job, 1);
     assert_non_null(strstr(first->text, ", kind k, has failed for good: the card is broken"));
     assert_true(events_of("job_failed") >= 5);

@@ -643,11 +643,11 @@ static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char logged[200][700];
 static int logged_count;
 
-static void keeps_warnings(void *user, jobq_pg_level level, const char *message)
+static void keeps_warnings(void *user, jobq_level level, const char *message)
 {
     (void)user;
     quiet_log(NULL, level, message);
-    if (level < JOBQ_PG_INFO) return;
+    if (level < JOBQ_LEVEL_INFO) return;
     pthread_mutex_lock(&log_lock);
     if (logged_count < 200) snprintf(logged[logged_count++], sizeof logged[0], "%s", message);
     pthread_mutex_unlock(&log_lock);

@@ -338,7 +338,7 @@ static void an_answer_lost_behind_the_pooler_leaves_it_open(void **unused)
 
 static int complaints;
 
-static void hears(void *user, jobq_pg_level level, const char *message)
+static void hears(void *user, jobq_level level, const char *message)
 {
     if (strstr(message, "set listen_conninfo") != NULL) ADD(complaints);
     quiet_log(user, level, message);

@@ -1155,10 +1155,10 @@ static void quick_jobs_do_not_wait_for_a_slow_kind(void **unused)
 static int told_of;
 static char told_last[700];
 
-static void keeps_statistics(void *user, jobq_pg_level level, const char *message)
+static void keeps_statistics(void *user, jobq_level level, const char *message)
 {
     (void)user;
-    if (strstr(message, ": statistics of worker") == NULL || level != JOBQ_PG_INFO) return;
+    if (strstr(message, ": statistics of worker") == NULL || level != JOBQ_LEVEL_INFO) return;
     if (told_of < 2) snprintf(told_last, sizeof told_last, "%s", message);
     ADD(told_of);
 }

@@ -303,7 +303,7 @@ static void threads_that_wait_for_a_server_are_replaced(void **unused)
 
 /* ---- a server that is down at the start ------------------------------------------------------ */
 
-static void complains(void *user, jobq_pg_level level, const char *message)
+static void complains(void *user, jobq_level level, const char *message)
 {
     if (strstr(message, "run jobq_pg_migrate") != NULL && strncmp(message, schemas[1], 5) == 0)
         ADD(complaints);

@@ -18,7 +18,7 @@ static const char *const hostile[] = {
 
 static char logged[65536]; /* all that a handle logged */
 
-static void keep_log(void *user, jobq_pg_level level, const char *message)
+static void keep_log(void *user, jobq_level level, const char *message)
 {
     size_t len = strlen(logged);
 

@@ -5,12 +5,12 @@
 
 /* ---- migrate --------------------------------------------------------------------------------- */
 
-static void tell_log(void *user, jobq_pg_level level, const char *message)
+static void tell_log(void *user, jobq_level level, const char *message)
 {
     const app *a = user;
 
-    if (level >= JOBQ_PG_WARNING) fprintf(stderr, "jobq: %s\n", message);
-    else if (level == JOBQ_PG_INFO && !a->json) fprintf(stderr, "%s\n", message);
+    if (level >= JOBQ_LEVEL_WARNING) fprintf(stderr, "jobq: %s\n", message);
+    else if (level == JOBQ_LEVEL_INFO && !a->json) fprintf(stderr, "%s\n", message);
 }
 
 static int exit_code(jobq_error code, const jobq_pg_error *error)
@@ -24,7 +24,7 @@ static int exit_code(jobq_error code, const jobq_pg_error *error)
 
 /* Opens jobq's own connections; a failure ends the program. */
 static jobq_pg *open_jobq(app *a, const char *schema,
-                          void (*log)(void *user, jobq_pg_level level, const char *message))
+                          void (*log)(void *user, jobq_level level, const char *message))
 {
     jobq_pg_desc desc = {.conninfo = a->conninfo, .schema = schema, .log = log, .user = a};
     jobq_pg_error error;

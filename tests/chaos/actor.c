@@ -409,7 +409,8 @@ static jobq_outcome outside(jobq_call *call)
     note_start(call);
     nap_us(chance(call) < 3 ? 700000 : chance(call) * 100);
     if (call->job.suspect && slowly()) nap_us(2000000);
-    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
+    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL)
+        return ended(call, JOBQ_OUTCOME_CANCELLED);
     note(call, "effect", "");
     if (call->job.stage + 1 == call->job.stages) leave(call);
     return ended(call, JOBQ_OUTCOME_SUCCESS);

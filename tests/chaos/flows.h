@@ -330,7 +330,8 @@ static jobq_outcome part(jobq_call *call)
     unsigned draw = chance(call);
 
     note_start(call);
-    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
+    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL)
+        return ended(call, JOBQ_OUTCOME_CANCELLED);
     nap_us(draw * 300);
     if (draw < 15) jobq_call_error(call, jobq_str_from("part"));
     if (draw < 15) return ended(call, JOBQ_OUTCOME_DISCARD);
@@ -461,7 +462,8 @@ static jobq_outcome splits(jobq_call *call)
     note_start(call);
     memset(after, 0, sizeof after);
     jobq_call_delay(call, 20000);
-    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
+    if (jobq_call_stopping(call, NULL) == JOBQ_STOP_CANCEL)
+        return ended(call, JOBQ_OUTCOME_CANCELLED);
     code = jobq_call_step(call, "split", NULL);
     if (code == JOBQ_OK) return ended(call, JOBQ_OUTCOME_SUCCESS);
     conn = jobq_pg_call_conn(call, NULL);

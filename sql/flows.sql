@@ -280,8 +280,11 @@ END $$;
 -- A nudge is left if somebody holds the row that it names, or moved behind the others if there
 -- are p_limit; and if it is of this transaction and nothing was decided, a new one takes its
 -- place: see above. For what is left it wakes workers that sleep. A transaction that keeps one
--- snapshot leaves all: it might not see a job that a flow has got since.
-CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer) RETURNS integer
+-- snapshot leaves all: it might not see a job that a flow has got since. What waits for a flow
+-- that ends here is looked at once more, and not again (p_last): 100,000 flows may end in one
+-- commit, and a statement that is to look at all of them never gets done.
+CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer, p_last boolean DEFAULT false)
+RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -335,7 +338,10 @@ BEGIN
         INSERT INTO jobq.nudge (job_id, cancel, signal)
         SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;
     END IF;
-    IF v_ended > 0 THEN v_decided := v_decided + v_ended + jobq.promote(p_limit); END IF;
+    v_decided := v_decided + v_ended;
+    IF v_ended > 0 AND NOT p_last THEN
+        v_decided := v_decided + jobq.promote(p_limit, true);
+    END IF;
     PERFORM jobq.nudges_left(v_nudges[1]);
     RETURN v_decided;
 END $$;
@@ -392,6 +398,23 @@ BEGIN
                 'make it with open => true.';
     END IF;
     PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);
+END $$;
+
+-- Where a job waits for the end of a flow, this keeps two transactions, neither of which sees
+-- the other's edges, from making a cycle through flows. One that runs waits until all enqueues
+-- into those flows are committed. A new one locks its own flow against whoever waits for that.
+CREATE OR REPLACE FUNCTION jobq.lock_flows(
+    p_parents bigint[], p_flow bigint, p_running boolean)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_flows bigint[] := ARRAY(SELECT -u.id FROM unnest(p_parents) AS u (id) WHERE u.id < 0);
+BEGIN
+    IF v_flows = '{}' THEN RETURN; END IF;
+    IF p_running THEN
+        PERFORM FROM jobq.flow f WHERE f.id = ANY (v_flows) ORDER BY f.id FOR UPDATE;
+    ELSE
+        PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR NO KEY UPDATE;
+    END IF;
 END $$;
 
 -- Locks the parents that live or have failed until the end of this transaction, so that their
@@ -459,6 +482,7 @@ BEGIN
     v_parents := jobq.link_parents(p_flow, p_parents, p_parent_names, p_parent_flows);
     PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
+    PERFORM jobq.lock_flows(v_parents, p_flow, p_running);
     PERFORM jobq.lock_parents(v_parents);
     IF p_running THEN
         PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);

@@ -13,7 +13,7 @@
  *   edges_revive      3         0     0       0        1
  *   revive_all        4         1     0       0        1
  *   revive            2         2     0       0        1
- *   link              8         0     0       1        0
+ *   link              9         0     0       1        0
  *   lock_parents      6         3     0       0        0
  *   wait_here         5         1     0       0        2
  *   signal            4         0     0       1        2

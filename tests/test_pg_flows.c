@@ -1016,6 +1016,61 @@ static void two_jobs_begin_to_wait_in_a_circle(void **unused)
     }
 }
 
+/* The same through flows, of which each transaction knows one half. */
+static void two_begin_to_wait_in_a_circle_of_flows(void **unused)
+{
+    PGconn *a, *b;
+    char text[300], begun[320];
+    bool waits_first;
+    int i;
+
+    assert_int_equal(start_over(unused), 0);
+    a = another();
+    b = another();
+    RUN("SELECT jobq.flow(), jobq.flow()");
+    run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', flow => 1, after_flow => 2)");
+    asks(b, "SELECT jobq.enqueue('q', 'k', flow => 2, after_flow => 1)");
+    run_on(a, "COMMIT");
+    refuses(b, "waits for the end of its flow");
+    for (i = 0; i < 2; i++) {
+        waits_first = i == 0;
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(open => true), jobq.enqueue('q', 'k')");
+        register_worker(9, 60 * SECOND);
+        claim_one(9, 1, false);
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1}')");
+        snprintf(text, sizeof text, WAIT, "1", "1", "NULL", "1");
+        snprintf(begun, sizeof begun, "BEGIN; %s",
+                 waits_first ? text : "SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}')");
+        run_on(a, begun);
+        asks(b, waits_first ? "SELECT jobq.enqueue('q', 'k', flow => 1, after => '{2}')" : text);
+        run_on(a, "COMMIT");
+        refuses(b, waits_first ? "waits for the end of its flow" : "waits for job 1 itself");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+}
+
+/* A statement looks at a thousand of them, and at what waits for their ends; workers go on with the
+ * others. Before, it looked at all, and no worker ever got done with it. */
+static void flows_that_end_in_one_commit_are_taken_in_turn(void **unused)
+{
+    int left = 1200, before;
+
+    (void)unused;
+    RUN("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT jobq.flow_close(jobq.flow(open => true))"
+        " FROM generate_series(1, %d); COMMIT", left);
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), left);
+    while (left > 0) {
+        before = left;
+        RUN("SELECT jobq.promote(500)");
+        left = (int)number("SELECT count(*) FROM jobq.nudge");
+        assert_in_range(before - left, 1, 1000);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.flow WHERE ended_at IS NULL"), 0);
+}
+
 /* The same, when the second transaction has its snapshot from before: it sees nothing of the first
  * one, and is to be tried again. If it has begun afterwards, it is refused. */
 static void in_repeatable_read_no_circle_comes_about(void **unused)
@@ -1290,6 +1345,8 @@ int main(void)
         TEST(no_job_waits_for_a_flow_that_waits_for_it),
         TEST(a_flow_waits_for_none_that_waits_for_it),
         TEST(two_jobs_begin_to_wait_in_a_circle),
+        TEST(two_begin_to_wait_in_a_circle_of_flows),
+        TEST(flows_that_end_in_one_commit_are_taken_in_turn),
         TEST(in_repeatable_read_no_circle_comes_about),
         TEST(the_last_job_of_a_circle_looks_after_the_one_before),
         TEST(a_parent_that_is_deleted),

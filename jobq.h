@@ -324,6 +324,22 @@
  * older systems: never guard a write with it.
  *
  *
+ * WHAT A HANDLER LEAVES
+ *
+ *               what                     written                  kept                  at most
+ *     step      what must not be done    at once, by a statement  while the job lives   1 MiB
+ *               twice, and its value     of its own               or can be revived     a job
+ *     result    the next stage's         with the stage's end     as long as the        payload_max
+ *               payload, or the result   if that is a success     job's history         of a queue
+ *     progress  how far it is            with the next heartbeat, until the attempt     200 bytes
+ *                                        or at once               ends
+ *     log       lines for people         with the attempt's end   with the job: of the  8 KB an
+ *                                                                 latest ten failures   attempt
+ *                                                                 and of the success
+ *     error     why an attempt failed    with the attempt's end   with the job: the     4 KB each
+ *                                                                 first 10, latest 39
+ *
+ *
  * TESTING YOUR HANDLERS
  *
  * jobq_test runs handlers in memory, by the worker's own loop, with a clock that jumps to the next

@@ -665,7 +665,7 @@ static void the_manual_lists_the_codes(void **unused)
         listed++;
     }
     for (at = text; (at = strstr(at, "event")) != NULL; at++) {
-        const char *end = strchr(at, ';'), *level = strstr(at, "JOBQ_PG_"), *quote;
+        const char *end = strchr(at, ';'), *level = strstr(at, "JOBQ_LEVEL_"), *quote;
         if (strchr("(_", at[5]) == NULL || at[-1] != '_' || level == NULL || level > end) continue;
         /* There may be several: one of them is chosen. */
         for (quote = strchr(level, '"'); quote != NULL && quote < end;

@@ -1617,7 +1617,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     news         late workers, cancel requests, suspects, kinds and policies that changed
  *     lane         one queue, priority and stage; claims take jobs lane by lane
  *     bound        how far a lane, or a partition, has been searched; searches start after it
- *     permits      a worker's share of a quota: so many of its jobs may run at once
+ *     permits      a worker's share of a quota: the number of its jobs that may run at once
  *     token        of a rate: lets one job start; not the token of a claim above
  *     exchange     the part of a heartbeat in which a worker asks for permits and tokens
  *     sweep        a claim, or a look for messages, that ignores the bounds
@@ -1701,13 +1701,13 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
  *        many of its jobs; they are released at once. A handler that was abandoned no longer
  *        counts.
- *   (20) A queue, and a kind, may have a quota: so many jobs that run at once over all workers, and
- *        a rate of starts. A worker claims at most what its permits and tokens allow. What it holds
- *        and what its claims without an answer may bring counts: a claim from when it is sent, a
- *        lost one until it is recovered, a job until it is settled. From when the worker sends a
- *        heartbeat until the answer comes, it allows itself no more than it reported as running,
- *        because the answer may be lost. So its jobs never exceed what the store has down for it,
- *        whatever is lost or late. sql/permits.sql has the laws over all workers.
+ *   (20) A queue or a kind may have a quota: a limit of the jobs that run at once over all
+ *        workers, and a rate of starts. A worker claims at most what its permits and tokens allow.
+ *        What it holds and what its claims without an answer may bring counts: a claim from when it
+ *        is sent, a lost one until it is recovered, a job until it is settled. From sending a
+ *        heartbeat until its answer comes, a worker runs at most what it reported as running,
+ *        because the answer may be lost. So its jobs never exceed what the store has recorded for
+ *        it, whatever is lost or late. sql/permits.sql has the laws over all workers.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS

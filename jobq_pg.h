@@ -68,7 +68,7 @@
  *     jobq_pg_dead_letter_end      what became of them
  *     jobq_pg_dead_letter_discard  gives pending ones up for good
  *     jobq_pg_flow_begin           begins a flow
- *     jobq_pg_flow_close           a flow takes no more jobs
+ *     jobq_pg_flow_close           lets a flow end once its jobs have ended
  *     jobq_pg_signal               sends a signal
  *     jobq_pg_parents              the jobs that a job has waited for
  *     jobq_pg_cancel               cancels jobs, or asks running ones
@@ -1471,7 +1471,7 @@ typedef struct jobq_pg_question {
     int64_t get;                  /* the facts of this job, as jobq_pg_get */
     const jobq_pg_filter *cancel; /* as jobq_pg_cancel */
     int64_t await;                /* the end of this job and its result, as jobq_pg_wait, */
-    int64_t timeout_us;           /* for so long at most */
+    int64_t timeout_us;           /* the longest wait */
 } jobq_pg_question;
 
 /*

@@ -867,8 +867,8 @@ static void c_refuses_fields_that_go_unused(void **unused_state)
     assert_int_equal(failures, 0);
 }
 
-/* A verb that takes an id or a queue takes a number for an id, also where the database casts numbers
- * to text implicitly. */
+/* A verb that takes an id or a queue takes a number for an id, even where the database casts
+ * numbers to text implicitly. */
 static void a_number_is_an_id(void **unused_state)
 {
     PGresult *calls, *res;

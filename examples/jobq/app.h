@@ -154,8 +154,8 @@ static void app_progress(const char *format, ...)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
-/* Transactions are READ COMMITTED and may write, whatever the role's defaults are. Behind a pooler,
- * where the backend has another pid, this would change the session of another client. */
+/* Makes transactions READ COMMITTED and READ WRITE, even if the role's defaults differ. Not behind
+ * a pooler, where the backend has another pid: its next client may get the session. */
 static bool app_sets(PGconn *conn)
 {
     char sql[300];

@@ -19,9 +19,11 @@
 -- Whoever locks flows and jobs locks the flows first: a transaction that has enqueued into a
 -- flow holds the flow's row, and may name parents afterwards. An enqueue locks its flow FOR
 -- KEY SHARE, so that it does not end; a job that waits for a flow's end locks it FOR SHARE, so
--- that it is not revived either; a revive locks it FOR NO KEY UPDATE. Only flow_cancel and the
--- end of a flow lock it FOR UPDATE, and they wait for no job meanwhile: whoever has locked a
--- job of the flow, its handler above all, may enqueue into the flow afterwards.
+-- that it is not revived either; a revive locks it FOR NO KEY UPDATE. lock_flows says what is
+-- locked more strongly against circles. flow_cancel and the end of a flow lock it FOR UPDATE,
+-- and wait for no job of it meanwhile: whoever has locked one, its handler above all, may
+-- enqueue into the flow afterwards. But an end that promotes in a caller's transaction keeps
+-- its locks until that ends, also those of other flows that it has looked at.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 

@@ -21,9 +21,10 @@ LIBPQ_CFLAGS ?= $(addprefix -I,$(filter-out /usr/include,$(or \
 LIBPQ_LIBS ?= -lpq
 
 HEADERS = jobq.h jobq_pg.h
-TEST_DEPENDS = $(HEADERS) $(wildcard tests/*.h)
-CORE_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_core_*.c))
-PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
+TEST_DEPENDS = $(HEADERS) $(wildcard tests/*/*.h)
+TEST_FOLDERS = -Itests/harness -Itests/core -Itests/pg -Itests/model
+CORE_TESTS = $(patsubst tests/core/%.c,%,$(wildcard tests/core/test_core_*.c))
+PG_TESTS = $(patsubst tests/pg/%.c,%,$(wildcard tests/pg/test_pg_*.c))
 # Those that need a library of their own are left out where it is missing.
 SEALS = zstd sodium
 LACKED = $(foreach lib,$(SEALS),$(if $(shell pkg-config --exists lib$(lib) && echo yes),,\
@@ -46,24 +47,24 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## run the pipeline example on a Postgres of its own (ARGS="..."; --web: and show it in a browser)
-	@CC="$(CC)" tests/setup.sh demo
+	@CC="$(CC)" tests/harness/setup.sh demo
 	@$(MAKE) build-demo $(if $(filter --web,$(ARGS)),jobq)
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh $(if $(filter --web,$(ARGS)),examples/jobq/demo.sh) \
 		.build/examples/pipeline $(filter-out --web,$(ARGS))
 
 demo-outbox: ## run the outbox example: transfers, two relays, a kill (ARGS="TRANSFERS")
-	@CC="$(CC)" tests/setup.sh demo
+	@CC="$(CC)" tests/harness/setup.sh demo
 	@$(MAKE) build-demo-outbox
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/outbox $(ARGS)
 
 bench: ## measure speed beside the bare server's (ARGS="--long --only drain,one --runs 5")
-	@CC="$(CC)" tests/setup.sh bench
+	@CC="$(CC)" tests/harness/setup.sh bench
 	@$(MAKE) build-bench
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
 		tests/server.sh tests/bench/bench.sh $(ARGS)
 
 bench-peers: ## measure River, graphile-worker, pg-boss and PgQ beside jobq (ARGS="--short --runs 5")
-	@CC="$(CC)" tests/setup.sh bench
+	@CC="$(CC)" tests/harness/setup.sh bench
 	@$(MAKE) build-bench
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
 		tests/server.sh tests/bench/peers.sh $(ARGS)
@@ -72,14 +73,14 @@ bench-peers: ## measure River, graphile-worker, pg-boss and PgQ beside jobq (ARG
 # printed is the verdict. exec makes sure that a signal to make reaches server.sh and run.sh, and not
 # a shell between them.
 bench-against: ## compare speed with an older commit (REF=COMMIT ARGS="--only drain1 --pairs 50")
-	@CC="$(CC)" tests/setup.sh demo
+	@CC="$(CC)" tests/harness/setup.sh demo
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB \
 		-c autovacuum=off" CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" \
-		tests/server.sh tests/against.sh $(REF) $(ARGS)
+		tests/server.sh tests/tools/against.sh $(REF) $(ARGS)
 
 figures: ## compare the size of the library with that of an older commit (ARGS=REF)
-	@CC="$(CC)" tests/setup.sh demo
-	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
+	@CC="$(CC)" tests/harness/setup.sh demo
+	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/tools/figures.sh $(ARGS)
 
 # EACH_TESTS run on each server, of the others the longest ones first. OWN_TESTS run on the installed
 # Postgres, because they need all of its programs, or test the worker more than the SQL; the others
@@ -90,178 +91,177 @@ OWN_TESTS = $(addprefix test_pg_,upheaval pairs faults refusals loop threads poi
 SLOW_TESTS = $(addprefix test_pg_,never_lost outages life deploy differential relay flows verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## run all tests except the slow targets; install what they need
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@tests/run.sh --reset
-	@tests/run.sh --step verify $(MAKE) -s verify
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@tests/harness/run.sh --reset
+	@tests/harness/run.sh --step verify $(MAKE) -s verify
 	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples .build/jobq || :
-	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES) .build/jobq
+	@tests/harness/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES) .build/jobq
 	@printf '%s\n' $(OWN_TESTS:%=.build/cc/%) >.build/queue.own
 	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) $(filter-out $(EACH_TESTS:%=.build/cc/%) \
 		$(OWN_TESTS:%=.build/cc/%) $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
-	@$(MAKE) test-jobq-h & tests/run.sh --step hostile $(MAKE) test-hostile & \
+	@$(MAKE) test-jobq-h & tests/harness/run.sh --step hostile $(MAKE) test-hostile & \
 	each="$(EACH_TESTS:%=.build/cc/%)"; \
 	for bin in $(JOBQ_TEST_BINS); do JOBQ_TEST_EACH=$$each JOBQ_PG_BIN=$$bin tests/server.sh \
-		tests/run.sh --queue .build/queue & done; \
+		tests/harness/run.sh --queue .build/queue & done; \
 	for each in "$$each" ""; do JOBQ_TEST_EACH=$$each tests/server.sh \
-		tests/run.sh --queue .build/queue.own .build/queue & done; wait
-	@tests/server.sh tests/examples.sh
-	@tests/run.sh --total
+		tests/harness/run.sh --queue .build/queue.own .build/queue & done; wait
+	@tests/server.sh tests/harness/examples.sh
+	@tests/harness/run.sh --total
 
 # What needs no database, beside what mostly waits for one.
 .PHONY: test-jobq-h
 test-jobq-h:
-	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 5000"
-	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 1"
+	@tests/harness/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@tests/harness/run.sh --step explore $(MAKE) -s explore ARGS="--states 5000"
+	@tests/harness/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 1"
 
 # In a database that sets what no function may depend on.
 HOSTILE_TESTS = fingerprint conform verbs operators outbox flows schedules
 .PHONY: test-hostile
 test-hostile: $(HOSTILE_TESTS:%=.build/cc/test_pg_%)
 	@ln -sfn cc .build/hostile
-	@tests/server.sh tests/hostile.sh tests/run.sh $(HOSTILE_TESTS:%=.build/hostile/test_pg_%)
+	@tests/server.sh tests/harness/hostile.sh tests/harness/run.sh $(HOSTILE_TESTS:%=.build/hostile/test_pg_%)
 
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly
 
 LONG_TESTS = outbox_steps order refusals points pairs calendar faults
 test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pairs at each point (1 h)
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
 	@$(MAKE) $(JOBS) $(LONG_TESTS:%=.build/cc/test_pg_%)
-	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/run.sh \
+	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/harness/run.sh \
 		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
 # Chaos needs more of the server than tests do: replication, and deadlocks that are detected soon.
 CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms -c jit=off"
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
-	@CC="$(CC)" tests/setup.sh chaos
-	@tests/setup.sh psycopg 2>/dev/null || :
+	@CC="$(CC)" tests/harness/setup.sh chaos
+	@tests/harness/setup.sh psycopg 2>/dev/null || :
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
 
 chaos-upgrade: ## upgrade Postgres 14 to 18 under load, by dump and by logical replication
-	@CC="$(CC)" tests/setup.sh chaos
-	@tests/setup.sh servers
+	@CC="$(CC)" tests/harness/setup.sh chaos
+	@tests/harness/setup.sh servers
 	@$(MAKE) build-chaos
-	@exec env $(CHAOS_SERVER) tests/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
+	@exec env $(CHAOS_SERVER) tests/harness/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
 		--minutes 0.4 --only kill,upgrade,crash $(ARGS)
-	@exec env $(CHAOS_SERVER) tests/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
+	@exec env $(CHAOS_SERVER) tests/harness/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
 		--minutes 0.4 --only kill,logical_upgrade,crash $(ARGS)
 
 chaos-mutants: ## break the SQL in ways that chaos must notice, a minute each (ARGS="NAME ...")
-	@CC="$(CC)" tests/setup.sh chaos
+	@CC="$(CC)" tests/harness/setup.sh chaos
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/chaos/mutants.sh $(ARGS)
 
 check: ## build and run one test program quickly: make check T=leases (ARGS: its own)
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@test -n "$(strip $(CHECK))" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@test -n "$(strip $(CHECK))" || { echo "check: no such test: T=NAME runs tests/*/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
-	@for program in $(CHECK); do tests/check.sh $$program $(ARGS) || exit 1; done
-CHECK = $(patsubst tests/%.c,.build/check/%,$(sort $(wildcard tests/test_*_$(T).c \
-	tests/test_$(T).c tests/$(T).c))) \
-	$(if $(filter python_conform,$(T)),.build/check/python_conform)
+	@for program in $(CHECK); do tests/harness/check.sh $$program $(ARGS) || exit 1; done
+CHECK = $(patsubst %.c,.build/check/%,$(notdir $(sort $(wildcard tests/*/test_*_$(T).c \
+	tests/*/test_$(T).c tests/*/$(T).c))))
 
 test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## run the tests of jobq.h alone, without a database and libpq
-	@CC="$(CC)" tests/setup.sh core
-	@tests/run.sh --reset
+	@CC="$(CC)" tests/harness/setup.sh core
+	@tests/harness/run.sh --reset
 	@$(MAKE) $(JOBS) -k compile-core build-core || :
-	@tests/run.sh --built $(COMPILE_CORE)
-	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --total
+	@tests/harness/run.sh --built $(COMPILE_CORE)
+	@tests/harness/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@tests/harness/run.sh --total
 
 test-fresh: ## run `make demo` and `make test` in a fresh Debian (as root)
-	@tests/fresh.sh
+	@tests/harness/fresh.sh
 
 test-servers: export JOBQ_TEST_VERDICT = total
 test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@tests/setup.sh servers
-	@tests/run.sh --reset
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@tests/harness/setup.sh servers
+	@tests/harness/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-pg || :
-	@exec env OWN_TESTS="$(OWN_TESTS)" tests/servers.sh $(ARGS)
-	@tests/run.sh --total
+	@exec env OWN_TESTS="$(OWN_TESTS)" tests/harness/servers.sh $(ARGS)
+	@tests/harness/run.sh --total
 
 test-nodes: export JOBQ_TEST_VERDICT = total
 test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TEST_LONG=1: 20,000 keys)
-	@CC="$(CC)" tests/setup.sh nodes
-	@tests/run.sh --reset
+	@CC="$(CC)" tests/harness/setup.sh nodes
+	@tests/harness/run.sh --reset
 	@$(MAKE) .build/cc/nodes || :
-	@tests/nodes.sh tests/run.sh .build/cc/nodes
-	@tests/run.sh --total
+	@tests/harness/nodes.sh tests/harness/run.sh .build/cc/nodes
+	@tests/harness/run.sh --total
 
 # The tests of the library's SQL that run at the coordinator, in a schema of it; and those that run
-# in a distributed schema. tests/distributed.h says what is left out there, and why.
+# in a distributed schema. tests/harness/distributed.h says what is left out there, and why.
 CITUS_TESTS = conform enqueue verbs fingerprint
 FAR_TESTS = conform steps
-FAR_RUN = tests/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
+FAR_RUN = tests/harness/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
 test-citus: export JOBQ_TEST_VERDICT = total
 test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=FOLDER)
-	@CC="$(CC)" tests/setup.sh nodes
-	@tests/run.sh --reset
+	@CC="$(CC)" tests/harness/setup.sh nodes
+	@tests/harness/run.sh --reset
 	@$(MAKE) .build/jobq .build/cc/citus $(CITUS_TESTS:%=.build/cc/test_pg_%) $(FAR_TESTS:%=.build/cc/test_pg_%) || :
 	@rm -f .build/counts-far
-	@tests/run.sh --skip citus tests/citus.sh sh -c 'tests/run.sh .build/cc/citus \
+	@tests/harness/run.sh --skip citus tests/harness/citus.sh sh -c 'tests/harness/run.sh .build/cc/citus \
 		$(CITUS_TESTS:%=.build/cc/test_pg_%) && echo "in a distributed schema:" && \
 		JOBQ_TEST_CITUS=distributed JOBQ_TEST_COUNTS=.build/counts-far $(FAR_RUN)'
-	@test ! -e .build/counts-far || { JOBQ_TEST_COUNTS=.build/counts-far tests/run.sh --total || :; \
+	@test ! -e .build/counts-far || { JOBQ_TEST_COUNTS=.build/counts-far tests/harness/run.sh --total || :; \
 		cat .build/counts-far >>"$${JOBQ_TEST_COUNTS:-.build/counts}"; }
-	@tests/run.sh --total
+	@tests/harness/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total
 test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang, mingw (ARGS="--short")
-	@CC="$(CC)" tests/setup.sh breadth
-	@tests/run.sh --reset
-	@CC="$(CC)" tests/breadth.sh $(ARGS)
-	@tests/run.sh --total
+	@CC="$(CC)" tests/harness/setup.sh breadth
+	@tests/harness/run.sh --reset
+	@CC="$(CC)" tests/compile/breadth.sh $(ARGS)
+	@tests/harness/run.sh --total
 
 # Debian's python has Debian's selenium.
 test-web: export JOBQ_TEST_VERDICT = total
 test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
-	@CC="$(CC)" tests/setup.sh web
-	@tests/run.sh --reset
+	@CC="$(CC)" tests/harness/setup.sh web
+	@tests/harness/run.sh --reset
 	@$(MAKE) .build/jobq .build/examples/pipeline >/dev/null
-	@tests/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
+	@tests/harness/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \
 		tests/web/test_web.py .build/jobq $(ARGS)
-	@tests/run.sh --total
+	@tests/harness/run.sh --total
 
 # Debian's python has Debian's psycopg and cffi.
 test-python: export JOBQ_TEST_VERDICT = total
 test-python: ## test the workers in Python, Node and Go, and the Python binding (ARGS="Test.test_killed")
-	@CC="$(CC)" tests/setup.sh python
-	@tests/run.sh --reset
-	@tests/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
+	@CC="$(CC)" tests/harness/setup.sh python
+	@tests/harness/run.sh --reset
+	@tests/harness/run.sh --step "worker.py" tests/server.sh /usr/bin/python3 tests/python/test_worker.py $(ARGS)
 	@$(MAKE) .build/cc/python_conform || :
-	@tests/server.sh tests/run.sh .build/cc/python_conform
+	@tests/server.sh tests/harness/run.sh .build/cc/python_conform
 	@sed -n '/ are left out:$$/,/^[^ ]*$$/p;/^\[/q' .build/log/cc-python_conform.log
-	@for test in sizes node go; do tests/run.sh --step "smallest workers: $$test" tests/server.sh \
+	@for test in sizes node go; do tests/harness/run.sh --step "smallest workers: $$test" tests/server.sh \
 		/usr/bin/python3 tests/python/test_languages.py Languages.test_$$test; done
 	@test -e .build/pyarrow/done || { python3 -m venv .build/pyarrow && .build/pyarrow/bin/pip -q \
 		install --disable-pip-version-check pyarrow==26.0.1 'psycopg[binary]==3.3.9' && \
 		touch .build/pyarrow/done; }
 	@$(MAKE) .build/jobq >/dev/null
-	@tests/run.sh --step "jobq export" tests/server.sh .build/pyarrow/bin/python \
+	@tests/harness/run.sh --step "jobq export" tests/server.sh .build/pyarrow/bin/python \
 		tests/python/test_export.py .build/jobq
-	@CC="$(CC)" tests/run.sh --step "jobq.py" tests/server.sh /usr/bin/python3 tests/python/test_binding.py
-	@tests/run.sh --total
+	@CC="$(CC)" tests/harness/run.sh --step "jobq.py" tests/server.sh /usr/bin/python3 tests/python/test_binding.py
+	@tests/harness/run.sh --total
 
 static: export JOBQ_TEST_VERDICT = total
 static: ## run clang-tidy, cppcheck and gcc -fanalyzer on both headers (ARGS="--short")
-	@CC="$(CC)" tests/setup.sh static
-	@tests/run.sh --reset
-	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/static.sh $(ARGS)
-	@tests/run.sh --total
+	@CC="$(CC)" tests/harness/setup.sh static
+	@tests/harness/run.sh --reset
+	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/tools/static.sh $(ARGS)
+	@tests/harness/run.sh --total
 
 test-builds: export JOBQ_TEST_VERDICT = total
 test-builds: ## build a program by each recipe of examples/build/, from the tarball of make dist
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh builds
-	@tests/run.sh --reset
-	@CC="$(CC)" tests/builds.sh
-	@tests/run.sh --total
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh builds
+	@tests/harness/run.sh --reset
+	@CC="$(CC)" tests/compile/builds.sh
+	@tests/harness/run.sh --total
 
 dist: ## write .build/jobq-VERSION.tar.gz: headers, sql/, licence, sums
-	@tests/dist.sh .build
+	@tests/tools/dist.sh .build
 	@cat .build/jobq-*.tar.gz.sha256
 
 FUZZERS = $(patsubst tests/fuzz/%.c,.build/fuzz/%,$(wildcard tests/fuzz/*.c))
@@ -273,11 +273,11 @@ FUZZ_FLAGS = -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=al
 
 fuzz: export JOBQ_TEST_VERDICT = total
 fuzz: ## run libFuzzer on texts and rows from outside (ARGS="--seconds N fuzz_rows")
-	@CC="$(CC)" tests/setup.sh fuzz
-	@tests/run.sh --reset
+	@CC="$(CC)" tests/harness/setup.sh fuzz
+	@tests/harness/run.sh --reset
 	@$(MAKE) $(JOBS) -k $(FUZZERS)
-	@tests/fuzz.sh $(ARGS)
-	@tests/run.sh --total
+	@tests/fuzz/fuzz.sh $(ARGS)
+	@tests/harness/run.sh --total
 
 examples: $(EXAMPLES) ## build all examples as a user would
 	@:
@@ -301,38 +301,45 @@ TSAN_WRAPPER = "$$(setarch -R true 2>/dev/null && echo setarch -R)"
 
 sanitize: export JOBQ_TEST_VERDICT = total
 sanitize: ## run the tests under the address, undefined and thread sanitizers
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@tests/run.sh --reset
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@tests/harness/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-sanitize || :
-	@tests/run.sh $(CORE_TESTS:%=.build/asan/%)
-	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/asan/%)
+	@tests/harness/run.sh $(CORE_TESTS:%=.build/asan/%)
+	@exec tests/server.sh tests/harness/run.sh $(PG_TESTS:%=.build/asan/%)
 	@exec env $(SLOW) JOBQ_TEST_WRAPPER=$(TSAN_WRAPPER) \
-		tests/server.sh tests/run.sh $(PG_TESTS:%=.build/tsan/%)
-	@tests/run.sh --total
+		tests/server.sh tests/harness/run.sh $(PG_TESTS:%=.build/tsan/%)
+	@tests/harness/run.sh --total
 
 valgrind: export JOBQ_TEST_VERDICT = total
 # The address sanitizer looks for leaks. valgrind would also report the forked children of tests,
 # which end without freeing anything, on purpose.
 valgrind: ## run the tests under valgrind
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@tests/setup.sh valgrind
-	@tests/run.sh --reset
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@tests/harness/setup.sh valgrind
+	@tests/harness/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-core build-pg || :
 	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=no" \
-		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
-	@tests/run.sh --total
+		tests/server.sh tests/harness/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
+	@tests/harness/run.sh --total
 
 # Without optimization, so that the branches counted are those of the source.
 COVERED = $(CORE_TESTS) explore simulate
 COVER_RUN = gcovr -r . -f 'jobq\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.*' \
 	$(COVERED:%=.build/coverage/%)
 
-.build/coverage/%/run: tests/%.c $(TEST_DEPENDS)
-	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
-	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -I. -Itests $< -lcmocka -o $@
+define COVERAGE_BUILD
+@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
+$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -I. $(TEST_FOLDERS) $< -lcmocka -o $@
+endef
+
+.build/coverage/test_core_%/run: tests/core/test_core_%.c $(TEST_DEPENDS)
+	$(COVERAGE_BUILD)
+
+.build/coverage/%/run: tests/model/%.c $(TEST_DEPENDS)
+	$(COVERAGE_BUILD)
 
 coverage: ## check that tests take 100 % of lines and 95 % of branches of jobq.h, without asserts
-	@CC="$(CC)" tests/setup.sh coverage
+	@CC="$(CC)" tests/harness/setup.sh coverage
 	@$(MAKE) $(COVERED:%=.build/coverage/%/run)
 	@find .build/coverage -name '*.gcda' -delete
 	@for test in $(filter test_%,$(COVERED)); do .build/coverage/$$test/run >.build/coverage/$$test/log 2>&1 || \
@@ -344,24 +351,24 @@ coverage: ## check that tests take 100 % of lines and 95 % of branches of jobq.h
 	@gcovr -r . -a .build/coverage/data.json -b --fail-under-branch 95
 
 # Counts are atomic because there are threads. A process that ends by a signal or _exit writes none.
-.build/coverage-pg/%/run: tests/%.c $(TEST_DEPENDS)
+.build/coverage-pg/%/run: tests/pg/%.c $(TEST_DEPENDS)
 	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
-	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. -Itests \
+	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. $(TEST_FOLDERS) \
 		$(LIBPQ_CFLAGS) -pthread $< \
-		$(call library_of,$*,tests/library.c,-std=c++11 tests/throws.cc $(LIBCXX)) \
+		$(call library_of,$*,tests/pg/library.c,-std=c++11 tests/pg/throws.cc $(LIBCXX)) \
 		-lcmocka $(LIBPQ_LIBS) -o $@
 
 coverage-pg: export JOBQ_TEST_VERDICT = total
 coverage-pg: ## check that tests take 95 % of the lines of jobq_pg.h, without asserts
-	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@tests/setup.sh coverage-pg
+	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh test
+	@tests/harness/setup.sh coverage-pg
 	@$(MAKE) $(PG_TESTS:%=.build/coverage-pg/%/run)
 	@find .build/coverage-pg -name '*.gcda' -delete
-	@tests/run.sh --reset
-	@exec env $(SLOW) tests/server.sh tests/run.sh $(PG_TESTS:%=.build/coverage-pg/%/run)
+	@tests/harness/run.sh --reset
+	@exec env $(SLOW) tests/server.sh tests/harness/run.sh $(PG_TESTS:%=.build/coverage-pg/%/run)
 	@gcovr -r . -f 'jobq_pg\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.*' \
 		--fail-under-line 95 .build/coverage-pg
-	@tests/run.sh --total
+	@tests/harness/run.sh --total
 
 SQL_SUM = $(shell cat sql/*.sql | cksum)
 EMBED = awk -v sum="$(SQL_SUM)" -f sql/embed.awk sql/install.sql jobq_pg.h
@@ -372,9 +379,9 @@ embed: ## copy sql/ into jobq_pg.h
 	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: written"; }
 
 fingerprint: embed ## write what a fresh schema consists of into sql/fingerprint.txt and jobq_pg.h
-	@CC="$(CC)" tests/setup.sh test
+	@CC="$(CC)" tests/harness/setup.sh test
 	@$(MAKE) .build/check/test_pg_fingerprint
-	@JOBQ_TEST_SUM="$(SQL_SUM)" tests/check.sh .build/check/test_pg_fingerprint --list >.build/fingerprint
+	@JOBQ_TEST_SUM="$(SQL_SUM)" tests/harness/check.sh .build/check/test_pg_fingerprint --list >.build/fingerprint
 	@cp .build/fingerprint sql/fingerprint.txt
 	@$(MAKE) embed
 
@@ -398,16 +405,16 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		/^JOBQ_API/ && match($$0, /jobq_[a-z0-9_]+\(/) { n[substr($$0, RSTART, RLENGTH - 1)]++ } \
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
-	@awk -f tests/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
+	@awk -f tests/tools/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
 		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
 		$(HEADERS) >&2
-	@awk -f tests/instants.awk sql/*.sql >&2
-	@awk -f tests/steps.awk tests/explore_steps.h tests/explore_lines.h tests/explore_flows.h sql/*.sql >&2
-	@awk -f tests/settings.awk jobq_pg.h sql/*.sql >&2
-	@tests/words.sh
+	@awk -f tests/tools/instants.awk sql/*.sql >&2
+	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h sql/*.sql >&2
+	@awk -f tests/tools/settings.awk jobq_pg.h sql/*.sql >&2
+	@tests/tools/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
 
@@ -422,8 +429,8 @@ clean: ## remove .build/
 	rm -rf .build
 
 mutants: ## break jobq.h and sql/ in known ways and see which tool notices (ARGS="--short" or "NAME ...")
-	@CC="$(CC)" tests/setup.sh mutants
-	@CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/mutants.sh $(ARGS)
+	@CC="$(CC)" tests/harness/setup.sh mutants
+	@CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/mutants/mutants.sh $(ARGS)
 
 explore: .build/explore ## walk every interleaving of small worlds (ARGS="--states N --faults N ...")
 	@exec .build/explore $(ARGS)
@@ -432,17 +439,17 @@ differential: .build/cc/test_pg_differential ## compare Postgres and jobq_memory
 	@exec tests/server.sh .build/cc/test_pg_differential $(ARGS)
 
 judge: ## compare the calendar with cronsim and croniter of PyPI (ARGS="EXPRESSIONS")
-	@tests/setup.sh judge
+	@tests/harness/setup.sh judge
 	@test -e .build/judge/done || { python3 -m venv .build/judge && .build/judge/bin/pip -q install \
 		--disable-pip-version-check cronsim==2.8 croniter==7.0.0 && touch .build/judge/done; }
-	@exec tests/server.sh .build/judge/bin/python tests/cron_judge.py $(ARGS)
+	@exec tests/server.sh .build/judge/bin/python tests/core/cron_judge.py $(ARGS)
 
 simulate: .build/simulate ## simulate hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
 	@exec .build/simulate $(ARGS)
 
-.build/explore .build/simulate: .build/%: tests/%.c $(TEST_DEPENDS)
+.build/explore .build/simulate: .build/%: tests/model/%.c $(TEST_DEPENDS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
-	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -I. -Itests $< -o $@
+	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -I. $(TEST_FOLDERS) $< -o $@
 
 # -- tests: one program for each file and flavour --------------------------------------------------
 
@@ -470,7 +477,7 @@ build-chaos: .build/chaos/actor .build/chaos/proxy .build/next/actor ; @:
 
 comma = ,
 # The programs on Postgres share one build of the library, except those that test private functions.
-PRIVATE_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '^.define TEST_PRIVATE' tests/test_pg_*.c))
+PRIVATE_TESTS := $(patsubst tests/pg/%.c,%,$(shell grep -l '^.define TEST_PRIVATE' tests/pg/test_pg_*.c))
 library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(if $(filter test_pg_throws,$(1)),$(3),$(2)))
 # A C program that links one in C++ needs its library.
 LIBCXX = $(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++)
@@ -479,35 +486,35 @@ LIBCXX = $(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++)
 HOT_TESTS = test_core_relay test_core_crowd test_core_permits test_pg_differential
 # $(1): flavour, $(2): its flags, $(3): flags for all but the library and HOT_TESTS
 define TEST_RULES
-.build/$(1)/library.o: tests/library.c $$(HEADERS)
+.build/$(1)/library.o: tests/pg/library.c $$(HEADERS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. $$(LIBPQ_CFLAGS) -c $$< -o $$@
 
-.build/$(1)/throws.o: tests/throws.cc tests/throws.h $$(HEADERS)
+.build/$(1)/throws.o: tests/pg/throws.cc tests/pg/throws.h $$(HEADERS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CXX) $$(STRICT_CXX) $$(CXXFLAGS) $(2) -I. $$(LIBPQ_CFLAGS) -c $$< -o $$@
 .build/$(1)/test_pg_throws: .build/$(1)/throws.o
 
-.build/$(1)/test_core_%: tests/test_core_%.c $$(TEST_DEPENDS)
+.build/$(1)/test_core_%: tests/core/test_core_%.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $$(if $$(filter $$(@F),$(HOT_TESTS)),,$(3)) \
-		-I. -Itests $$< -lcmocka -o $$@
+		-I. $(TEST_FOLDERS) $$< -lcmocka -o $$@
 
-.build/$(1)/test_pg_%: tests/test_pg_%.c .build/$(1)/library.o $$(TEST_DEPENDS)
+.build/$(1)/test_pg_%: tests/pg/test_pg_%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $$(if $$(filter $$(@F),$(HOT_TESTS)),,$(3)) \
-		-I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+		-I. $(TEST_FOLDERS) $$(LIBPQ_CFLAGS) -pthread $$< \
 		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
-.build/$(1)/python_conform: tests/python/conform.c $$(TEST_DEPENDS)
+.build/$(1)/python_conform: tests/python/python_conform.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $(3) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) $(3) -I. $(TEST_FOLDERS) $$(LIBPQ_CFLAGS) -pthread $$< \
 		-lcmocka $$(LIBPQ_LIBS) -o $$@
 
-.build/$(1)/nodes .build/$(1)/citus: .build/$(1)/%: tests/%.c .build/$(1)/library.o $$(TEST_DEPENDS)
+.build/$(1)/nodes .build/$(1)/citus: .build/$(1)/%: tests/pg/%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. $(TEST_FOLDERS) $$(LIBPQ_CFLAGS) -pthread $$< \
 		.build/$(1)/library.o -lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
 FLAVOURS = cc check asan tsan
@@ -517,10 +524,10 @@ $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 
 # The program of a made-up next version, which test_pg_deploy runs.
-.build/next/jobq_pg.h: $(HEADERS) $(wildcard sql/* tests/next/*)
-	@tests/next/make.sh .build/next
+.build/next/jobq_pg.h: $(HEADERS) $(wildcard sql/* tests/pg/next/*)
+	@tests/pg/next/make.sh .build/next
 
-.build/next/migrate: tests/next/migrate.c .build/next/jobq_pg.h
+.build/next/migrate: tests/pg/next/migrate.c .build/next/jobq_pg.h
 	@echo "build next/migrate"
 	$(QUIET)$(CC) -std=c99 $(POSIX) -w -O0 -I.build/next $(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
@@ -533,7 +540,7 @@ $(FLAVOURS:%=.build/%/test_pg_deploy): | .build/next/migrate
 
 # Two plugins, each with a copy of the library, which test_pg_copies loads.
 PLUGINS = .build/plugins/a.so .build/plugins/b.so
-$(PLUGINS): tests/plugin.c tests/copy.h $(HEADERS)
+$(PLUGINS): tests/pg/plugin.c tests/pg/copy.h $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -O0 -fPIC -shared -I. $(LIBPQ_CFLAGS) -pthread $< \
 		$(LIBPQ_LIBS) -o $@
@@ -565,8 +572,8 @@ CXX_clang = clang++
 CC_cc = $(CC)
 CXX_cc = $(CXX)
 
-compile_files = $(wildcard tests/compile_$(1)_*.c tests/compile_$(1)_*.cc)
-compile_parts = $(wildcard tests/compile_$(1)_*_[ab].c tests/compile_$(1)_*_[ab].cc)
+compile_files = $(wildcard tests/compile/compile_$(1)_*.c tests/compile/compile_$(1)_*.cc)
+compile_parts = $(wildcard tests/compile/compile_$(1)_*_[ab].c tests/compile/compile_$(1)_*_[ab].cc)
 compile_programs = $(notdir $(filter-out $(compile_parts),$(compile_files)) \
 	$(sort $(patsubst %_a,%,$(patsubst %_b,%,$(basename $(compile_parts))))))
 compile_targets = $(foreach kind,$(KINDS),$(addprefix .build/$(kind)-compile/,$(compile_programs)))
@@ -579,15 +586,15 @@ compile-pg: $(COMPILE_PG) ; @:
 define COMPILE_RULE
 $(1): $(2) $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
-	$$(QUIET)$(foreach file,$(filter %.c,$(2)),$$(CC_$(3)) $$(STRICT_C) $(4) $$(CFLAGS) -O0 -I. -Itests \
+	$$(QUIET)$(foreach file,$(filter %.c,$(2)),$$(CC_$(3)) $$(STRICT_C) $(4) $$(CFLAGS) -O0 -I. $(TEST_FOLDERS) \
 		-c $(file) -o $$@-$(notdir $(file)).o &&) \
-	$(foreach file,$(filter %.cc,$(2)),$$(CXX_$(3)) $$(STRICT_CXX) $(4) $$(CXXFLAGS) -O0 -I. -Itests \
+	$(foreach file,$(filter %.cc,$(2)),$$(CXX_$(3)) $$(STRICT_CXX) $(4) $$(CXXFLAGS) -O0 -I. $(TEST_FOLDERS) \
 		-c $(file) -o $$@-$(notdir $(file)).o &&) \
-	$$($(if $(filter %.cc,$(2)),CXX,CC)_$(3)) $(patsubst tests/%,$$@-%.o,$(2)) $(5) -o $$@
+	$$($(if $(filter %.cc,$(2)),CXX,CC)_$(3)) $(patsubst tests/compile/%,$$@-%.o,$(2)) $(5) -o $$@
 
 endef
-compile_ends = $(foreach end,_a.c _b.c _a.cc _b.cc,tests/$(1)$(end))
-compile_sources = $(wildcard tests/$(notdir $(1)) $(call compile_ends,$(notdir $(1))))
+compile_ends = $(foreach end,_a.c _b.c _a.cc _b.cc,tests/compile/$(1)$(end))
+compile_sources = $(wildcard tests/compile/$(notdir $(1)) $(call compile_ends,$(notdir $(1))))
 compile_kind = $(patsubst .build/%-compile/,%,$(dir $(1)))
 $(foreach program,$(COMPILE_CORE),$(eval $(call COMPILE_RULE,$(program),$(call \
 	compile_sources,$(program)),$(call compile_kind,$(program)))))

@@ -1737,7 +1737,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        '--------------------------------------------- .------------.
  *                                                       | COMMITTING |
  *                                                       '------------'
- *   Laws. tests/test_core_relay.c and test_core_outbox.c attack them.
+ *   Laws. tests/core/test_core_relay.c and test_core_outbox.c attack them.
  *   (10) A handler gets contiguous messages; the first is the one after the last acknowledged.
  *   (11) A message is acknowledged only if a handler did its work or it became a dead letter.
  *   (12) A statement whose token is no longer in the row changes nothing: neither the partition nor

@@ -9,7 +9,7 @@
 -- has set for some time, lasts only while the clock is BETWEEN the instant at which it was
 -- written and its end: a clock that shows less than the former has run back. Otherwise a dead
 -- worker's jobs would be held for as long as the clock ran back. Here is every column that is
--- an instant. tests/instants.awk checks that, and that nothing compares an end alone.
+-- an instant. tests/tools/instants.awk checks that, and that nothing compares an end alone.
 --   lasts from ... to  worker.beat_at worker.expires_at,
 --                      partition.beat_at partition.lease_until, partition.run_at,
 --                      dead_letter.taken_at dead_letter.deadline,

@@ -142,7 +142,7 @@ END
 # The user's own settings (PGHOST, PGSERVICE, PGOPTIONS, ...) must not lead COMMAND elsewhere.
 for name in $(env | sed -n 's/^\(PG[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 
-JOBQ_SERVER_BIN=$("$(dirname "$0")/setup.sh" --pg-bin)
+JOBQ_SERVER_BIN=$("$(dirname "$0")/harness/setup.sh" --pg-bin)
 JOBQ_SERVER_USER=$(id -un)
 if [ "$(id -u)" = 0 ]; then
     JOBQ_SERVER_USER=postgres

@@ -7,7 +7,7 @@
 
 #include "jobq_pg.h"
 
-#include "../verbs.h"
+#include "../harness/verbs.h"
 
 #include <pthread.h>
 #include <stdio.h>

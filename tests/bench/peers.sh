@@ -56,14 +56,14 @@ get_river() {
 get_node() {
     local arch=x64
     [ "$(uname -m)" = x86_64 ] || arch=arm64
-    "$here/../setup.sh" servers && mkdir -p "$home/node" || return
+    "$here/../harness/setup.sh" servers && mkdir -p "$home/node" || return
     npm install --loglevel=error --ignore-scripts --no-audit --no-fund --prefix "$home/node" \
         "graphile-worker@$graphile" "pg-boss@$boss" "node-linux-$arch@$node" </dev/null || return
     ln -sfn "node-linux-$arch" "$home/node/node_modules/node"
 }
 
 get_pgq() {
-    "$here/../setup.sh" pgq && [ "$(psql "$server" -c "SELECT count(*) FROM pg_available_extensions
+    "$here/../harness/setup.sh" pgq && [ "$(psql "$server" -c "SELECT count(*) FROM pg_available_extensions
         WHERE name = 'pgq'")" = 1 ]
 }
 

@@ -13,7 +13,7 @@
 #define JOBQ_PG_IMPLEMENTATION
 #include "jobq_pg.h"
 
-#include "../step.h"
+#include "../harness/step.h"
 #include "log.h"
 
 #include <signal.h>

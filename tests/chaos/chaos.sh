@@ -6,7 +6,7 @@
 # fraction; each fault comes at least once. The seed chooses the order and the victims of the
 # faults. --mutant breaks the library with a patch of tests/mutants/, which the run must find.
 #
-# The fault `deploy` migrates to the made-up next version of tests/next/. From then on most processes
+# The fault `deploy` migrates to the made-up next version of tests/pg/next/. From then on most processes
 # run the library of that version, and the others go on with this one.
 #
 # A worker and a producer go through pgbouncer, in transaction mode, but not with --direct. Where psycopg is installed, a worker in Python serves the queues that have no quota.
@@ -44,7 +44,7 @@ RANDOM=$seed
 
 # Some server packages have no psql and pg_dump. Those of the system work with all versions.
 bin=${JOBQ_SERVER_BIN-}
-[ -x "$bin/psql" ] || bin=$(JOBQ_PG_BIN='' "$tests/setup.sh" --pg-bin)
+[ -x "$bin/psql" ] || bin=$(JOBQ_PG_BIN='' "$tests/harness/setup.sh" --pg-bin)
 programs=${CHAOS_PROGRAMS:-.build/chaos}
 run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: the path of a socket may have at most 107 bytes
 mkdir "$run"/{a,b,c,log}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""operations.py SCHEMA  does operations of tests/store.h with examples/python/worker.py, for
-tests/store_python.h: a line with the time, a word and numbers comes in, a line goes out.
+"""operations.py SCHEMA  does operations of tests/model/store.h with examples/python/worker.py, for
+tests/model/store_python.h: a line with the time, a word and numbers comes in, a line goes out.
 
     30000000 take 1 2 9      worker 1, claim 2, up to 9 jobs; 30 s after the test's first instant
     ok 7 1 8 2               job 7 at attempt 1, job 8 at attempt 2

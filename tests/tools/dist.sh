@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# dist.sh FOLDER  write jobq-VERSION.tar.gz and its SHA-256 sum into FOLDER
+#
+# The same files give the same bytes, whatever the machine, the time and the umask.
+set -eu
+cd "$(dirname "$0")/../.."
+
+sum() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
+
+version=$(sed -n 's/^#define JOBQ_VERSION "\(.*\)"/\1/p' jobq.h)
+name=jobq-$version
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+rm -rf "${out:?}/$name"
+mkdir -p "$out/$name/sql"
+cp jobq.h jobq_pg.h examples/build/pkg-config/jobq.pc "$out/$name/"
+cp sql/*.sql "$out/$name/sql/"
+# The licence is the last comment of jobq.h.
+awk '/^\/\*/ { text = ""; next } /^ \*\// { next } { sub(/^ \* ?/, ""); text = text $0 "\n" }
+    END { printf "%s", text }' jobq.h >"$out/$name/LICENSE"
+cd "$out/$name"
+LC_ALL=C
+sum ./*.h ./*.pc LICENSE sql/*.sql | sed 's|\./||' >SHA256SUMS
+cd ..
+find "$name" -type d -exec chmod 755 {} +
+find "$name" -type f -exec chmod 644 {} +
+find "$name" -type f | sort | tar --format=ustar --owner=0 --group=0 --numeric-owner \
+    --mtime="@${SOURCE_DATE_EPOCH:-315532800}" -cf - -T - | gzip -9n >"$name.tar.gz"
+rm -r "${out:?}/$name"
+sum "$name.tar.gz" >"$name.tar.gz.sha256"

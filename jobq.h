@@ -10977,7 +10977,7 @@ static bool jobq__memory_suspect_goes(const jobq_memory *m, const jobq_memory_jo
                           jobq__memory_line_held(m, queue, mj->line, false), 1, &due_us) > 0;
 }
 
-/* Like jobq.suspect_admitted, of a suspect that goes. false: no room for its line's tokens. */
+/* Like jobq._suspect_admitted, of a suspect that goes. false: no room for its line's tokens. */
 static bool jobq__memory_suspect_counts(jobq_memory *m, jobq_memory_job *mj, int64_t now_us)
 {
     jobq_line rules = jobq__memory_rules(m, mj->job.queue, mj->line);
@@ -11114,7 +11114,7 @@ static int32_t jobq__memory_chance(const jobq_request *r, int64_t line)
     return (int32_t)(jobq_random_next(&random) >> 34);
 }
 
-/* Like jobq.claim_visit, of one line. *more: it may have more jobs. */
+/* Like jobq._claim_visit, of one line. *more: it may have more jobs. */
 static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, const jobq_lane *lane,
                                      int64_t line, int32_t quantum, uint64_t kinds, int64_t now_us,
                                      jobq_claimed *c, jobq_walk *walk, bool *more)
@@ -11152,7 +11152,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
     }
     if (c->count == r->limit && room > quantum &&
         jobq__memory_chance(r, line) % room < room - count) {
-        walk->after = line - 1; /* see jobq.walk_stop */
+        walk->after = line - 1; /* see jobq._walk_stop */
     }
     if (rules.rate.us > 0) row->free_us = jobq_line_used(&rules, free_us, now_us, count);
     else if (count > 0 && count == room && (most == 0 || room < most - held)) *more = true;
@@ -11208,7 +11208,7 @@ static void jobq__memory_stretch(jobq_claimed *c, const jobq_lane *lane, const j
     s->low_id = low->id;
 }
 
-/* Like jobq.claim_walk: once round the lines of a lane. */
+/* Like jobq._claim_walk: once round the lines of a lane. */
 static jobq_error jobq__memory_claim_walk(jobq_memory *m, const jobq_request *r,
                                           const jobq_lane *lane, uint64_t kinds, int64_t now_us,
                                           jobq_claimed *c)
@@ -11248,7 +11248,7 @@ static void jobq__memory_line_up(jobq_memory *m, jobq_memory_job *mj, int64_t no
     jobq__memory_lines(m, mj->job.queue);
 }
 
-/* Like jobq.line_up: all jobs of some lanes that are due go into their lines. Returns the bits of
+/* Like jobq._line_up: all jobs of some lanes that are due go into their lines. Returns the bits of
  * their queues. */
 static uint64_t jobq__memory_lines_up(jobq_memory *m, const jobq_request *r, int32_t from,
                                       int32_t to, int64_t now_us)
@@ -11270,7 +11270,7 @@ static uint64_t jobq__memory_lines_up(jobq_memory *m, const jobq_request *r, int
     return queues;
 }
 
-/* Like jobq.claim_lanes: lanes, or suspects, without lines. *moved: bits of queues of which jobs
+/* Like jobq._claim_lanes: lanes, or suspects, without lines. *moved: bits of queues of which jobs
  * were moved into their lines. */
 static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r, int32_t from,
                                            int32_t to, uint64_t kinds, int64_t now_us,
@@ -11563,7 +11563,7 @@ static bool jobq__memory_mark_on(jobq_memory *m)
     return more;
 }
 
-/* Whether a job waits for another one, directly or through others. As jobq.awaited in SQL. */
+/* Whether a job waits for another one, directly or through others. As jobq._awaited in SQL. */
 static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
 {
     jobq_memory_job *jobs = jobq__memory_jobs(m);
@@ -11702,7 +11702,7 @@ JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *m,
     return s;
 }
 
-/* Writes the job of one tick. Like jobq.fire_job: while one waits for the job before it, it takes
+/* Writes the job of one tick. Like jobq._fire_job: while one waits for the job before it, it takes
  * over the newer tick. One that waits for other jobs has begun.
  * *written: whether it wrote one; not if overlap leaves this tick out. False: there is no room. */
 static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us,
@@ -11732,7 +11732,7 @@ static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64
     return *written = true;
 }
 
-/* Like jobq.fire: what is missed is decided here. Returns how many jobs it wrote. If there is no
+/* Like jobq._fire: what is missed is decided here. Returns how many jobs it wrote. If there is no
  * room, the tick is fired again after a minute. */
 static int32_t jobq__memory_fire(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us)
 {
@@ -12227,7 +12227,7 @@ static int64_t jobq__memory_look(const jobq_memory *m, const jobq_request *r, ui
     return due == JOBQ_NEVER ? -1 : due - now_us;
 }
 
-/* Like jobq.sleep: a dead worker does not sleep. */
+/* Like jobq._sleep: a dead worker does not sleep. */
 static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
 {
     jobq_memory_worker *w = jobq__memory_worker(m, worker);
@@ -12880,7 +12880,7 @@ static const jobq__test_note *jobq__test_find(const jobq_test *t, int64_t job, j
     return NULL;
 }
 
-/* Like jobq.look_signals: jobs whose signal has been sent are due. */
+/* Like jobq._look_signals: jobs whose signal has been sent are due. */
 static void jobq__test_wake(jobq_test *t)
 {
     int32_t i;

@@ -63,7 +63,7 @@ END $$;
 --   version      of the schema, see version.sql
 --   library_min  the version of the oldest library that may still work on it
 --   epoch        random, renewed after a restore
---   home         the database whose jobs and schedules run: see jobq.here
+--   home         the database whose jobs and schedules run: see jobq._here
 CREATE TABLE jobq.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,
@@ -292,7 +292,7 @@ CREATE SEQUENCE jobq.job_id CACHE 1;
 --                    job shows whether there is more to do
 --   line_name        the name of its line. A job may name one, such as a tenant, an account or
 --                    a device, and workers take turns at the lines of a queue
---   line             the line's number, see jobq.line_no, while the job stands in its line,
+--   line             the line's number, see jobq._line_no, while the job stands in its line,
 --                    else NULL. A job whose time has not come stands in its lane, and so does
 --                    one that was written by COPY. The claim that comes upon it there moves it
 --                    into its line

@@ -4,7 +4,7 @@
 
 -- A field as a set of bits; NULL if it breaks a rule. p_field is in upper case. p_names[1] is
 -- a name of p_low. FRI-SUN is allowed, although Sunday is 0.
-CREATE OR REPLACE FUNCTION jobq.cron_field(
+CREATE OR REPLACE FUNCTION jobq._cron_field(
     p_field text, p_low integer, p_high integer, p_names text[]) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
 END $$;
 
 -- Reads a cron expression, which is refused in the words of jobq_cron_parse.
-CREATE OR REPLACE FUNCTION jobq.cron_parse(p_text text) RETURNS jobq.cron
+CREATE OR REPLACE FUNCTION jobq._cron_parse(p_text text) RETURNS jobq.cron
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_low integer[] := '{0, 0, 0, 1, 1, 0}';
@@ -51,7 +51,7 @@ DECLARE
     v_flags integer;
 BEGIN
     IF octet_length(p_text) > 1000 THEN
-        PERFORM jobq.refuse('cron', 'at most 1000 bytes');
+        PERFORM jobq._refuse('cron', 'at most 1000 bytes');
     END IF;
     v_text := CASE v_text
         WHEN '@HOURLY' THEN '0 * * * *' WHEN '@DAILY' THEN '0 0 * * *'
@@ -61,15 +61,15 @@ BEGIN
     v_field := regexp_split_to_array(v_text, E'[ \t]+');
     IF cardinality(v_field) = 5 THEN v_field := array_prepend('0', v_field); END IF;
     IF cardinality(v_field) <> 6 THEN
-        PERFORM jobq.refuse('cron', 'five fields: minute hour day month weekday; or six, the '
+        PERFORM jobq._refuse('cron', 'five fields: minute hour day month weekday; or six, the '
             'second first; or @hourly @daily @midnight @weekly @monthly @yearly @annually');
     END IF;
     FOR i IN 1..6 LOOP
-        v_set[i] := jobq.cron_field(v_field[i], v_low[i], v_high[i], CASE i
+        v_set[i] := jobq._cron_field(v_field[i], v_low[i], v_high[i], CASE i
             WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'::text[]
             WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' END);
         IF v_set[i] IS NULL THEN
-            PERFORM jobq.refuse('cron', v_allowed[i]
+            PERFORM jobq._refuse('cron', v_allowed[i]
                 || '; lists 1,3; ranges 1-5; steps */2 and 1-5/2');
         END IF;
     END LOOP;
@@ -81,7 +81,7 @@ BEGIN
     IF v_flags & 6 <> 0 AND v_set[4] & ((1::bigint << 30) - 1) = 0
        AND NOT (v_set[4] >> 30 & 1 = 1 AND v_set[5] & 8186 <> 0)
        AND NOT (v_set[4] >> 31 = 1 AND v_set[5] & 5546 <> 0) THEN
-        PERFORM jobq.refuse('cron', 'day and month: there is no such date');
+        PERFORM jobq._refuse('cron', 'day and month: there is no such date');
     END IF;
     RETURN (v_set[1], v_set[2], v_set[3]::integer, v_set[4], v_set[5]::integer,
             ((v_set[6] | (v_set[6] >> 7)) & 127)::integer, v_flags);
@@ -90,7 +90,7 @@ END $$;
 -- The first local time after p_after that matches; NULL if there is none within 50 years. It
 -- goes from month to month, whose days are one set of bits. The lowest bit of a set n is bit
 -- 64 - position(B'1' IN (n & -n)::bit(64)).
-CREATE OR REPLACE FUNCTION jobq.cron_local(p_cron jobq.cron, p_after timestamp)
+CREATE OR REPLACE FUNCTION jobq._cron_local(p_cron jobq.cron, p_after timestamp)
 RETURNS timestamp
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -158,7 +158,7 @@ END $$;
 -- No zone has ever had two changes within 52 hours, so that one binary search finds the change
 -- from the old clock to the new one. The clocks of a zone have never differed by 26 hours, so
 -- an earlier change has no effect any more.
-CREATE OR REPLACE FUNCTION jobq.cron_near(p_cron jobq.cron, p_zone text, p_after timestamp)
+CREATE OR REPLACE FUNCTION jobq._cron_near(p_cron jobq.cron, p_zone text, p_after timestamp)
 RETURNS timestamp
 LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -185,16 +185,16 @@ BEGIN
     -- the new one. For any other, the old clock counts until the end of the gap too, and the
     -- new one only from the first time that the old one has not shown.
     v_gap := CASE WHEN p_cron.flags & 1 = 0 THEN v_new - v_old ELSE '0' END;
-    v_next := jobq.cron_local(p_cron, p_after + v_old) - v_old;
+    v_next := jobq._cron_local(p_cron, p_after + v_old) - v_old;
     IF v_next >= v_at + greatest(v_gap, '0') THEN v_next := NULL; END IF;
     v_at := greatest(p_after, v_at - least(v_gap, '0') - interval '1 second');
-    v_next := least(v_next, jobq.cron_local(p_cron, v_at + v_new) - v_new);
+    v_next := least(v_next, jobq._cron_local(p_cron, v_at + v_new) - v_new);
     RETURN CASE WHEN v_next <= p_after + interval '26 hours' THEN v_next END;
 END $$;
 
 -- The first instant after p_after at which a schedule runs in a time zone. NULL: none within
 -- 50 years, or p_after is infinite.
-CREATE OR REPLACE FUNCTION jobq.cron_next(
+CREATE OR REPLACE FUNCTION jobq._cron_next(
     p_cron jobq.cron, p_zone text, p_after timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -211,7 +211,7 @@ BEGIN
         v_high := v_at + v_margin;
         IF v_low AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_low
            = v_high AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_high THEN
-            v_next := jobq.cron_local(p_cron, v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone)
+            v_next := jobq._cron_local(p_cron, v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone)
                 AT TIME ZONE p_zone AT TIME ZONE 'UTC';
             v_low := v_next - v_margin;
             v_high := v_next + v_margin;
@@ -223,7 +223,7 @@ BEGIN
             END IF;
             v_at := greatest(v_at, v_low);
         END IF;
-        v_next := jobq.cron_near(p_cron, p_zone, v_at);
+        v_next := jobq._cron_near(p_cron, p_zone, v_at);
         IF v_next IS NOT NULL THEN RETURN v_next AT TIME ZONE 'UTC'; END IF;
         v_at := v_at + v_margin;
     END LOOP;

@@ -7,7 +7,7 @@
 -- Whether such a transaction may be committed on one server and lost on the other, when one
 -- of them crashes. There are distributed tables, and Citus, which counts only tables in its
 -- own metadata, does not know of any here: it commits in one phase.
-CREATE OR REPLACE FUNCTION jobq.citus_apart() RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._citus_apart() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_apart boolean;
 BEGIN
@@ -45,7 +45,7 @@ BEGIN
 END $$;
 
 -- What the triggers of citus_join do. It writes no row, and Citus takes part in the commit.
-CREATE OR REPLACE FUNCTION jobq.citus_joins() RETURNS trigger
+CREATE OR REPLACE FUNCTION jobq._citus_joins() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq_citus.joint SET n = n WHERE n = 0;
@@ -65,7 +65,7 @@ DECLARE
     v_may boolean;
     v_table text;
 BEGIN
-    IF NOT jobq.citus_apart() THEN RETURN true; END IF;
+    IF NOT jobq._citus_apart() THEN RETURN true; END IF;
     EXECUTE 'SELECT l.groupid = 0 AND EXISTS (SELECT FROM pg_dist_node d '
             'WHERE d.groupid = 0) FROM pg_dist_local_group l' INTO v_may;
     IF v_may IS NOT TRUE THEN RETURN false; END IF;
@@ -82,7 +82,7 @@ BEGIN
     END IF;
     FOREACH v_table IN ARRAY ARRAY['job', 'message', 'partition'] LOOP
         EXECUTE format('CREATE TRIGGER joint AFTER INSERT OR UPDATE OR DELETE ON jobq.%I '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION jobq.citus_joins()', v_table);
+                       'FOR EACH STATEMENT EXECUTE FUNCTION jobq._citus_joins()', v_table);
     END LOOP;
     RETURN true;
 EXCEPTION WHEN insufficient_privilege THEN
@@ -114,26 +114,26 @@ END $$;
 
 -- What replaces pg_notify on the node. Nobody listens there, and a transaction that has
 -- notified cannot be prepared.
-CREATE OR REPLACE FUNCTION jobq.citus_mute(p_channel text, p_payload text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_mute(p_channel text, p_payload text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 END $$;
 
 -- Wakes sleeping workers at the coordinator. They are read first, because Citus would send
 -- pg_notify to the node with the rest of the statement.
-CREATE OR REPLACE FUNCTION jobq.citus_wake() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_wake() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_workers bigint[];
 BEGIN
     SELECT array_agg(s.worker) INTO v_workers FROM jobq.sleeper s;
-    PERFORM jobq.notify(u.worker, '') FROM unnest(v_workers) AS u (worker);
+    PERFORM jobq._notify(u.worker, '') FROM unnest(v_workers) AS u (worker);
 END $$;
 
 -- What a function at the node asks of the session at the coordinator: 1 the role that logged
 -- in, 2 the application, 3 the roles of which it is a member, as an array of their oids here.
 -- The owner's answer to 3 is empty, and that of a superuser: the limits of tenants do not
 -- hold for them.
-CREATE OR REPLACE FUNCTION jobq.citus_calls() RETURNS text[]
+CREATE OR REPLACE FUNCTION jobq._citus_calls() RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY[session_user, current_setting('application_name'), ARRAY(
@@ -144,13 +144,13 @@ END $$;
 
 -- The node keeps that for the rest of the transaction: with the first argument of a call, and
 -- so before the call.
-CREATE OR REPLACE FUNCTION jobq.citus_called(p_one boolean, p_caller text[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._citus_called(p_one boolean, p_caller text[]) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN set_config('jobq_citus.caller', p_caller::text, true) IS NOT NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.citus_caller(p_what integer) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._citus_caller(p_what integer) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN coalesce(
@@ -159,7 +159,7 @@ BEGIN
 END $$;
 
 -- Runs statements.
-CREATE OR REPLACE FUNCTION jobq.citus_run(p_texts text[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_run(p_texts text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_text text;
 BEGIN
@@ -169,7 +169,7 @@ BEGIN
 END $$;
 
 -- The tables, with the names of their shards at the node.
-CREATE OR REPLACE FUNCTION jobq.citus_shards() RETURNS TABLE (id oid, name text, stored text)
+CREATE OR REPLACE FUNCTION jobq._citus_shards() RETURNS TABLE (id oid, name text, stored text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT c.oid, c.relname::text, format('%s_%s', c.relname, s.shardid)
@@ -178,7 +178,7 @@ BEGIN
 END $$;
 
 -- The node that has the shards.
-CREATE OR REPLACE FUNCTION jobq.citus_home(OUT name text, OUT port integer)
+CREATE OR REPLACE FUNCTION jobq._citus_home(OUT name text, OUT port integer)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT n.nodename, n.nodeport INTO name, port
@@ -193,7 +193,7 @@ END $$;
 
 -- Definitions in which the tables are named as their shards are. The functions use upper case
 -- for key words, so a name in lower case after a table is its alias.
-CREATE OR REPLACE FUNCTION jobq.citus_texts(p_texts text[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION jobq._citus_texts(p_texts text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on AS $$
 DECLARE
@@ -204,7 +204,9 @@ DECLARE
     v_before text := '((?:\m(?:FROM|JOIN|INTO|UPDATE|USING|ONLY)\s+|,\s*)\(*)' || v_name;
     v record;
 BEGIN
-    FOR v IN SELECT s.name, 'jobq.' || s.stored::text AS stored FROM jobq.citus_shards() s LOOP
+    FOR v IN
+        SELECT s.name, 'jobq.' || s.stored::text AS stored FROM jobq._citus_shards() s
+    LOOP
         SELECT array_agg(
             regexp_replace(regexp_replace(regexp_replace(regexp_replace(u.text,
                 v_before || v.name || '(\s+(?:AS )?[a-z])', format('\1%s\2', v.stored), 'g'),
@@ -217,10 +219,10 @@ BEGIN
     END LOOP;
     FOR v IN SELECT * FROM (VALUES
         ('\n SET search_path TO', ' SET citus.enable_manual_changes_to_shards TO on\&'),
-        (' pg_notify\(', ' jobq.citus_mute('),
-        ('pg_roles r ON .*MEMBER''\)', 'unnest(jobq.citus_caller(3)::oid[]) r ON r = t.role'),
-        ('session_user', 'jobq.citus_caller(1)'),
-        ('current_setting\(''application_name''\)', 'jobq.citus_caller(2)')) AS r (old, new)
+        (' pg_notify\(', ' jobq._citus_mute('),
+        ('pg_roles r ON .*MEMBER''\)', 'unnest(jobq._citus_caller(3)::oid[]) r ON r = t.role'),
+        ('session_user', 'jobq._citus_caller(1)'),
+        ('current_setting\(''application_name''\)', 'jobq._citus_caller(2)')) AS r (old, new)
     LOOP
         v_texts := ARRAY(SELECT regexp_replace(u.text, v.old, v.new, 'g')
                          FROM unnest(v_texts) WITH ORDINALITY AS u (text, n) ORDER BY u.n);
@@ -233,7 +235,7 @@ END $$;
 -- caller's, commits it with what else the caller writes, and the shards cannot move
 -- meanwhile. bulk and outbox_queue answer NULL: a COPY cannot be sent, so the library sends
 -- arrays.
-CREATE OR REPLACE FUNCTION jobq.citus_sender(p_function oid) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._citus_sender(p_function oid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v pg_proc := (SELECT p FROM pg_proc p WHERE p.oid = p_function);
@@ -242,7 +244,7 @@ DECLARE
                          AS o (name, mode, n)
                     WHERE o.mode IN ('o', 'b'));
     v_asks boolean := v.pronargs > 0 AND v.provolatile = 'v'
-        AND v.proname ~ format('^(%s|%s)$', jobq.doors('enqueue'), jobq.doors('operate'));
+        AND v.proname ~ format('^_?(%s|%s)$', jobq._doors('enqueue'), jobq._doors('operate'));
     v_call text := format('jobq.%I(%s)', v.proname, (
         SELECT string_agg(CASE WHEN v_asks AND i = 1 THEN 'CASE WHEN s.s THEN $1 END'
                           ELSE format('$%s', i) END, ', ' ORDER BY i)
@@ -250,14 +252,14 @@ DECLARE
     v_with text := CASE v.provolatile WHEN 'v' THEN
         'WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one) ' ELSE '' END;
     v_from text := ' FROM jobq.meta m CROSS JOIN LATERAL ' || CASE WHEN v_asks THEN
-        'jobq.citus_called(m.one, v_caller) s CROSS JOIN LATERAL ' ELSE '' END || v_call
+        'jobq._citus_called(m.one, v_caller) s CROSS JOIN LATERAL ' ELSE '' END || v_call
         || ' f';
     v_type text := format_type(v.prorettype, NULL);
     v_row boolean := (SELECT t.typtype = 'c' FROM pg_type t WHERE t.oid = v.prorettype);
     v_notify text := '$' || coalesce(array_position(v.proargnames, 'notify'),
                                      array_position(v.proargnames, 'p_notify'))::text;
     v_wake text := CASE WHEN v.proname ~ '(enqueue|wake)' AND v.provolatile = 'v' THEN
-        format('IF %s THEN PERFORM jobq.citus_wake(); END IF; ', coalesce(v_notify, 'true'))
+        format('IF %s THEN PERFORM jobq._citus_wake(); END IF; ', coalesce(v_notify, 'true'))
         ELSE '' END;
 BEGIN
     RETURN format(
@@ -266,10 +268,10 @@ BEGIN
         'BEGIN %s; %s %s END $send$', v.proname, pg_get_function_arguments(v.oid),
         pg_get_function_result(v.oid), CASE v.provolatile WHEN 's' THEN 'STABLE' ELSE '' END
             || CASE WHEN v.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
-        CASE WHEN v_asks THEN 'DECLARE v_caller text[] := jobq.citus_calls(); ' ELSE '' END
+        CASE WHEN v_asks THEN 'DECLARE v_caller text[] := jobq._citus_calls(); ' ELSE '' END
             || CASE WHEN v.proretset OR v_outs IS NOT NULL THEN '' WHEN v_type = 'void'
                THEN 'DECLARE r integer;' ELSE format('DECLARE r %s;', v_type) END,
-        CASE WHEN v.proname IN ('bulk', 'outbox_queue') THEN 'NULL'
+        CASE WHEN v.proname IN ('_bulk', '_outbox_queue') THEN 'NULL'
              WHEN v.proretset THEN 'RETURN QUERY ' || v_with || 'SELECT f.*' || v_from
              WHEN v_type = 'void' THEN v_with || 'SELECT 1 INTO r' || v_from
              WHEN v_outs IS NOT NULL THEN v_with || 'SELECT f.* INTO ' || v_outs || v_from
@@ -283,7 +285,7 @@ END $$;
 -- But there the tables of a view are read as the caller. So who may read all columns of a
 -- view gets those columns of its tables at the node, and what functions it calls. A view with
 -- a column that the role may not read is closed to it.
-CREATE OR REPLACE FUNCTION jobq.citus_readers(p_role regrole) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_readers(p_role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_done integer;
@@ -309,7 +311,7 @@ BEGIN
         )
         SELECT format('GRANT SELECT (%s) ON jobq.%I TO %s', string_agg(DISTINCT
                           quote_ident(a.attname), ', '), s.stored, p_role)
-        FROM jobq.citus_shards() s JOIN pg_attribute a ON a.attrelid = s.id
+        FROM jobq._citus_shards() s JOIN pg_attribute a ON a.attrelid = s.id
         WHERE EXISTS (SELECT FROM used u WHERE u.refclassid = 'pg_class'::regclass
                       AND u.refobjid = s.id AND u.refobjsubid = a.attnum)
            OR s.name = 'meta' AND a.attnum > 0
@@ -321,13 +323,13 @@ BEGIN
         FROM used u JOIN pg_proc p ON u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid
         WHERE p.pronamespace = 'jobq'::regnamespace);
     WITH writes AS (UPDATE jobq.meta SET one = one WHERE NOT one)
-    SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq.citus_run(v_texts) f;
+    SELECT 1 INTO v_done FROM jobq.meta m CROSS JOIN LATERAL jobq._citus_run(v_texts) f;
 END $$;
 
 -- Drops the views, because Citus does not take tables that views depend on. Answers the
 -- statements that make them again, with the grants on them. It is refused while others depend
 -- on them, because it could not make those again.
-CREATE OR REPLACE FUNCTION jobq.citus_drop_views() RETURNS text[]
+CREATE OR REPLACE FUNCTION jobq._citus_drop_views() RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $$
 DECLARE
     v_detail text;
@@ -357,7 +359,7 @@ END $$;
 -- Gives identity columns a default in place of their identity, or the identity back, because
 -- Citus does not undistribute a table with one. p_columns: of each, its table and how it is
 -- generated.
-CREATE OR REPLACE FUNCTION jobq.citus_identities(p_columns jsonb, p_back boolean) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_identities(p_columns jsonb, p_back boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v record;
@@ -385,16 +387,16 @@ BEGIN
 END $$;
 
 -- The functions whose calls are sent to the node. outbox_direct asks about the caller.
-CREATE OR REPLACE FUNCTION jobq.citus_sent() RETURNS SETOF oid
+CREATE OR REPLACE FUNCTION jobq._citus_sent() RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT p.oid FROM pg_proc p
     WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f' AND p.provolatile <> 'i'
-      AND p.proname <> 'outbox_direct' AND p.proname !~ '^(citus_|grant|revoke|secure)';
+      AND p.proname !~ '^_?(outbox_direct|citus_|grant|revoke|secure)';
 END $$;
 
 -- Whether every call is refused.
-CREATE OR REPLACE FUNCTION jobq.citus_closed() RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._citus_closed() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
@@ -410,7 +412,7 @@ BEGIN
         RAISE EXCEPTION 'the schema is not distributed' USING ERRCODE = '55000';
     END IF;
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    PERFORM jobq.citus_run(ARRAY(
+    PERFORM jobq._citus_run(ARRAY(
         SELECT format(
             'CREATE OR REPLACE FUNCTION jobq.%I(%s) RETURNS %s LANGUAGE plpgsql %s SET '
             'search_path = pg_catalog, pg_temp AS %L', p.proname,
@@ -419,17 +421,17 @@ BEGIN
             || CASE WHEN p.prosecdef THEN ' SECURITY DEFINER' ELSE '' END,
             'BEGIN RAISE EXCEPTION ''the schema is being moved: calls are refused until '
             'jobq.citus_place() has succeeded'' USING ERRCODE = ''57P03''; END')
-        FROM jobq.citus_sent() s JOIN pg_proc p ON p.oid = s));
+        FROM jobq._citus_sent() s JOIN pg_proc p ON p.oid = s));
     PERFORM setval(q.seqrelid, q.seqmax)
     FROM jobq.original o JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || o.name)
     WHERE o.what = 'sequence';
 END $$;
 
 -- What follows a move, or what comes before undistribution, must not meet calls.
-CREATE OR REPLACE FUNCTION jobq.citus_must_be_closed() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._citus_must_be_closed() RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT jobq.citus_closed() THEN
+    IF NOT jobq._citus_closed() THEN
         RAISE EXCEPTION 'the schema takes calls'
             USING ERRCODE = '55000', HINT = 'Call jobq.citus_close() first, and commit it.';
     END IF;
@@ -447,7 +449,7 @@ BEGIN
     IF to_regclass('jobq.original') IS NOT NULL THEN
         RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';
     END IF;
-    PERFORM jobq.citus_run(ARRAY( -- nobody registers, or draws an id, from here on
+    PERFORM jobq._citus_run(ARRAY( -- nobody registers, or draws an id, from here on
         SELECT format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', c.oid::regclass)
         FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r'
         ORDER BY c.oid));
@@ -457,7 +459,7 @@ BEGIN
         RAISE EXCEPTION 'workers run: %', v_workers
             USING ERRCODE = '55006', HINT = 'Stop them, and producers, until citus_place.';
     END IF;
-    v_views := jobq.citus_drop_views();
+    v_views := jobq._citus_drop_views();
     PERFORM set_config('client_min_messages', 'error', true);
     PERFORM set_config('check_function_bodies', 'off', true);
     CREATE TABLE jobq.original (n integer PRIMARY KEY, what text, name text, text text);
@@ -465,8 +467,8 @@ BEGIN
     SELECT row_number() OVER (ORDER BY o.what, o.oid), o.what, o.name, o.text FROM (
         SELECT 'function', p.oid, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-          AND (p.proname !~ '^citus_'
-               OR p.proname ~ '^citus_(mute|run|calle[dr]|apart|doubts)$')
+          AND (p.proname !~ '^_?citus_'
+               OR p.proname ~ '^_?citus_(mute|run|calle[dr]|apart|doubts)$')
         UNION ALL
         SELECT 'view', v.n::oid, '', v.text FROM unnest(v_views) WITH ORDINALITY AS v (text, n)
         WHERE v.text ~ '^CREATE'
@@ -479,9 +481,9 @@ BEGIN
         WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
     WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';
-    PERFORM jobq.citus_identities(
+    PERFORM jobq._citus_identities(
         (SELECT o.text::jsonb FROM jobq.original o WHERE o.what = 'identities'), false);
-    PERFORM jobq.citus_run(ARRAY(
+    PERFORM jobq._citus_run(ARRAY(
         SELECT format('DROP TRIGGER joint ON %s', c.oid::regclass)
         FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE t.tgname = 'joint' AND c.relnamespace = 'jobq'::regnamespace));
@@ -489,7 +491,7 @@ BEGIN
     PERFORM set_config('citus.enable_ddl_propagation', 'on', true);
     EXECUTE 'SELECT citus_schema_distribute(''jobq'')';
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    PERFORM jobq.citus_run(v_views);
+    PERFORM jobq._citus_run(v_views);
     PERFORM jobq.citus_close();
 END $$;
 
@@ -497,7 +499,7 @@ END $$;
 -- elsewhere, and after those that it has given itself. From the first ALTER on nobody draws
 -- one until this is committed. What Citus made it with does not count: a range for each node,
 -- or, of integers, the end.
-CREATE OR REPLACE FUNCTION jobq.citus_sequence(p_name text, p_last bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._citus_sequence(p_name text, p_last bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format($q$DO $s$ DECLARE v_last bigint; BEGIN
@@ -515,7 +517,7 @@ END $$;
 -- What the node that holds the shards runs to have all the rest. Ids of jobs are drawn there.
 -- p_last: of each sequence, the last number that was given anywhere. At its end the node is
 -- the schema's home, if it was not: the outbox goes on by the numbers of its transactions.
-CREATE OR REPLACE FUNCTION jobq.citus_node_texts(p_last jsonb) RETURNS text[]
+CREATE OR REPLACE FUNCTION jobq._citus_node_texts(p_last jsonb) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
@@ -527,28 +529,28 @@ BEGIN
         ORDER BY c.oid)
     || ARRAY(
         SELECT format('CREATE CAST (jobq.%I AS jobq.%I) WITH INOUT AS IMPLICIT',
-                      s.stored, s.name) FROM jobq.citus_shards() s)
-    || ARRAY(SELECT jobq.citus_sequence(s.key, s.value::bigint)
+                      s.stored, s.name) FROM jobq._citus_shards() s)
+    || ARRAY(SELECT jobq._citus_sequence(s.key, s.value::bigint)
              FROM jsonb_each_text(p_last) s)
     || ARRAY(
         SELECT format('ALTER TABLE jobq.%I ALTER %I SET DEFAULT nextval(%L)',
                       s.stored, 'id', i.sequence)
-        FROM jobq.citus_shards() s CROSS JOIN LATERAL (
+        FROM jobq._citus_shards() s CROSS JOIN LATERAL (
             SELECT CASE WHEN s.name IN ('job', 'message') THEN 'jobq.' || s.name || '_id'
                    ELSE pg_get_serial_sequence('jobq.' || s.name, a.attname) END AS sequence
             FROM pg_attribute a WHERE a.attrelid = s.id AND a.attname = 'id') i
         WHERE i.sequence IS NOT NULL)
-    || jobq.citus_texts(ARRAY(
+    || jobq._citus_texts(ARRAY(
         SELECT o.text FROM jobq.original o WHERE o.what IN ('function', 'view')
         ORDER BY o.what, o.n))
-    || jobq.citus_texts(ARRAY[
-        'SELECT jobq.secure()',
+    || jobq._citus_texts(ARRAY[
+        'SELECT jobq._secure()',
         'SELECT jobq.renew(home => true) FROM jobq.meta m '
-        'WHERE m.home IS DISTINCT FROM jobq.here() OR m.home IS NULL']);
+        'WHERE m.home IS DISTINCT FROM jobq._here() OR m.home IS NULL']);
 END $$;
 
 -- Runs a statement at a node, in a transaction of its own, and answers its value.
-CREATE OR REPLACE FUNCTION jobq.citus_at(p_name text, p_port integer, p_statement text)
+CREATE OR REPLACE FUNCTION jobq._citus_at(p_name text, p_port integer, p_statement text)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_success boolean;
@@ -561,7 +563,7 @@ BEGIN
 END $$;
 
 -- One statement that runs these. What there is already stays.
-CREATE OR REPLACE FUNCTION jobq.citus_script(p_texts text[]) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._citus_script(p_texts text[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format($q$DO $node$ DECLARE v_text text; BEGIN
@@ -592,7 +594,7 @@ DECLARE
     v_grants text[] := ARRAY(
         SELECT regexp_replace(
             CASE o.name WHEN 'grant_enqueue' THEN o.text ELSE regexp_replace(o.text,
-                'END\s*(\$\w*\$\s*)$', 'PERFORM jobq.citus_readers(role); END \1') END,
+                'END\s*(\$\w*\$\s*)$', 'PERFORM jobq._citus_readers(role); END \1') END,
             'DELETE (.* = )(\w+\.role);', 'EXECUTE ''DELETE \1'' || \2::oid;')
         FROM jobq.original o
         WHERE o.what = 'function' AND o.name IN ('grant_enqueue', 'grant_read', 'revoke'));
@@ -602,13 +604,13 @@ DECLARE
             CROSS JOIN LATERAL aclexplode(a.attacl) g
         WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v');
 BEGIN
-    PERFORM jobq.citus_must_be_closed();
+    PERFORM jobq._citus_must_be_closed();
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     PERFORM set_config('check_function_bodies', 'off', true);
-    SELECT h.* INTO v_home FROM jobq.citus_home() h;
+    SELECT h.* INTO v_home FROM jobq._citus_home() h;
     FOR v IN SELECT n.nodename AS name, n.nodeport AS port FROM pg_dist_node n
              WHERE n.groupid <> 0 AND n.noderole = 'primary' LOOP
-        v_given := jobq.citus_at(v.name, v.port, $q$
+        v_given := jobq._citus_at(v.name, v.port, $q$
             SELECT jsonb_object_agg(c.relname, pg_sequence_last_value(s.seqrelid))
             FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
             WHERE c.relnamespace = 'jobq'::regnamespace
@@ -619,7 +621,7 @@ BEGIN
         SELECT jsonb_object_agg(l.key, greatest(l.value::bigint, (v_given ->> l.key)::bigint))
         INTO v_last FROM jsonb_each_text(v_last) l;
         IF v <> v_home THEN
-            PERFORM jobq.citus_at(v.name, v.port, jobq.citus_script(ARRAY(
+            PERFORM jobq._citus_at(v.name, v.port, jobq._citus_script(ARRAY(
                 SELECT format('ALTER SEQUENCE jobq.%1$I START 1 MAXVALUE %2$s; '
                               'SELECT setval(''jobq.%1$I'', %2$s)', g.key,
                               greatest(g.value::bigint, 2))
@@ -630,11 +632,11 @@ BEGIN
                      AS w (what))));
         END IF;
     END LOOP;
-    PERFORM jobq.citus_at(v_home.name, v_home.port,
-                          jobq.citus_script(jobq.citus_node_texts(v_last)));
-    PERFORM jobq.citus_run(ARRAY(SELECT jobq.citus_sender(s) FROM jobq.citus_sent() s));
-    PERFORM jobq.citus_run(v_grants);
-    PERFORM jobq.citus_readers(u.role) FROM unnest(v_readers) AS u (role);
+    PERFORM jobq._citus_at(v_home.name, v_home.port,
+                          jobq._citus_script(jobq._citus_node_texts(v_last)));
+    PERFORM jobq._citus_run(ARRAY(SELECT jobq._citus_sender(s) FROM jobq._citus_sent() s));
+    PERFORM jobq._citus_run(v_grants);
+    PERFORM jobq._citus_readers(u.role) FROM unnest(v_readers) AS u (role);
 END $$;
 
 -- Makes the schema an ordinary one of the coordinator again, which is its home then. It must
@@ -647,22 +649,22 @@ DECLARE
     v_last jsonb;
     v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');
 BEGIN
-    PERFORM jobq.citus_must_be_closed();
+    PERFORM jobq._citus_must_be_closed();
     v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');
-    SELECT jobq.citus_at(h.name, h.port, $q$
+    SELECT jobq._citus_at(h.name, h.port, $q$
         SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))
         FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
         WHERE c.relnamespace = 'jobq'::regnamespace $q$) INTO v_last
-    FROM jobq.citus_home() h;
+    FROM jobq._citus_home() h;
     PERFORM set_config('client_min_messages', 'error', true);
     PERFORM set_config('check_function_bodies', 'off', true);
-    v_views := jobq.citus_drop_views();
+    v_views := jobq._citus_drop_views();
     EXECUTE 'SELECT citus_schema_undistribute(''jobq'')';
     PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     DROP TABLE jobq.original;
-    PERFORM jobq.citus_identities(v_identities, true);
+    PERFORM jobq._citus_identities(v_identities, true);
     ALTER TABLE jobq.tenant ALTER role TYPE regrole;
-    PERFORM jobq.citus_run(v_texts || v_views);
+    PERFORM jobq._citus_run(v_texts || v_views);
     PERFORM setval('jobq.' || s.key, s.value::bigint) FROM jsonb_each_text(v_last) s;
     PERFORM jobq.renew(home => true);
 END $$;

@@ -2,7 +2,7 @@
 
 -- The errors of an erased job: when they were, and nothing else. What is no array of objects
 -- was not written by add_error, and goes.
-CREATE OR REPLACE FUNCTION jobq.erased_errors(p_errors jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION jobq._erased_errors(p_errors jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
@@ -15,14 +15,14 @@ BEGIN
 END $$;
 
 -- What is left of the headers, which no longer have the tags.
-CREATE OR REPLACE FUNCTION jobq.erased_mark() RETURNS jsonb
+CREATE OR REPLACE FUNCTION jobq._erased_mark() RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jsonb_build_object('erased', statement_timestamp());
 END $$;
 
 -- Whether this is what erase has left.
-CREATE OR REPLACE FUNCTION jobq.is_erased(p_payload jsonb, p_headers jsonb) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._is_erased(p_payload jsonb, p_headers jsonb) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN coalesce(p_headers ? 'erased' AND p_headers - 'erased' = '{}'
@@ -34,7 +34,7 @@ END $$;
 -- their keys, as by other verbs. Nobody can revive or replay what is erased: what waits for
 -- such a job waits as for one that was cancelled, and open dead letters are discarded. One
 -- that a replay works on stays until that has ended.
-CREATE OR REPLACE FUNCTION jobq.erase_rows(p_place text, p_ids bigint[], p_tags jsonb)
+CREATE OR REPLACE FUNCTION jobq._erase_rows(p_place text, p_ids bigint[], p_tags jsonb)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $$
 DECLARE v_linked bigint[];
@@ -50,14 +50,14 @@ BEGIN
           AND k.job_id = f.id;
         WITH erased AS (
             UPDATE jobq.failed f
-            SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
-                errors = jobq.erased_errors(f.errors), steps = NULL, key = NULL
+            SET payload = '{"erased": true}', bytes = NULL, headers = jobq._erased_mark(),
+                errors = jobq._erased_errors(f.errors), steps = NULL, key = NULL
             WHERE f.id = ANY (p_ids)
             RETURNING f.id, f.flow_id
         )
         SELECT array_agg(e.id) FILTER (WHERE e.flow_id IS NOT NULL) INTO v_linked
         FROM erased e;
-        PERFORM jobq.edges_forget(v_linked);
+        PERFORM jobq._edges_forget(v_linked);
     WHEN 'history' THEN
         PERFORM FROM jobq.history h WHERE h.id = ANY (p_ids) ORDER BY h.id FOR UPDATE;
         PERFORM FROM jobq.idempotency k JOIN jobq.history h
@@ -67,13 +67,13 @@ BEGIN
         WHERE h.id = ANY (p_ids) AND k.queue_id = h.queue_id AND k.key = h.key
           AND k.job_id = h.id;
         UPDATE jobq.history h
-        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
-            errors = jobq.erased_errors(h.errors), result = NULL, result_bytes = NULL,
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq._erased_mark(),
+            errors = jobq._erased_errors(h.errors), result = NULL, result_bytes = NULL,
             log = NULL, key = NULL
         WHERE h.id = ANY (p_ids) AND h.headers @> p_tags;
     WHEN 'dead letters' THEN
         UPDATE jobq.dead_letter d
-        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark(),
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq._erased_mark(),
             error = 'erased', token = NULL, taken_at = NULL, deadline = NULL,
             completed_at = coalesce(d.completed_at, statement_timestamp()),
             status = CASE d.status WHEN 'resolved' THEN 'resolved' ELSE 'discarded' END
@@ -82,7 +82,7 @@ BEGIN
                OR clock_timestamp() NOT BETWEEN d.taken_at AND d.deadline);
     WHEN 'operations' THEN
         UPDATE jobq.operation o
-        SET arguments = o.arguments || jsonb_build_object('tags', jobq.erased_mark())
+        SET arguments = o.arguments || jsonb_build_object('tags', jobq._erased_mark())
         WHERE o.id = ANY (p_ids);
     END CASE;
 END $$;
@@ -90,7 +90,7 @@ END $$;
 -- A page of a place: up to p_most rows after p_after, in the order of their ids. matched: the
 -- ids of the rows with the tags. last: the page's last id, or NULL if there are no more rows.
 -- One snapshot shows both live and failed jobs, because a revive moves a job between them.
-CREATE OR REPLACE FUNCTION jobq.erase_page(
+CREATE OR REPLACE FUNCTION jobq._erase_page(
     p_place text, p_tags jsonb, p_after bigint, p_most bigint, OUT looked bigint,
     OUT matched bigint[], OUT last bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -113,7 +113,7 @@ END $$;
 -- also those that nobody has read yet: each keeps its number, and its receiver gets
 -- {"erased": true}. p_live false: those are only counted. The keys of messages count from when
 -- these were written; so they differ from keys of jobs, which may have the same ids.
-CREATE OR REPLACE FUNCTION jobq.erase_messages(
+CREATE OR REPLACE FUNCTION jobq._erase_messages(
     p_tags jsonb, p_part bigint, p_after bigint, p_most bigint, p_dry boolean, p_live boolean,
     OUT looked bigint, OUT matched bigint, OUT live bigint, OUT last_part bigint,
     OUT last bigint)
@@ -138,7 +138,7 @@ BEGIN
     IF p_dry OR NOT p_live THEN RETURN; END IF;
     WITH erased AS (
         UPDATE jobq.message m
-        SET payload = '{"erased": true}', bytes = NULL, headers = jobq.erased_mark()
+        SET payload = '{"erased": true}', bytes = NULL, headers = jobq._erased_mark()
         FROM unnest(v_parts, v_ids) AS u (part, id)
         WHERE m.partition_id = u.part AND m.id = u.id
         RETURNING m.partition_id >> 15 AS queue_id, m.id, m.created_at
@@ -148,15 +148,15 @@ BEGIN
 END $$;
 
 -- A part of erase: jobs, live and failed. They are locked before any keys.
-CREATE OR REPLACE FUNCTION jobq.erase_jobs(
+CREATE OR REPLACE FUNCTION jobq._erase_jobs(
     p_ids bigint[], p_tags jsonb, p_cancel boolean, OUT erased bigint, OUT live bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) AND p_cancel ORDER BY j.id FOR UPDATE;
-    PERFORM jobq.erase_rows('failed jobs', p_ids, p_tags);
+    PERFORM jobq._erase_rows('failed jobs', p_ids, p_tags);
     erased := (SELECT count(*) FROM jobq.failed f
-               WHERE f.id = ANY (p_ids) AND jobq.is_erased(f.payload, f.headers));
-    live := jobq.erase_live(p_ids, p_cancel);
+               WHERE f.id = ANY (p_ids) AND jobq._is_erased(f.payload, f.headers));
+    live := jobq._erase_live(p_ids, p_cancel);
 END $$;
 
 -- Erases what jobs and messages with these tags, members of their headers, carried: payload,
@@ -190,36 +190,36 @@ DECLARE
     v_page record;
     v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps
 BEGIN
-    PERFORM jobq.check_erase(tags, dry, live, at_most);
-    IF NOT dry THEN PERFORM jobq.need_read_committed(); END IF;
+    PERFORM jobq._check_erase(tags, dry, live, at_most);
+    IF NOT dry THEN PERFORM jobq._need_read_committed(); END IF;
     WHILE v_at <= cardinality(v_places) AND v_left > 0 LOOP
         place := v_places[v_at];
         erased := 0;
         still_live := 0;
         IF place = 'messages' THEN
-            SELECT m.* INTO v_page FROM jobq.erase_messages(
+            SELECT m.* INTO v_page FROM jobq._erase_messages(
                 tags, v_part, v_after, v_left, dry, erase.live = 'cancel') m;
             matched := v_page.matched;
             still_live := v_page.live;
             v_part := v_page.last_part;
         ELSE
-            SELECT p.* INTO v_page FROM jobq.erase_page(place, tags, v_after, v_left) p;
+            SELECT p.* INTO v_page FROM jobq._erase_page(place, tags, v_after, v_left) p;
             matched := cardinality(v_page.matched);
             IF place = 'jobs' AND dry THEN
                 still_live := (SELECT count(*) FROM jobq.job j
                                WHERE j.id = ANY (v_page.matched));
             ELSIF place = 'jobs' THEN
                 SELECT e.erased, e.live INTO erased, still_live
-                FROM jobq.erase_jobs(v_page.matched, tags, erase.live = 'cancel') e;
+                FROM jobq._erase_jobs(v_page.matched, tags, erase.live = 'cancel') e;
             ELSIF NOT dry AND matched > 0 THEN
-                PERFORM jobq.erase_rows(place, v_page.matched, tags);
+                PERFORM jobq._erase_rows(place, v_page.matched, tags);
             END IF;
             IF place = 'dead letters' THEN
                 still_live := (SELECT count(*) FROM jobq.dead_letter d
                                WHERE d.id = ANY (v_page.matched) AND CASE WHEN dry THEN
                                    d.status = 'reprocessing'
                                    AND clock_timestamp() BETWEEN d.taken_at AND d.deadline
-                                   ELSE NOT jobq.is_erased(d.payload, d.headers) END);
+                                   ELSE NOT jobq._is_erased(d.payload, d.headers) END);
             END IF;
         END IF;
         looked := v_page.looked;
@@ -237,15 +237,15 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF NOT dry THEN
-        PERFORM jobq.operated('erase', jsonb_build_object('tags', jobq.erased_mark()), NULL);
+        PERFORM jobq._operated('erase', jsonb_build_object('tags', jobq._erased_mark()), NULL);
     END IF;
     IF next IS NOT NULL THEN RETURN; END IF;
-    IF NOT v_found THEN RETURN QUERY SELECT * FROM jobq.erase_otherwise(tags); END IF;
-    RETURN QUERY SELECT * FROM jobq.erase_unreached(tags);
+    IF NOT v_found THEN RETURN QUERY SELECT * FROM jobq._erase_otherwise(tags); END IF;
+    RETURN QUERY SELECT * FROM jobq._erase_unreached(tags);
 END $$;
 
 -- Nothing has these tags. A hint, if they have numbers, or strings that look like one.
-CREATE OR REPLACE FUNCTION jobq.erase_otherwise(p_tags jsonb)
+CREATE OR REPLACE FUNCTION jobq._erase_otherwise(p_tags jsonb)
 RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
                note text, next jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -264,24 +264,24 @@ BEGIN
     WHERE v_other <> p_tags;
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.check_erase(
+CREATE OR REPLACE FUNCTION jobq._check_erase(
     p_tags jsonb, p_dry boolean, p_live text, p_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN
-        PERFORM jobq.refuse('tags', 'a JSON object with at least one member');
+        PERFORM jobq._refuse('tags', 'a JSON object with at least one member');
     ELSIF p_dry IS NULL THEN
-        PERFORM jobq.refuse('dry', 'true or false');
+        PERFORM jobq._refuse('dry', 'true or false');
     ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN
-        PERFORM jobq.refuse('live', 'leave or cancel');
+        PERFORM jobq._refuse('live', 'leave or cancel');
     ELSIF (p_most > 0) IS NOT TRUE THEN
-        PERFORM jobq.refuse('at_most', '1 or more');
+        PERFORM jobq._refuse('at_most', '1 or more');
     END IF;
 END $$;
 
 -- Cancels these jobs, if asked to, and forgets their keys: where no history is kept nothing
 -- would lead to them any more. How many live, or have just failed.
-CREATE OR REPLACE FUNCTION jobq.erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._erase_live(p_ids bigint[], p_cancel boolean) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_id bigint;
@@ -289,17 +289,17 @@ DECLARE
 BEGIN
     FOREACH v_id IN ARRAY CASE WHEN p_cancel THEN p_ids ELSE '{}' END LOOP
         SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;
-        CONTINUE WHEN jobq.cancel_one(v_id) <> 'cancelled';
+        CONTINUE WHEN jobq._cancel_one(v_id) <> 'cancelled';
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_id;
     END LOOP;
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.id = ANY (p_ids))
         + (SELECT count(*) FROM jobq.failed f
-           WHERE f.id = ANY (p_ids) AND NOT jobq.is_erased(f.payload, f.headers));
+           WHERE f.id = ANY (p_ids) AND NOT jobq._is_erased(f.payload, f.headers));
 END $$;
 
 -- What erase cannot reach.
-CREATE OR REPLACE FUNCTION jobq.erase_unreached(p_tags jsonb)
+CREATE OR REPLACE FUNCTION jobq._erase_unreached(p_tags jsonb)
 RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_live bigint,
                note text, next jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

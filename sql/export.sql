@@ -17,18 +17,18 @@ CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURN
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF wait < '1 millisecond' OR NOT isfinite(wait) THEN
-        PERFORM jobq.refuse('wait', 'a finite interval, at least a millisecond, or NULL');
+        PERFORM jobq._refuse('wait', 'a finite interval, at least a millisecond, or NULL');
     END IF;
     UPDATE jobq.ring r
     SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END
     WHERE r.retention = export_set.retention COLLATE "C";
-    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
-    PERFORM jobq.operated('export_set', jsonb_build_object('retention', retention, 'wait',
+    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;
+    PERFORM jobq._operated('export_set', jsonb_build_object('retention', retention, 'wait',
                                                            wait), NULL);
 END $$;
 
 -- The slot that has, or had, the part with a number.
-CREATE OR REPLACE FUNCTION jobq.ring_slot(p_ring jobq.ring, p_part bigint) RETURNS smallint
+CREATE OR REPLACE FUNCTION jobq._ring_slot(p_ring jobq.ring, p_part bigint) RETURNS smallint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN p_ring.first + (p_ring.slot - p_ring.first + 8 - (p_ring.turns - p_part)) % 8;
@@ -48,20 +48,20 @@ DECLARE
     v_table regclass;
     v_any boolean;
 BEGIN
-    PERFORM jobq.need_read_committed(); -- all that was written is to be seen
+    PERFORM jobq._need_read_committed(); -- all that was written is to be seen
     FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP
         FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP
             EXIT WHEN v_part = v_ring.turns - 1
                   AND v_ring.since > statement_timestamp() - interval '1 minute';
-            slot := jobq.ring_slot(v_ring, v_part);
-            v_table := jobq.part(slot);
+            slot := jobq._ring_slot(v_ring, v_part);
+            v_table := jobq._part(slot);
             EXIT WHEN v_table IS NULL;
             BEGIN
                 EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', v_table);
             EXCEPTION WHEN lock_not_available OR undefined_table THEN
                 EXIT;
             END;
-            EXIT WHEN jobq.part(slot) IS DISTINCT FROM v_table; -- it was detached meanwhile
+            EXIT WHEN jobq._part(slot) IS DISTINCT FROM v_table; -- it was detached meanwhile
             EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_table) INTO v_any;
             IF v_any THEN
                 retention := v_ring.retention;

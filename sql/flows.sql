@@ -29,7 +29,7 @@
 
 -- These parents have ended: s, f or c. A parent that is negative is a flow. OFFSET prevents a
 -- join with jobs, here and below: see heartbeat.
-CREATE OR REPLACE FUNCTION jobq.edges_end(p_parents bigint[], p_state "char") RETURNS void
+CREATE OR REPLACE FUNCTION jobq._edges_end(p_parents bigint[], p_state "char") RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -50,7 +50,7 @@ END $$;
 
 -- These failed jobs are deleted. Who waits for one of them waits for one that was cancelled,
 -- because nobody can revive it any more.
-CREATE OR REPLACE FUNCTION jobq.edges_forget(p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._edges_forget(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     UPDATE jobq.edge e SET came = 'c' WHERE e.parent = ANY (p_ids) AND e.came = 'f';
@@ -60,7 +60,7 @@ END $$;
 -- The part of the counts that this transaction adds to. The lock tells it from one that the
 -- same process has prepared, and that has not ended: its rows would be waited for. A process
 -- id is below 2^22.
-CREATE OR REPLACE FUNCTION jobq.flow_part() RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._flow_part() RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_part integer := pg_backend_pid();
 BEGIN
@@ -72,10 +72,10 @@ END $$;
 
 -- Adds to the counts of flows, an element for each job. p_state: how it ended; NULL: it is
 -- new.
-CREATE OR REPLACE FUNCTION jobq.flow_count(
+CREATE OR REPLACE FUNCTION jobq._flow_count(
     p_flows bigint[], p_state "char", p_sign integer DEFAULT 1) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_part integer := jobq.flow_part();
+DECLARE v_part integer := jobq._flow_part();
 BEGIN
     INSERT INTO jobq.flow_part AS p (flow_id, part, jobs, succeeded, failed, cancelled)
     SELECT u.flow_id, v_part, p_sign * count(*) FILTER (WHERE p_state IS NULL),
@@ -90,7 +90,7 @@ END $$;
 
 -- Deletes the edges of these children, in no flow, that are no longer there. Answers whether
 -- that was all: a person may have locked some, by deleting the failed parent, for example.
-CREATE OR REPLACE FUNCTION jobq.edges_drop(p_children bigint[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._edges_drop(p_children bigint[]) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     DELETE FROM jobq.edge e WHERE e.ctid = ANY (ARRAY(
@@ -104,17 +104,17 @@ END $$;
 
 -- What is left to do when jobs with a flow_id have ended, an element of p_flows for each. A
 -- failed job keeps the edges to what it has waited for: it may be revived, and ask for them.
-CREATE OR REPLACE FUNCTION jobq.ended(p_ids bigint[], p_flows bigint[], p_state "char")
+CREATE OR REPLACE FUNCTION jobq._ended(p_ids bigint[], p_flows bigint[], p_state "char")
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 BEGIN
-    PERFORM jobq.edges_end(p_ids, p_state);
-    IF p_state <> 'f' AND NOT jobq.edges_drop(p_ids) THEN -- a later look drops them
+    PERFORM jobq._edges_end(p_ids, p_state);
+    IF p_state <> 'f' AND NOT jobq._edges_drop(p_ids) THEN -- a later look drops them
         INSERT INTO jobq.nudge (job_id) SELECT u.id FROM unnest(p_ids) AS u (id);
     END IF;
     DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
     IF 0 < ANY (p_flows) THEN
-        PERFORM jobq.flow_count(p_flows, p_state);
+        PERFORM jobq._flow_count(p_flows, p_state);
         INSERT INTO jobq.nudge (job_id)
         SELECT DISTINCT -u.flow_id FROM unnest(p_flows) AS u (flow_id) WHERE u.flow_id > 0;
     END IF;
@@ -125,7 +125,7 @@ END $$;
 -- Writes the message of a flow that has ended. Answers false if its queue does not take it
 -- now, or an operator has locked the messages by outbox_grow; then the flow has not ended, and
 -- a later look tries again.
-CREATE OR REPLACE FUNCTION jobq.flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._flow_tell(p_flow bigint, p_message jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_headers jsonb := (
@@ -139,8 +139,8 @@ BEGIN
         LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE NOWAIT;
     EXCEPTION WHEN lock_not_available THEN RETURN false;
     END;
-    SELECT e.refused INTO v_refused FROM jobq.outbox_enqueue_one(
-        p_message ->> 'queue', NULL, jobq.outbox_hash(p_message ->> 'order_key'), NULL,
+    SELECT e.refused INTO v_refused FROM jobq._outbox_enqueue_one(
+        p_message ->> 'queue', NULL, jobq._outbox_hash(p_message ->> 'order_key'), NULL,
         nullif(p_message -> 'payload', 'null'), NULL, v_headers, NULL, true) e;
     IF v_refused IS NOT NULL THEN
         RAISE WARNING 'flow % cannot end: %', p_flow, v_refused;
@@ -151,7 +151,7 @@ END $$;
 -- Ends each of these flows if all of its jobs have ended and it can get no more jobs, because
 -- it is closed or cancelled. A flow that never had a job succeeds. skipped, undecided and
 -- decided: see look_jobs; the ids are negative.
-CREATE OR REPLACE FUNCTION jobq.look_flows(
+CREATE OR REPLACE FUNCTION jobq._look_flows(
     p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -172,12 +172,12 @@ BEGIN
         INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;
         v_ended := v_ended AND (NOT v_flow.open OR v_flow.cancelled_at IS NOT NULL);
         IF v_ended AND v_flow.message IS NOT NULL
-           AND NOT jobq.flow_tell(v_flow.id, v_flow.message) THEN
+           AND NOT jobq._flow_tell(v_flow.id, v_flow.message) THEN
             v_refused := v_refused || -v_flow.id;
         ELSIF v_ended THEN
             UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL
             WHERE f.id = v_flow.id;
-            PERFORM jobq.edges_end(ARRAY[-v_flow.id],
+            PERFORM jobq._edges_end(ARRAY[-v_flow.id],
                                    CASE WHEN v_well THEN 's' ELSE 'f' END::"char");
             decided := decided + 1;
         ELSE
@@ -189,7 +189,7 @@ BEGIN
 END $$;
 
 -- Makes these jobs, whose rows are locked, ready; those that were ready become due.
-CREATE OR REPLACE FUNCTION jobq.make_ready(p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._make_ready(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
@@ -199,7 +199,7 @@ BEGIN
     WITH ready AS (
         UPDATE jobq.job j
         SET state = 'r', run_at = greatest(d.due, v_now),
-            line = CASE WHEN j.line_name IS NOT NULL THEN jobq.line_at(j.line_name, d.due) END
+            line = CASE WHEN j.line_name IS NOT NULL THEN jobq._line_at(j.line_name, d.due) END
         FROM (SELECT o.id, CASE WHEN o.state = 'w' AND isfinite(o.run_at) THEN o.run_at
                            ELSE v_now END AS due
               FROM jobq.job o WHERE o.id = ANY (p_ids) AND o.state IN ('r', 'w')) AS d
@@ -207,14 +207,14 @@ BEGIN
         RETURNING j.queue_id
     )
     SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;
-    PERFORM jobq.wake(q.id, q.jobs::integer)
+    PERFORM jobq._wake(q.id, q.jobs::integer)
     FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;
 END $$;
 
 -- Decides about jobs that wait; p_cancel: those that perhaps can never run. skipped: those
 -- whose rows, or edges if they have ended, somebody holds; undecided: those that still wait;
 -- decided: how many it made ready or cancelled.
-CREATE OR REPLACE FUNCTION jobq.look_jobs(
+CREATE OR REPLACE FUNCTION jobq._look_jobs(
     p_jobs bigint[], p_cancel bigint[], OUT skipped bigint[], OUT undecided bigint[],
     OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -238,7 +238,7 @@ BEGIN
               AND NOT EXISTS (SELECT FROM jobq.failed f WHERE f.id = u.id));
         -- Not in one statement: Postgres would call edges_drop for jobs that live.
         skipped := skipped || ARRAY(
-            SELECT u.id FROM unnest(v_gone) AS u (id) WHERE NOT jobq.edges_drop(ARRAY[u.id]));
+            SELECT u.id FROM unnest(v_gone) AS u (id) WHERE NOT jobq._edges_drop(ARRAY[u.id]));
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot
@@ -250,23 +250,23 @@ BEGIN
             WHERE u.id = ANY (p_cancel) AND EXISTS (
                 SELECT FROM jobq.edge e
                 WHERE e.child = u.id AND e.holds AND e.cascade AND e.came IS NOT NULL));
-        PERFORM jobq.finish(v_cancel, 'c', jsonb_build_object(
+        PERFORM jobq._finish(v_cancel, 'c', jsonb_build_object(
             'at', statement_timestamp(),
             'error', 'a job that it waited for ended otherwise'));
         undecided := ARRAY(
             SELECT u.id FROM unnest(undecided) AS u (id) WHERE u.id <> ALL (v_cancel));
     END IF;
-    IF v_ready IS NOT NULL THEN PERFORM jobq.make_ready(v_ready); END IF;
+    IF v_ready IS NOT NULL THEN PERFORM jobq._make_ready(v_ready); END IF;
     decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);
 END $$;
 
 -- Wakes workers of jobs that nudges from p_from on name, and of those that wait for a signal
 -- that they name and that was sent.
-CREATE OR REPLACE FUNCTION jobq.nudges_left(p_from bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._nudges_left(p_from bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
-    PERFORM jobq.wake(q.id, 1) FROM (
+    PERFORM jobq._wake(q.id, 1) FROM (
         SELECT DISTINCT j.queue_id AS id
         FROM (SELECT o.job_id, o.signal FROM jobq.nudge o WHERE o.id >= p_from
               ORDER BY o.id LIMIT 100) AS n
@@ -285,7 +285,7 @@ END $$;
 -- snapshot leaves all: it might not see a job that a flow has got since. What waits for a flow
 -- that ends here is looked at once more, and not again (p_last): 100,000 flows may end in one
 -- commit, and a statement that is to look at all of them never gets done.
-CREATE OR REPLACE FUNCTION jobq.promote(p_limit integer, p_last boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION jobq._promote(p_limit integer, p_last boolean DEFAULT false)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
@@ -301,7 +301,7 @@ DECLARE
     v_ended integer := 0;
 BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-        PERFORM jobq.nudges_left(min(n.id)) FROM jobq.nudge n;
+        PERFORM jobq._nudges_left(min(n.id)) FROM jobq.nudge n;
         RETURN 0;
     END IF;
     SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),
@@ -313,15 +313,15 @@ BEGIN
     IF v_nudges IS NULL THEN RETURN 0; END IF;
     IF v_jobs IS NOT NULL THEN
         SELECT l.skipped, l.undecided, l.decided INTO v_skipped, v_undecided, v_decided
-        FROM jobq.look_jobs(v_jobs, v_cancel) l;
+        FROM jobq._look_jobs(v_jobs, v_cancel) l;
     END IF;
     IF v_flows IS NOT NULL THEN
         SELECT v_skipped || l.skipped, v_undecided || l.undecided, l.decided
-        INTO v_skipped, v_undecided, v_ended FROM jobq.look_flows(v_flows) l;
+        INTO v_skipped, v_undecided, v_ended FROM jobq._look_flows(v_flows) l;
     END IF;
     IF v_signals IS NOT NULL THEN
         SELECT v_skipped || l.skipped, v_undecided || 0::bigint, v_decided + l.decided
-        INTO v_skipped, v_undecided, v_decided FROM jobq.look_signals(v_signals) l;
+        INTO v_skipped, v_undecided, v_decided FROM jobq._look_signals(v_signals) l;
     END IF;
     WITH gone AS (
         DELETE FROM jobq.nudge n
@@ -342,25 +342,25 @@ BEGIN
     END IF;
     v_decided := v_decided + v_ended;
     IF v_ended > 0 AND NOT p_last THEN
-        v_decided := v_decided + jobq.promote(p_limit, true);
+        v_decided := v_decided + jobq._promote(p_limit, true);
     END IF;
-    PERFORM jobq.nudges_left(v_nudges[1]);
+    PERFORM jobq._nudges_left(v_nudges[1]);
     RETURN v_decided;
 END $$;
 
 -- For edges whose parent was deleted by hand, which nobody told. It looks at p_limit edges,
 -- from a random one on, and at as many from the first one on, so that a heartbeat's cost does
 -- not grow with the number of jobs that wait.
-CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._promote_late(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_sort = off SET jit = off AS $$
 DECLARE v_from bigint;
 BEGIN
-    PERFORM jobq.promote(p_limit);
+    PERFORM jobq._promote(p_limit);
     v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint
                FROM jobq.edge e);
     IF v_from IS NULL THEN RETURN; END IF;
-    PERFORM jobq.edges_end(array_agg(s.parent), s.state)
+    PERFORM jobq._edges_end(array_agg(s.parent), s.state)
     FROM (SELECT e.parent, CASE jobq.standing(e.parent) WHEN 'succeeded' THEN 's'
                            WHEN 'failed' THEN 'f' ELSE 'c' END::"char" AS state
           FROM ((SELECT o.* FROM jobq.edge o WHERE o.parent >= v_from
@@ -377,7 +377,7 @@ END $$;
 
 -- The job p_child, which waits, runs when p_parent has ended, however it ends. The parent's
 -- row is locked, and written: see lock_parents.
-CREATE OR REPLACE FUNCTION jobq.follow(p_parent bigint, p_child bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._follow(p_parent bigint, p_child bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0)
@@ -386,26 +386,26 @@ BEGIN
 END $$;
 
 -- Counts new jobs of a flow, which is locked so that it does not end meanwhile.
-CREATE OR REPLACE FUNCTION jobq.flow_add(p_flow bigint, p_count integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._flow_add(p_flow bigint, p_count integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_flow jobq.flow;
 BEGIN
     SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;
     IF NOT FOUND THEN
-        PERFORM jobq.refuse('flow', 'no flow has this id');
+        PERFORM jobq._refuse('flow', 'no flow has this id');
     ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN
         RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE
             WHEN v_flow.cancelled_at IS NULL THEN 'has ended' ELSE 'was cancelled' END
             USING ERRCODE = '55000', HINT = 'Enqueue all of its jobs in one transaction, or '
                 'make it with open => true.';
     END IF;
-    PERFORM jobq.flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);
+    PERFORM jobq._flow_count(array_fill(p_flow, ARRAY[p_count]), NULL);
 END $$;
 
 -- Where a job waits for the end of a flow, this keeps two transactions, neither of which sees
 -- the other's edges, from making a cycle through flows. One that runs waits until all enqueues
 -- into those flows are committed. A new one locks its own flow against whoever waits for that.
-CREATE OR REPLACE FUNCTION jobq.lock_flows(
+CREATE OR REPLACE FUNCTION jobq._lock_flows(
     p_parents bigint[], p_flow bigint, p_running boolean)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -424,7 +424,7 @@ END $$;
 -- flows: see above. A parent may have changed its place between the two locks.
 -- It writes their rows, marking those that are in no flow. So a transaction with an older
 -- snapshot, which does not see the new edges, cannot end or revive them (40001).
-CREATE OR REPLACE FUNCTION jobq.lock_parents(p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._lock_parents(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_locked bigint[];
 BEGIN
@@ -448,7 +448,7 @@ BEGIN
 END $$;
 
 -- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
-CREATE OR REPLACE FUNCTION jobq.parent_end(p_id bigint) RETURNS "char"
+CREATE OR REPLACE FUNCTION jobq._parent_end(p_id bigint) RETURNS "char"
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (
     SELECT CASE WHEN f.ended_at IS NULL THEN 'running'
@@ -469,7 +469,7 @@ END $$;
 -- called in the flow. Element i of the other arrays is an edge to the job
 -- p_ids[p_children[i]]: from a job, by its id or its name in the flow, or from a flow, by its
 -- id; p_on: success, failure or any. p_running: the one job of p_ids runs.
-CREATE OR REPLACE FUNCTION jobq.link(
+CREATE OR REPLACE FUNCTION jobq._link(
     p_ids bigint[], p_flow bigint, p_names text[], p_children integer[], p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[],
     p_running boolean DEFAULT false) RETURNS void
@@ -479,24 +479,24 @@ DECLARE
     v_on_failure "char" := (SELECT f.on_failure FROM jobq.flow f WHERE f.id = p_flow);
     v_parents bigint[];
 BEGIN
-    IF p_names IS NOT NULL THEN PERFORM jobq.flow_names(p_flow, p_names, p_ids); END IF;
+    IF p_names IS NOT NULL THEN PERFORM jobq._flow_names(p_flow, p_names, p_ids); END IF;
     IF coalesce(cardinality(p_children), 0) = 0 THEN RETURN; END IF;
-    v_parents := jobq.link_parents(p_flow, p_parents, p_parent_names, p_parent_flows);
-    PERFORM jobq.check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
+    v_parents := jobq._link_parents(p_flow, p_parents, p_parent_names, p_parent_flows);
+    PERFORM jobq._check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
-    PERFORM jobq.lock_flows(v_parents, p_flow, p_running);
-    PERFORM jobq.lock_parents(v_parents);
+    PERFORM jobq._lock_flows(v_parents, p_flow, p_running);
+    PERFORM jobq._lock_parents(v_parents);
     IF p_running THEN
-        PERFORM jobq.check_cycle(v_parents, p_ids[1], p_flow);
+        PERFORM jobq._check_cycle(v_parents, p_ids[1], p_flow);
     ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
-          AND -p_flow IN (SELECT * FROM jobq.awaited(v_parents)) THEN
-        PERFORM jobq.refuse('after', 'a job that it names waits for the end of its flow');
+          AND -p_flow IN (SELECT * FROM jobq._awaited(v_parents)) THEN
+        PERFORM jobq._refuse('after', 'a job that it names waits for the end of its flow');
     END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
     SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,
            e.came IS NULL OR (e.wanted <> 'e' AND (e.wanted = 's') <> (e.came = 's')),
            coalesce(p_flow, 0)
-    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq.parent_end(u.parent) AS came,
+    FROM (SELECT u.parent, p_ids[u.child] AS child, jobq._parent_end(u.parent) AS came,
                  CASE WHEN u.on_end = 'any' OR (u.on_end = 'success' AND v_on_failure = 'r')
                       THEN 'e' ELSE left(u.on_end, 1) END::"char" AS wanted,
                  u.on_end = 'failure' OR coalesce(v_on_failure = 'c', false) AS cascade
@@ -519,7 +519,7 @@ BEGIN
 END $$;
 
 -- A part of link: the parents as ids, an element for each edge; NULL: nobody has the name.
-CREATE OR REPLACE FUNCTION jobq.link_parents(
+CREATE OR REPLACE FUNCTION jobq._link_parents(
     p_flow bigint, p_parents bigint[], p_parent_names text[], p_parent_flows bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -533,28 +533,28 @@ BEGIN
 END $$;
 
 -- A part of link: what jobs are called in their flow.
-CREATE OR REPLACE FUNCTION jobq.flow_names(p_flow bigint, p_names text[], p_ids bigint[])
+CREATE OR REPLACE FUNCTION jobq._flow_names(p_flow bigint, p_names text[], p_ids bigint[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_job record;
 BEGIN
     FOR v_job IN SELECT u.name, u.id FROM unnest(p_names, p_ids) AS u (name, id)
                  WHERE u.name IS NOT NULL LOOP
         IF p_flow IS NULL THEN
-            PERFORM jobq.refuse('name', 'only jobs of a flow have one');
+            PERFORM jobq._refuse('name', 'only jobs of a flow have one');
         ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN
-            PERFORM jobq.refuse('name', '1 to 1024 bytes');
+            PERFORM jobq._refuse('name', '1 to 1024 bytes');
         END IF;
         INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)
         ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
-            PERFORM jobq.refuse('name', format('another job of the flow is called %L',
+            PERFORM jobq._refuse('name', format('another job of the flow is called %L',
                                                v_job.name));
         END IF;
     END LOOP;
 END $$;
 
 -- A part of link: refuses edges that cannot be.
-CREATE OR REPLACE FUNCTION jobq.check_links(
+CREATE OR REPLACE FUNCTION jobq._check_links(
     p_ids bigint[], p_flow bigint, p_children integer[], p_parents bigint[], p_names text[],
     p_on text[], p_running boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -566,9 +566,9 @@ BEGIN
        OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))
        OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;
     IF NOT FOUND THEN RETURN; END IF;
-    PERFORM jobq.refuse('on_end', 'success, failure or any')
+    PERFORM jobq._refuse('on_end', 'success, failure or any')
     WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;
-    PERFORM jobq.refuse('after', CASE
+    PERFORM jobq._refuse('after', CASE
         WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'
         WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'
         WHEN v_edge.parent IS NULL AND p_flow IS NULL
@@ -583,7 +583,7 @@ END $$;
 -- These jobs, and all that they wait for, directly or through others. A negative id is the end
 -- of a flow. A job waits for the parents that hold it; in a strict line it also waits for the
 -- job that holds the line. A flow's end waits for what the jobs of the flow wait for.
-CREATE OR REPLACE FUNCTION jobq.awaited(p_ids bigint[]) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION jobq._awaited(p_ids bigint[]) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -600,7 +600,7 @@ BEGIN
             SELECT h.child, h.parent
             FROM (SELECT a.id WHERE a.id < 0 UNION ALL SELECT o.id FROM jobq.job o
                   WHERE o.id = a.id AND o.line_name IS NOT NULL) AS s
-            CROSS JOIN LATERAL jobq.line_waits(ARRAY[s.id]) h) AS e
+            CROSS JOIN LATERAL jobq._line_waits(ARRAY[s.id]) h) AS e
         WHERE EXISTS (SELECT FROM jobq.job j WHERE j.id = e.child OFFSET 0)
     ) SELECT a.id FROM above a;
 END $$;
@@ -611,7 +611,7 @@ END $$;
 -- So a look that goes farther is made alone, and the next one waits for the end of this
 -- transaction. One of REPEATABLE READ does not see what was written meanwhile, but a job that
 -- has begun to wait since its snapshot cannot be locked there: it is to be tried again.
-CREATE OR REPLACE FUNCTION jobq.check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
+CREATE OR REPLACE FUNCTION jobq._check_cycle(p_parents bigint[], p_id bigint, p_flow bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -621,9 +621,9 @@ DECLARE
 BEGIN
     SELECT min(h.child) FILTER (WHERE h.parent = p_id AND h.child = ANY (p_parents)),
            count(*) > 0
-    INTO v_behind, v_lines FROM jobq.line_waits(p_parents) h;
+    INTO v_behind, v_lines FROM jobq._line_waits(p_parents) h;
     IF v_behind IS NOT NULL THEN
-        PERFORM jobq.refuse('after', format(
+        PERFORM jobq._refuse('after', format(
             'job %s is behind job %s in a strict line, and starts only after it has ended',
             v_behind, p_id), 'Give it no line, or another one.');
     END IF;
@@ -631,12 +631,12 @@ BEGIN
             SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.edge'));
     END IF;
-    v_above := ARRAY(SELECT * FROM jobq.awaited(p_parents));
+    v_above := ARRAY(SELECT * FROM jobq._awaited(p_parents));
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM FROM jobq.job j WHERE j.id = ANY (v_above) ORDER BY j.id FOR SHARE;
     END IF;
     IF p_id = ANY (v_above) OR -p_flow = ANY (v_above) THEN
-        PERFORM jobq.refuse('after', format('a job that it names waits for job %s itself',
+        PERFORM jobq._refuse('after', format('a job that it names waits for job %s itself',
                                             p_id));
     END IF;
 END $$;
@@ -644,7 +644,7 @@ END $$;
 -- What a handler's jobq_pg_call_wait does: its job waits for others, as link has them, and is
 -- run again when they have ended as it wants. A job that it has waited for before and that was
 -- revived holds it again.
-CREATE OR REPLACE FUNCTION jobq.wait_here(
+CREATE OR REPLACE FUNCTION jobq._wait_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,
     p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
@@ -655,18 +655,18 @@ BEGIN
     SELECT f.id INTO v_flow FROM jobq.flow f JOIN jobq.job j ON j.flow_id = f.id
     WHERE j.id = p_id;
     PERFORM FROM jobq.job j WHERE j.id = p_id FOR NO KEY UPDATE; -- see check_cycle
-    PERFORM jobq.link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
+    PERFORM jobq._link(ARRAY[p_id], v_flow, NULL, array_fill(1, ARRAY[cardinality(p_on)]),
                       p_parents, p_parent_names, p_parent_flows, p_on, true);
     IF NOT EXISTS (SELECT FROM jobq.edge e WHERE e.child = p_id AND e.holds) THEN
         INSERT INTO jobq.nudge (job_id) VALUES (p_id);
     END IF;
-    PERFORM jobq.settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,
+    PERFORM jobq._settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,
                              p_suspect, 0, NULL, NULL, NULL, p_log);
 END $$;
 
 -- enqueue_many for jobs of a flow (NULL: none), and for jobs that wait: see link. A key that
 -- is known is refused, because what its job waits for is not changed.
-CREATE OR REPLACE FUNCTION jobq.enqueue_linked(
+CREATE OR REPLACE FUNCTION jobq._enqueue_linked(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],
     p_headers jsonb[], p_run_ats timestamptz[], p_delays_us bigint[], p_priorities smallint[],
     p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],
@@ -676,11 +676,11 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_linked(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
-        PERFORM jobq.tenant_refuse(p_queue, p_lines);
+        PERFORM jobq._tenant_refuse(p_queue, p_lines);
     END IF;
-    PERFORM jobq.lock_parents(jobq.link_parents( -- before the keys of the new jobs
+    PERFORM jobq._lock_parents(jobq._link_parents( -- before the keys of the new jobs
         p_flow, p_parents, p_parent_names, p_parent_flows));
-    SELECT e.ids, e.existed INTO ids, existed FROM jobq.enqueue_many(
+    SELECT e.ids, e.existed INTO ids, existed FROM jobq._enqueue_many(
         p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,
         p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,
         p_lines, p_flow) e;
@@ -688,12 +688,12 @@ BEGIN
         RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],
             p_keys[array_position(existed, true)] USING ERRCODE = 'JQ007';
     END IF;
-    PERFORM jobq.link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,
+    PERFORM jobq._link(ids, p_flow, p_names, p_children, p_parents, p_parent_names,
                       p_parent_flows, p_on);
 END $$;
 
 -- The same for one job, as enqueue takes it.
-CREATE OR REPLACE FUNCTION jobq.enqueue_after(
+CREATE OR REPLACE FUNCTION jobq._enqueue_after(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,
     p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,
@@ -706,14 +706,16 @@ DECLARE
     v_count integer;
 BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
-        PERFORM jobq.tenant_refuse(p_queue, ARRAY[p_line]);
+        PERFORM jobq._tenant_refuse(p_queue, ARRAY[p_line]);
     END IF;
-    IF 1 > ANY (p_after) THEN PERFORM jobq.refuse('after', 'ids of jobs are positive'); END IF;
+    IF 1 > ANY (p_after) THEN
+        PERFORM jobq._refuse('after', 'ids of jobs are positive');
+    END IF;
     v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;
     v_ids := v_ids || array_fill(NULL::bigint,
                                  ARRAY[cardinality(v_names) - cardinality(v_ids)]);
     v_count := cardinality(v_ids) + (p_after_flow IS NOT NULL)::integer;
-    RETURN (SELECT e.ids[1] FROM jobq.enqueue_linked(
+    RETURN (SELECT e.ids[1] FROM jobq._enqueue_linked(
         p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
         ARRAY[p_run_at], NULL, ARRAY[p_priority], ARRAY[p_stages], ARRAY[p_max_attempts],
         ARRAY[p_timeout_us], CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,
@@ -744,9 +746,9 @@ RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = 
 DECLARE v_id bigint;
 BEGIN
     IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN
-        PERFORM jobq.refuse('on_failure', 'hold, cancel or run');
+        PERFORM jobq._refuse('on_failure', 'hold, cancel or run');
     ELSIF (octet_length(name) <= 1024) IS NOT TRUE THEN
-        PERFORM jobq.refuse('name', 'at most 1024 bytes');
+        PERFORM jobq._refuse('name', 'at most 1024 bytes');
     END IF;
     INSERT INTO jobq.flow AS f (name, on_failure, open)
     VALUES (flow.name, left(flow.on_failure, 1)::"char", coalesce(flow.open, false))
@@ -760,9 +762,9 @@ CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;
-    IF NOT FOUND THEN PERFORM jobq.refuse('flow', 'no flow has this id'); END IF;
+    IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'no flow has this id'); END IF;
     INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);
-    PERFORM jobq.promote(1000);
+    PERFORM jobq._promote(1000);
 END $$;
 
 -- Many jobs of one kind, and what follows when all of them have ended, once: a job, or a
@@ -781,7 +783,7 @@ DECLARE
     v_flow bigint := jobq.flow(name);
     v_refused record;
 BEGIN
-    PERFORM jobq.refuse(u.field, u.why) FROM (VALUES
+    PERFORM jobq._refuse(u.field, u.why) FROM (VALUES
         ('done_payload', done_payload::text, coalesce(done_kind, done_outbox),
          'with done_kind or done_outbox only'),
         ('done_queue', done_queue, done_kind, 'with done_kind only'),
@@ -789,7 +791,7 @@ BEGIN
         AS u (field, given, needs, why) WHERE u.given IS NOT NULL AND u.needs IS NULL;
     IF done_outbox IS NOT NULL THEN
         SELECT q.refused, q.code INTO v_refused
-        FROM jobq.outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes
+        FROM jobq._outbox_queue(done_outbox, NULL, NULL, -- its headers have at most 200 bytes
                                octet_length(done_payload::text) + 200) q;
         IF v_refused.refused IS NOT NULL THEN
             RAISE EXCEPTION '%', v_refused.refused USING ERRCODE = v_refused.code;
@@ -798,7 +800,7 @@ BEGIN
             'queue', done_outbox, 'order_key', done_order_key, 'payload', done_payload)
         WHERE f.id = v_flow;
     END IF;
-    PERFORM jobq.enqueue_many(queue, ARRAY[kind], NULL, coalesce(payloads, '{}'),
+    PERFORM jobq._enqueue_many(queue, ARRAY[kind], NULL, coalesce(payloads, '{}'),
                               p_flow => v_flow);
     IF done_kind IS NOT NULL THEN
         PERFORM jobq.enqueue(coalesce(done_queue, queue), done_kind, done_payload,
@@ -806,14 +808,14 @@ BEGIN
     END IF;
     IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow
         INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);
-        PERFORM jobq.promote(1000);
+        PERFORM jobq._promote(1000);
     END IF;
     RETURN v_flow;
 END $$;
 
 -- At most p_limit failed jobs of a flow that can be revived. Locks their rows. Rows that
 -- others hold come last, and it waits for them, so that none means that none is left.
-CREATE OR REPLACE FUNCTION jobq.lock_flow_failed(p_flow bigint, p_limit integer)
+CREATE OR REPLACE FUNCTION jobq._lock_flow_failed(p_flow bigint, p_limit integer)
 RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE v_ids bigint[];
@@ -821,34 +823,34 @@ BEGIN
     v_ids := ARRAY(
         SELECT f.id FROM jobq.failed f
         WHERE f.flow_id = p_flow AND f.flow_id > 0
-          AND NOT jobq.is_erased(f.payload, f.headers)
-          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+          AND NOT jobq._is_erased(f.payload, f.headers)
+          AND NOT (f.key IS NOT NULL AND jobq._key_taken(f.queue_id, f.key, f.id))
         LIMIT p_limit FOR UPDATE SKIP LOCKED);
     IF v_ids <> '{}' THEN RETURN v_ids; END IF;
     RETURN ARRAY(
         SELECT f.id FROM jobq.failed f
         WHERE f.flow_id = p_flow AND f.flow_id > 0
-          AND NOT jobq.is_erased(f.payload, f.headers)
-          AND NOT (f.key IS NOT NULL AND jobq.key_taken(f.queue_id, f.key, f.id))
+          AND NOT jobq._is_erased(f.payload, f.headers)
+          AND NOT (f.key IS NOT NULL AND jobq._key_taken(f.queue_id, f.key, f.id))
         ORDER BY f.id LIMIT p_limit FOR UPDATE);
 END $$;
 
 -- No flow has this id. Refuses one that was never given out: a flow that was forgotten may
 -- have failed jobs.
-CREATE OR REPLACE FUNCTION jobq.flow_unknown(p_id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._flow_unknown(p_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_last bigint := pg_sequence_last_value(
         pg_get_serial_sequence('jobq.flow', 'id')::regclass);
 BEGIN
     IF (p_id BETWEEN 1 AND v_last) IS NOT TRUE THEN
-        PERFORM jobq.refuse('flow', 'no flow has this id');
+        PERFORM jobq._refuse('flow', 'no flow has this id');
     END IF;
 END $$;
 
 -- A part of flow_cancel: cancels those whose rows nobody holds. NULL: others hold all of them,
 -- and it has done nothing.
-CREATE OR REPLACE FUNCTION jobq.flow_cancel_free(p_flow bigint, p_limit integer)
+CREATE OR REPLACE FUNCTION jobq._flow_cancel_free(p_flow bigint, p_limit integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -856,7 +858,7 @@ DECLARE
     v_ready bigint[];
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR UPDATE;
-    IF NOT FOUND THEN PERFORM jobq.flow_unknown(p_flow); END IF;
+    IF NOT FOUND THEN PERFORM jobq._flow_unknown(p_flow); END IF;
     UPDATE jobq.flow f SET cancelled_at = coalesce(f.cancelled_at, statement_timestamp())
     WHERE f.id = p_flow AND f.ended_at IS NULL;
     IF FOUND THEN -- all of its jobs may have ended before
@@ -874,16 +876,16 @@ BEGIN
     END IF;
     v_ready := ARRAY(
         SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_ids) AND j.state <> 'x');
-    PERFORM jobq.cancel_one(u.id) FROM unnest(v_ids) AS u (id) WHERE u.id <> ALL (v_ready);
-    PERFORM jobq.finish(v_ready, 'c', NULL); -- after the locks of jobs: it takes keys
-    PERFORM jobq.promote(1000);
+    PERFORM jobq._cancel_one(u.id) FROM unnest(v_ids) AS u (id) WHERE u.id <> ALL (v_ready);
+    PERFORM jobq._finish(v_ready, 'c', NULL); -- after the locks of jobs: it takes keys
+    PERFORM jobq._promote(1000);
     RETURN cardinality(v_ids);
 EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
 END $$;
 
 -- A part of flow_cancel: waits until somebody lets go of a job that is not cancelled, and
 -- keeps no lock.
-CREATE OR REPLACE FUNCTION jobq.flow_cancel_wait(p_flow bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._flow_cancel_wait(p_flow bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -902,13 +904,13 @@ CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_count integer;
 BEGIN
-    PERFORM jobq.need_read_committed();
+    PERFORM jobq._need_read_committed();
     LOOP
-        v_count := jobq.flow_cancel_free(id, at_most);
+        v_count := jobq._flow_cancel_free(id, at_most);
         EXIT WHEN v_count IS NOT NULL;
-        PERFORM jobq.flow_cancel_wait(id);
+        PERFORM jobq._flow_cancel_wait(id);
     END LOOP;
-    RETURN jobq.operated('cancel', jsonb_build_object('flow', id), v_count);
+    RETURN jobq._operated('cancel', jsonb_build_object('flow', id), v_count);
 END $$;
 
 -- Revives the failed jobs of a flow, in bounded steps: call it again until it answers 0. Jobs
@@ -919,18 +921,18 @@ RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
-    IF NOT FOUND THEN PERFORM jobq.flow_unknown(id); END IF;
-    RETURN jobq.operated('revive', jsonb_build_object('flow', id),
-                         jobq.revive_all(jobq.lock_flow_failed(id, at_most)));
+    IF NOT FOUND THEN PERFORM jobq._flow_unknown(id); END IF;
+    RETURN jobq._operated('revive', jsonb_build_object('flow', id),
+                         jobq._revive_all(jobq._lock_flow_failed(id, at_most)));
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one
 -- of them has not ended; the caller has locked it.
-CREATE OR REPLACE FUNCTION jobq.edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._edges_revive(p_ids bigint[], p_flows bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flows bigint[];
 BEGIN
-    PERFORM jobq.flow_count(p_flows, 'f', -1);
+    PERFORM jobq._flow_count(p_flows, 'f', -1);
     WITH again AS (
         UPDATE jobq.flow f SET ended_at = NULL, cancelled_at = NULL
         WHERE f.id = ANY (p_flows) RETURNING -f.id AS id
@@ -943,7 +945,7 @@ BEGIN
 END $$;
 
 -- Forgets flows that ended a week ago, with their edges and names.
-CREATE OR REPLACE FUNCTION jobq.prune_flows(p_limit integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._prune_flows(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_flows bigint[];
 BEGIN
@@ -1009,7 +1011,7 @@ END $$;
 -- What a job is tied to. tie: flow, its own; after, a job that it waits or has waited for;
 -- before, a job that waits for it; step, one that it has done; signal, one that it waits for.
 -- For a flow, here or at an edge, id is negative.
-CREATE OR REPLACE FUNCTION jobq.job_ties(job_id bigint, at_most integer DEFAULT 100)
+CREATE OR REPLACE FUNCTION jobq._job_ties(job_id bigint, at_most integer DEFAULT 100)
 RETURNS TABLE (tie text, id bigint, name text, kind text, state text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -1017,19 +1019,19 @@ SET jit = off AS $$
 BEGIN
     RETURN QUERY
     WITH own AS MATERIALIZED (
-        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = job_ties.job_id
-        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = job_ties.job_id
-        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = job_ties.job_id
+        SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = _job_ties.job_id
+        UNION ALL SELECT f.flow_id, f.steps FROM jobq.failed f WHERE f.id = _job_ties.job_id
+        UNION ALL SELECT h.flow_id, NULL FROM jobq.history h WHERE h.id = _job_ties.job_id
     )
     SELECT t.tie, t.id, coalesce(f.name, n.name, t.name), j.kind,
            coalesce(f.state, j.state, CASE WHEN t.id > 0 THEN 'gone' END)
     FROM (SELECT 'flow' AS tie, -o.flow_id AS id, NULL AS name FROM own o WHERE o.flow_id > 0
           UNION ALL (SELECT 'after', e.parent, NULL FROM jobq.edge e
-                     WHERE e.child = job_ties.job_id ORDER BY e.parent LIMIT at_most)
+                     WHERE e.child = _job_ties.job_id ORDER BY e.parent LIMIT at_most)
           UNION ALL (SELECT 'before', e.child, NULL FROM jobq.edge e
-                     WHERE e.parent = job_ties.job_id ORDER BY e.child LIMIT at_most)
+                     WHERE e.parent = _job_ties.job_id ORDER BY e.child LIMIT at_most)
           UNION ALL SELECT 'signal', NULL, w.name FROM jobq.signal_wait w
-                    WHERE w.job_id = job_ties.job_id
+                    WHERE w.job_id = _job_ties.job_id
           UNION ALL (SELECT 'step', NULL, s.name
                      FROM own o CROSS JOIN jsonb_object_keys(o.steps) AS s (name)
                      ORDER BY s.name LIMIT at_most)) AS t
@@ -1041,7 +1043,7 @@ BEGIN
 END $$;
 
 -- What a job has waited for, with the results.
-CREATE OR REPLACE FUNCTION jobq.parents(id bigint)
+CREATE OR REPLACE FUNCTION jobq._parents(id bigint)
 RETURNS TABLE (job_id bigint, name text, state text, result jsonb, result_bytes bytea)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -1053,14 +1055,14 @@ BEGIN
     FROM jobq.edge e LEFT JOIN jobq.flow_job n ON n.job_id = e.parent
     LEFT JOIN LATERAL (SELECT h.result, h.result_bytes FROM jobq.history h
                        WHERE h.id = e.parent LIMIT 1) AS j ON true
-    WHERE e.child = parents.id ORDER BY e.parent;
+    WHERE e.child = _parents.id ORDER BY e.parent;
 END $$;
 
 -- ---- care ----------------------------------------------------------------------------------
 
 -- Waiting jobs that nothing holds and that nobody will look at, and edges and waits for a
 -- signal whose job is not there: a part of audit.
-CREATE OR REPLACE FUNCTION jobq.audit_flows() RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._audit_flows() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM jobq.signal_wait w
@@ -1074,10 +1076,10 @@ END $$;
 
 -- After a restore: sequences that are behind their tables, and waiting jobs whose nudges the
 -- copy may lack.
-CREATE OR REPLACE FUNCTION jobq.flows_restored() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._flows_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq.id_beyond(greatest(
+    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq._id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),
         (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),
         (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow

@@ -43,7 +43,7 @@
 -- ---- names ---------------------------------------------------------------------------------
 
 -- Refuses an argument, with the same words and field name as the C library.
-CREATE OR REPLACE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '')
+CREATE OR REPLACE FUNCTION jobq._refuse(p_field text, p_why text, p_hint text DEFAULT '')
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_hint = '' THEN -- psql would print a hint without a text
@@ -54,33 +54,33 @@ BEGIN
         USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.check_name(p_field text, p_name text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_name COLLATE "C" ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'
        AND length(p_name) <= 1024 THEN
         RETURN;
     END IF;
-    PERFORM jobq.refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
+    PERFORM jobq._refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
 END $$;
 
 -- A queue is created on its first use. Of two first uses at the same time the second waits for
 -- the first.
-CREATE OR REPLACE FUNCTION jobq.queue_id(p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._queue_id(p_name text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
     LOOP
         SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name COLLATE "C";
         IF FOUND THEN RETURN v_id; END IF;
-        PERFORM jobq.check_name('queue', p_name);
+        PERFORM jobq._check_name('queue', p_name);
         INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
     END LOOP;
 END $$;
 
 -- A kind is created on its first use. FOR KEY SHARE waits for a transaction that is changing
 -- what the kind's row copies from the queue's row.
-CREATE OR REPLACE FUNCTION jobq.kind_id(p_queue integer, p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._kind_id(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_id integer;
@@ -90,7 +90,7 @@ BEGIN
         SELECT k.id INTO v_id FROM jobq.kind k
         WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
         IF FOUND THEN RETURN v_id; END IF;
-        PERFORM jobq.check_name('kind', p_name);
+        PERFORM jobq._check_name('kind', p_name);
         SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the queue was deleted; enqueue again' USING ERRCODE = '55000';
@@ -104,16 +104,16 @@ END $$;
 -- The ids of several kinds. They are created in the order of their names, so that two sessions
 -- that create some of the same do not wait for each other; and before their queue's row is
 -- changed, for the same reason.
-CREATE OR REPLACE FUNCTION jobq.kind_ids(p_queue integer, p_names text[]) RETURNS integer[]
+CREATE OR REPLACE FUNCTION jobq._kind_ids(p_queue integer, p_names text[]) RETURNS integer[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_ids integer[] := '{}';
     i integer;
 BEGIN
-    IF cardinality(p_names) = 1 THEN RETURN ARRAY[jobq.kind_id(p_queue, p_names[1])]; END IF;
+    IF cardinality(p_names) = 1 THEN RETURN ARRAY[jobq._kind_id(p_queue, p_names[1])]; END IF;
     FOR i IN SELECT u.n FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
              ORDER BY u.name COLLATE "C" LOOP
-        v_ids[i] := jobq.kind_id(p_queue, p_names[i]);
+        v_ids[i] := jobq._kind_id(p_queue, p_names[i]);
     END LOOP;
     RETURN v_ids;
 END $$;
@@ -122,7 +122,7 @@ END $$;
 
 -- Makes sure that claims list the lanes of this priority and of these stages. Workers list the
 -- lanes of negative priorities as soon as they know of them.
-CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)
+CREATE OR REPLACE FUNCTION jobq._widen(p_queue integer, p_priority integer, p_stages integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_min smallint;
 BEGIN
@@ -133,7 +133,7 @@ BEGIN
     SET priority_min = least(q.priority_min, p_priority),
         stages_max = greatest(q.stages_max, p_stages)
     WHERE q.id = p_queue;
-    IF v_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;
+    IF v_min > p_priority THEN PERFORM jobq._tell(p_queue); END IF;
 END $$;
 
 -- Notifies who listens on this channel: a worker, by its id, or who waits for jobs. Only this
@@ -141,7 +141,7 @@ END $$;
 -- transaction that it rides on: COMMIT fails once the server's queue of notifications is full,
 -- so none is sent while that is half full. PREPARE TRANSACTION fails after any: whoever needs
 -- it says SET LOCAL jobq_settings.notify = off before, and workers look a little later.
-CREATE OR REPLACE FUNCTION jobq.notify(p_channel bigint, p_text text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._notify(p_channel bigint, p_text text) RETURNS void
 LANGUAGE plpgsql STRICT SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF pg_notification_queue_usage() < 0.5
@@ -153,18 +153,18 @@ END $$;
 -- Wakes sleeping workers of a queue: at most one for each job of the batch. NOTIFY takes a
 -- global lock at commit, so it is sent only when a worker sleeps. Each worker listens on a
 -- channel of its own.
-CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._wake(p_queue integer, p_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
-    PERFORM jobq.notify(s.worker, '')
+    PERFORM jobq._notify(s.worker, '')
     FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
 END $$;
 
 -- Refuses a job for the first thing that is wrong with it. It is called only when something is
 -- wrong, so a good job costs no call. Sizes are those of the text that Postgres hands to a
 -- worker.
-CREATE OR REPLACE FUNCTION jobq.check_job(
+CREATE OR REPLACE FUNCTION jobq._check_job(
     p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,
     p_priority smallint, p_stages smallint, p_max_attempts integer, p_timeout_us bigint,
     p_key text)
@@ -178,35 +178,35 @@ BEGIN
     v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '
                      'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);
     IF v_size > v_queue.payload_max THEN
-        PERFORM jobq.refuse('payload', format('size %s exceeds maximum %s', v_size,
+        PERFORM jobq._refuse('payload', format('size %s exceeds maximum %s', v_size,
                                               v_queue.payload_max), v_hint);
     ELSIF octet_length(p_headers::text) > v_queue.payload_max THEN
-        PERFORM jobq.refuse('headers', format(
+        PERFORM jobq._refuse('headers', format(
             'size %s exceeds maximum %s', octet_length(p_headers::text), v_queue.payload_max),
             v_hint);
     ELSIF jsonb_typeof(p_headers) <> 'object' THEN
-        PERFORM jobq.refuse('headers', 'not a JSON object');
+        PERFORM jobq._refuse('headers', 'not a JSON object');
     ELSIF p_payload IS NOT NULL AND p_bytes IS NOT NULL THEN
-        PERFORM jobq.refuse('payload', 'only one of payload and bytes may be given');
+        PERFORM jobq._refuse('payload', 'only one of payload and bytes may be given');
     ELSIF NOT isfinite(p_run_at) THEN
-        PERFORM jobq.refuse('run_at', 'a finite instant');
+        PERFORM jobq._refuse('run_at', 'a finite instant');
     ELSIF p_priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq.refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', '-9 to 9');
     ELSIF p_stages NOT BETWEEN 1 AND 16 THEN
-        PERFORM jobq.refuse('stages', '1 to 16');
+        PERFORM jobq._refuse('stages', '1 to 16');
     ELSIF p_max_attempts < 1 THEN
-        PERFORM jobq.refuse('max_attempts', '1 or more');
+        PERFORM jobq._refuse('max_attempts', '1 or more');
     ELSIF p_timeout_us < 1000 THEN
-        PERFORM jobq.refuse('timeout', 'at least a millisecond');
+        PERFORM jobq._refuse('timeout', 'at least a millisecond');
     ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN
-        PERFORM jobq.refuse('key', '1 to 1024 bytes');
+        PERFORM jobq._refuse('key', '1 to 1024 bytes');
     END IF;
 END $$;
 
 -- Refuses what a tenant's role may not enqueue; see grant_enqueue. NULL: the role is no
 -- tenant's. Otherwise what its keys begin with. Roles count that logged in, because inside
 -- these functions the current one is the owner.
-CREATE OR REPLACE FUNCTION jobq.tenant_may(p_queue text, p_lines text[], p_count integer)
+CREATE OR REPLACE FUNCTION jobq._tenant_may(p_queue text, p_lines text[], p_count integer)
 RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_tenant jobq.tenant;
@@ -239,32 +239,32 @@ BEGIN
 END $$;
 
 -- The same of one job. Answers its key, which is kept apart from others' keys.
-CREATE OR REPLACE FUNCTION jobq.tenant_key(p_queue text, p_line text, p_key text) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._tenant_key(p_queue text, p_line text, p_key text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_begin text := jobq.tenant_may(p_queue, ARRAY[p_line], 1);
+DECLARE v_begin text := jobq._tenant_may(p_queue, ARRAY[p_line], 1);
 BEGIN
     RETURN CASE WHEN starts_with(p_key, v_begin) THEN p_key
            ELSE coalesce(v_begin, '') || p_key END;
 END $$;
 
 -- The same of many jobs and their keys. p_flow: it must name none.
-CREATE OR REPLACE FUNCTION jobq.tenant_keys(
+CREATE OR REPLACE FUNCTION jobq._tenant_keys(
     p_queue text, p_lines text[], p_count integer, p_keys text[], p_flow bigint) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_begin text := jobq.tenant_may(p_queue, p_lines, p_count);
+DECLARE v_begin text := jobq._tenant_may(p_queue, p_lines, p_count);
 BEGIN
     IF v_begin IS NULL OR (p_flow IS NULL AND p_keys IS NULL) THEN RETURN p_keys; END IF;
-    IF p_flow IS NOT NULL THEN PERFORM jobq.tenant_refuse(p_queue, p_lines); END IF;
+    IF p_flow IS NOT NULL THEN PERFORM jobq._tenant_refuse(p_queue, p_lines); END IF;
     RETURN (SELECT array_agg(CASE WHEN starts_with(k.name, v_begin) THEN k.name
                              ELSE v_begin || k.name END ORDER BY k.n)
             FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));
 END $$;
 
 -- Refuses to a tenant what reaches beyond its lines.
-CREATE OR REPLACE FUNCTION jobq.tenant_refuse(p_queue text, p_lines text[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._tenant_refuse(p_queue text, p_lines text[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF jobq.tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN
+    IF jobq._tenant_may(p_queue, p_lines, 1) IS NOT NULL THEN
         RAISE EXCEPTION 'role % may not use flows', session_user USING ERRCODE = '42501';
     END IF;
 END $$;
@@ -273,7 +273,7 @@ END $$;
 -- Printing a payload to learn its size costs 0.5 of 6 microseconds, so short ones are not
 -- printed. Only numbers print much longer than they are stored: a number of more than 320
 -- characters takes 16 bytes or more, and none has more than 147,457 characters.
-CREATE OR REPLACE FUNCTION jobq.check_jobs(
+CREATE OR REPLACE FUNCTION jobq._check_jobs(
     p_queue integer, p_max integer, p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[],
     p_run_ats timestamptz[], p_priorities smallint[], p_stages smallint[],
     p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[]) RETURNS void
@@ -292,7 +292,7 @@ BEGIN
        OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
        OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts)
        OR 1000 > ANY (p_timeouts_us) THEN
-        PERFORM jobq.check_job(p_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
+        PERFORM jobq._check_job(p_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
                                u.stages, u.max_attempts, u.timeout_us, u.key)
         FROM ROWS FROM (
                  unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),
@@ -309,7 +309,7 @@ END $$;
 -- p_delays_us. An instant in the past becomes now, because a worker's lower bound would hide
 -- the job. ids come back in the order of the arrays: they are drawn first and carried through.
 -- existed[i]: the key was known, and ids[i] is the job that has it.
-CREATE OR REPLACE FUNCTION jobq.enqueue_many(
+CREATE OR REPLACE FUNCTION jobq._enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
     p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
     p_run_ats timestamptz[] DEFAULT NULL, p_delays_us bigint[] DEFAULT NULL,
@@ -320,7 +320,7 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_many(
     OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    v_queue integer := jobq.queue_id(p_queue);
+    v_queue integer := jobq._queue_id(p_queue);
     v_kinds integer[];
     v_now timestamptz := statement_timestamp();
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
@@ -331,21 +331,21 @@ BEGIN
     SELECT q.payload_max, EXISTS (SELECT FROM jobq.tenant) INTO v_max, v_tenants
     FROM jobq.queue q WHERE q.id = v_queue;
     IF v_tenants THEN
-        p_keys := jobq.tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);
+        p_keys := jobq._tenant_keys(p_queue, p_lines, v_count, p_keys, p_flow);
     END IF;
-    PERFORM jobq.check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
+    PERFORM jobq._check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
                             p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);
-    IF p_flow IS NOT NULL THEN PERFORM jobq.flow_add(p_flow, v_count); END IF;
-    v_kinds := jobq.kind_ids(v_queue, p_kinds);
+    IF p_flow IS NOT NULL THEN PERFORM jobq._flow_add(p_flow, v_count); END IF;
+    v_kinds := jobq._kind_ids(v_queue, p_kinds);
     ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));
     IF p_keys IS NOT NULL THEN
-        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
+        SELECT k.ids, k.existed INTO ids, existed FROM jobq._keep_keys(v_queue, p_keys, ids) k;
     END IF;
     IF (v_stages > 1 OR 0 > ANY (p_priorities)) AND (false = ANY (existed)) IS NOT FALSE THEN
-        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);
+        PERFORM jobq._widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);
     END IF;
     IF p_lines IS NOT NULL THEN
-        PERFORM jobq.check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);
+        PERFORM jobq._check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);
     END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,
                           max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,
@@ -353,7 +353,7 @@ BEGIN
     SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
            greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
            coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN
-               jobq.line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)
+               jobq._line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)
                                              * interval '1 microsecond')) END,
            u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers
     FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,
@@ -364,14 +364,14 @@ BEGIN
                  unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key,
                  unnest(p_lines) AS line) AS u
     WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;
-    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    IF p_notify THEN PERFORM jobq._wake(v_queue, v_count); END IF;
 END $$;
 
 -- Idempotency. The key's row is inserted first, with ON CONFLICT DO NOTHING. A second
 -- statement, with a new snapshot, reads which job has the key. Both are repeated when the
 -- other transaction rolled back in between. p_ended_at is for messages, whose keys are kept
 -- for a day from the start.
-CREATE OR REPLACE FUNCTION jobq.keep_keys(
+CREATE OR REPLACE FUNCTION jobq._keep_keys(
     p_queue integer, p_keys text[], p_ids bigint[], p_ended_at timestamptz DEFAULT NULL,
     OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -408,16 +408,16 @@ END $$;
 -- payload_max (which the program must respect). It also makes sure that the queue's lanes
 -- reach far enough: p_stages is the most that a job has, p_priority the smallest. p_lines:
 -- some of the jobs name lines, in line_name. After the COPY call wake.
-CREATE OR REPLACE FUNCTION jobq.bulk(
+CREATE OR REPLACE FUNCTION jobq._bulk(
     p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,
     p_lines boolean DEFAULT false, OUT queue integer, OUT kinds integer[],
     OUT now_at timestamptz, OUT payload_max integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    queue := jobq.queue_id(p_queue);
-    kinds := jobq.kind_ids(queue, p_kinds);
-    PERFORM jobq.widen(queue, p_priority, p_stages);
-    IF p_lines THEN PERFORM jobq.has_lines(queue); END IF;
+    queue := jobq._queue_id(p_queue);
+    kinds := jobq._kind_ids(queue, p_kinds);
+    PERFORM jobq._widen(queue, p_priority, p_stages);
+    IF p_lines THEN PERFORM jobq._has_lines(queue); END IF;
     payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);
     now_at := statement_timestamp();
 END $$;
@@ -425,7 +425,7 @@ END $$;
 -- Writes one job, with as little as possible: two look-ups, one insert, a look at the
 -- sleepers. The rare cases (first use of a name, stages, a key, a negative priority) go
 -- through enqueue_many.
-CREATE OR REPLACE FUNCTION jobq.enqueue_one(
+CREATE OR REPLACE FUNCTION jobq._enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
@@ -444,9 +444,10 @@ BEGIN
     SELECT k.queue_id, k.id, k.payload_max, EXISTS (SELECT FROM jobq.tenant)
     INTO v_queue, v_kind, v_max, v_tenants
     FROM jobq.kind k WHERE k.queue = p_queue COLLATE "C" AND k.name = p_kind COLLATE "C";
-    IF v_tenants THEN p_key := jobq.tenant_key(p_queue, p_line, p_key); END IF;
+    IF v_tenants THEN p_key := jobq._tenant_key(p_queue, p_line, p_key); END IF;
     IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN
-        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
+        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed
+        FROM jobq._enqueue_many(
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
             ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],
             ARRAY[p_max_attempts], ARRAY[p_timeout_us],
@@ -459,12 +460,12 @@ BEGIN
        OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)
        OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1
        OR p_timeout_us < 1000 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN
-        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
+        PERFORM jobq._check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
                                p_stages, p_max_attempts, p_timeout_us, p_key);
     END IF;
     IF p_line IS NOT NULL THEN
-        PERFORM jobq.check_lines(v_queue, ARRAY[p_line], ARRAY[p_run_at], ARRAY[p_delay_us]);
-        v_line := jobq.line_at(p_line, coalesce(p_run_at, v_now + coalesce(p_delay_us, 0)
+        PERFORM jobq._check_lines(v_queue, ARRAY[p_line], ARRAY[p_run_at], ARRAY[p_delay_us]);
+        v_line := jobq._line_at(p_line, coalesce(p_run_at, v_now + coalesce(p_delay_us, 0)
                                                 * interval '1 microsecond'));
     END IF;
     INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, line, max_attempts,
@@ -475,7 +476,7 @@ BEGIN
             p_bytes, p_headers)
     RETURNING job.id INTO id;
     IF p_notify THEN
-        PERFORM jobq.notify(s.worker, '')
+        PERFORM jobq._notify(s.worker, '')
         FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;
     END IF;
 END $$;
@@ -487,7 +488,7 @@ END $$;
 -- has it; follow: the new job takes the key and waits for the other one to end; cancel: the
 -- same, and the other one is cancelled. p_state: r or w, not begun; x: begun, also if it waits
 -- for jobs that it spawned; e: ended.
-CREATE OR REPLACE FUNCTION jobq.known_decide(p_on_known text, p_unique text, p_state "char")
+CREATE OR REPLACE FUNCTION jobq._known_decide(p_on_known text, p_unique text, p_state "char")
 RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_unique text := coalesce(p_unique, CASE WHEN p_on_known IN ('leave', 'reject')
                                             THEN 'period' ELSE 'live' END);
@@ -505,7 +506,7 @@ END $$;
 
 -- Changes a job that has not begun, whose row is locked, as a new enqueue with its key says.
 -- p_latest: how long after the first enqueue it may run at the latest.
-CREATE OR REPLACE FUNCTION jobq.known_change(
+CREATE OR REPLACE FUNCTION jobq._known_change(
     p_what text, p_job jobq.job, p_new jobq.job, p_latest interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -515,33 +516,33 @@ DECLARE
 BEGIN
     IF p_what = 'bump' THEN
         UPDATE jobq.job j
-        SET run_at = v_run_at, line = jobq.line_at(j.line_name, v_run_at)
+        SET run_at = v_run_at, line = jobq._line_at(j.line_name, v_run_at)
         WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;
     ELSIF p_what = 'replace' THEN
         UPDATE jobq.job j
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
             priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,
-            line = CASE WHEN j.state = 'r' THEN jobq.line_at(p_new.line_name, v_run_at) END,
+            line = CASE WHEN j.state = 'r' THEN jobq._line_at(p_new.line_name, v_run_at) END,
             run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END
         WHERE j.id = p_job.id;
         IF p_job.suspect THEN
-            PERFORM jobq.line_suspects(p_job.queue_id, ARRAY[p_job.id]);
+            PERFORM jobq._line_suspects(p_job.queue_id, ARRAY[p_job.id]);
         END IF;
     ELSE
         IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')
            OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN
-            PERFORM jobq.refuse('payload', 'merge needs two arrays or two objects');
+            PERFORM jobq._refuse('payload', 'merge needs two arrays or two objects');
         END IF;
-        PERFORM jobq.check_job(p_job.queue_id, v_merged, NULL, NULL, NULL, NULL, NULL, NULL,
+        PERFORM jobq._check_job(p_job.queue_id, v_merged, NULL, NULL, NULL, NULL, NULL, NULL,
                                NULL, NULL);
         UPDATE jobq.job j SET payload = v_merged WHERE j.id = p_job.id;
     END IF;
-    IF p_what <> 'merge' THEN PERFORM jobq.wake(p_job.queue_id, 1); END IF;
+    IF p_what <> 'merge' THEN PERFORM jobq._wake(p_job.queue_id, 1); END IF;
 END $$;
 
 -- Inserts a job under a key that another job has, or had. false: the key has moved meanwhile.
 -- p_waits: the new job waits for that one, whose row is locked, to end.
-CREATE OR REPLACE FUNCTION jobq.known_succeed(p_old bigint, p_new jobq.job, p_waits boolean)
+CREATE OR REPLACE FUNCTION jobq._known_succeed(p_old bigint, p_new jobq.job, p_waits boolean)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -554,13 +555,13 @@ BEGIN
     VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,
             CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,
             p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::"char",
-            CASE WHEN NOT p_waits THEN jobq.line_at(p_new.line_name, p_new.run_at) END,
+            CASE WHEN NOT p_waits THEN jobq._line_at(p_new.line_name, p_new.run_at) END,
             p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,
             p_new.bytes, p_new.headers);
     IF p_waits THEN
-        PERFORM jobq.follow(p_old, p_new.id);
+        PERFORM jobq._follow(p_old, p_new.id);
     ELSE
-        PERFORM jobq.wake(p_new.queue_id, 1);
+        PERFORM jobq._wake(p_new.queue_id, 1);
     END IF;
     RETURN true;
 END $$;
@@ -568,7 +569,7 @@ END $$;
 -- Locks the key of a job. False: it is another job's now, or, if the caller has not locked the
 -- job because it was not live, that one was revived meanwhile. Then the key is not locked: the
 -- caller looks again, and would wait for the job while its worker waits for the key.
-CREATE OR REPLACE FUNCTION jobq.known_lock(
+CREATE OR REPLACE FUNCTION jobq._known_lock(
     p_queue integer, p_key text, p_id bigint, p_live boolean) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -590,7 +591,7 @@ END $$;
 -- this payload went into. existed: the other one was left, and id is that one's. The job is
 -- locked before its key, as where a job ends. A key may also be a message's, whose number may
 -- be a job's, too.
-CREATE OR REPLACE FUNCTION jobq.enqueue_known(
+CREATE OR REPLACE FUNCTION jobq._enqueue_known(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
@@ -605,28 +606,28 @@ DECLARE
     v_what text;
 BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
-        p_key := jobq.tenant_key(p_queue, p_line, p_key);
+        p_key := jobq._tenant_key(p_queue, p_line, p_key);
     END IF;
-    PERFORM jobq.check_known(p_key, p_on_known, p_unique, p_latest_us);
+    PERFORM jobq._check_known(p_key, p_on_known, p_unique, p_latest_us);
     LOOP
-        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(
+        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq._enqueue_one(
             p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,
             p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;
         id := v_old.id;
         IF NOT existed THEN RETURN; END IF;
-        v_new.queue_id := jobq.queue_id(p_queue);
+        v_new.queue_id := jobq._queue_id(p_queue);
         SELECT j.* INTO v_old FROM jobq.job j
         WHERE j.id = v_old.id AND j.queue_id = v_new.queue_id
         AND j.key = p_key COLLATE "C" FOR UPDATE;
-        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE
+        v_what := jobq._known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE
             WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x'
             WHEN v_old.state = 'w' AND v_old.claimed_at IS NOT NULL THEN 'x'
             ELSE v_old.state END);
         IF v_what IN ('leave', 'reject') THEN RETURN; END IF;
-        CONTINUE WHEN NOT jobq.known_lock(v_new.queue_id, p_key, id, v_old.id IS NOT NULL);
-        PERFORM jobq.widen(v_new.queue_id, p_priority, p_stages);
-        IF p_line IS NOT NULL THEN PERFORM jobq.has_lines(v_new.queue_id); END IF;
-        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);
+        CONTINUE WHEN NOT jobq._known_lock(v_new.queue_id, p_key, id, v_old.id IS NOT NULL);
+        PERFORM jobq._widen(v_new.queue_id, p_priority, p_stages);
+        IF p_line IS NOT NULL THEN PERFORM jobq._has_lines(v_new.queue_id); END IF;
+        v_new.kind_id := jobq._kind_id(v_new.queue_id, p_kind);
         v_new.enqueued_at := statement_timestamp();
         v_new.run_at := greatest(v_new.enqueued_at, coalesce(
             p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));
@@ -641,36 +642,37 @@ BEGIN
         v_new.headers := p_headers;
         IF v_what IN ('replace', 'merge', 'bump') THEN
             IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN
-                PERFORM jobq.refuse('kind', format('job %s has the key and another kind', id));
+                PERFORM jobq._refuse('kind',
+                                     format('job %s has the key and another kind', id));
             END IF;
-            PERFORM jobq.known_change(v_what, v_old, v_new,
+            PERFORM jobq._known_change(v_what, v_old, v_new,
                                       p_latest_us * interval '1 microsecond');
             existed := false;
             RETURN;
         END IF;
         existed := false;
         v_new.id := nextval('jobq.job_id');
-        EXIT WHEN jobq.known_succeed(id, v_new, CASE v_what WHEN 'cancel'
-            THEN jobq.cancel_one(id) = 'requested' ELSE v_what = 'follow' END);
+        EXIT WHEN jobq._known_succeed(id, v_new, CASE v_what WHEN 'cancel'
+            THEN jobq._cancel_one(id) = 'requested' ELSE v_what = 'follow' END);
     END LOOP;
     id := v_new.id;
 END $$;
 
 -- Refuses what is wrong with the words of an enqueue whose key may be known.
-CREATE OR REPLACE FUNCTION jobq.check_known(
+CREATE OR REPLACE FUNCTION jobq._check_known(
     p_key text, p_on_known text, p_unique text, p_latest_us bigint) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_key IS NULL THEN
-        PERFORM jobq.refuse('key', 'on_known, unique_for and at_latest need one');
+        PERFORM jobq._refuse('key', 'on_known, unique_for and at_latest need one');
     ELSIF p_on_known NOT IN ('leave', 'replace', 'merge', 'bump', 'cancel', 'reject') THEN
-        PERFORM jobq.refuse('on_known', 'leave, replace, merge, bump, cancel or reject');
+        PERFORM jobq._refuse('on_known', 'leave, replace, merge, bump, cancel or reject');
     ELSIF p_unique NOT IN ('period', 'live', 'ready') THEN
-        PERFORM jobq.refuse('unique_for', 'period, live or ready');
+        PERFORM jobq._refuse('unique_for', 'period, live or ready');
     ELSIF p_latest_us < 0 THEN
-        PERFORM jobq.refuse('at_latest', 'positive');
+        PERFORM jobq._refuse('at_latest', 'positive');
     ELSIF p_latest_us IS NOT NULL AND (p_on_known IN ('replace', 'bump')) IS NOT TRUE THEN
-        PERFORM jobq.refuse('at_latest', 'with on_known replace or bump only');
+        PERFORM jobq._refuse('at_latest', 'with on_known replace or bump only');
     END IF;
 END $$;
 
@@ -708,43 +710,43 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
-    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
+    IF NOT isfinite(delay) THEN PERFORM jobq._refuse('delay', 'a finite interval'); END IF;
     IF num_nonnulls(delay, run_at) = 2 THEN
-        PERFORM jobq.refuse('delay', 'not with run_at');
+        PERFORM jobq._refuse('delay', 'not with run_at');
     END IF;
-    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
+    IF NOT isfinite(timeout) THEN PERFORM jobq._refuse('timeout', 'a finite interval'); END IF;
     IF priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq.refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', '-9 to 9');
     END IF;
-    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
+    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq._refuse('stages', '1 to 16'); END IF;
     IF on_end <> 'success' AND num_nonnulls(after, after_names, after_flow) = 0 THEN
-        PERFORM jobq.refuse('on_end', 'with after, after_names or after_flow only');
+        PERFORM jobq._refuse('on_end', 'with after, after_names or after_flow only');
     END IF;
     IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN
-        PERFORM jobq.refuse(u.field, 'not with flow or after') FROM (VALUES
+        PERFORM jobq._refuse(u.field, 'not with flow or after') FROM (VALUES
             ('on_known', on_known), ('unique_for', unique_for),
             ('at_latest', CASE WHEN at_latest IS NOT NULL THEN '' END)) AS u (field, given)
         WHERE u.given IS NOT NULL;
-        id := jobq.enqueue_after(
+        id := jobq._enqueue_after(
             queue, kind, payload, bytes, headers, v_run_at, priority::smallint,
-            stages::smallint, max_attempts, jobq.us(timeout), key, notify, line, flow, name,
+            stages::smallint, max_attempts, jobq._us(timeout), key, notify, line, flow, name,
             after, after_names, after_flow, on_end);
         existed := false;
         RETURN;
     END IF;
     IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN
-        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(
+        SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_known(
             queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
-            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,
-            unique_for, jobq.us(at_latest), line) e;
+            stages::smallint, max_attempts, jobq._us(timeout), key, notify, on_known,
+            unique_for, jobq._us(at_latest), line) e;
         IF existed AND on_known = 'reject' THEN
             RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';
         END IF;
         RETURN;
     END IF;
-    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(
+    SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_one(
         queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
-        stages::smallint, max_attempts, jobq.us(timeout), key, notify, line) e;
+        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line) e;
 END $$;
 
 -- The same, with the id as its value:
@@ -782,16 +784,16 @@ DECLARE
     v_text text;
 BEGIN
     IF (jsonb_typeof(payload) = 'object' AND payload ?| fields) IS NOT TRUE THEN
-        PERFORM jobq.refuse('payload', 'an object with one of the fields');
+        PERFORM jobq._refuse('payload', 'an object with one of the fields');
     END IF;
     IF NOT isfinite(every) OR every < '1 microsecond' THEN
-        PERFORM jobq.refuse('every', 'positive');
+        PERFORM jobq._refuse('every', 'positive');
     END IF;
     IF every IS NULL AND at <> statement_timestamp() THEN
-        PERFORM jobq.refuse('at', 'with every only');
+        PERFORM jobq._refuse('at', 'with every only');
     END IF;
     v_every := extract(epoch FROM every) * 1000000;
-    IF NOT isfinite(at) THEN PERFORM jobq.refuse('at', 'a finite instant'); END IF;
+    IF NOT isfinite(at) THEN PERFORM jobq._refuse('at', 'a finite instant'); END IF;
     SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text
     FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;
     IF v_every IS NOT NULL THEN
@@ -806,7 +808,7 @@ END $$;
 
 -- How many of these locked jobs fit into p_bytes, by the stored size of their payloads. At
 -- least one.
-CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._rows_within(p_rows tid[], p_bytes bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_bytes bigint := 0;
 BEGIN
@@ -820,7 +822,7 @@ END $$;
 
 -- Refuses the claim of a dead worker. p_sure: its claim row could not be written, so it is
 -- dead.
-CREATE OR REPLACE FUNCTION jobq.refuse_dead(p_worker bigint, p_sure boolean) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._refuse_dead(p_worker bigint, p_sure boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
@@ -832,7 +834,7 @@ END $$;
 
 -- Locks one suspect for a claim, if its line lets it run. This function and claim_look run
 -- under the settings of claim.
-CREATE OR REPLACE FUNCTION jobq.claim_suspect(
+CREATE OR REPLACE FUNCTION jobq._claim_suspect(
     p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],
     p_alone boolean, OUT rows tid[], OUT ids bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -849,18 +851,18 @@ BEGIN
           AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
           AND j.alone = p_alone AND j.run_at <= statement_timestamp()
           AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name)
+          AND jobq._suspect_goes(j.queue_id, j.line_name)
         ORDER BY j.run_at, j.id
         LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
     LIMIT 1;
-    IF v_line IS NOT NULL AND NOT jobq.suspect_admitted(v_queue, v_line, ids[1]) THEN
+    IF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN
         rows := NULL;
         ids := NULL;
     END IF;
 END $$;
 
 -- What a claim that found nothing answers about its lanes: see claim.
-CREATE OR REPLACE FUNCTION jobq.claim_look(
+CREATE OR REPLACE FUNCTION jobq._claim_look(
     p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[])
 RETURNS jobq.claimed LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_look jobq.claimed;
@@ -870,13 +872,13 @@ BEGIN
         WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
           AND j.run_at <= statement_timestamp()
           AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
+          AND jobq._suspect_goes(j.queue_id, j.line_name));
     v_look.alone := EXISTS (
         SELECT FROM jobq.job j
         WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
           AND j.run_at <= statement_timestamp()
           AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
+          AND jobq._suspect_goes(j.queue_id, j.line_name));
     v_look.due_us := (
         SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
         FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
@@ -887,7 +889,7 @@ BEGIN
               AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
               AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
             ORDER BY j.run_at, j.id LIMIT 1) AS next);
-    IF EXISTS (SELECT FROM jobq.nudge) AND jobq.promote(1000) > 0 THEN
+    IF EXISTS (SELECT FROM jobq.nudge) AND jobq._promote(1000) > 0 THEN
         v_look.due_us := 1;
     END IF;
     RETURN v_look;
@@ -895,7 +897,7 @@ END $$;
 
 -- The claims that are not like most: of a suspect, and of lanes in which a job may have a
 -- line.
-CREATE OR REPLACE FUNCTION jobq.claim_apart(
+CREATE OR REPLACE FUNCTION jobq._claim_apart(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
     p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
@@ -905,17 +907,17 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
         SELECT s.rows, s.ids INTO rows, ids
-        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
+        FROM jobq._claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
     ELSE
         SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks
-        FROM jobq.claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
+        FROM jobq._claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
                               p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,
                               p_until_ats) l;
     END IF;
 END $$;
 
 -- What a claim answers that takes nothing, but says what it would take first.
-CREATE OR REPLACE FUNCTION jobq.claim_first(p_id bigint) RETURNS jobq.claimed
+CREATE OR REPLACE FUNCTION jobq._claim_first(p_id bigint) RETURNS jobq.claimed
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_first jobq.claimed;
 BEGIN
@@ -959,7 +961,7 @@ END $$;
 -- ready one is before (run_at, timeout_us): a bound for later claims. A job that names a line
 -- and is due in another lane is moved into its line, and not taken; so a worker that knows of
 -- no lines passes no limit.
-CREATE OR REPLACE FUNCTION jobq.claim(
+CREATE OR REPLACE FUNCTION jobq._claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
     p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,
@@ -996,16 +998,16 @@ BEGIN
             LIMIT p_limit) AS r;
     END IF;
     IF v_apart > 0 THEN
-        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq.claim_apart(
+        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq._claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
             p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;
         RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN
-        RETURN NEXT jobq.claim_first(v_ids[1]);
+        RETURN NEXT jobq._claim_first(v_ids[1]);
         RETURN;
     ELSIF v_bytes > p_bytes THEN
-        v_rows := v_rows[: jobq.rows_within(v_rows, p_bytes)];
+        v_rows := v_rows[: jobq._rows_within(v_rows, p_bytes)];
         v_ids := v_ids[: cardinality(v_rows)];
     END IF;
     IF v_rows IS NOT NULL THEN
@@ -1025,9 +1027,9 @@ BEGIN
                   j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line;
         IF FOUND THEN RETURN; END IF;
     END IF;
-    PERFORM jobq.refuse_dead(p_worker, v_rows IS NOT NULL);
+    PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);
     IF NOT p_look THEN RETURN; END IF;
-    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);
+    RETURN NEXT jobq._claim_look(p_queues, p_priorities, p_stages, p_kinds);
 END $$;
 
 -- Settles a claim that was never answered. Either the number is burned here: the claim can
@@ -1037,7 +1039,7 @@ END $$;
 -- there are more.
 -- It waits for a claim that is just inserting its row, but only so long that the worker's
 -- other statements are not held up. Then it fails with 55P03, and the worker asks again.
-CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)
+CREATE OR REPLACE FUNCTION jobq._recover(p_worker bigint, p_number bigint, p_limit integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 SET lock_timeout = '500ms' AS $$
@@ -1060,7 +1062,7 @@ BEGIN
         run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()
                  ELSE j.run_at END
     WHERE j.id = ANY (v_held);
-    PERFORM jobq.finish(ARRAY(
+    PERFORM jobq._finish(ARRAY(
         SELECT j.id FROM jobq.job j
         WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);
     IF EXISTS (SELECT FROM jobq.job j
@@ -1075,7 +1077,7 @@ END $$;
 -- Moves it to failed and answers true. It stays when it can be claimed after all: when the
 -- server can mark it and print it, and it is not larger than p_bytes. A job that cannot even
 -- be moved, because its payload is damaged, is parked where it is.
-CREATE OR REPLACE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text)
+CREATE OR REPLACE FUNCTION jobq._set_aside(p_id bigint, p_bytes bigint, p_reason text)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -1103,7 +1105,7 @@ BEGIN
             v_reason := SQLERRM;
     END;
     BEGIN
-        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(
+        PERFORM jobq._finish(ARRAY[p_id], 'f', jsonb_build_object(
             'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,
             'error', 'cannot be read: ' || v_reason));
     EXCEPTION WHEN OTHERS THEN
@@ -1119,7 +1121,7 @@ END $$;
 -- says how many were dropped. A text longer than 4 KiB is cut. The last 10 entries keep their
 -- logs; older ones lose them, and then one without an error goes. A log of more than 16 KiB is
 -- not jobq_call_log's, and is left out.
-CREATE OR REPLACE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION jobq._add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_errors jsonb := p_errors;
@@ -1155,7 +1157,7 @@ END $$;
 -- For a transaction that keeps one snapshot: fails (40001) if a ring has turned since, because
 -- the part that is written in its snapshot may have been exported. The lock is released at
 -- once, with the subtransaction.
-CREATE OR REPLACE FUNCTION jobq.rings_unturned() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._rings_unturned() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.ring r FOR SHARE;
@@ -1167,7 +1169,7 @@ END $$;
 -- kind, or else the queue, keeps it. p_entry, if given, is appended to the errors. An id that
 -- is already there (a copied table, a sequence that was set back) does not stop the job from
 -- ending. Only this function ends single jobs, except those that leave a result.
-CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb)
+CREATE OR REPLACE FUNCTION jobq._finish(p_ids bigint[], p_state "char", p_entry jsonb)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -1179,7 +1181,7 @@ DECLARE
     v_flows bigint[];
 BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-        PERFORM jobq.rings_unturned();
+        PERFORM jobq._rings_unturned();
     END IF;
     WITH gone AS (
         DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*
@@ -1191,7 +1193,7 @@ BEGIN
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
                g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,
-               g.headers, jobq.add_error(g.errors, p_entry), g.flow_id, g.steps
+               g.headers, jobq._add_error(g.errors, p_entry), g.flow_id, g.steps
         FROM gone g WHERE p_state = 'f'
         ON CONFLICT DO NOTHING
     ), history AS (
@@ -1202,7 +1204,7 @@ BEGIN
         SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
                g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
                g.stages, p_state, g.key, g.line_name, g.payload, g.bytes, g.headers,
-               jobq.add_error(g.errors, p_entry), g.flow_id
+               jobq._add_error(g.errors, p_entry), g.flow_id
         FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id
             JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)
         WHERE p_state <> 'f' AND coalesce(k.history, q.history)
@@ -1215,13 +1217,13 @@ BEGIN
            array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
     INTO v_ids, v_queues, v_keys, v_linked, v_flows
     FROM gone g;
-    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;
-    IF v_linked IS NOT NULL THEN PERFORM jobq.ended(v_linked, v_flows, p_state); END IF;
-    PERFORM jobq.tell_waiters(p_ids);
+    IF v_keys IS NOT NULL THEN PERFORM jobq._end_keys(v_ids, v_queues, v_keys); END IF;
+    IF v_linked IS NOT NULL THEN PERFORM jobq._ended(v_linked, v_flows, p_state); END IF;
+    PERFORM jobq._tell_waiters(p_ids);
 END $$;
 
 -- The window of an idempotency key starts when its job ends.
-CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])
+CREATE OR REPLACE FUNCTION jobq._end_keys(p_ids bigint[], p_queues integer[], p_keys text[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.idempotency k SET ended_at = statement_timestamp()
@@ -1230,7 +1232,7 @@ BEGIN
 END $$;
 
 -- Why a claimed job could not be locked: b for busy, l for lost.
-CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)
+CREATE OR REPLACE FUNCTION jobq._busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)
 RETURNS "char" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE WHEN EXISTS (
@@ -1240,7 +1242,7 @@ BEGIN
 END $$;
 
 -- Sets whether this transaction's commit waits for the disk, whatever the session's default.
-CREATE OR REPLACE FUNCTION jobq.commit_waits(p_waits boolean) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._commit_waits(p_waits boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT p_waits THEN PERFORM set_config('synchronous_commit', 'off', true);
@@ -1251,7 +1253,7 @@ END $$;
 
 -- From now on this transaction gives up soon (55P03) when it waits for a lock, because a
 -- person may hold that. The worker's heartbeats wait behind it; the worker sends it again.
-CREATE OR REPLACE FUNCTION jobq.wait_briefly() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('lock_timeout', '50ms', true);
@@ -1262,14 +1264,14 @@ END $$;
 -- history is kept although their queue's is not, or the other way round; kinds: those with
 -- another retention than medium, and slots the parts where their jobs go. These three are
 -- usually NULL, which costs nothing. awaited: somebody may wait for the ends of jobs.
-CREATE OR REPLACE FUNCTION jobq.kept(
+CREATE OR REPLACE FUNCTION jobq._kept(
     OUT silent integer[], OUT slot smallint, OUT odd integer[], OUT kinds integer[],
     OUT slots smallint[], OUT awaited boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_varies boolean;
 BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-        PERFORM jobq.rings_unturned();
+        PERFORM jobq._rings_unturned();
     END IF;
     SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history),
            (SELECT bool_or(q.awaited) FROM jobq.queue q)
@@ -1285,18 +1287,18 @@ END $$;
 
 -- What follows for the jobs that waited for these, which have ended well: r, as complete
 -- answers it, if some are ready now.
-CREATE OR REPLACE FUNCTION jobq.succeeded(p_ids bigint[], p_flows bigint[])
+CREATE OR REPLACE FUNCTION jobq._succeeded(p_ids bigint[], p_flows bigint[])
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.ended(p_ids, p_flows, 's');
+    PERFORM jobq._ended(p_ids, p_flows, 's');
     RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-    WHERE jobq.promote(1000) > 0;
+    WHERE jobq._promote(1000) > 0;
 END $$;
 
 -- The part of complete that ends jobs without history, key and flow_id. They go first,
 -- because their rows need not be read whole: 1.7 ms for 1000 instead of 2.2.
-CREATE OR REPLACE FUNCTION jobq.complete_unkept(
+CREATE OR REPLACE FUNCTION jobq._complete_unkept(
     p_ids bigint[], p_worker bigint, p_claim bigint, p_silent integer[], p_odd integer[])
 RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_done bigint[];
@@ -1322,7 +1324,7 @@ END $$;
 -- deadlocks. v_kept: see jobq.kept.
 -- The commit waits for the disk, whatever the session's default. A worker that got the answer
 -- forgets the job, so nobody would look for a job that a crash of the server brought back.
-CREATE OR REPLACE FUNCTION jobq.complete(
+CREATE OR REPLACE FUNCTION jobq._complete(
     p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -1338,13 +1340,13 @@ DECLARE
     v_kept record;
     v_gone record;
 BEGIN
-    PERFORM jobq.commit_waits(true);
-    SELECT k.* INTO v_kept FROM jobq.kept() k;
+    PERFORM jobq._commit_waits(true);
+    SELECT k.* INTO v_kept FROM jobq._kept() k;
     FOR i IN 1 .. cardinality(p_claims) LOOP
         v_ids := p_ids[v_from : v_from + p_counts[i] - 1];
         v_from := v_from + p_counts[i];
         v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.odd IS NOT NULL THEN
-            jobq.complete_unkept(v_ids, p_workers[i], p_claims[i], v_kept.silent,
+            jobq._complete_unkept(v_ids, p_workers[i], p_claims[i], v_kept.silent,
                                  v_kept.odd) END;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         WITH gone AS (
@@ -1377,26 +1379,26 @@ BEGIN
                array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL) AS flows
         INTO v_gone FROM gone g;
         IF v_gone.keys IS NOT NULL THEN
-            PERFORM jobq.end_keys(v_gone.keyed, v_gone.queues, v_gone.keys);
+            PERFORM jobq._end_keys(v_gone.keyed, v_gone.queues, v_gone.keys);
         END IF;
         v_linked := v_linked || v_gone.linked;
         v_flows := v_flows || v_gone.flows;
         CONTINUE WHEN cardinality(v_gone.done) = cardinality(v_ids);
         RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],
-                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])
+                            jobq._busy_or_lost(u.id, p_workers[i], p_claims[i])
         FROM unnest(v_ids) AS u (id) WHERE v_gone.done IS NULL OR u.id <> ALL (v_gone.done);
     END LOOP;
     IF v_linked IS NOT NULL THEN
-        RETURN QUERY SELECT a.* FROM jobq.succeeded(v_linked, v_flows) a;
+        RETURN QUERY SELECT a.* FROM jobq._succeeded(v_linked, v_flows) a;
     END IF;
-    IF v_kept.awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
+    IF v_kept.awaited THEN PERFORM jobq._tell_waiters(p_ids); END IF;
 END $$;
 
 -- The same for jobs of which some have a result or a log, an element of each array for each
 -- job. A job with a result goes into history even if its queue or kind keeps none; one that
 -- has only a log does not. The jobs are found one by one, so that each keeps the place of its
 -- result.
-CREATE OR REPLACE FUNCTION jobq.complete_with(
+CREATE OR REPLACE FUNCTION jobq._complete_with(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],
     p_logs jsonb[] DEFAULT NULL)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
@@ -1413,8 +1415,8 @@ DECLARE
     v_flows bigint[];
     v_kept record;
 BEGIN
-    PERFORM jobq.commit_waits(true);
-    SELECT k.* INTO v_kept FROM jobq.kept() k;
+    PERFORM jobq._commit_waits(true);
+    SELECT k.* INTO v_kept FROM jobq._kept() k;
     WITH gone AS (
         DELETE FROM jobq.job j USING (
             SELECT o.at, u.result, u.bytes, u.log
@@ -1449,13 +1451,13 @@ BEGIN
            array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),
            array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)
     INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
-    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
+    IF v_keys IS NOT NULL THEN PERFORM jobq._end_keys(v_keyed, v_queues, v_keys); END IF;
     IF v_linked IS NOT NULL THEN
-        RETURN QUERY SELECT a.* FROM jobq.succeeded(v_linked, v_flows) a;
+        RETURN QUERY SELECT a.* FROM jobq._succeeded(v_linked, v_flows) a;
     END IF;
-    IF v_kept.awaited THEN PERFORM jobq.tell_waiters(p_ids); END IF;
+    IF v_kept.awaited THEN PERFORM jobq._tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
-    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq.busy_or_lost(u.id, u.worker, u.claim)
+    RETURN QUERY SELECT u.id, u.worker, u.claim, jobq._busy_or_lost(u.id, u.worker, u.claim)
     FROM unnest(p_workers, p_claims, p_ids) AS u (worker, claim, id)
     WHERE v_done IS NULL OR u.id <> ALL (v_done);
 END $$;
@@ -1463,7 +1465,7 @@ END $$;
 -- Locks the kinds of the jobs that are to be parked, before anything else, for the whole
 -- transaction: until it ends, unpark leaves the mark of the kind. Answers those that it has
 -- got. Another worker may be parking jobs of the others, or an operator may have locked them.
-CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[])
+CREATE OR REPLACE FUNCTION jobq._lock_kinds(p_ids bigint[], p_delays_us bigint[])
 RETURNS integer[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
@@ -1478,16 +1480,16 @@ END $$;
 
 -- Marks a kind as parked, once in a statement. Answers when its job may run: never, until a
 -- worker with that kind registers; or at once, if one lives.
-CREATE OR REPLACE FUNCTION jobq.park(p_kind integer) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION jobq._park(p_kind integer) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.kind k SET parked_at = statement_timestamp()
     WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();
-    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;
+    RETURN CASE WHEN jobq._kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;
 END $$;
 
 -- The part of settle that ends a job, which it has locked.
-CREATE OR REPLACE FUNCTION jobq.settle_end(
+CREATE OR REPLACE FUNCTION jobq._settle_end(
     p_id bigint, p_worker bigint, p_claim bigint, p_state "char", p_attempt integer,
     p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -1495,10 +1497,10 @@ BEGIN
     UPDATE jobq.job j SET attempt = p_attempt, crash = p_crash
     WHERE j.id = p_id AND (j.attempt, j.crash) <> (p_attempt, p_crash);
     IF p_state = 's' AND num_nonnulls(p_result, p_bytes, p_log) > 0 THEN
-        PERFORM jobq.complete_with(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id],
+        PERFORM jobq._complete_with(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id],
                                    ARRAY[p_result], ARRAY[p_bytes], ARRAY[p_log]);
     ELSE
-        PERFORM jobq.finish(ARRAY[p_id], p_state, p_entry);
+        PERFORM jobq._finish(ARRAY[p_id], p_state, p_entry);
     END IF;
 END $$;
 
@@ -1510,7 +1512,7 @@ END $$;
 -- ready; it is cancelled. State w: it waits, see wait_here. p_wait: wait for a locked row, in
 -- a caller's own transaction, instead of answering busy. The commit waits for the disk, as
 -- that of complete does.
-CREATE OR REPLACE FUNCTION jobq.settle(
+CREATE OR REPLACE FUNCTION jobq._settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
     p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
@@ -1527,8 +1529,8 @@ DECLARE
     v_linked boolean := false;
     v_kinds integer[];
 BEGIN
-    PERFORM jobq.commit_waits(true);
-    IF 0 > ANY (p_delays_us) THEN v_kinds := jobq.lock_kinds(p_ids, p_delays_us); END IF;
+    PERFORM jobq._commit_waits(true);
+    IF 0 > ANY (p_delays_us) THEN v_kinds := jobq._lock_kinds(p_ids, p_delays_us); END IF;
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
             SELECT j.* INTO v_job FROM jobq.job j
@@ -1541,7 +1543,7 @@ BEGIN
         END IF;
         IF NOT FOUND OR p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_kinds) THEN
             RETURN QUERY SELECT p_ids[i], p_workers[i], p_claims[i],
-                                jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
+                                jobq._busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
             CONTINUE;
         END IF;
         v_entry := CASE WHEN num_nonnulls(p_errors[i], p_logs[i]) > 0 THEN
@@ -1549,13 +1551,13 @@ BEGIN
                 'at', statement_timestamp(), 'stage', v_job.stage, 'attempt', v_job.attempt,
                 'error', p_errors[i], 'log', p_logs[i])) END;
         IF p_states[i] IN ('r', 'w') AND v_job.cancel_requested_at IS NOT NULL THEN
-            PERFORM jobq.finish(p_ids[i:i], 'c', v_entry);
+            PERFORM jobq._finish(p_ids[i:i], 'c', v_entry);
         ELSIF p_states[i] NOT IN ('r', 'w') THEN
-            PERFORM jobq.settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],
+            PERFORM jobq._settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],
                                     p_attempts[i], p_crashes[i], v_entry, p_payloads[i],
                                     p_bytes[i], p_logs[i]);
         ELSE
-            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq.park(v_job.kind_id)
+            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id)
                 ELSE statement_timestamp() + p_delays_us[i] * interval '1 microsecond' END;
             UPDATE jobq.job j
             SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],
@@ -1565,30 +1567,30 @@ BEGIN
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
                 bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
-                errors = jobq.add_error(j.errors, v_entry)
+                errors = jobq._add_error(j.errors, v_entry)
             WHERE j.id = p_ids[i];
             IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
-                PERFORM jobq.wake(v_job.queue_id, 1);
+                PERFORM jobq._wake(v_job.queue_id, 1);
             END IF;
-            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.signal_look(p_ids[i]); END IF;
+            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._signal_look(p_ids[i]); END IF;
         END IF;
         v_linked := v_linked OR v_job.flow_id IS NOT NULL;
     END LOOP;
     IF v_linked THEN
         RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-        WHERE jobq.promote(1000) > 0;
+        WHERE jobq._promote(1000) > 0;
     END IF;
 END $$;
 
 -- The same for one job, inside the handler's own transaction. It raises an error when the
 -- lease is lost, so the handler's COMMIT cannot succeed. Exactly-once effects depend on this.
-CREATE OR REPLACE FUNCTION jobq.settle_here(
+CREATE OR REPLACE FUNCTION jobq._settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
     p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM FROM jobq.settle(
+    PERFORM FROM jobq._settle(
         ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
         ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],
         ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]) AS s WHERE s.answer <> 'r';
@@ -1600,7 +1602,7 @@ END $$;
 
 -- What a handler's jobq_call_hold does: see hold. Only the worker that has the job may do it.
 -- p_queue: its queue is held, not its line.
-CREATE OR REPLACE FUNCTION jobq.hold_here(
+CREATE OR REPLACE FUNCTION jobq._hold_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,
     p_why text)
 RETURNS void
@@ -1618,9 +1620,9 @@ BEGIN
             HINT = 'Another worker has, or had, this job.';
     END IF;
     IF NOT p_queue AND v_line IS NULL THEN
-        PERFORM jobq.refuse('line', 'the job has none');
+        PERFORM jobq._refuse('line', 'the job has none');
     END IF;
-    PERFORM jobq.hold_from(v_queue, CASE WHEN NOT p_queue THEN v_line END,
+    PERFORM jobq._hold_from(v_queue, CASE WHEN NOT p_queue THEN v_line END,
                            statement_timestamp(), statement_timestamp()
                            + p_delay_us * interval '1 microsecond', p_why);
 END $$;

@@ -10,7 +10,7 @@
 
 -- The number of a line: claims walk through lines in the order of their numbers. 0 stands for
 -- no line, and a walk begins after the smallest number.
-CREATE OR REPLACE FUNCTION jobq.line_no(p_name text) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._line_no(p_name text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN greatest(coalesce(nullif(hashtextextended(p_name, 0), 0), 1),
@@ -20,17 +20,17 @@ END $$;
 -- ---- enqueue -------------------------------------------------------------------------------
 
 -- The line in which a ready job stands that may run from this instant on.
-CREATE OR REPLACE FUNCTION jobq.line_at(p_name text, p_run_at timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._line_at(p_name text, p_run_at timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN p_run_at <= statement_timestamp() THEN jobq.line_no(p_name) END;
+    RETURN CASE WHEN p_run_at <= statement_timestamp() THEN jobq._line_no(p_name) END;
 END $$;
 
 -- Called for new jobs with lines only. Refuses names of lines, and jobs that are due now and
 -- would make a line longer than its queue's line_waiting_max. Workers look at the lines of a
 -- queue as soon as they know of them, so its first line is told to them. Element i of the
 -- arrays belongs to job i; p_existed: it is not new.
-CREATE OR REPLACE FUNCTION jobq.check_lines(
+CREATE OR REPLACE FUNCTION jobq._check_lines(
     p_queue integer, p_lines text[], p_run_ats timestamptz[], p_delays_us bigint[],
     p_existed boolean[] DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -39,11 +39,11 @@ DECLARE
     v_line record;
 BEGIN
     IF EXISTS (SELECT FROM unnest(p_lines) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024) THEN
-        PERFORM jobq.refuse('line', '1 to 1024 bytes');
+        PERFORM jobq._refuse('line', '1 to 1024 bytes');
     END IF;
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;
     IF NOT v_queue.lines AND (false = ANY (p_existed)) IS NOT FALSE THEN
-        PERFORM jobq.has_lines(p_queue);
+        PERFORM jobq._has_lines(p_queue);
     END IF;
     IF v_queue.line_waiting_max IS NULL THEN RETURN; END IF;
     FOR v_line IN
@@ -54,7 +54,7 @@ BEGIN
           AND coalesce(u.run_at <= statement_timestamp(), coalesce(u.delay_us, 0) <= 0)
         GROUP BY u.name
     LOOP
-        CONTINUE WHEN v_line.jobs + jobq.line_waiting(v_queue, v_line.name,
+        CONTINUE WHEN v_line.jobs + jobq._line_waiting(v_queue, v_line.name,
                                                       v_queue.line_waiting_max)
                       <= v_queue.line_waiting_max;
         RAISE EXCEPTION 'line % of queue % is full: % jobs wait in it', v_line.name,
@@ -64,22 +64,22 @@ BEGIN
 END $$;
 
 -- Marks a queue as one with lines.
-CREATE OR REPLACE FUNCTION jobq.has_lines(p_queue integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._has_lines(p_queue integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.queue q SET lines = true WHERE q.id = p_queue AND NOT q.lines;
-    IF FOUND THEN PERFORM jobq.tell(p_queue); END IF;
+    IF FOUND THEN PERFORM jobq._tell(p_queue); END IF;
 END $$;
 
 -- How many jobs wait in a line, counted up to p_most. Most of those that wait became due
 -- after those that have ended, which stay in the index while a snapshot is held. So from
 -- 100,000 dead rows on it looks at what became due in the last second, in the three before, in
 -- the twelve before those and so on, and begins no new look after 5 ms.
-CREATE OR REPLACE FUNCTION jobq.line_waiting(p_queue jobq.queue, p_line text, p_most integer)
+CREATE OR REPLACE FUNCTION jobq._line_waiting(p_queue jobq.queue, p_line text, p_most integer)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    v_no bigint := jobq.line_no(p_line);
+    v_no bigint := jobq._line_no(p_line);
     v_until timestamptz := clock_timestamp() + interval '5 ms';
     v_all boolean := pg_stat_get_dead_tuples('jobq.job'::regclass) < 100000;
     v_from timestamptz := 'infinity';
@@ -117,20 +117,20 @@ END $$;
 -- become due now. Also a page at the front of each of these lanes, so that many are moved at
 -- once. Answers with the queues of what it has moved. A queue without lines becomes one with
 -- lines first; while an operator has its row locked, its jobs stay.
-CREATE OR REPLACE FUNCTION jobq.line_up(
+CREATE OR REPLACE FUNCTION jobq._line_up(
     p_ids bigint[], p_queues integer[], p_priorities smallint[], p_stages smallint[])
 RETURNS integer[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_queues integer[];
 BEGIN
-    PERFORM jobq.has_lines(q.id) FROM (
+    PERFORM jobq._has_lines(q.id) FROM (
         SELECT o.id FROM jobq.queue o
         WHERE NOT o.lines AND o.id IN (
             SELECT j.queue_id FROM jobq.job j WHERE j.id = ANY (p_ids) AND j.line_name <> '')
         FOR NO KEY UPDATE SKIP LOCKED) AS q;
     WITH moved AS (
         UPDATE jobq.job j
-        SET line = jobq.line_no(j.line_name), run_at = statement_timestamp()
+        SET line = jobq._line_no(j.line_name), run_at = statement_timestamp()
         WHERE j.ctid = ANY (ARRAY(
             SELECT held.ctid FROM jobq.job held
             WHERE held.id = ANY (p_ids || ARRAY(
@@ -156,19 +156,19 @@ END $$;
 
 -- A claim came upon jobs in their lanes that name lines: moves them, and answers with the
 -- other ones of those that it has locked.
-CREATE OR REPLACE FUNCTION jobq.claim_sift(
+CREATE OR REPLACE FUNCTION jobq._claim_sift(
     p_rows tid[], p_ids bigint[], p_queues integer[], p_priorities smallint[],
     p_stages smallint[], OUT rows tid[], OUT ids bigint[], OUT queues integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    queues := jobq.line_up(p_ids, p_queues, p_priorities, p_stages);
+    queues := jobq._line_up(p_ids, p_queues, p_priorities, p_stages);
     SELECT array_agg(j.ctid ORDER BY u.n), array_agg(j.id ORDER BY u.n) INTO rows, ids
     FROM unnest(p_rows, p_ids) WITH ORDINALITY AS u (ctid, id, n)
     JOIN jobq.job j ON j.ctid = u.ctid WHERE j.id = u.id AND j.line_name IS NULL;
 END $$;
 
 -- Locks jobs of a run of lanes without lines.
-CREATE OR REPLACE FUNCTION jobq.claim_lanes(
+CREATE OR REPLACE FUNCTION jobq._claim_lanes(
     p_walk jobq.walk, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_until_ats timestamptz[])
 RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -200,7 +200,7 @@ BEGIN
             LIMIT w.most) AS r;
         EXIT WHEN v_lined = 0;
         SELECT s.rows, s.ids, s.queues INTO v_rows, v_ids, v_moved
-        FROM jobq.claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages) s;
+        FROM jobq._claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages) s;
         w.moved := w.moved || v_moved;
         EXIT WHEN v_rows IS NOT NULL;
     END LOOP;
@@ -213,7 +213,7 @@ END $$;
 
 -- The instant from which the tokens of a line count: no more than burst_us of them are kept.
 -- An instant that has not come was written before the database's clock ran back.
-CREATE OR REPLACE FUNCTION jobq.line_free(
+CREATE OR REPLACE FUNCTION jobq._line_free(
     p_free_at timestamptz, p_now timestamptz, p_burst_us bigint) RETURNS timestamptz
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -224,7 +224,7 @@ END $$;
 -- What each of these lines may give in one visit. p_taken: jobs that this claim has locked to
 -- take them; those that are in line.jobs count as running. p_guess: answers 0 for a line that
 -- is full, and may answer too much for others; it looks at few jobs. p_suspects: they count.
-CREATE OR REPLACE FUNCTION jobq.line_rooms(
+CREATE OR REPLACE FUNCTION jobq._line_rooms(
     p_queue jobq.queue, p_nos bigint[], p_quantum integer, p_taken bigint[],
     p_guess boolean DEFAULT false, p_suspects boolean DEFAULT true)
 RETURNS SETOF jobq.room
@@ -279,34 +279,34 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT e.elapsed_us, e.elapsed_us / r.token_us AS tokens
         FROM (SELECT CASE WHEN r.token_us IS NOT NULL THEN
-                  (extract(epoch FROM v_now - jobq.line_free(
+                  (extract(epoch FROM v_now - jobq._line_free(
                       l.free_at, v_now, r.token_us * r.burst)) * 1000000)::bigint END
               AS elapsed_us) AS e) AS t;
 END $$;
 
 -- What the line of a suspect leaves for it: as for other jobs, but suspects do not count,
 -- because two of them would wait for each other.
-CREATE OR REPLACE FUNCTION jobq.suspect_room(p_queue integer, p_line text) RETURNS jobq.room
+CREATE OR REPLACE FUNCTION jobq._suspect_room(p_queue integer, p_line text) RETURNS jobq.room
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
-        SELECT r FROM jobq.queue q CROSS JOIN LATERAL jobq.line_rooms(
-            q, ARRAY[jobq.line_no(p_line)], 1, '{}', p_suspects => false) r
+        SELECT r FROM jobq.queue q CROSS JOIN LATERAL jobq._line_rooms(
+            q, ARRAY[jobq._line_no(p_line)], 1, '{}', p_suspects => false) r
         WHERE q.id = p_queue);
 END $$;
 
 -- Whether its line would let a suspect run.
-CREATE OR REPLACE FUNCTION jobq.suspect_goes(p_queue integer, p_line text) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._suspect_goes(p_queue integer, p_line text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN p_line IS NULL OR (jobq.suspect_room(p_queue, p_line)).room > 0;
+    RETURN p_line IS NULL OR (jobq._suspect_room(p_queue, p_line)).room > 0;
 END $$;
 
 -- Whether a suspect, which the claim has locked, may run by the limits of its line. It counts
 -- for them from now on; it may have come into the line by move, or by an enqueue with its key.
-CREATE OR REPLACE FUNCTION jobq.suspect_admitted(p_queue integer, p_line text, p_id bigint)
+CREATE OR REPLACE FUNCTION jobq._suspect_admitted(p_queue integer, p_line text, p_id bigint)
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r jobq.room := jobq.suspect_room(p_queue, p_line);
+DECLARE r jobq.room := jobq._suspect_room(p_queue, p_line);
 BEGIN
     IF r.room > 0 AND NOT r.limited THEN RETURN true; END IF;
     IF NOT EXISTS (SELECT FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no)
@@ -317,12 +317,12 @@ BEGIN
     PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = r.no
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN false; END IF;
-    r := jobq.suspect_room(p_queue, p_line);
+    r := jobq._suspect_room(p_queue, p_line);
     IF r.room = 0 THEN RETURN false; END IF;
     UPDATE jobq.line l
     SET used_at = statement_timestamp(), jobs = array_remove(l.jobs, p_id) || p_id,
         free_at = CASE WHEN r.token_us IS NULL THEN l.free_at
-                  ELSE jobq.line_free(l.free_at, statement_timestamp(), r.burst_us)
+                  ELSE jobq._line_free(l.free_at, statement_timestamp(), r.burst_us)
                        + r.token_us * interval '1 microsecond' END
     WHERE l.queue_id = p_queue AND l.no = r.no;
     RETURN true;
@@ -330,7 +330,7 @@ END $$;
 
 -- The next lines of a lane in which any job stands, up to p_most, with numbers above p_from
 -- and up to p_to. Jumps from line to line in the index.
-CREATE OR REPLACE FUNCTION jobq.next_lines(
+CREATE OR REPLACE FUNCTION jobq._next_lines(
     p_queue integer, p_priority smallint, p_stage smallint, p_from bigint, p_to bigint,
     p_most integer) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -356,7 +356,7 @@ END $$;
 -- has an old snapshot, the entries of jobs that have ended stay in the index. They are the
 -- oldest ones of a line. So the jump meets its newest job first, and the bound skips most of
 -- the rest.
-CREATE OR REPLACE FUNCTION jobq.line_fronts(
+CREATE OR REPLACE FUNCTION jobq._line_fronts(
     p_walk jobq.walk, p_from bigint, p_to bigint, p_most integer, p_first boolean,
     OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -390,7 +390,7 @@ END $$;
 -- left out. Rows that do not exist yet are made first: in the order of their numbers, in one
 -- lane of a claim, so that claims that wait for each other's new rows do not deadlock; and not
 -- while line_set makes one, in a transaction that may last long.
-CREATE OR REPLACE FUNCTION jobq.lock_lines(
+CREATE OR REPLACE FUNCTION jobq._lock_lines(
     p_walk jobq.walk, p_nos bigint[], OUT made bigint, OUT nos bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -425,7 +425,7 @@ END $$;
 -- is ready in this lane; if none holds it, the first. A job that has failed and was revived no
 -- longer holds it, and has no claimed_at. The first is chosen without a lock. Who asked for
 -- the first one that is not locked would get the second one.
-CREATE OR REPLACE FUNCTION jobq.strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._strict_job(p_walk jobq.walk, p_no bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_line jobq.line;
@@ -454,7 +454,7 @@ END $$;
 -- line: were strict lines asked last, the others would leave nothing for them. p_ats, p_ids:
 -- their first ready jobs, or NULL. A strict line is searched from its start, because an
 -- earlier job may have been committed since.
-CREATE OR REPLACE FUNCTION jobq.take_lines(
+CREATE OR REPLACE FUNCTION jobq._take_lines(
     p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -473,7 +473,7 @@ BEGIN
         FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,
                                                    burst_us, jobs, due_us, k)
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq.strict_job(w, u.no) END AS id
+            SELECT CASE WHEN u.strict AND u.room > 0 THEN jobq._strict_job(w, u.no) END AS id
             OFFSET 0) AS first
         LEFT JOIN LATERAL (
             SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
@@ -510,7 +510,7 @@ END $$;
 -- Those of these lines that have a limit, may give jobs, and in which a job is ready of the
 -- kinds that the claim takes. The others are not worth the lock of their rows. p_ats, p_ids:
 -- their first ready jobs.
-CREATE OR REPLACE FUNCTION jobq.lines_ready(
+CREATE OR REPLACE FUNCTION jobq._lines_ready(
     p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -531,8 +531,8 @@ END $$;
 -- full before that line has given all of its share, because it has a weight, the next walk may
 -- begin with it. Chance decides, because nothing is kept about it: on average it gets its
 -- share.
-CREATE OR REPLACE FUNCTION jobq.walk_stop(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq._walk_stop(p_walk jobq.walk, p_rooms jobq.room[])
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_k integer := p_walk.froms[cardinality(p_walk.froms)];
     v_gave integer := cardinality(array_positions(p_walk.froms, v_k));
@@ -544,7 +544,7 @@ END $$;
 
 -- Writes what the visited lines that have limits have given. What each gave stands together at
 -- the end of p_walk.ids.
-CREATE OR REPLACE FUNCTION jobq.lines_used(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._lines_used(p_walk jobq.walk, p_rooms jobq.room[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_before integer := cardinality(p_walk.ids) - cardinality(p_walk.froms);
 BEGIN
@@ -553,7 +553,7 @@ BEGIN
         jobs = CASE WHEN (g.room).most IS NULL THEN '{}'
                ELSE (g.room).jobs || p_walk.ids[g.first : g.first + g.count - 1] END,
         free_at = CASE WHEN (g.room).token_us IS NULL THEN l.free_at
-                  ELSE jobq.line_free(l.free_at, statement_timestamp(), (g.room).burst_us)
+                  ELSE jobq._line_free(l.free_at, statement_timestamp(), (g.room).burst_us)
                        + g.count * (g.room).token_us * interval '1 microsecond' END
     FROM (SELECT v_before + min(u.n) AS first, count(*) AS count, p_rooms[u.k] AS room
           FROM unnest(p_walk.froms) WITH ORDINALITY AS u (k, n) GROUP BY u.k) AS g
@@ -565,7 +565,7 @@ BEGIN
 END $$;
 
 -- Visits these lines of a lane, which follow each other. p_ats, p_ids: their first ready jobs.
-CREATE OR REPLACE FUNCTION jobq.claim_visit(
+CREATE OR REPLACE FUNCTION jobq._claim_visit(
     p_walk jobq.walk, p_queue jobq.queue, p_ruled boolean, p_nos bigint[],
     p_ats timestamptz[], p_ids bigint[]) RETURNS jobq.walk
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -578,7 +578,7 @@ DECLARE
     v_ids bigint[] := p_ids;
 BEGIN
     IF p_ruled THEN
-        v_rooms := ARRAY(SELECT r FROM jobq.line_rooms(p_queue, p_nos, w.quantum,
+        v_rooms := ARRAY(SELECT r FROM jobq._line_rooms(p_queue, p_nos, w.quantum,
                                                        w.ids, true) AS r);
     ELSE
         v_rooms := ARRAY(SELECT ROW(u.no, w.quantum, NULL, false, false, NULL, NULL,
@@ -586,16 +586,16 @@ BEGIN
     END IF;
     IF p_ruled THEN
         w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
-        v_limited := jobq.lines_ready(w, v_rooms, p_ats, p_ids);
+        v_limited := jobq._lines_ready(w, v_rooms, p_ats, p_ids);
         IF v_limited <> '{}' THEN
-            SELECT l.made, l.nos INTO w.made, v_locked FROM jobq.lock_lines(w, v_limited) l;
+            SELECT l.made, l.nos INTO w.made, v_locked FROM jobq._lock_lines(w, v_limited) l;
             IF cardinality(v_locked) < cardinality(v_limited) THEN
                 w.due_us := least(w.due_us, 1000);
             END IF;
         END IF;
         -- Again, in a statement that sees what has happened before the locks were got.
         v_rooms := ARRAY(
-            SELECT r FROM jobq.line_rooms(p_queue, v_locked || ARRAY(
+            SELECT r FROM jobq._line_rooms(p_queue, v_locked || ARRAY(
                 SELECT u.no FROM unnest(v_rooms) AS u WHERE NOT u.limited AND u.room > 0),
                 w.quantum, w.ids) AS r
             WHERE NOT r.limited OR r.no = ANY (v_locked) ORDER BY r.no);
@@ -604,28 +604,29 @@ BEGIN
         w.due_us := least(w.due_us, (SELECT min(r.due_us) FROM unnest(v_rooms) r));
     END IF;
     IF NOT EXISTS (SELECT FROM unnest(v_rooms) r WHERE r.room > 0) THEN RETURN w; END IF;
-    w := jobq.take_lines(w, v_rooms, v_ats, v_ids);
+    w := jobq._take_lines(w, v_rooms, v_ats, v_ids);
     IF w.froms IS NULL THEN RETURN w; END IF;
-    w.gave := jobq.walk_stop(w, v_rooms);
+    w.gave := jobq._walk_stop(w, v_rooms);
     w.more := w.more IS TRUE OR EXISTS (
         SELECT FROM (SELECT u.k, count(*) AS jobs FROM unnest(w.froms) AS u (k)
                      GROUP BY 1) AS g
         CROSS JOIN LATERAL (SELECT v_rooms[g.k] AS room OFFSET 0) AS r
         WHERE (r.room).room = g.jobs AND (r.room).token_us IS NULL
           AND (g.jobs < (r.room).most - cardinality((r.room).jobs)) IS NOT FALSE);
-    IF v_locked <> '{}' THEN PERFORM jobq.lines_used(w, v_rooms); END IF;
+    IF v_locked <> '{}' THEN PERFORM jobq._lines_used(w, v_rooms); END IF;
     RETURN w;
 END $$;
 
 -- How many jobs a line may give: if the lines of a lane are so few, less than a page, that
 -- they could not fill the claim, more than p_walk.quantum. p_lines: lines after p_walk.last.
-CREATE OR REPLACE FUNCTION jobq.walk_quantum(p_walk jobq.walk, p_page integer, p_lines integer)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq._walk_quantum(
+    p_walk jobq.walk, p_page integer, p_lines integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_lines integer := p_lines;
 BEGIN
     IF v_lines < p_page THEN
-        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq.line_fronts(
+        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq._line_fronts(
             p_walk, -9223372036854775808, p_walk.last, p_page - v_lines, false) f);
     END IF;
     IF v_lines = 0 OR v_lines = p_page THEN RETURN p_walk.quantum; END IF;
@@ -638,7 +639,7 @@ END $$;
 -- The lines are read in pages: as many as would fill the claim if they gave on average what
 -- the lines before them gave. Where every line gives what it has, its first ready job is the
 -- first that it gives, and is not looked for before.
-CREATE OR REPLACE FUNCTION jobq.claim_walk(p_walk jobq.walk) RETURNS jobq.walk
+CREATE OR REPLACE FUNCTION jobq._claim_walk(p_walk jobq.walk) RETURNS jobq.walk
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk := p_walk;
@@ -662,14 +663,14 @@ BEGIN
     v_firsts := v_ruled OR w.kinds IS NOT NULL;
     LOOP
         SELECT f.nos, f.ats, f.ids INTO v_nos, v_ats, v_ids
-        FROM jobq.line_fronts(w, v_at, v_end, v_page, v_firsts) f;
+        FROM jobq._line_fronts(w, v_at, v_end, v_page, v_firsts) f;
         IF v_visited = 0 AND v_end <> w.last THEN
-            w.quantum := jobq.walk_quantum(w, v_page, cardinality(v_nos));
+            w.quantum := jobq._walk_quantum(w, v_page, cardinality(v_nos));
         END IF;
         IF v_nos <> '{}' THEN
             w.low_at := least(w.low_at, (SELECT min(u) FROM unnest(v_ats) u));
             w.low_id := least(w.low_id, (SELECT min(u) FROM unnest(v_ids) u));
-            w := jobq.claim_visit(w, v_queue, v_ruled, v_nos, v_ats, v_ids);
+            w := jobq._claim_visit(w, v_queue, v_ruled, v_nos, v_ats, v_ids);
             EXIT WHEN w.most = 0;
         END IF;
         v_visited := v_visited + cardinality(v_nos);
@@ -698,7 +699,7 @@ BEGIN
 END $$;
 
 -- What a claim answers about the lines of a lane that it has walked.
-CREATE OR REPLACE FUNCTION jobq.claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed
+CREATE OR REPLACE FUNCTION jobq._claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE c jobq.claimed;
 BEGIN
@@ -714,7 +715,7 @@ END $$;
 
 -- The lanes of a claim in their order, some of which have lines. walks: what the claim answers
 -- about the lanes and the queues whose lines it walked, a row each.
-CREATE OR REPLACE FUNCTION jobq.claim_lines(
+CREATE OR REPLACE FUNCTION jobq._claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],
     p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],
@@ -752,17 +753,17 @@ BEGIN
             w.whole := false;
             w.low_at := NULL;
             w.low_id := NULL;
-            w := jobq.claim_walk(w);
+            w := jobq._claim_walk(w);
             v_lasts[v_n] := w.last;
             v_dues[v_n] := w.due_us;
             IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN
-                walks := walks || jobq.claim_stretch(w);
+                walks := walks || jobq._claim_stretch(w);
             END IF;
         ELSE
             WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP
                 v_to := v_to + 1;
             END LOOP;
-            w := jobq.claim_lanes(
+            w := jobq._claim_lanes(
                 w, p_queues[v_at : v_to], p_priorities[v_at : v_to], p_stages[v_at : v_to],
                 p_after_ats[v_at : v_to], p_after_ids[v_at : v_to],
                 p_until_ats[v_at : v_to]);
@@ -787,14 +788,14 @@ END $$;
 
 -- The jobs that hold a strict line: no other one of it runs before they have ended. As
 -- strict_job has it.
-CREATE OR REPLACE FUNCTION jobq.strict_holders(p_queue integer, p_line text) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION jobq._strict_holders(p_queue integer, p_line text) RETURNS bigint[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
     RETURN ARRAY(
         SELECT u.id FROM jobq.line l JOIN jobq.queue q ON q.id = l.queue_id
         CROSS JOIN unnest(l.jobs) AS u (id)
-        WHERE l.queue_id = p_queue AND l.no = jobq.line_no(p_line)
+        WHERE l.queue_id = p_queue AND l.no = jobq._line_no(p_line)
           AND l.name = p_line COLLATE "C"
           AND coalesce(l.strict, q.line_strict) AND EXISTS ( -- OFFSET: see heartbeat
               SELECT FROM jobq.job j
@@ -804,7 +805,7 @@ END $$;
 
 -- For each of these jobs that is in a strict line, the jobs that hold the line. A negative id
 -- is a flow: then one of its jobs in each line.
-CREATE OR REPLACE FUNCTION jobq.line_waits(p_ids bigint[])
+CREATE OR REPLACE FUNCTION jobq._line_waits(p_ids bigint[])
 RETURNS TABLE (child bigint, parent bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -820,36 +821,36 @@ BEGIN
             AND EXISTS (SELECT FROM jobq.queue q WHERE q.lines)
           GROUP BY j.queue_id, j.line_name) AS s
     CROSS JOIN LATERAL (
-        SELECT jobq.strict_holders(s.queue_id, s.line_name) AS ids OFFSET 0) AS l
+        SELECT jobq._strict_holders(s.queue_id, s.line_name) AS ids OFFSET 0) AS l
     CROSS JOIN LATERAL unnest(l.ids) AS h (id)
     WHERE s.id <> ALL (l.ids);
 END $$;
 
 -- An instant as people read it, in the session's zone, and a duration without days: whatever
 -- DateStyle and IntervalStyle are.
-CREATE OR REPLACE FUNCTION jobq.shown(p_at timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._shown(p_at timestamptz) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN to_char(p_at, 'YYYY-MM-DD HH24:MI:SSOF');
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.shown(p_time interval) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._shown(p_time interval) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN rtrim(rtrim(to_char(p_time, 'HH24:MI:SS.US'), '0'), '.');
 END $$;
 
 -- A rate as a person writes it.
-CREATE OR REPLACE FUNCTION jobq.rate_text(p_count integer, p_us bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._rate_text(p_count integer, p_us bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE WHEN p_count > 0 THEN format('%s/%s', p_count, CASE p_us
         WHEN 1000000 THEN 's' WHEN 60000000 THEN 'min' WHEN 3600000000 THEN 'h'
-        WHEN 86400000000 THEN 'day' ELSE jobq.shown(p_us * interval '1 microsecond') END) END;
+        WHEN 86400000000 THEN 'day' ELSE jobq._shown(p_us * interval '1 microsecond') END) END;
 END $$;
 
 -- The lines of a queue that have a row or in which any job stands.
-CREATE OR REPLACE FUNCTION jobq.known_lines(p_queue jobq.queue)
+CREATE OR REPLACE FUNCTION jobq._known_lines(p_queue jobq.queue)
 RETURNS TABLE (no bigint, name text)
 LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -861,7 +862,7 @@ BEGIN
     SELECT DISTINCT ON (u.no) u.no, one.line_name
     FROM generate_series(p_queue.priority_min, 9) AS p (priority)
     CROSS JOIN generate_series(0, p_queue.stages_max - 1) AS s (stage)
-    CROSS JOIN LATERAL unnest(jobq.next_lines(
+    CROSS JOIN LATERAL unnest(jobq._next_lines(
         p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,
         9223372036854775807, 2147483647)) AS u (no)
     CROSS JOIN LATERAL (
@@ -873,7 +874,7 @@ END $$;
 
 -- A part of peek, and under its settings: what lines would give next, as in a claim of
 -- p_at_most that begins with the first line. Of each lane as many lines are looked at.
-CREATE OR REPLACE FUNCTION jobq.peek_lines(
+CREATE OR REPLACE FUNCTION jobq._peek_lines(
     p_queue jobq.queue, p_at_most integer, p_exclude bigint[]) RETURNS SETOF jobq.job
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -881,7 +882,7 @@ BEGIN
     RETURN QUERY
     SELECT j.* FROM generate_series(p_queue.priority_min, 9) AS p (priority)
     CROSS JOIN generate_series(p_queue.stages_max - 1, 0, -1) AS s (stage)
-    CROSS JOIN LATERAL jobq.line_rooms(p_queue, jobq.next_lines(
+    CROSS JOIN LATERAL jobq._line_rooms(p_queue, jobq._next_lines(
         p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,
         9223372036854775807, p_at_most), p_at_most, '{}') AS l
     CROSS JOIN LATERAL (
@@ -896,46 +897,46 @@ BEGIN
 END $$;
 
 -- How many jobs run in a line beyond its limit, and do not hold it: they passed it. 0.
-CREATE OR REPLACE FUNCTION jobq.audit_lines() RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._audit_lines() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT coalesce(sum(least(r.unheld, r.jobs - m.most)), 0)
-        FROM (SELECT j.queue_id, jobq.line_no(j.line_name) AS no, count(*) AS jobs,
+        FROM (SELECT j.queue_id, jobq._line_no(j.line_name) AS no, count(*) AS jobs,
                      count(*) FILTER (WHERE l.no IS NULL OR j.id <> ALL (l.jobs)) AS unheld
               FROM jobq.job j LEFT JOIN jobq.line l
-                  ON l.queue_id = j.queue_id AND l.no = jobq.line_no(j.line_name)
+                  ON l.queue_id = j.queue_id AND l.no = jobq._line_no(j.line_name)
               WHERE j.state = 'x' AND j.line_name IS NOT NULL GROUP BY 1, 2) AS r
         JOIN jobq.queue q ON q.id = r.queue_id
-        CROSS JOIN LATERAL jobq.line_rooms(q, ARRAY[r.no], 1, '{}') AS m
+        CROSS JOIN LATERAL jobq._line_rooms(q, ARRAY[r.no], 1, '{}') AS m
         WHERE r.jobs > m.most AND r.unheld > 0);
 END $$;
 
 -- How many jobs stand in lines where no claim looks for them: under another number than that
 -- of the line's name, before their time, while they wait for another job, or in a queue that
 -- workers take for one without lines. And how many rows of lines have a wrong number. 0.
-CREATE OR REPLACE FUNCTION jobq.audit_places() RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._audit_places() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT count(*) FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
         WHERE j.line IS NOT NULL AND (
-            j.line IS DISTINCT FROM jobq.line_no(j.line_name) OR j.state = 'w' OR NOT q.lines
+            j.line IS DISTINCT FROM jobq._line_no(j.line_name) OR j.state = 'w' OR NOT q.lines
             OR j.run_at > clock_timestamp() + interval '1 minute'))
-        + (SELECT count(*) FROM jobq.line l WHERE l.no <> jobq.line_no(l.name));
+        + (SELECT count(*) FROM jobq.line l WHERE l.no <> jobq._line_no(l.name));
 END $$;
 
 -- ---- settings ------------------------------------------------------------------------------
 
 -- The jobs of a queue that hold their lines if those have limits: they run, or are suspects.
-CREATE OR REPLACE FUNCTION jobq.line_holders(p_queue integer)
+CREATE OR REPLACE FUNCTION jobq._line_holders(p_queue integer)
 RETURNS TABLE (id bigint, line_name text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT j.id, j.line_name FROM jobq.running() r
+    SELECT j.id, j.line_name FROM jobq._running() r
     CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = r.id OFFSET 0) AS j
     WHERE j.queue_id = p_queue AND j.line_name IS NOT NULL
     UNION
@@ -945,14 +946,14 @@ END $$;
 
 -- Makes sure that a line has a row, and answers its number. Claims wait for no transaction
 -- that makes one: see lock_lines. Its jobs that run, and suspects, hold the line from now on.
-CREATE OR REPLACE FUNCTION jobq.line_row(p_queue integer, p_line text) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._line_row(p_queue integer, p_line text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_no bigint := jobq.line_no(p_line);
+DECLARE v_no bigint := jobq._line_no(p_line);
 BEGIN
     IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN
-        PERFORM jobq.refuse('line', '1 to 1024 bytes');
+        PERFORM jobq._refuse('line', '1 to 1024 bytes');
     END IF;
-    PERFORM jobq.need_read_committed(); -- jobs that run since count
+    PERFORM jobq._need_read_committed(); -- jobs that run since count
     PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM pg_advisory_xact_lock(hashtext('jobq.line'), p_queue);
@@ -961,7 +962,7 @@ BEGIN
         PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;
     END IF;
     UPDATE jobq.line l SET used_at = statement_timestamp(), jobs = l.jobs || h.ids
-    FROM (SELECT array_agg(r.id) AS ids FROM jobq.line_holders(p_queue) r
+    FROM (SELECT array_agg(r.id) AS ids FROM jobq._line_holders(p_queue) r
           WHERE r.line_name = p_line COLLATE "C") AS h
     WHERE l.queue_id = p_queue AND l.no = v_no AND NOT h.ids <@ l.jobs;
     RETURN v_no;
@@ -969,16 +970,16 @@ END $$;
 
 -- Suspects among these jobs have come into other lines, or into this queue, not by a claim.
 -- From now on they hold their lines, if those have limits.
-CREATE OR REPLACE FUNCTION jobq.line_suspects(p_queue integer, p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._line_suspects(p_queue integer, p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.line_row(p_queue, s.line_name) FROM (
+    PERFORM jobq._line_row(p_queue, s.line_name) FROM (
         SELECT DISTINCT j.line_name FROM jobq.job j
         WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s
     WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue
                   AND (q.line_strict OR q.line_running_max IS NOT NULL))
        OR EXISTS (SELECT FROM jobq.line l
-                  WHERE l.queue_id = p_queue AND l.no = jobq.line_no(s.line_name));
+                  WHERE l.queue_id = p_queue AND l.no = jobq._line_no(s.line_name));
 END $$;
 
 -- Sets what a line has of its own; NULL leaves a part as it is. Claims that follow obey it.
@@ -1000,18 +1001,20 @@ CREATE OR REPLACE FUNCTION jobq.line_set(
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    v_queue integer := jobq.queue_id(queue);
+    v_queue integer := jobq._queue_id(queue);
     v_no bigint;
     v_rate record;
 BEGIN
-    IF running_max < 0 THEN PERFORM jobq.refuse('running_max', '0 (no limit) or more'); END IF;
-    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq.refuse('weight', '1 to 100'); END IF;
-    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN
-        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
+    IF running_max < 0 THEN
+        PERFORM jobq._refuse('running_max', '0 (no limit) or more');
     END IF;
-    IF NOT isfinite(hold) THEN PERFORM jobq.refuse('hold', 'a finite interval'); END IF;
-    SELECT p.count, p.us INTO v_rate FROM jobq.rate_parse(rate, 'rate') p;
-    v_no := jobq.line_row(v_queue, line);
+    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq._refuse('weight', '1 to 100'); END IF;
+    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN
+        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');
+    END IF;
+    IF NOT isfinite(hold) THEN PERFORM jobq._refuse('hold', 'a finite interval'); END IF;
+    SELECT p.count, p.us INTO v_rate FROM jobq._rate_parse(rate, 'rate') p;
+    v_no := jobq._line_row(v_queue, line);
     IF reset THEN
         UPDATE jobq.line l
         SET running_max = NULL, weight = 1, strict = NULL, rate_us = NULL, rate_count = NULL,
@@ -1032,7 +1035,7 @@ BEGIN
         held_at = CASE WHEN hold IS NULL THEN l.held_at ELSE '-infinity' END,
         hold_why = CASE WHEN hold IS NULL THEN l.hold_why END
     WHERE l.queue_id = v_queue AND l.no = v_no;
-    PERFORM jobq.wake(v_queue, 1000);
+    PERFORM jobq._wake(v_queue, 1000);
 END $$;
 
 -- Nothing of a line, or of the whole queue (line NULL), is claimed before this instant, say
@@ -1044,37 +1047,37 @@ CREATE OR REPLACE FUNCTION jobq.hold(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF until IS NULL AND why IS NOT NULL THEN
-        PERFORM jobq.refuse('why', 'with until only');
+        PERFORM jobq._refuse('why', 'with until only');
     END IF;
-    PERFORM jobq.hold_from(queue, line, '-infinity', until, why);
+    PERFORM jobq._hold_from(queue, line, '-infinity', until, why);
 END $$;
 
 -- The same, as a handler sets it, at p_from: see the tables' instants.
-CREATE OR REPLACE FUNCTION jobq.hold_from(
+CREATE OR REPLACE FUNCTION jobq._hold_from(
     queue text, line text, p_from timestamptz, until timestamptz, why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    v_queue integer := jobq.known_queue(queue);
+    v_queue integer := jobq._known_queue(queue);
     v_no bigint;
 BEGIN
-    IF NOT isfinite(until) THEN PERFORM jobq.refuse('until', 'a finite instant'); END IF;
+    IF NOT isfinite(until) THEN PERFORM jobq._refuse('until', 'a finite instant'); END IF;
     IF line IS NULL THEN
         UPDATE jobq.queue q
         SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)
         WHERE q.id = v_queue;
-        PERFORM jobq.tell(v_queue);
+        PERFORM jobq._tell(v_queue);
     ELSE
-        v_no := jobq.line_row(v_queue, line);
+        v_no := jobq._line_row(v_queue, line);
         UPDATE jobq.line l
         SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)
         WHERE l.queue_id = v_queue AND l.no = v_no;
     END IF;
-    PERFORM jobq.wake(v_queue, 1000);
+    PERFORM jobq._wake(v_queue, 1000);
 END $$;
 
 -- A part of queue_set: what the lines of a queue have by default, and its ageing.
-CREATE OR REPLACE FUNCTION jobq.queue_lines_set(
+CREATE OR REPLACE FUNCTION jobq._queue_lines_set(
     p_queue integer, p_kind text, p_running_max integer, p_strict boolean, p_rate text,
     p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -1084,7 +1087,7 @@ BEGIN
                     p_ageing) = 0 THEN
         RETURN;
     END IF;
-    PERFORM jobq.refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'
+    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'
                                  ELSE 'is set for the queue, not for a kind' END)
     FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),
                  ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),
@@ -1092,12 +1095,12 @@ BEGIN
                  ('ageing', p_ageing::integer)) AS u (field, given)
     WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);
     IF p_rate_burst > 1000000 THEN
-        PERFORM jobq.refuse('line_rate_burst', '0 to 1,000,000');
+        PERFORM jobq._refuse('line_rate_burst', '0 to 1,000,000');
     END IF;
     IF p_running_max > 0 OR p_strict THEN
-        PERFORM jobq.need_read_committed(); -- as in line_row, also of lines without a row
+        PERFORM jobq._need_read_committed(); -- as in line_row, also of lines without a row
     END IF;
-    SELECT r.count, r.us INTO v_rate FROM jobq.rate_parse(p_rate, 'line_rate') r;
+    SELECT r.count, r.us INTO v_rate FROM jobq._rate_parse(p_rate, 'line_rate') r;
     UPDATE jobq.queue q
     SET line_running_max = nullif(coalesce(p_running_max, q.line_running_max), 0),
         line_strict = coalesce(p_strict, q.line_strict),
@@ -1108,8 +1111,8 @@ BEGIN
         ageing = coalesce(p_ageing, q.ageing)
     WHERE q.id = p_queue;
     IF p_running_max > 0 OR p_strict THEN
-        PERFORM jobq.line_row(p_queue, u.line_name) FROM (
-            SELECT DISTINCT h.line_name FROM jobq.line_holders(p_queue) h ORDER BY 1) AS u;
+        PERFORM jobq._line_row(p_queue, u.line_name) FROM (
+            SELECT DISTINCT h.line_name FROM jobq._line_holders(p_queue) h ORDER BY 1) AS u;
     END IF;
 END $$;
 
@@ -1117,7 +1120,7 @@ END $$;
 
 -- Deletes rows of lines that nobody misses: without settings, not used for a day, no job holds
 -- them, all their tokens are there; and those of queues that were deleted.
-CREATE OR REPLACE FUNCTION jobq.prune_lines(p_limit integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._prune_lines(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.line l WHERE l.ctid = ANY (ARRAY(
@@ -1138,15 +1141,15 @@ END $$;
 
 -- A part of renew. The hash may be another one on this server. Tokens are counted from now on:
 -- the copy may lack claims that the original has made.
-CREATE OR REPLACE FUNCTION jobq.lines_restored() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._lines_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE jobq.job j SET line = jobq.line_no(j.line_name)
-    WHERE j.line IS NOT NULL AND j.line <> jobq.line_no(j.line_name);
+    UPDATE jobq.job j SET line = jobq._line_no(j.line_name)
+    WHERE j.line IS NOT NULL AND j.line <> jobq._line_no(j.line_name);
     DELETE FROM jobq.line l
-    WHERE l.no <> jobq.line_no(l.name) AND EXISTS (
+    WHERE l.no <> jobq._line_no(l.name) AND EXISTS (
         SELECT FROM jobq.line o
-        WHERE o.queue_id = l.queue_id AND o.no = jobq.line_no(l.name) AND o.name = l.name);
-    UPDATE jobq.line l SET no = jobq.line_no(l.name) WHERE l.no <> jobq.line_no(l.name);
+        WHERE o.queue_id = l.queue_id AND o.no = jobq._line_no(l.name) AND o.name = l.name);
+    UPDATE jobq.line l SET no = jobq._line_no(l.name) WHERE l.no <> jobq._line_no(l.name);
     UPDATE jobq.line l SET free_at = statement_timestamp() WHERE isfinite(l.free_at);
 END $$;

@@ -5,7 +5,7 @@
 -- Writes what a worker has counted: of the queue and kind i the totals are the i-th part of
 -- p_totals. The caller has locked the row of the worker, which lives. A delivery that arrives
 -- after a later one, or twice, changes nothing.
-CREATE OR REPLACE FUNCTION jobq.tally_take(
+CREATE OR REPLACE FUNCTION jobq._tally_take(
     p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],
     p_totals bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -22,7 +22,7 @@ END $$;
 
 -- Adds the counts of workers that are dead or gone to those of worker 0, and removes them, so
 -- they count once. Whoever folds takes the rows of worker 0 in one order.
-CREATE OR REPLACE FUNCTION jobq.tally_fold(p_workers bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._tally_fold(p_workers bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -46,10 +46,10 @@ END $$;
 
 -- The same for all workers that are gone, or dead, whatever happened to their rescuers. Counts
 -- of queues that were deleted go.
-CREATE OR REPLACE FUNCTION jobq.tally_prune() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._tally_prune() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.tally_fold(ARRAY(
+    PERFORM jobq._tally_fold(ARRAY(
         SELECT DISTINCT t.worker FROM jobq.tally t
         WHERE t.worker <> 0 AND NOT EXISTS (
             SELECT FROM jobq.worker w WHERE w.id = t.worker AND w.dead_at IS NULL)));
@@ -60,7 +60,7 @@ END $$;
 -- What all workers have counted, living or not, in the order of JOBQ_TALLIES in jobq.h. kind
 -- 'other': kinds that a worker did not count each by itself. kind NULL: the whole queue. One
 -- sum for each place is several times faster than unnest.
-CREATE OR REPLACE FUNCTION jobq.tally_sums()
+CREATE OR REPLACE FUNCTION jobq._tally_sums()
 RETURNS TABLE (queue text, kind text, counts bigint[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -81,7 +81,7 @@ END $$;
 
 -- The longest times of the buckets of a histogram but the last, in microseconds: see
 -- jobq_times_bound in jobq.h.
-CREATE OR REPLACE FUNCTION jobq.times_bounds() RETURNS bigint[]
+CREATE OR REPLACE FUNCTION jobq._times_bounds() RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY[5000, 10000, 25000, 50000, 75000, 100000, 250000, 500000, 750000, 1000000,
@@ -91,11 +91,11 @@ END $$;
 
 -- A quantile of a histogram, such as 0.95, estimated: times are taken to be spread evenly over
 -- their bucket. In the last bucket, over an hour, it is an hour. NULL: there are none.
-CREATE OR REPLACE FUNCTION jobq.times_quantile(p_buckets bigint[], p_quantile float8)
+CREATE OR REPLACE FUNCTION jobq._times_quantile(p_buckets bigint[], p_quantile float8)
 RETURNS interval
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    v_bounds bigint[] := jobq.times_bounds();
+    v_bounds bigint[] := jobq._times_bounds();
     v_rank float8 := p_quantile * (SELECT sum(u.count) FROM unnest(p_buckets) AS u (count));
     v_below bigint := 0;
     v_from bigint;
@@ -114,25 +114,25 @@ END $$;
 -- How long jobs waited, from run_at to the start, and how long handlers ran, by kind and for
 -- whole queues, slowest first. Counted by the workers.
 CREATE OR REPLACE VIEW jobq.times AS
-SELECT s.queue, s.kind, s.started, jobq.times_quantile(s.waiting, 0.5) AS waiting_p50,
-       jobq.times_quantile(s.waiting, 0.95) AS waiting_p95,
-       jobq.times_quantile(s.waiting, 0.99) AS waiting_p99,
-       jobq.times_quantile(s.running, 0.5) AS running_p50,
-       jobq.times_quantile(s.running, 0.95) AS running_p95,
-       jobq.times_quantile(s.running, 0.99) AS running_p99,
+SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiting_p50,
+       jobq._times_quantile(s.waiting, 0.95) AS waiting_p95,
+       jobq._times_quantile(s.waiting, 0.99) AS waiting_p99,
+       jobq._times_quantile(s.running, 0.5) AS running_p50,
+       jobq._times_quantile(s.running, 0.95) AS running_p95,
+       jobq._times_quantile(s.running, 0.99) AS running_p99,
        s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
        s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,
        s.counts[5] AS released
 FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,
              (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started
-      FROM jobq.tally_sums() t) AS s
+      FROM jobq._tally_sums() t) AS s
 WHERE s.started > 0
 ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;
 
 -- ---- metrics -------------------------------------------------------------------------------
 
 -- The text of a label's value.
-CREATE OR REPLACE FUNCTION jobq.metric_label(p_value text) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._metric_label(p_value text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN replace(replace(replace(p_value, E'\\', E'\\\\'), '"', E'\\"'), E'\n',
@@ -141,7 +141,7 @@ END $$;
 
 -- A metric: its description and its lines. p_samples: what follows the name in each line. A
 -- counter's lines have _total after the name.
-CREATE OR REPLACE FUNCTION jobq.metric(
+CREATE OR REPLACE FUNCTION jobq._metric(
     p_name text, p_type text, p_unit text, p_help text, p_samples text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -152,11 +152,11 @@ END $$;
 
 -- The samples of a histogram: p_place is its first place in the counts of tally_sums. A loop,
 -- because there are many.
-CREATE OR REPLACE FUNCTION jobq.metric_times(
+CREATE OR REPLACE FUNCTION jobq._metric_times(
     p_name text, p_labels text, p_counts bigint[], p_place integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_bounds bigint[] := jobq.times_bounds();
+    v_bounds bigint[] := jobq._times_bounds();
     v_labels text := '{' || p_labels;
     v_text text := '';
     v_count bigint := 0;
@@ -174,7 +174,7 @@ END $$;
 
 -- A part of metrics: what workers have counted. Queues without jobs, or without messages, have
 -- no samples of them. Aggregates, because a text that grows in a loop is copied each time.
-CREATE OR REPLACE FUNCTION jobq.metrics_counted() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._metrics_counted() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_jobs text;
@@ -205,9 +205,9 @@ BEGIN
                CASE WHEN k.read THEN format(
                    E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n',
                    k.shared, k.c[7]) END), '' ORDER BY k.n),
-           string_agg(jobq.metric_times('jobq_waiting_seconds', k.labels, k.c, 11),
+           string_agg(jobq._metric_times('jobq_waiting_seconds', k.labels, k.c, 11),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
-           string_agg(jobq.metric_times(
+           string_agg(jobq._metric_times(
                'messaging_process_duration_seconds',
                format('%s"process",kind="%s"', k.shared, k.kind), k.c, 32),
                       '' ORDER BY k.n) FILTER (WHERE k.ran)
@@ -218,28 +218,29 @@ BEGIN
                  l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] > 0 AS ran,
                  l.c[7] + l.c[9] > 0 AS read
           FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,
-                       jobq.metric_label(t.queue) AS queue, jobq.metric_label(t.kind) AS kind,
+                       jobq._metric_label(t.queue) AS queue,
+                       jobq._metric_label(t.kind) AS kind,
                        t.counts AS c, (SELECT sum(u.count)
                                        FROM unnest(t.counts[11:30]) AS u (count)) AS started
-                FROM jobq.tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;
-    RETURN jobq.metric('jobq_jobs', 'counter', NULL, 'What became of jobs, each time one ran.',
-                       v_jobs)
-        || jobq.metric('jobq_leases_lost', 'counter', NULL,
+                FROM jobq._tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;
+    RETURN jobq._metric('jobq_jobs', 'counter', NULL,
+                       'What became of jobs, each time one ran.', v_jobs)
+        || jobq._metric('jobq_leases_lost', 'counter', NULL,
                        'Results that were refused, because others had the job.', v_lost)
-        || jobq.metric('jobq_messages', 'counter', NULL,
+        || jobq._metric('jobq_messages', 'counter', NULL,
                        'What became of messages of the outbox.', v_messages)
-        || jobq.metric('messaging_client_consumed_messages', 'counter', NULL,
+        || jobq._metric('messaging_client_consumed_messages', 'counter', NULL,
                        'Jobs that were started and messages that were delivered.', v_consumed)
-        || jobq.metric('jobq_waiting_seconds', 'histogram', 'seconds',
+        || jobq._metric('jobq_waiting_seconds', 'histogram', 'seconds',
                        'Time from when a job was due to its start.', v_waiting)
-        || jobq.metric('messaging_process_duration_seconds', 'histogram', 'seconds',
+        || jobq._metric('messaging_process_duration_seconds', 'histogram', 'seconds',
                        'Time that handlers ran.', v_running);
 END $$;
 
 -- A part of metrics: the jobs of queues. Beyond 1,000 jobs of a state it is an estimate, or
 -- 1,000 for suspects and failed: see queue_counts. While a million dead rows are pinned, ready
 -- and lateness are of what became due lately: see count_due.
-CREATE OR REPLACE FUNCTION jobq.metrics_queues() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._metrics_queues() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_jobs text;
@@ -247,13 +248,13 @@ DECLARE
     v_workers text;
 BEGIN
     WITH running AS MATERIALIZED (
-        SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
+        SELECT r.queue_id, count(*) AS jobs FROM jobq._running() r GROUP BY r.queue_id
     ), queues AS MATERIALIZED (
-        SELECT jobq.metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,
+        SELECT jobq._metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,
                (SELECT count(*) FROM jobq.worker w
                 WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
                   AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers
-        FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 1000) AS c
+        FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 1000) AS c
         LEFT JOIN running r ON r.queue_id = q.id
     )
     SELECT string_agg(format(E'jobq_queue_jobs{queue="%s",state="%s"} %s\n', q.queue,
@@ -268,17 +269,17 @@ BEGIN
         ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),
         ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))
         AS s (state, jobs);
-    RETURN jobq.metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '
+    RETURN jobq._metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '
                        'at least that many (suspect, failed).', v_jobs)
-        || jobq.metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',
+        || jobq._metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',
                        'How long the oldest due job has waited.', v_late)
-        || jobq.metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',
+        || jobq._metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',
                        v_workers);
 END $$;
 
 -- A part of metrics: the outbox. Of each partition up to 100 messages are counted, of each
 -- status up to 1,000 dead letters.
-CREATE OR REPLACE FUNCTION jobq.metrics_outbox() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._metrics_outbox() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
@@ -291,7 +292,7 @@ BEGIN
            string_agg(format(E'jobq_outbox_lateness_seconds{queue="%s"} %s\n', o.queue,
                              coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)
     INTO v_lag, v_late
-    FROM (SELECT jobq.metric_label(q.name) AS queue, sum(m.lag) AS lag,
+    FROM (SELECT jobq._metric_label(q.name) AS queue, sum(m.lag) AS lag,
                  greatest(statement_timestamp() - min(m.oldest_at), '0') AS late
           FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id
           CROSS JOIN LATERAL (
@@ -306,22 +307,22 @@ BEGIN
     SELECT string_agg(format(E'jobq_dead_letters{queue="%s",status="%s"} %s\n', d.queue,
                              d.status, d.count), '' ORDER BY d.queue, d.status)
     INTO v_dead
-    FROM (SELECT jobq.metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count
+    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count
           FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)
           LEFT JOIN LATERAL (
               SELECT o.queue_id FROM jobq.dead_letter o
               WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id
           WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;
-    RETURN jobq.metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '
+    RETURN jobq._metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '
                        'not acknowledged, up to 100 of each partition.', v_lag)
-        || jobq.metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',
+        || jobq._metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',
                        'Age of the oldest message that is not acknowledged.', v_late)
-        || jobq.metric('jobq_dead_letters', 'gauge', NULL,
+        || jobq._metric('jobq_dead_letters', 'gauge', NULL,
                        'Open dead letters, of all queues up to 1000 of a status.', v_dead);
 END $$;
 
 -- A part of metrics: schedules, limits, and what the server has to keep.
-CREATE OR REPLACE FUNCTION jobq.metrics_others() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._metrics_others() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_late text;
@@ -330,12 +331,12 @@ DECLARE
     v_history numeric;
 BEGIN
     SELECT string_agg(format(E'jobq_schedule_lateness_seconds{schedule="%s"} %s\n',
-                             jobq.metric_label(s.name), greatest(extract(
+                             jobq._metric_label(s.name), greatest(extract(
                                  epoch FROM statement_timestamp() - s.next_at), 0)), ''
                       ORDER BY s.name)
     INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);
     SELECT string_agg(format(E'jobq_limit_held{queue="%s",kind="%s"} %s\n',
-                             jobq.metric_label(l.queue), jobq.metric_label(
+                             jobq._metric_label(l.queue), jobq._metric_label(
                              coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)
     INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;
     v_snapshot := (SELECT coalesce(max(extract(
@@ -344,14 +345,14 @@ BEGIN
                    WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database());
     v_history := (SELECT sum(pg_relation_size(i.inhrelid)) FROM pg_inherits i
                   WHERE i.inhparent = 'jobq.history'::regclass);
-    RETURN jobq.metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',
+    RETURN jobq._metric('jobq_schedule_lateness_seconds', 'gauge', 'seconds',
                        'Time since the tick that a schedule has not fired.', v_late)
-        || jobq.metric('jobq_limit_held', 'gauge', NULL,
+        || jobq._metric('jobq_limit_held', 'gauge', NULL,
                        'Permits of a limit that workers hold.', v_held)
-        || jobq.metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '
+        || jobq._metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '
                        'transaction that holds vacuum, as far as the owner may see.',
                        format(E'jobq_snapshot_age_seconds %s\n', greatest(v_snapshot, 0)))
-        || jobq.metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',
+        || jobq._metric('jobq_history_bytes', 'gauge', 'bytes', 'Size of the history on disk.',
                        format(E'jobq_history_bytes %s\n', coalesce(v_history, 0)));
 END $$;
 
@@ -362,6 +363,6 @@ CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    RETURN jobq.metrics_counted() || jobq.metrics_queues() || jobq.metrics_outbox()
-        || jobq.metrics_others() || E'# EOF\n';
+    RETURN jobq._metrics_counted() || jobq._metrics_queues() || jobq._metrics_outbox()
+        || jobq._metrics_others() || E'# EOF\n';
 END $$;

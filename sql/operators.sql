@@ -100,7 +100,7 @@ FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.
 
 -- Running jobs. They are found through the claim rows, which are few, and never by a scan of
 -- job, whatever the statistics say: LIMIT prevents a join.
-CREATE OR REPLACE FUNCTION jobq.running()
+CREATE OR REPLACE FUNCTION jobq._running()
 RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -119,7 +119,7 @@ CREATE OR REPLACE VIEW jobq.workers AS
 WITH running AS MATERIALIZED (
     SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,
            (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids
-    FROM jobq.running() r GROUP BY r.worker
+    FROM jobq._running() r GROUP BY r.worker
 )
 SELECT w.id::text AS worker, w.name,
        w.dead_at IS NULL AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at AS alive,
@@ -137,7 +137,7 @@ FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 -- Counts the ready jobs of a queue whose run_at is after p_from and not after p_to, up to
 -- p_most, by the lane index. Beyond p_most the answer is the planner's estimate, which
 -- includes running jobs, and exact is false. So ten million jobs cost no more than p_most.
-CREATE OR REPLACE FUNCTION jobq.count_ready(
+CREATE OR REPLACE FUNCTION jobq._count_ready(
     p_queue integer, p_from timestamptz, p_to timestamptz, p_most integer, OUT jobs bigint,
     OUT exact boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -171,7 +171,7 @@ END $$;
 
 -- When the oldest due job of a queue became due, of those due after p_from and not after p_to.
 -- Only 1,000 lines of a lane are looked at, and none unless p_from is -infinity.
-CREATE OR REPLACE FUNCTION jobq.first_due(
+CREATE OR REPLACE FUNCTION jobq._first_due(
     p_queue integer, p_from timestamptz, p_to timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -190,7 +190,7 @@ BEGIN
              ORDER BY j.run_at, j.id LIMIT 1)
             UNION ALL
             SELECT one.run_at
-            FROM unnest(jobq.next_lines(
+            FROM unnest(jobq._next_lines(
                 p_queue, p.priority::smallint, s.stage::smallint, -9223372036854775808,
                 9223372036854775807, 1000)) AS u (no)
             CROSS JOIN LATERAL (
@@ -208,7 +208,7 @@ END $$;
 -- in the last second, in the one before, in the two before that and so on. It begins no new
 -- look after 20 ms, and exact is false. A queue with lines is always counted as a whole,
 -- because the index of its lines is not in the order of time.
-CREATE OR REPLACE FUNCTION jobq.count_due(
+CREATE OR REPLACE FUNCTION jobq._count_due(
     p_queue integer, p_most integer, OUT jobs bigint, OUT exact boolean,
     OUT oldest timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -227,10 +227,10 @@ BEGIN
         v_to := v_from;
         v_from := CASE WHEN v_all THEN '-infinity' ELSE statement_timestamp() - v_span END;
         v_span := 2 * v_span;
-        SELECT r.* INTO v_part FROM jobq.count_ready(p_queue, v_from, v_to, p_most) r;
+        SELECT r.* INTO v_part FROM jobq._count_ready(p_queue, v_from, v_to, p_most) r;
         jobs := jobs + v_part.jobs;
         exact := exact AND v_part.exact;
-        IF v_part.jobs > 0 THEN oldest := jobq.first_due(p_queue, v_from, v_to); END IF;
+        IF v_part.jobs > 0 THEN oldest := jobq._first_due(p_queue, v_from, v_to); END IF;
         EXIT WHEN v_all OR v_span > '100 days'
                   OR clock_timestamp() > v_started + interval '20 ms';
     END LOOP;
@@ -239,7 +239,7 @@ END $$;
 -- The counts of one queue. ready: due now; scheduled: due later; parked: no running worker has
 -- their kind; suspects: ready jobs that were running when their worker died; failed_1h: failed
 -- in the last hour; late: how long the oldest due job has waited.
-CREATE OR REPLACE FUNCTION jobq.queue_counts(
+CREATE OR REPLACE FUNCTION jobq._queue_counts(
     p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,
     OUT suspects bigint, OUT failed bigint, OUT failed_1h bigint, OUT exact boolean,
     OUT late interval)
@@ -251,9 +251,9 @@ DECLARE
 BEGIN
     SELECT d.jobs, v_now - d.oldest, s.jobs, p.jobs, d.exact AND s.exact AND p.exact
     INTO ready, late, scheduled, parked, exact
-    FROM jobq.count_due(p_queue, p_most) d,
-         jobq.count_ready(p_queue, v_now, v_last, p_most) s,
-         jobq.count_ready(p_queue, v_last, 'infinity', p_most) p;
+    FROM jobq._count_due(p_queue, p_most) d,
+         jobq._count_ready(p_queue, v_now, v_last, p_most) s,
+         jobq._count_ready(p_queue, v_last, 'infinity', p_most) p;
     SELECT count(*) INTO suspects FROM (
         SELECT FROM jobq.job j WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'
         LIMIT p_most) s;
@@ -269,7 +269,7 @@ END $$;
 -- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
 -- each ring of the history: a row for each ring in which the queue has any. History is only
 -- appended to, so its end is the newest part. Queues without history have no row.
-CREATE OR REPLACE FUNCTION jobq.queue_rates()
+CREATE OR REPLACE FUNCTION jobq._queue_rates()
 RETURNS TABLE (queue_id integer, done_per_s numeric)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -280,7 +280,7 @@ DECLARE
     v_since timestamptz;
     v_page bigint;
 BEGIN
-    FOR v_part, v_since IN SELECT jobq.part(r.slot), r.since FROM jobq.ring r LOOP
+    FOR v_part, v_since IN SELECT jobq._part(r.slot), r.since FROM jobq.ring r LOOP
         CONTINUE WHEN v_part IS NULL;
         v_page := greatest(0, pg_relation_size(v_part)
                               / current_setting('block_size')::bigint - 256);
@@ -302,7 +302,7 @@ END $$;
 -- number above 10,000 is an estimate (ready, scheduled, parked) or means "at least" (failed).
 CREATE OR REPLACE VIEW jobq.queues AS
 WITH running AS MATERIALIZED (
-    SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
+    SELECT r.queue_id, count(*) AS jobs FROM jobq._running() r GROUP BY r.queue_id
 )
 SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.jobs, 0)
        AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,
@@ -311,9 +311,9 @@ SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.j
             AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers,
        (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
         WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact
-FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c
+FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 10000) c
 LEFT JOIN running r ON r.queue_id = q.id
-LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s
+LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq._queue_rates() s
            GROUP BY 1) d ON d.queue_id = q.id;
 
 -- Lines at a glance: those with settings or a limit, and those in which any job stands.
@@ -324,21 +324,21 @@ LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_ra
 CREATE OR REPLACE VIEW jobq.lines AS
 WITH running AS MATERIALIZED (
     SELECT j.queue_id, j.line_name, count(*) AS jobs
-    FROM jobq.running() r CROSS JOIN LATERAL (
+    FROM jobq._running() r CROSS JOIN LATERAL (
         SELECT one.* FROM jobq.job one WHERE one.id = r.id LIMIT 1) AS j
     WHERE j.line_name IS NOT NULL GROUP BY j.queue_id, j.line_name
 )
-SELECT q.name AS queue, k.name AS line, jobq.line_waiting(q, k.name, 10000) AS waiting,
+SELECT q.name AS queue, k.name AS line, jobq._line_waiting(q, k.name, 10000) AS waiting,
        coalesce(r.jobs, 0) AS running, m.most AS running_max, m.strict,
-       jobq.rate_text(coalesce(l.rate_count, q.line_rate_count),
+       jobq._rate_text(coalesce(l.rate_count, q.line_rate_count),
                       CASE WHEN l.rate_count IS NULL THEN q.line_rate_us ELSE l.rate_us END)
        AS rate, coalesce(l.weight, 1::smallint) AS weight, l.paused_at IS NOT NULL AS paused,
        CASE WHEN h.held THEN l.hold_until END AS hold_until,
        CASE WHEN h.held THEN l.hold_why END AS hold_why,
        CASE WHEN h.held OR (coalesce(r.jobs, 0) >= m.most) IS NOT TRUE
             THEN now() + m.due_us * interval '1 microsecond' END AS next_at, q.id AS queue_id
-FROM jobq.queue q CROSS JOIN LATERAL jobq.known_lines(q) k
-CROSS JOIN LATERAL (SELECT r.* FROM jobq.line_rooms(q, ARRAY[k.no], 1, '{}') r LIMIT 1) m
+FROM jobq.queue q CROSS JOIN LATERAL jobq._known_lines(q) k
+CROSS JOIN LATERAL (SELECT r.* FROM jobq._line_rooms(q, ARRAY[k.no], 1, '{}') r LIMIT 1) m
 LEFT JOIN jobq.line l ON l.queue_id = q.id AND l.no = k.no
 CROSS JOIN LATERAL (
     SELECT clock_timestamp() BETWEEN l.held_at AND l.hold_until AS held) AS h
@@ -377,7 +377,7 @@ BEGIN
                                     WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
             ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next
         UNION ALL
-        SELECT lined.* FROM jobq.peek_lines(q, peek.at_most, peek.exclude) AS lined
+        SELECT lined.* FROM jobq._peek_lines(q, peek.at_most, peek.exclude) AS lined
         UNION ALL
         (SELECT n.* FROM jobq.job n
          WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'
@@ -414,19 +414,19 @@ BEGIN
             ELSE 'it has ended: ' || v_standing END;
         RETURN NEXT;
     ELSIF v_job.state = 'x' THEN
-        reason := format('it runs, since %s, on worker %s', jobq.shown(v_job.claimed_at),
+        reason := format('it runs, since %s, on worker %s', jobq._shown(v_job.claimed_at),
             coalesce((SELECT w.name FROM jobq.worker w WHERE w.id = v_job.worker), 'unknown'));
         RETURN NEXT;
         RETURN QUERY
         SELECT format('its result cannot be written before the transaction of %s ends, which '
                       'has locked its row or key', h.holder), NULL::timestamptz
-        FROM jobq.row_holders(ARRAY[v_job.id]) h;
+        FROM jobq._row_holders(ARRAY[v_job.id]) h;
     ELSIF v_job.state = 'w' THEN
-        RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq.explain_waiting(v_job.id) r;
+        RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq._explain_waiting(v_job.id) r;
     ELSE
-        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_ready(v_job) r;
+        RETURN QUERY SELECT r.reason, r.until FROM jobq._explain_ready(v_job) r;
         IF FOUND THEN RETURN; END IF;
-        v_ahead := jobq.jobs_ahead(v_job, 10000);
+        v_ahead := jobq._jobs_ahead(v_job, 10000);
         reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'
                   WHEN v_ahead = 1 THEN '1 job is ahead of it'
                   WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)
@@ -440,7 +440,7 @@ END $$;
 -- Other transactions that have locked the rows of running jobs, or of their keys. A result is
 -- not written before they end: it is sent again and again, so pg_blocking_pids does not tell.
 -- A handler that completes its job in its own transaction is one of them, too.
-CREATE OR REPLACE FUNCTION jobq.row_holders(p_ids bigint[])
+CREATE OR REPLACE FUNCTION jobq._row_holders(p_ids bigint[])
 RETURNS TABLE (id bigint, holder text, pid integer, since timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -462,14 +462,14 @@ BEGIN
 END $$;
 
 -- A part of explain_job: what a job waits for.
-CREATE OR REPLACE FUNCTION jobq.explain_waiting(p_id bigint) RETURNS TABLE (reason text)
+CREATE OR REPLACE FUNCTION jobq._explain_waiting(p_id bigint) RETURNS TABLE (reason text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN QUERY
     SELECT CASE WHEN e.came IS NULL THEN 'it waits for the end of ' || string_agg(
-               jobq.parent_text(e.parent), ', ' ORDER BY e.parent)
+               jobq._parent_text(e.parent), ', ' ORDER BY e.parent)
            ELSE format('it does not run, because %s %s', string_agg(
-               jobq.parent_text(e.parent), ', ' ORDER BY e.parent),
+               jobq._parent_text(e.parent), ', ' ORDER BY e.parent),
                CASE WHEN e.came = 's' THEN 'succeeded'
                WHEN e.came = 'c'
                THEN 'was cancelled, deleted or erased: cancel the job that waits'
@@ -482,7 +482,7 @@ BEGIN
     GROUP BY e.came, e.gone ORDER BY e.came, e.gone;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'it is about to become ready';
-    ELSIF jobq.in_circle(p_id) THEN
+    ELSIF jobq._in_circle(p_id) THEN
         RETURN QUERY SELECT 'that waits for this job itself, so neither ends: cancel one of '
                             'them';
     END IF;
@@ -496,18 +496,18 @@ END $$;
 
 -- Whether a job is in a circle: something that it waits for waits for it, or for the end of
 -- its flow.
-CREATE OR REPLACE FUNCTION jobq.in_circle(p_id bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._in_circle(p_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN EXISTS (
-        SELECT FROM jobq.awaited(ARRAY(
+        SELECT FROM jobq._awaited(ARRAY(
             SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.holds
-            UNION ALL SELECT h.parent FROM jobq.line_waits(ARRAY[p_id]) h)) AS a (id)
+            UNION ALL SELECT h.parent FROM jobq._line_waits(ARRAY[p_id]) h)) AS a (id)
         WHERE a.id IN (p_id, -(SELECT nullif(j.flow_id, 0) FROM jobq.job j
                                WHERE j.id = p_id)));
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.parent_text(p_id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._parent_text(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE WHEN p_id < 0 THEN format('flow %s', -p_id) ELSE format('job %s%s', p_id,
@@ -516,7 +516,7 @@ BEGIN
 END $$;
 
 -- A part of explain_job: what keeps a ready job from being claimed.
-CREATE OR REPLACE FUNCTION jobq.explain_ready(p_job jobq.job)
+CREATE OR REPLACE FUNCTION jobq._explain_ready(p_job jobq.job)
 RETURNS TABLE (reason text, until timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -534,11 +534,11 @@ BEGIN
                           AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at);
     RETURN QUERY
     SELECT r.reason, r.until FROM (VALUES
-        (jobq.is_copy(), 'this database is a copy of another one, so nothing is claimed here',
+        (jobq._is_copy(), 'this database is a copy of another one, so nothing is claimed here',
          NULL),
         (v_queue.paused_at IS NOT NULL, 'its queue is paused', NULL),
         (clock_timestamp() BETWEEN v_queue.held_at AND v_queue.hold_until,
-         jobq.held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),
+         jobq._held_text('queue', v_queue.hold_until, v_queue.hold_why), v_queue.hold_until),
         (v_kind.paused_at IS NOT NULL, 'its kind is paused', NULL),
         (p_job.run_at = 'infinity', 'it is parked: no living worker has its kind', NULL),
         (p_job.flow_id IS NOT NULL AND p_job.run_at > v_now,
@@ -546,22 +546,22 @@ BEGIN
           WHERE w.job_id = p_job.id),
          (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),
         (p_job.run_at > v_now AND p_job.run_at < 'infinity',
-         format('it is not due before %s', jobq.shown(p_job.run_at)), p_job.run_at),
+         format('it is not due before %s', jobq._shown(p_job.run_at)), p_job.run_at),
         (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
             'died twice', NULL),
         (NOT v_served, 'no living worker serves its queue', NULL),
-        (v_served AND p_job.run_at < 'infinity' AND NOT jobq.kind_lives(p_job.kind_id),
+        (v_served AND p_job.run_at < 'infinity' AND NOT jobq._kind_lives(p_job.kind_id),
          'no living worker has its kind', NULL)
     ) AS r (given, reason, until) WHERE r.given AND r.reason IS NOT NULL;
     IF p_job.line_name IS NOT NULL THEN
-        RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_line(v_queue, p_job) r;
+        RETURN QUERY SELECT r.reason, r.until FROM jobq._explain_line(v_queue, p_job) r;
     END IF;
-    RETURN QUERY SELECT r.reason, r.until FROM jobq.explain_quotas(p_job) r;
+    RETURN QUERY SELECT r.reason, r.until FROM jobq._explain_quotas(p_job) r;
 END $$;
 
 -- A part of explain_job: the limits of its queue and of its kind over all workers. A rate is
 -- used up while no start is left in the quota's row, and none that a worker was given.
-CREATE OR REPLACE FUNCTION jobq.explain_quotas(p_job jobq.job)
+CREATE OR REPLACE FUNCTION jobq._explain_quotas(p_job jobq.job)
 RETURNS TABLE (reason text, until timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -577,7 +577,7 @@ BEGIN
     RETURN QUERY
     SELECT format('the rate of its %s is used up until %s',
                   CASE WHEN u.kind_id IS NULL THEN 'queue' ELSE 'kind' END,
-                  jobq.shown(n.next_at)), n.next_at
+                  jobq._shown(n.next_at)), n.next_at
     FROM jobq.quota u CROSS JOIN LATERAL (
         SELECT least(u.free_at, clock_timestamp())
                + u.rate_us * interval '1 microsecond' / u.rate_count AS next_at) AS n
@@ -586,14 +586,14 @@ BEGIN
       AND NOT EXISTS (SELECT FROM jobq.permit p WHERE p.quota_id = u.id AND p.tokens > 0);
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.held_text(p_what text, p_until timestamptz, p_why text)
+CREATE OR REPLACE FUNCTION jobq._held_text(p_what text, p_until timestamptz, p_why text)
 RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN format('its %s is held until %s%s', p_what, jobq.shown(p_until), ': ' || p_why);
+    RETURN format('its %s is held until %s%s', p_what, jobq._shown(p_until), ': ' || p_why);
 END $$;
 
 -- A part of explain_job: the job's line.
-CREATE OR REPLACE FUNCTION jobq.explain_line(p_queue jobq.queue, p_job jobq.job)
+CREATE OR REPLACE FUNCTION jobq._explain_line(p_queue jobq.queue, p_job jobq.job)
 RETURNS TABLE (reason text, until timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -606,10 +606,10 @@ DECLARE
     v_jobs bigint[];
 BEGIN
     SELECT l.* INTO v_line FROM jobq.line l
-    WHERE l.queue_id = p_queue.id AND l.no = jobq.line_no(p_job.line_name);
+    WHERE l.queue_id = p_queue.id AND l.no = jobq._line_no(p_job.line_name);
     SELECT r.most, r.strict, statement_timestamp() + r.due_us * interval '1 microsecond'
     INTO v_most, v_strict, v_due
-    FROM jobq.line_rooms(p_queue, ARRAY[jobq.line_no(p_job.line_name)], 1, '{}') r;
+    FROM jobq._line_rooms(p_queue, ARRAY[jobq._line_no(p_job.line_name)], 1, '{}') r;
     v_jobs := ARRAY(
         SELECT j.id FROM jobq.job j
         WHERE j.id = ANY (v_line.jobs) AND j.id <> p_job.id
@@ -618,16 +618,16 @@ BEGIN
     SELECT r.reason, r.until FROM (VALUES
         (v_line.paused_at IS NOT NULL, 'its line is paused', NULL),
         (clock_timestamp() BETWEEN v_line.held_at AND v_line.hold_until,
-         jobq.held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),
+         jobq._held_text('line', v_line.hold_until, v_line.hold_why), v_line.hold_until),
         (v_due > statement_timestamp() AND (v_most <= cardinality(v_jobs)) IS NOT TRUE
              AND (clock_timestamp() BETWEEN v_line.held_at AND v_line.hold_until) IS NOT TRUE,
-         format('the rate of its line is used up until %s', jobq.shown(v_due)), v_due),
+         format('the rate of its line is used up until %s', jobq._shown(v_due)), v_due),
         (v_most <= cardinality(v_jobs),
          'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)
     ) AS r (given, reason, until) WHERE r.given;
     RETURN QUERY SELECT format('job %s: %s', u.id, w.reason), NULL::timestamptz
     FROM unnest(v_jobs) AS u (id) JOIN jobq.job j ON j.id = u.id AND j.state = 'w'
-    CROSS JOIN LATERAL jobq.explain_waiting(u.id) w WHERE v_strict;
+    CROSS JOIN LATERAL jobq._explain_waiting(u.id) w WHERE v_strict;
     RETURN QUERY SELECT format('job %s: it waits for the signal %L', w.job_id, w.name), w.until
     FROM jobq.signal_wait w JOIN jobq.job j ON j.id = w.job_id AND j.state = 'r'
     WHERE w.job_id = ANY (v_jobs) AND v_strict;
@@ -635,7 +635,7 @@ END $$;
 
 -- How many due jobs are claimed before a ready one, counted up to p_most: those of its queue,
 -- or, for a job that stands in a line, those of the line.
-CREATE OR REPLACE FUNCTION jobq.jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._jobs_ahead(p_job jobq.job, p_most integer) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
@@ -666,7 +666,7 @@ END $$;
 -- ---- helpers -------------------------------------------------------------------------------
 
 -- The id of a queue that must exist: a misspelt name must not create a queue.
-CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._known_queue(p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
@@ -680,7 +680,7 @@ BEGIN
 END $$;
 
 -- The same for a kind of that queue. NULL means any kind.
-CREATE OR REPLACE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._known_kind(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
@@ -708,7 +708,7 @@ BEGIN
 END $$;
 
 -- Whether another job has this key in this queue, by the rule of keep_keys.
-CREATE OR REPLACE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint)
+CREATE OR REPLACE FUNCTION jobq._key_taken(p_queue integer, p_key text, p_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -721,11 +721,11 @@ END $$;
 -- Gives a key to a job that becomes live in this queue. false: another job has it. The look
 -- comes first because the INSERT would lock the other job's key, and its worker would then
 -- wait for the end of the caller's transaction.
-CREATE OR REPLACE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint)
+CREATE OR REPLACE FUNCTION jobq._take_key(p_queue integer, p_key text, p_id bigint)
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
 BEGIN
-    IF jobq.key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;
+    IF jobq._key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;
     INSERT INTO jobq.idempotency AS k (queue_id, key, job_id) VALUES (p_queue, p_key, p_id)
     ON CONFLICT (queue_id, key) DO UPDATE SET job_id = excluded.job_id, ended_at = NULL
     WHERE k.job_id = excluded.job_id OR k.ended_at < statement_timestamp() - v_keep;
@@ -735,7 +735,7 @@ END $$;
 -- Locks ready jobs of a queue that match, at most p_at_most, lane by lane, suspects last.
 -- p_priority, p_run_at: only jobs that this would change; p_target: only jobs whose key is
 -- free there. So a verb that is called again and again comes to an end.
-CREATE OR REPLACE FUNCTION jobq.pick(
+CREATE OR REPLACE FUNCTION jobq._pick(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL,
     p_target integer DEFAULT NULL) RETURNS bigint[]
@@ -743,7 +743,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
-    v_kind integer := jobq.known_kind(p_queue, p_kind);
+    v_kind integer := jobq._known_kind(p_queue, p_kind);
     v_ids bigint[];
 BEGIN
     p_at_most := coalesce(p_at_most, 2147483647);
@@ -763,12 +763,12 @@ BEGIN
               AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
                                             ELSE j.run_at <> p_run_at END)
               AND (p_target IS NULL OR j.key IS NULL
-                   OR NOT jobq.key_taken(p_target, j.key, j.id))
+                   OR NOT jobq._key_taken(p_target, j.key, j.id))
             ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
         WHERE p_priority IS NULL OR p.priority <> p_priority
         LIMIT p_at_most);
     IF cardinality(v_ids) < p_at_most THEN
-        v_ids := v_ids || jobq.pick_lined(
+        v_ids := v_ids || jobq._pick_lined(
             p_queue, v_kind, p_older, p_tags, p_at_most - cardinality(v_ids), p_priority,
             p_run_at, p_target);
     END IF;
@@ -783,12 +783,12 @@ BEGIN
           AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
                                         ELSE j.run_at <> p_run_at END)
           AND (p_target IS NULL OR j.key IS NULL
-               OR NOT jobq.key_taken(p_target, j.key, j.id))
+               OR NOT jobq._key_taken(p_target, j.key, j.id))
         LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- A part of pick, and under its settings: the jobs that stand in lines.
-CREATE OR REPLACE FUNCTION jobq.pick_lined(
+CREATE OR REPLACE FUNCTION jobq._pick_lined(
     p_queue integer, p_kind integer, p_older interval, p_tags jsonb, p_at_most integer,
     p_priority integer, p_run_at timestamptz, p_target integer) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -809,7 +809,7 @@ BEGIN
               AND (p_tags IS NULL OR j.headers @> p_tags)
               AND (p_run_at IS NULL OR p_run_at > v_now)
               AND (p_target IS NULL OR j.key IS NULL
-                   OR NOT jobq.key_taken(p_target, j.key, j.id))
+                   OR NOT jobq._key_taken(p_target, j.key, j.id))
             ORDER BY j.line DESC, j.run_at, j.id
             LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
         WHERE p_priority IS NULL OR p.priority <> p_priority
@@ -817,7 +817,7 @@ BEGIN
 END $$;
 
 -- Locks a flow, some of whose jobs are to be revived. False: somebody else has it locked.
-CREATE OR REPLACE FUNCTION jobq.flow_free(p_flow bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._flow_free(p_flow bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR NO KEY UPDATE SKIP LOCKED;
@@ -826,29 +826,29 @@ END $$;
 
 -- Locks failed jobs that match, the oldest first. p_free: only jobs that can be revived, whose
 -- key is free, and their flows before them.
-CREATE OR REPLACE FUNCTION jobq.pick_failed(
+CREATE OR REPLACE FUNCTION jobq._pick_failed(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_free boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
-DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);
+DECLARE v_kind integer := jobq._known_kind(p_queue, p_kind);
 BEGIN
     RETURN ARRAY(
         SELECT f.id FROM jobq.failed f
         WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)
           AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
           AND (p_tags IS NULL OR f.headers @> p_tags)
-          AND NOT (p_free AND jobq.is_erased(f.payload, f.headers))
-          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))
-          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq.flow_free(f.flow_id))
+          AND NOT (p_free AND jobq._is_erased(f.payload, f.headers))
+          AND NOT (p_free AND f.key IS NOT NULL AND jobq._key_taken(p_queue, f.key, f.id))
+          AND NOT (p_free AND f.flow_id > 0 AND NOT jobq._flow_free(f.flow_id))
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- Asks the living workers of a queue to send their heartbeat now, because it brings the news.
-CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._tell(p_queue integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.notify(w.id, 'cancel') FROM jobq.worker w
+    PERFORM jobq._notify(w.id, 'cancel') FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;
 END $$;
 
@@ -856,7 +856,7 @@ END $$;
 
 -- Notes that a verb changed so many jobs; NULL: a queue or kind. A call that changed nothing
 -- is not noted. Answers the count.
-CREATE OR REPLACE FUNCTION jobq.operated(p_verb text, p_arguments jsonb, p_jobs integer)
+CREATE OR REPLACE FUNCTION jobq._operated(p_verb text, p_arguments jsonb, p_jobs integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_jobs = 0 THEN RETURN 0; END IF;
@@ -867,16 +867,16 @@ BEGIN
 END $$;
 
 -- The same for one job, if the verb's answer is one of p_done. Answers the answer.
-CREATE OR REPLACE FUNCTION jobq.operated_one(
+CREATE OR REPLACE FUNCTION jobq._operated_one(
     p_verb text, p_arguments jsonb, p_answer text, p_done text[]) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.operated(p_verb, p_arguments, (p_answer = ANY (p_done))::integer);
+    PERFORM jobq._operated(p_verb, p_arguments, (p_answer = ANY (p_done))::integer);
     RETURN p_answer;
 END $$;
 
 -- A part of prune.
-CREATE OR REPLACE FUNCTION jobq.prune_operations(p_limit integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._prune_operations(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.operation o WHERE o.ctid = ANY (ARRAY(
@@ -893,7 +893,7 @@ SELECT o.id, o.at, o.role, o.application, o.verb, o.arguments, o.jobs FROM jobq.
 
 -- A ready job is cancelled at once. For a running job the cancel is requested: its worker
 -- learns of it with the next heartbeat, or at once if it listens, and tells the handler.
-CREATE OR REPLACE FUNCTION jobq.cancel_one(p_id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq._cancel_one(p_id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_id bigint := p_id;
@@ -904,27 +904,27 @@ BEGIN
         RETURN regexp_replace(jobq.standing(v_id), '^cancelled$', 'cancelled before');
     END IF;
     IF v_job.state <> 'x' THEN
-        PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);
-        IF v_job.state = 'w' THEN PERFORM jobq.return_key(v_job); END IF;
-        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq.promote(1000); END IF;
+        PERFORM jobq._finish(ARRAY[v_id], 'c', NULL);
+        IF v_job.state = 'w' THEN PERFORM jobq._return_key(v_job); END IF;
+        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._promote(1000); END IF;
         RETURN 'cancelled';
     END IF;
     PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
     FOR UPDATE;
-    PERFORM jobq.request(v_id, v_job.worker, v_job.claim);
+    PERFORM jobq._request(v_id, v_job.worker, v_job.claim);
     RETURN 'requested';
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.operated_one('cancel', jsonb_build_object('id', id), jobq.cancel_one(id),
+    RETURN jobq._operated_one('cancel', jsonb_build_object('id', id), jobq._cancel_one(id),
                              '{cancelled, requested}');
 END $$;
 
 -- A job was cancelled while it waited: the one that it waited for gets the key back. Otherwise
 -- the next job with that key would run at once, beside it.
-CREATE OR REPLACE FUNCTION jobq.return_key(p_job jobq.job) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._return_key(p_job jobq.job) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE v_id bigint;
 BEGIN
@@ -937,7 +937,7 @@ BEGIN
 END $$;
 
 -- The request itself. The job and its claim row are locked.
-CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)
+CREATE OR REPLACE FUNCTION jobq._request(p_id bigint, p_worker bigint, p_claim bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -945,7 +945,7 @@ BEGIN
     WHERE j.id = p_id AND j.cancel_requested_at IS NULL;
     UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
     WHERE c.worker = p_worker AND c.number = p_claim;
-    PERFORM jobq.notify(p_worker, 'cancel');
+    PERFORM jobq._notify(p_worker, 'cancel');
 END $$;
 
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
@@ -957,7 +957,7 @@ CREATE OR REPLACE FUNCTION jobq.cancel(
     OUT cancelled integer, OUT requested integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    v_queue integer := jobq.known_queue(queue);
+    v_queue integer := jobq._known_queue(queue);
     v_ids bigint[] := '{}';
 BEGIN
     IF state NOT IN ('ready', 'running') THEN
@@ -966,33 +966,33 @@ BEGIN
     END IF;
     at_most := coalesce(at_most, 2147483647);
     IF state IS DISTINCT FROM 'running' THEN
-        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);
-        PERFORM jobq.finish(v_ids, 'c', NULL);
-        PERFORM jobq.promote(1000);
+        v_ids := jobq._pick(v_queue, kind, older, tags, at_most);
+        PERFORM jobq._finish(v_ids, 'c', NULL);
+        PERFORM jobq._promote(1000);
     END IF;
     cancelled := cardinality(v_ids);
     requested := 0;
     IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN
-        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);
+        requested := jobq._request_many(v_queue, kind, older, tags, at_most - cancelled);
     END IF;
-    PERFORM jobq.operated('cancel', jsonb_build_object(
+    PERFORM jobq._operated('cancel', jsonb_build_object(
         'queue', queue, 'kind', kind, 'state', state, 'older', older, 'tags', tags),
         cancelled + requested);
 END $$;
 
 -- Requests the cancel of running jobs that match and have no request yet. Locks the claim row
 -- first, then the job, and skips what others hold.
-CREATE OR REPLACE FUNCTION jobq.request_many(
+CREATE OR REPLACE FUNCTION jobq._request_many(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    v_kind integer := jobq.known_kind(p_queue, p_kind);
+    v_kind integer := jobq._known_kind(p_queue, p_kind);
     v_job record;
     v_count integer := 0;
 BEGIN
     FOR v_job IN
-        SELECT j.id, j.worker, j.claim FROM jobq.running() r
+        SELECT j.id, j.worker, j.claim FROM jobq._running() r
         CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = r.id OFFSET 0) AS j
         WHERE j.queue_id = p_queue AND j.state = 'x' AND j.cancel_requested_at IS NULL
           AND (v_kind IS NULL OR j.kind_id = v_kind)
@@ -1007,7 +1007,7 @@ BEGIN
         WHERE j.id = v_job.id AND j.worker = v_job.worker AND j.claim = v_job.claim
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        PERFORM jobq.request(v_job.id, v_job.worker, v_job.claim);
+        PERFORM jobq._request(v_job.id, v_job.worker, v_job.claim);
         v_count := v_count + 1;
     END LOOP;
     RETURN v_count;
@@ -1018,7 +1018,7 @@ END $$;
 -- Runs failed jobs again, from the stage in which they failed, with attempt and crash 0. They
 -- keep their errors, and their flow, which is locked, unless prune has forgotten it meanwhile.
 -- Keys are taken in the order in which an enqueue takes them.
-CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_ids bigint[] := p_ids;
@@ -1032,7 +1032,7 @@ BEGIN
         SELECT f.id, f.queue_id, f.key FROM jobq.failed f
         WHERE f.id = ANY (p_ids) AND f.key IS NOT NULL ORDER BY f.key, f.id FOR UPDATE
     LOOP
-        CONTINUE WHEN jobq.take_key(v_job.queue_id, v_job.key, v_job.id);
+        CONTINUE WHEN jobq._take_key(v_job.queue_id, v_job.key, v_job.id);
         v_ids := array_remove(v_ids, v_job.id);
     END LOOP;
     WITH back AS (
@@ -1046,8 +1046,8 @@ BEGIN
                    WHEN b.flow_id > 0 AND NOT EXISTS (
                        SELECT FROM jobq.flow f WHERE f.id = b.flow_id) THEN 0
                    ELSE b.flow_id END, b.key,
-               jobq.line_no(b.line_name), b.line_name, b.payload, b.bytes, b.headers, b.errors,
-               b.steps
+               jobq._line_no(b.line_name), b.line_name, b.payload, b.bytes, b.headers,
+               b.errors, b.steps
         FROM back b ORDER BY b.id
         RETURNING id, queue_id, flow_id
     )
@@ -1055,8 +1055,8 @@ BEGIN
            array_agg(l.id) FILTER (WHERE l.flow_id IS NOT NULL),
            array_agg(l.flow_id) FILTER (WHERE l.flow_id IS NOT NULL)
     INTO v_count, v_queues, v_linked, v_flows FROM live l;
-    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_revive(v_linked, v_flows); END IF;
-    PERFORM jobq.wake(q.id, q.jobs::integer)
+    IF v_linked IS NOT NULL THEN PERFORM jobq._edges_revive(v_linked, v_flows); END IF;
+    PERFORM jobq._wake(q.id, q.jobs::integer)
     FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) AS q;
     RETURN v_count;
 END $$;
@@ -1074,12 +1074,12 @@ BEGIN
     WHILE v_standing = 'failed' LOOP
         PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = v_id
         FOR NO KEY UPDATE OF o;
-        SELECT jobq.is_erased(f.payload, f.headers) INTO v_erased
+        SELECT jobq._is_erased(f.payload, f.headers) INTO v_erased
         FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
         IF v_erased THEN RETURN 'erased'; END IF;
         IF FOUND THEN
-            RETURN CASE jobq.operated('revive', jsonb_build_object('id', v_id),
-                                      jobq.revive_all(ARRAY[v_id]))
+            RETURN CASE jobq._operated('revive', jsonb_build_object('id', v_id),
+                                      jobq._revive_all(ARRAY[v_id]))
                    WHEN 1 THEN 'revived' ELSE 'exists' END;
         END IF;
         v_standing := jobq.standing(v_id);
@@ -1092,17 +1092,17 @@ CREATE OR REPLACE FUNCTION jobq.revive(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.operated('revive', jsonb_build_object(
+    RETURN jobq._operated('revive', jsonb_build_object(
         'queue', queue, 'kind', kind, 'older', older, 'tags', tags),
-        jobq.revive_all(
-            jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true)));
+        jobq._revive_all(
+            jobq._pick_failed(jobq._known_queue(queue), kind, older, tags, at_most, true)));
 END $$;
 
 -- ---- delete --------------------------------------------------------------------------------
 
 -- Removes jobs in one state without a trace: neither history nor the idempotency key stays.
 -- The rows are locked, or the caller waits for them.
-CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._delete_all(p_ids bigint[], p_state text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
@@ -1129,13 +1129,13 @@ BEGIN
         DELETE FROM jobq.idempotency k
         WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
         IF v_job.flow_id IS NOT NULL AND p_state = 'failed' THEN
-            PERFORM jobq.edges_forget(ARRAY[v_job.id]);
+            PERFORM jobq._edges_forget(ARRAY[v_job.id]);
         ELSIF v_job.flow_id IS NOT NULL THEN
-            PERFORM jobq.ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
+            PERFORM jobq._ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
         END IF;
     END LOOP;
-    PERFORM jobq.promote(1000);
-    PERFORM jobq.tell_waiters(p_ids);
+    PERFORM jobq._promote(1000);
+    PERFORM jobq._tell_waiters(p_ids);
     RETURN v_count;
 END $$;
 
@@ -1146,8 +1146,8 @@ BEGIN
     IF v_state = 'ready' THEN
         PERFORM FROM jobq.job j WHERE j.id = delete.id FOR UPDATE;
     END IF;
-    RETURN CASE jobq.operated('delete', jsonb_build_object('id', id),
-                              jobq.delete_all(ARRAY[id], v_state))
+    RETURN CASE jobq._operated('delete', jsonb_build_object('id', id),
+                              jobq._delete_all(ARRAY[id], v_state))
            WHEN 1 THEN 'deleted' ELSE jobq.standing(id) END;
 END $$;
 
@@ -1159,19 +1159,19 @@ CREATE OR REPLACE FUNCTION jobq.delete(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    v_queue integer := jobq.known_queue(queue);
-    v_kind integer := jobq.known_kind(v_queue, kind);
+    v_queue integer := jobq._known_queue(queue);
+    v_kind integer := jobq._known_kind(v_queue, kind);
 BEGIN
     IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN
         RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',
             quote_nullable(state) USING ERRCODE = '22023',
             HINT = 'A running job can be asked to cancel.';
     END IF;
-    RETURN jobq.operated('delete', jsonb_build_object(
+    RETURN jobq._operated('delete', jsonb_build_object(
         'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),
-        jobq.delete_all(CASE state
-        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)
-        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)
+        jobq._delete_all(CASE state
+        WHEN 'ready' THEN jobq._pick(v_queue, kind, older, tags, at_most)
+        WHEN 'failed' THEN jobq._pick_failed(v_queue, kind, older, tags, at_most, false)
         ELSE ARRAY(
             SELECT h.id FROM jobq.history h
             WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)
@@ -1185,7 +1185,7 @@ END $$;
 
 -- Moves the keys of ready jobs, which are locked, to another queue, in the order in which an
 -- enqueue takes keys. Answers with the ids, without those whose key another job there has.
-CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION jobq._move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_ids bigint[] := p_ids;
@@ -1196,7 +1196,7 @@ BEGIN
         WHERE j.id = ANY (p_ids) AND j.queue_id <> p_target AND j.key IS NOT NULL
         ORDER BY j.key, j.id
     LOOP
-        IF jobq.take_key(p_target, v_job.key, v_job.id) THEN
+        IF jobq._take_key(p_target, v_job.key, v_job.id) THEN
             DELETE FROM jobq.idempotency k
             WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
         ELSE
@@ -1211,7 +1211,7 @@ END $$;
 -- changes its lane enters the new one as due now at the earliest. One that names a line stands
 -- in it if it is due, else not. A job whose key another job of the target queue has stays
 -- where it is.
-CREATE OR REPLACE FUNCTION jobq.change(
+CREATE OR REPLACE FUNCTION jobq._change(
     p_ids bigint[], p_run_at timestamptz, p_priority integer, p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -1224,25 +1224,25 @@ DECLARE
     v_priority smallint;
 BEGIN
     IF p_priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq.refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', '-9 to 9');
     END IF;
-    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;
+    IF NOT isfinite(p_run_at) THEN PERFORM jobq._refuse('run_at', 'a finite instant'); END IF;
     IF p_target IS NOT NULL THEN
         v_ids := ARRAY(
             SELECT j.id FROM jobq.job j
             WHERE j.id = ANY (p_ids) AND (j.key IS NULL OR j.queue_id = p_target
-                                          OR NOT jobq.key_taken(p_target, j.key, j.id)));
-        PERFORM jobq.kind_ids(p_target, array_agg(k.name)) FROM (
+                                          OR NOT jobq._key_taken(p_target, j.key, j.id)));
+        PERFORM jobq._kind_ids(p_target, array_agg(k.name)) FROM (
             SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j
         JOIN jobq.kind k ON k.id = j.kind_id;
-        v_ids := jobq.move_keys(v_ids, p_target);
+        v_ids := jobq._move_keys(v_ids, p_target);
     END IF;
     SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))
     INTO v_queue, v_stages, v_priority
     FROM jobq.job j WHERE j.id = ANY (v_ids);
     v_queue := coalesce(p_target, v_queue);
-    PERFORM jobq.widen(v_queue, v_priority, v_stages);
-    PERFORM jobq.has_lines(v_queue) FROM jobq.job j
+    PERFORM jobq._widen(v_queue, v_priority, v_stages);
+    PERFORM jobq._has_lines(v_queue) FROM jobq.job j
     WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;
     WITH new AS (
         SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE
@@ -1252,25 +1252,27 @@ BEGIN
     )
     UPDATE jobq.job j
     SET priority = coalesce(p_priority, j.priority), run_at = n.run_at, queue_id = v_queue,
-        line = jobq.line_at(j.line_name, n.run_at),
+        line = jobq._line_at(j.line_name, n.run_at),
         kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (
             SELECT t.id FROM jobq.kind k JOIN jobq.kind t
                 ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
     FROM new n WHERE j.id = n.id AND j.state = 'r';
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    IF p_target IS NOT NULL THEN PERFORM jobq.line_suspects(p_target, v_ids); END IF;
-    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    IF p_target IS NOT NULL THEN PERFORM jobq._line_suspects(p_target, v_ids); END IF;
+    IF v_count > 0 THEN PERFORM jobq._wake(v_queue, v_count); END IF;
     RETURN v_count;
 END $$;
 
 -- The same for one job: answers p_done, or the state that prevents it.
-CREATE OR REPLACE FUNCTION jobq.change_one(
+CREATE OR REPLACE FUNCTION jobq._change_one(
     p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;
     IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;
-    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;
+    IF jobq._change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN
+        RETURN p_done;
+    END IF;
     RETURN 'exists';
 END $$;
 
@@ -1279,9 +1281,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.operated_one(
+    RETURN jobq._operated_one(
         'reschedule', jsonb_build_object('id', id, 'run_at', run_at),
-        jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
+        jobq._change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
                         'rescheduled'), '{rescheduled}');
 END $$;
 
@@ -1291,9 +1293,9 @@ CREATE OR REPLACE FUNCTION jobq.reschedule(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
-    RETURN jobq.operated('reschedule', jsonb_build_object(
+    RETURN jobq._operated('reschedule', jsonb_build_object(
         'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),
-        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,
+        jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most, NULL,
                               v_run_at), v_run_at, NULL, NULL));
 END $$;
 
@@ -1301,10 +1303,10 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
-    RETURN jobq.operated_one(
+    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;
+    RETURN jobq._operated_one(
         'prioritize', jsonb_build_object('id', id, 'priority', priority),
-        jobq.change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
+        jobq._change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.prioritize(
@@ -1312,11 +1314,12 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    IF priority IS NULL THEN PERFORM jobq.refuse('priority', '-9 to 9'); END IF;
-    RETURN jobq.operated('prioritize', jsonb_build_object(
+    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;
+    RETURN jobq._operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
-        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, priority),
-                    NULL, priority, NULL));
+        jobq._change(
+            jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most, priority),
+            NULL, priority, NULL));
 END $$;
 
 -- Moves a job to another queue, which must exist. Its kind is created there if needed, and its
@@ -1324,9 +1327,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.operated_one(
+    RETURN jobq._operated_one(
         'move', jsonb_build_object('id', id, 'target', target),
-        jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved'), '{moved}');
+        jobq._change_one(id, NULL, NULL, jobq._known_queue(target), 'moved'), '{moved}');
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.move(
@@ -1337,11 +1340,11 @@ BEGIN
     IF queue = target COLLATE "C" THEN
         RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;
-    RETURN jobq.operated('move', jsonb_build_object(
+    RETURN jobq._operated('move', jsonb_build_object(
         'queue', queue, 'target', target, 'kind', kind, 'older', older, 'tags', tags),
-        jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
-                              p_target => jobq.known_queue(target)),
-                    NULL, NULL, jobq.known_queue(target)));
+        jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most,
+                              p_target => jobq._known_queue(target)),
+                    NULL, NULL, jobq._known_queue(target)));
 END $$;
 
 -- ---- queues --------------------------------------------------------------------------------
@@ -1352,22 +1355,22 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq.set_paused(queue, kind, statement_timestamp());
-    PERFORM jobq.operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
+    PERFORM jobq._set_paused(queue, kind, statement_timestamp());
+    PERFORM jobq._operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq.set_paused(queue, kind, NULL);
-    PERFORM jobq.operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);
+    PERFORM jobq._set_paused(queue, kind, NULL);
+    PERFORM jobq._operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)
+CREATE OR REPLACE FUNCTION jobq._set_paused(p_queue text, p_kind text, p_at timestamptz)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_queue integer := jobq.known_queue(p_queue);
-    v_kind integer := jobq.known_kind(v_queue, p_kind);
+    v_queue integer := jobq._known_queue(p_queue);
+    v_kind integer := jobq._known_kind(v_queue, p_kind);
 BEGIN
     IF v_kind IS NULL THEN
         UPDATE jobq.queue q SET paused_at = p_at
@@ -1376,8 +1379,8 @@ BEGIN
         UPDATE jobq.kind k SET paused_at = p_at
         WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);
     END IF;
-    PERFORM jobq.tell(v_queue);
-    IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;
+    PERFORM jobq._tell(v_queue);
+    IF p_at IS NULL THEN PERFORM jobq._wake(v_queue, 1000); END IF;
 END $$;
 
 -- Creates a queue, or changes those parts of its policy that are given; NULL leaves a part as
@@ -1407,16 +1410,16 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
-DECLARE v_queue integer := jobq.queue_id(queue);
+DECLARE v_queue integer := jobq._queue_id(queue);
 BEGIN
-    IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;
-    PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')
+    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'takes a kind'); END IF;
+    PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
     FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
         ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
         ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
         ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
     WHERE NOT u.lacks AND kind IS NOT NULL;
-    PERFORM jobq.refuse(u.field, 'an interval of a millisecond to 1000 years')
+    PERFORM jobq._refuse(u.field, 'an interval of a millisecond to 1000 years')
     FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),
         ('backoff_cap', backoff_cap, '1000 years'),
         ('backoff_floor', backoff_floor, '1000 years'),
@@ -1424,17 +1427,17 @@ BEGIN
         ('key_keep', key_keep, NULL)) AS u (field, given, most)
     WHERE NOT isfinite(u.given) OR u.given > u.most
        OR (u.given > '0' AND u.given < '1 millisecond');
-    PERFORM jobq.queue_lock(v_queue, payload_max, kind, kinds);
-    PERFORM jobq.retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
-    PERFORM jobq.queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
+    PERFORM jobq._queue_lock(v_queue, payload_max, kind, kinds);
+    PERFORM jobq._retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
+    PERFORM jobq._queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
                                  line_rate_burst, line_waiting_max, ageing);
-    PERFORM jobq.quota_set(
-        v_queue, CASE WHEN kind IS NOT NULL THEN jobq.kind_id(v_queue, kind) END,
+    PERFORM jobq._quota_set(
+        v_queue, CASE WHEN kind IS NOT NULL THEN jobq._kind_id(v_queue, kind) END,
         running_max, rate, rate_burst, coalesce(reset, false));
     PERFORM jobq.pause(queue, kind) WHERE paused;
     PERFORM jobq.resume(queue, kind) WHERE NOT paused;
     IF kind IS NOT NULL THEN
-        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
+        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
                               backoff_cap, backoff_floor, backoff_jitter, timeout, history,
                               retention);
         RETURN;
@@ -1443,12 +1446,12 @@ BEGIN
     SET max_attempts = coalesce(max_attempts, q.max_attempts),
         max_crashes = coalesce(max_crashes, q.max_crashes),
         backoff_curve = coalesce(backoff, q.backoff_curve),
-        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),
-        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),
-        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),
+        backoff_base_us = coalesce(jobq._us(backoff_base), q.backoff_base_us),
+        backoff_cap_us = coalesce(jobq._us(backoff_cap), q.backoff_cap_us),
+        backoff_floor_us = coalesce(jobq._us(backoff_floor), q.backoff_floor_us),
         backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,
                                            q.backoff_jitter_permille),
-        timeout_us = nullif(coalesce(jobq.us(timeout), q.timeout_us), 0),
+        timeout_us = nullif(coalesce(jobq._us(timeout), q.timeout_us), 0),
         attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
         history = coalesce(history, q.history),
         retention = coalesce(retention, q.retention),
@@ -1459,28 +1462,28 @@ BEGIN
     WHERE q.id = v_queue;
     UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
     WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
-    PERFORM jobq.tell(v_queue);
+    PERFORM jobq._tell(v_queue);
 END $$;
 
 -- A part of queue_set: creates kinds, and locks the queue, in the order of locks.
-CREATE OR REPLACE FUNCTION jobq.queue_lock(
+CREATE OR REPLACE FUNCTION jobq._queue_lock(
     p_queue integer, p_payload_max integer, p_kind text, p_kinds text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.queue q
     WHERE q.id = p_queue AND q.payload_max <> p_payload_max FOR UPDATE;
-    PERFORM jobq.kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds
+    PERFORM jobq._kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds
                                   ELSE ARRAY[p_kind] END);
     PERFORM FROM jobq.queue q WHERE q.id = p_queue AND p_kind IS NULL FOR NO KEY UPDATE;
 END $$;
 
 -- A part of queue_set: from now on completions look whether a job's class of retention is not
 -- medium, or its kind keeps its history otherwise than its queue.
-CREATE OR REPLACE FUNCTION jobq.retention_used(p_retention text, p_odd boolean) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._retention_used(p_retention text, p_odd boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_retention NOT IN ('short', 'medium', 'long') THEN
-        PERFORM jobq.refuse('retention', 'short, medium or long');
+        PERFORM jobq._refuse('retention', 'short, medium or long');
     END IF;
     IF p_retention <> 'medium' OR p_odd THEN
         UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
@@ -1489,12 +1492,12 @@ END $$;
 
 -- A part of queue_set: the policy of one kind. A backoff is the kind's own as a whole: what is
 -- not given is what the queue has now.
-CREATE OR REPLACE FUNCTION jobq.kind_set(
+CREATE OR REPLACE FUNCTION jobq._kind_set(
     p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,
     p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
     p_history boolean, p_retention text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_kind integer := jobq.kind_id(p_queue, p_kind);
+DECLARE v_kind integer := jobq._kind_id(p_queue, p_kind);
 BEGIN
     IF p_reset THEN
         UPDATE jobq.kind k
@@ -1505,22 +1508,22 @@ BEGIN
     END IF;
     UPDATE jobq.kind k
     SET max_attempts = coalesce(p_max_attempts, k.max_attempts),
-        timeout_us = coalesce(jobq.us(p_timeout), k.timeout_us),
+        timeout_us = coalesce(jobq._us(p_timeout), k.timeout_us),
         history = coalesce(p_history, k.history),
         retention = coalesce(p_retention, k.retention)
     WHERE k.id = v_kind;
     IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN
         UPDATE jobq.kind k
         SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),
-            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),
-            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),
-            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,
+            backoff_base_us = coalesce(jobq._us(p_base), k.backoff_base_us, q.backoff_base_us),
+            backoff_cap_us = coalesce(jobq._us(p_cap), k.backoff_cap_us, q.backoff_cap_us),
+            backoff_floor_us = coalesce(jobq._us(p_floor), k.backoff_floor_us,
                                         q.backoff_floor_us),
             backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,
                 k.backoff_jitter_permille, q.backoff_jitter_permille)
         FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;
     END IF;
-    PERFORM jobq.tell(p_queue);
+    PERFORM jobq._tell(p_queue);
 END $$;
 
 -- Sets how long the history keeps jobs of a class, at least: short, medium or long. They go
@@ -1530,14 +1533,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN
-        PERFORM jobq.refuse('keep', 'a finite interval, at least a millisecond');
+        PERFORM jobq._refuse('keep', 'a finite interval, at least a millisecond');
     END IF;
     UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
     WHERE r.retention = retention_set.retention COLLATE "C";
-    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
+    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._us(p_interval interval) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;

@@ -29,17 +29,17 @@ CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    queue_id := jobq.queue_id(p_queue);
+    queue_id := jobq._queue_id(p_queue);
     SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;
     IF partitions > 0 THEN RETURN; END IF;
     SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;
     IF partitions > 0 THEN RETURN; END IF;
-    PERFORM jobq.outbox_widen(queue_id, 0, p_partitions);
+    PERFORM jobq._outbox_widen(queue_id, 0, p_partitions);
     partitions := p_partitions;
 END $$;
 
 -- Writes the rows of partitions p_from to p_to - 1.
-CREATE OR REPLACE FUNCTION jobq.outbox_widen(p_queue integer, p_from integer, p_to integer)
+CREATE OR REPLACE FUNCTION jobq._outbox_widen(p_queue integer, p_from integer, p_to integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_to < 1 OR p_to > 16384 OR p_to & (p_to - 1) <> 0 THEN
@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 -- A function that looks again under a lock must see what was committed before it got the lock.
-CREATE OR REPLACE FUNCTION jobq.need_read_committed() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._need_read_committed() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
@@ -77,7 +77,7 @@ DECLARE
     v_queue jobq.queue;
     v_left bigint;
 BEGIN
-    PERFORM jobq.need_read_committed();
+    PERFORM jobq._need_read_committed();
     LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue COLLATE "C" FOR UPDATE;
     IF NOT FOUND OR v_queue.partitions = 0 THEN
@@ -94,11 +94,11 @@ BEGIN
             USING ERRCODE = '55006', HINT = 'Let them be delivered first, or, if the order '
                 'of a key''s messages does not matter, grow it anyway.';
     END IF;
-    PERFORM jobq.outbox_widen(v_queue.id, v_queue.partitions, p_partitions);
+    PERFORM jobq._outbox_widen(v_queue.id, v_queue.partitions, p_partitions);
 END $$;
 
 -- The partitions of these queues.
-CREATE OR REPLACE FUNCTION jobq.outbox_partitions(p_queues integer[])
+CREATE OR REPLACE FUNCTION jobq._outbox_partitions(p_queues integer[])
 RETURNS TABLE (partition_id bigint, queue_id integer, number smallint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -110,7 +110,7 @@ END $$;
 
 -- The number that chooses an order key's partition: the first two bytes of the key's SHA-256.
 -- The partition is its low bits. jobq.h computes the same, with test vectors.
-CREATE OR REPLACE FUNCTION jobq.outbox_hash(p_key text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._outbox_hash(p_key text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ('x' || encode(substr(sha256(convert_to(p_key, 'UTF8')), 1, 2), 'hex'))::bit(16)
@@ -124,7 +124,7 @@ END $$;
 -- lock is released at once; if it were held to the end, pause and queue_set would wait for
 -- every such transaction. The transaction gets its id before message ids are drawn: see
 -- outbox_number.
-CREATE OR REPLACE FUNCTION jobq.outbox_queue(
+CREATE OR REPLACE FUNCTION jobq._outbox_queue(
     p_queue text, p_lowest bigint, p_highest bigint, p_size bigint, OUT id integer,
     OUT partitions integer, OUT refused text, OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -162,7 +162,7 @@ END $$;
 -- are drawn first and carried through, so within a partition the messages have the order of
 -- the arrays. existed[i]: the queue knows this key, and nothing was written. refused: why
 -- nothing was written at all. No error is raised, so the caller's transaction continues.
-CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_many(
+CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_many(
     p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
     p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,
     p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text,
@@ -171,7 +171,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_queue record;
 BEGIN
-    SELECT q.* INTO v_queue FROM jobq.outbox_queue(
+    SELECT q.* INTO v_queue FROM jobq._outbox_queue(
         p_queue, (SELECT min(n) FROM unnest(p_partitions) n),
         (SELECT max(n) FROM unnest(p_partitions) n),
         (SELECT max(coalesce(octet_length(u.bytes), octet_length(u.payload::text), 0)::bigint
@@ -183,7 +183,7 @@ BEGIN
     ids := ARRAY(SELECT nextval('jobq.message_id') FROM generate_series(1, p_count));
     IF p_keys IS NOT NULL THEN
         SELECT k.ids, k.existed INTO ids, existed
-        FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
+        FROM jobq._keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
     END IF;
     INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
     SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),
@@ -194,12 +194,12 @@ BEGIN
                  unnest(p_types) AS type, unnest(p_payloads) AS payload,
                  unnest(p_bytes) AS bytes, unnest(p_headers) AS headers) AS u
     WHERE u.existed IS NOT TRUE;
-    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
+    IF p_notify THEN PERFORM jobq._wake(v_queue.id, 1); END IF;
 END $$;
 
 -- Writes one message, with as little as possible. A worker that sleeps is told which partition
 -- it is in, so that it can read without a look before.
-CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_one(
+CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
     OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)
@@ -211,7 +211,7 @@ DECLARE
 BEGIN
     existed := false;
     SELECT q.* INTO v_queue
-    FROM jobq.outbox_queue(p_queue, p_partition, p_partition,
+    FROM jobq._outbox_queue(p_queue, p_partition, p_partition,
                            coalesce(octet_length(p_bytes), octet_length(p_payload::text),
                                     0)::bigint
                            + coalesce(octet_length(p_headers::text), 0)) q;
@@ -220,7 +220,7 @@ BEGIN
     IF refused IS NOT NULL THEN RETURN; END IF;
     id := nextval('jobq.message_id');
     IF p_key IS NOT NULL THEN
-        SELECT k.ids[1], k.existed[1] INTO id, existed FROM jobq.keep_keys(
+        SELECT k.ids[1], k.existed[1] INTO id, existed FROM jobq._keep_keys(
             v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
         IF existed THEN RETURN; END IF;
     END IF;
@@ -229,7 +229,7 @@ BEGIN
     INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
     VALUES (v_partition, id, p_type, p_payload, p_bytes, p_headers);
     IF p_notify THEN
-        PERFORM jobq.notify(s.worker, v_partition::text)
+        PERFORM jobq._notify(s.worker, v_partition::text)
         FROM jobq.sleeper s WHERE s.queue_id = v_queue.id LIMIT 1;
     END IF;
 END $$;
@@ -247,12 +247,12 @@ BEGIN
     IF type COLLATE "C" !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
     ELSIF num_nonnulls(payload, bytes) = 2 THEN
-        PERFORM jobq.refuse('bytes', 'only one of payload and bytes may be given');
+        PERFORM jobq._refuse('bytes', 'only one of payload and bytes may be given');
     ELSIF num_nonnulls(partition, order_key) = 2 THEN
-        PERFORM jobq.refuse('partition', 'not with order_key, which chooses it');
+        PERFORM jobq._refuse('partition', 'not with order_key, which chooses it');
     END IF;
-    SELECT e.* INTO v FROM jobq.outbox_enqueue_one(
-        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,
+    SELECT e.* INTO v FROM jobq._outbox_enqueue_one(
+        queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,
         notify) e;
     IF v.refused IS NOT NULL THEN
         RAISE EXCEPTION '%', v.refused USING ERRCODE = v.code;
@@ -262,7 +262,7 @@ END $$;
 
 -- Whether the caller may write a message by a plain INSERT, which is cheaper than the
 -- function. The library asks once for each connection.
-CREATE OR REPLACE FUNCTION jobq.outbox_direct() RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._outbox_direct() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN has_table_privilege('jobq.message', 'INSERT')
@@ -270,14 +270,14 @@ BEGIN
            AND has_table_privilege('jobq.queue', 'SELECT')
            AND has_table_privilege('jobq.sleeper', 'SELECT')
            AND has_sequence_privilege('jobq.message_id', 'USAGE')
-           AND has_function_privilege('jobq.notify(bigint, text)', 'EXECUTE')
+           AND has_function_privilege('jobq._notify(bigint, text)', 'EXECUTE')
            AND to_regclass('jobq.original') IS NULL;
 END $$;
 
 -- ---- numbering -----------------------------------------------------------------------------
 
 -- How many transactions older than this one are still open.
-CREATE OR REPLACE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._open_before(p_xid xid8) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x < p_xid);
@@ -305,7 +305,7 @@ END $$;
 --             one second later, but no more.
 -- p_mark was drawn before this transaction had p_mark_xid; NULL: this transaction draws none.
 -- p_sweep: read from the beginning, whatever the bounds say.
-CREATE OR REPLACE FUNCTION jobq.outbox_number(
+CREATE OR REPLACE FUNCTION jobq._outbox_number(
     p jobq.partition, p_most integer, p_sweep boolean, p_mark bigint, p_mark_xid xid8)
 RETURNS jobq.partition
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -317,19 +317,19 @@ DECLARE
                       AND p.mark_at + interval '1 second';
     v_open integer := CASE WHEN p.swept > p.settled THEN p.swept_open ELSE 0 END;
     v_whole boolean := v_over OR v_long
-                       OR v_open > 0 AND jobq.open_before(p.swept_xid) < v_open;
+                       OR v_open > 0 AND jobq._open_before(p.swept_xid) < v_open;
     v_low bigint := CASE WHEN p_sweep THEN 0 ELSE p.settled END;
     v_bound bigint := CASE WHEN v_whole OR p_sweep THEN v_low
                       ELSE greatest(p.settled, p.swept) END;
     v_swept_open integer := CASE WHEN v_whole AND NOT v_over
-                            THEN jobq.open_before(p.mark_xid) ELSE 0 END;
+                            THEN jobq._open_before(p.mark_xid) ELSE 0 END;
     v_upto bigint := 9223372036854775807;
 BEGIN
     -- One may have ended since v_whole was computed: this statement's snapshot decides.
     SELECT array_agg(m.id) INTO p.ids
     FROM (SELECT m.id FROM jobq.message m
           WHERE m.partition_id = p.id AND m.id > CASE
-                WHEN v_open > 0 AND jobq.open_before(p.swept_xid) < v_open THEN v_low
+                WHEN v_open > 0 AND jobq._open_before(p.swept_xid) < v_open THEN v_low
                 ELSE v_bound END
           ORDER BY m.id LIMIT p_most) AS m;
     p.base := p.acked;
@@ -356,8 +356,8 @@ END $$;
 
 -- Whether a read of this partition would have something to do: messages, or bounds that would
 -- make every later look pass many dead rows again.
-CREATE OR REPLACE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+CREATE OR REPLACE FUNCTION jobq._outbox_waits(p jobq.partition, p_sweep boolean)
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_bound bigint := CASE WHEN p_sweep THEN 0
@@ -378,7 +378,7 @@ END $$;
 -- a sweep reads them. Workers sweep after a restart, and once a minute. While an old snapshot
 -- pins dead rows they do so in slices, each from p_below_to ids below a bound to p_below_from
 -- below it (p_below_to NULL: all ids). Paused queues are left out.
-CREATE OR REPLACE FUNCTION jobq.outbox_look(
+CREATE OR REPLACE FUNCTION jobq._outbox_look(
     p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean,
     p_below_from bigint DEFAULT NULL, p_below_to bigint DEFAULT NULL)
 RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
@@ -425,7 +425,7 @@ BEGIN
         IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;
         RETURN NEXT;
     END LOOP;
-    PERFORM jobq.wake(f.id, f.count - 1)
+    PERFORM jobq._wake(f.id, f.count - 1)
     FROM (SELECT f.id::integer, count(*)::integer FROM unnest(v_free) AS f (id)
           GROUP BY f.id) AS f
     WHERE f.count > 1;
@@ -441,7 +441,7 @@ END $$;
 -- receives. The size of a payload that is not compressed is known without reading it. (A role
 -- that may INSERT can write larger messages than the queue allows. Then a read fails, and the
 -- next one asks for fewer bytes.)
-CREATE OR REPLACE FUNCTION jobq.outbox_fit(
+CREATE OR REPLACE FUNCTION jobq._outbox_fit(
     p_partition_id bigint, p_ids bigint[], p_bytes bigint)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off
@@ -463,7 +463,7 @@ END $$;
 
 -- These messages of a partition, as arrays in their order. Raises an error if one is missing.
 -- The range nearly always contains no others, and then nothing is joined.
-CREATE OR REPLACE FUNCTION jobq.outbox_messages(
+CREATE OR REPLACE FUNCTION jobq._outbox_messages(
     p_partition_id bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],
     OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -494,7 +494,7 @@ BEGIN
 END $$;
 
 -- Deletes these messages, which are acknowledged.
-CREATE OR REPLACE FUNCTION jobq.outbox_delete(p_partition_id bigint, p_ids bigint[])
+CREATE OR REPLACE FUNCTION jobq._outbox_delete(p_partition_id bigint, p_ids bigint[])
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off
@@ -507,7 +507,7 @@ BEGIN
 END $$;
 
 -- Copies messages to dead_letter, all in one statement. Element i of every array is a message.
-CREATE OR REPLACE FUNCTION jobq.outbox_bury(
+CREATE OR REPLACE FUNCTION jobq._outbox_bury(
     p_partition_id bigint, p_seqs bigint[], p_ids bigint[], p_errors text[],
     p_attempts integer[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -535,7 +535,7 @@ END $$;
 
 -- Adds one more delivery, up to p_last, to tried. Acknowledged entries are removed; the new
 -- one goes to its place in the descending order. At most 100 deliveries are counted.
-CREATE OR REPLACE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)
+CREATE OR REPLACE FUNCTION jobq._outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_tried = '{}' THEN RETURN ARRAY[p_last]; END IF;
@@ -544,7 +544,7 @@ BEGIN
 END $$;
 
 -- How many bytes a message of this partition may have; NULL: its queue is paused.
-CREATE OR REPLACE FUNCTION jobq.outbox_limit(p_partition_id bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._outbox_limit(p_partition_id bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT q.message_max FROM jobq.queue q
@@ -557,7 +557,7 @@ END $$;
 -- unless they are new, and reading is 0 when nothing was handed out. p_aside: the next message
 -- cannot be sent; it becomes a dead letter unread. p_limit: the largest size of a message; if
 -- even messages of that size would fit into p_bytes, their sizes are not asked for.
-CREATE OR REPLACE FUNCTION jobq.outbox_hand(
+CREATE OR REPLACE FUNCTION jobq._outbox_hand(
     INOUT p jobq.partition, INOUT v jobq.delivery, p_most integer, p_bytes bigint,
     p_limit integer, p_aside boolean, p_sweep boolean, p_mark bigint, p_mark_xid xid8)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -567,7 +567,7 @@ DECLARE
 BEGIN
     v.answer := 'i';
     IF p.acked = p.numbered THEN
-        p := jobq.outbox_number(p, greatest(p_most, 1000), p_sweep, p_mark, p_mark_xid);
+        p := jobq._outbox_number(p, greatest(p_most, 1000), p_sweep, p_mark, p_mark_xid);
         v_ids := p.ids[: v_count];
     ELSE
         v_ids := p.ids[p.acked - p.base + 1 : p.acked - p.base + v_count];
@@ -580,10 +580,11 @@ BEGIN
         v.answer := 'a';
         p.acked := p.acked + 1;
         v.acked := p.acked;
-        PERFORM jobq.outbox_bury(p.id, ARRAY[p.acked], v_ids[:1], ARRAY['the worker could not '
-                'receive this message: too large, or the network too slow'], ARRAY[(
+        PERFORM jobq._outbox_bury(p.id, ARRAY[p.acked], v_ids[:1], ARRAY[
+                'the worker could not receive this message: too large, or the network too '
+                'slow'], ARRAY[(
             SELECT count(*) FROM unnest(v.tried) t WHERE t >= p.acked)::integer]);
-        PERFORM jobq.outbox_delete(p.id, v_ids[:1]);
+        PERFORM jobq._outbox_delete(p.id, v_ids[:1]);
         v.tried := ARRAY(SELECT t FROM unnest(v.tried) t WHERE t > p.acked ORDER BY t DESC);
         p.tried := v.tried;
         RETURN;
@@ -591,22 +592,22 @@ BEGIN
     v.cut := false;
     v_count := cardinality(v_ids);
     IF p_bytes < v_count * p_limit::bigint THEN
-        v_ids := v_ids[: jobq.outbox_fit(p.id, v_ids, p_bytes)];
+        v_ids := v_ids[: jobq._outbox_fit(p.id, v_ids, p_bytes)];
         v.cut := cardinality(v_ids) < v_count;
     END IF;
     SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
     INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
-    FROM jobq.outbox_messages(p.id, v_ids, p.acked + 1) m;
+    FROM jobq._outbox_messages(p.id, v_ids, p.acked + 1) m;
     v.answer := 'h';
     v.worker := p.worker;
     v.claim := p.claim;
     v.beat := p.beat;
     p.reading := p.acked + cardinality(v_ids);
-    p.tried := jobq.outbox_tried(v.tried, p.acked, p.reading);
+    p.tried := jobq._outbox_tried(v.tried, p.acked, p.reading);
 END $$;
 
 -- A mark: see outbox_number. NULL in a transaction that has already written.
-CREATE OR REPLACE FUNCTION jobq.outbox_mark(OUT mark bigint, OUT mark_xid xid8)
+CREATE OR REPLACE FUNCTION jobq._outbox_mark(OUT mark bigint, OUT mark_xid xid8)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_current_xact_id_if_assigned() IS NOT NULL THEN RETURN; END IF;
@@ -615,24 +616,24 @@ BEGIN
 END $$;
 
 -- Deletes the messages of a partition up to p_acked. Those to be given up are copied first.
-CREATE OR REPLACE FUNCTION jobq.outbox_done(
+CREATE OR REPLACE FUNCTION jobq._outbox_done(
     p jobq.partition, p_acked bigint, p_dead_seqs bigint[], p_dead_errors text[],
     p_dead_attempts integer[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_dead_seqs <> '{}' THEN
-        PERFORM jobq.outbox_bury(p.id, p_dead_seqs, ARRAY(
+        PERFORM jobq._outbox_bury(p.id, p_dead_seqs, ARRAY(
             SELECT p.ids[u.seq - p.base] FROM unnest(p_dead_seqs) WITH ORDINALITY AS u (seq, n)
             ORDER BY u.n), p_dead_errors, p_dead_attempts);
     END IF;
     IF p_acked > p.acked THEN
-        PERFORM jobq.outbox_delete(p.id, p.ids[p.acked - p.base + 1 : p_acked - p.base]);
+        PERFORM jobq._outbox_delete(p.id, p.ids[p.acked - p.base + 1 : p_acked - p.base]);
     END IF;
 END $$;
 
 -- Stores a partition's row, which the caller has locked; ids only if they are new. A partition
 -- from which nothing is being read is released.
-CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._outbox_store(p jobq.partition) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_held boolean := p.reading > 0;
@@ -659,7 +660,7 @@ END $$;
 
 -- What a partition's row alone answers to a read: b, o, w, or h to continue; with the cursor
 -- as the next delivery will find it.
-CREATE OR REPLACE FUNCTION jobq.outbox_asked(
+CREATE OR REPLACE FUNCTION jobq._outbox_asked(
     p jobq.partition, p_worker bigint, p_claim bigint, p_handed bigint,
     p_watched_worker bigint, p_watched_claim bigint, p_watched_beat bigint)
 RETURNS jobq.delivery LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -719,7 +720,7 @@ END $$;
 -- A read that finds nothing writes nothing. A row that someone is just writing is not waited
 -- for. A paused queue has nothing to read. The commit waits for the disk, because a receiver
 -- knows a message by its number, which must not change.
-CREATE OR REPLACE FUNCTION jobq.outbox_read(
+CREATE OR REPLACE FUNCTION jobq._outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_most integer,
     p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,
     p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL,
@@ -729,7 +730,7 @@ RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_limit integer := jobq.outbox_limit(p_partition_id);
+    v_limit integer := jobq._outbox_limit(p_partition_id);
     v_beat bigint;
     v_mark bigint;
     v_mark_xid xid8;
@@ -744,20 +745,20 @@ BEGIN
     END IF;
     v_beat := v_row.beat;
     v_row.ids := NULL;
-    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,
+    v := jobq._outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,
                            p_watched_claim, p_watched_beat);
     IF v.answer IN ('b', 'o') THEN RETURN v; END IF;
     IF p_aside <> v_row.acked THEN
         v.answer := 'i';
         v.lost := 0;
         RETURN v;
-    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN
+    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq._outbox_waits(v_row, p_sweep)) THEN
         v.answer := 'i';
     END IF;
     IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;
-    IF p_aside IS NOT NULL THEN PERFORM jobq.wait_briefly(); END IF; -- as in outbox_ack
-    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
-    PERFORM jobq.commit_waits(true);
+    IF p_aside IS NOT NULL THEN PERFORM jobq._wait_briefly(); END IF; -- as in outbox_ack
+    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq._outbox_mark() m;
+    PERFORM jobq._commit_waits(true);
     SELECT p.* INTO v_row FROM jobq.partition p
     WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1
     FOR NO KEY UPDATE SKIP LOCKED;
@@ -779,12 +780,12 @@ BEGIN
     END IF;
     IF v.answer = 'h' THEN
         v_row.run_at := NULL;
-        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, v_limit, p_aside IS NOT NULL,
+        v_handed := jobq._outbox_hand(v_row, v, p_most, p_bytes, v_limit, p_aside IS NOT NULL,
                                      p_sweep, v_mark, v_mark_xid);
         v_row := v_handed.p;
         v := v_handed.v;
     END IF;
-    PERFORM jobq.outbox_store(v_row);
+    PERFORM jobq._outbox_store(v_row);
     RETURN v;
 END $$;
 
@@ -806,7 +807,7 @@ END $$;
 -- writer (a renewal) finds the old place, and minor releases since November 2025 then skip the
 -- row.
 -- A person may have the messages locked, by erase or outbox_grow: see wait_briefly.
-CREATE OR REPLACE FUNCTION jobq.outbox_ack(
+CREATE OR REPLACE FUNCTION jobq._outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
     p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],
@@ -817,7 +818,7 @@ RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_limit integer := jobq.outbox_limit(p_partition_id);
+    v_limit integer := jobq._outbox_limit(p_partition_id);
     v_on boolean := p_most > 0 AND p_delay_us <= 0 AND NOT p_raise AND v_limit IS NOT NULL;
     v_mark bigint;
     v_mark_xid xid8;
@@ -825,9 +826,9 @@ DECLARE
     v_handed record;
     v jobq.delivery;
 BEGIN
-    IF NOT p_raise THEN PERFORM jobq.wait_briefly(); END IF;
+    IF NOT p_raise THEN PERFORM jobq._wait_briefly(); END IF;
     IF v_on THEN
-        SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
+        SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq._outbox_mark() m;
     END IF;
     SELECT r.* INTO v_row FROM jobq.partition r
     WHERE r.id >= p_partition_id AND r.id <= p_partition_id
@@ -842,7 +843,7 @@ BEGIN
         v.answer := 'l';
         RETURN v;
     END IF;
-    PERFORM jobq.outbox_done(v_row, p_acked, p_dead_seqs, p_dead_errors, p_dead_attempts);
+    PERFORM jobq._outbox_done(v_row, p_acked, p_dead_seqs, p_dead_errors, p_dead_attempts);
     v_row.acked := p_acked;
     v_row.beat := v_row.beat + 1;
     v_row.reading := 0;
@@ -861,19 +862,19 @@ BEGIN
         v_row.ids := NULL;
     END IF;
     IF v_on THEN
-        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, v_limit, false, p_sweep,
+        v_handed := jobq._outbox_hand(v_row, v, p_most, p_bytes, v_limit, false, p_sweep,
                                      v_mark, v_mark_xid);
         v_row := v_handed.p;
         v := v_handed.v;
     END IF;
-    PERFORM jobq.commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);
-    PERFORM jobq.outbox_store(v_row);
+    PERFORM jobq._commit_waits(NOT p_relaxed OR v_row.ids IS NOT NULL);
+    PERFORM jobq._outbox_store(v_row);
     RETURN v;
 END $$;
 
 -- Renews the hold on partitions, in the order of their ids, and answers with those that were
 -- lost. The row is locked first: see outbox_ack.
-CREATE OR REPLACE FUNCTION jobq.outbox_renew(
+CREATE OR REPLACE FUNCTION jobq._outbox_renew(
     p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -903,7 +904,7 @@ END $$;
 -- For renew. Message ids continue beyond all that were drawn (a program made up the larger
 -- ones). A partition forgets the numbers of messages that no longer exist, because no read
 -- could pass them; later messages move up.
-CREATE OR REPLACE FUNCTION jobq.outbox_restored() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._outbox_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_drawn bigint := 4611686018427387904;
 BEGIN
@@ -941,9 +942,9 @@ SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
-        PERFORM jobq.refuse('status', 'pending, reprocessing, resolved or discarded');
+        PERFORM jobq._refuse('status', 'pending, reprocessing, resolved or discarded');
     END IF;
-    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
     WHERE (queue IS NULL OR q.name = queue COLLATE "C")
@@ -985,9 +986,9 @@ SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN
-        PERFORM jobq.refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');
+        PERFORM jobq._refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');
     END IF;
-    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     UPDATE jobq.dead_letter d
     SET status = 'reprocessing', token = token, taken_at = statement_timestamp(),
@@ -1050,7 +1051,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
-    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
@@ -1070,7 +1071,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
-    PERFORM jobq.known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
         WHERE o.status IN ('resolved', 'discarded')
@@ -1086,7 +1087,7 @@ END $$;
 -- acknowledged, whoever holds it. A worker that ends when all work has ended asks this. The
 -- table job holds nothing that has ended, so the first row of a queue is enough. The two lane
 -- indexes together contain all jobs.
-CREATE OR REPLACE FUNCTION jobq.remains(p_queues integer[], p_message_queues integer[])
+CREATE OR REPLACE FUNCTION jobq._remains(p_queues integer[], p_message_queues integer[])
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN

@@ -5,7 +5,7 @@
 -- Postgres reads. That is count starts in us microseconds. '0': none, both are 0. NULL: both
 -- are NULL. A start may take no less than a microsecond, because an instant counts those.
 -- p_field: the argument that is refused.
-CREATE OR REPLACE FUNCTION jobq.rate_parse(
+CREATE OR REPLACE FUNCTION jobq._rate_parse(
     p_rate text, p_field text, OUT count integer, OUT us bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v text[] := regexp_match(btrim(p_rate, E' \t\n') COLLATE "C",
@@ -18,13 +18,13 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        us := jobq.us((CASE WHEN v[2] COLLATE "C" ~ '[0-9]' THEN '' ELSE '1 ' END
+        us := jobq._us((CASE WHEN v[2] COLLATE "C" ~ '[0-9]' THEN '' ELSE '1 ' END
                        || v[2])::interval);
     EXCEPTION WHEN data_exception THEN us := NULL;
     END;
     IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN
-        PERFORM jobq.refuse(p_field, 'a number and a time of at most 366 days, such as 100/s, '
-                            '20/min or 10/5 s, and at most 1,000,000/s; 0 for none');
+        PERFORM jobq._refuse(p_field, 'a number and a time of at most 366 days, such as '
+            '100/s, 20/min or 10/5 s, and at most 1,000,000/s; 0 for none');
     END IF;
 END $$;
 
@@ -68,17 +68,17 @@ END $$;
 -- What a worker may hold of running_max: its fair share, or more if others leave it. Pure:
 -- jobq_permit_share in jobq.h is the same. p_wanted: how many it could run. p_wanting: how
 -- many workers want some, this one included. p_held: what the others hold. p_reserved: what
--- each of them holds, or wants up to jobq.permit_fair, whichever is more.
-CREATE OR REPLACE FUNCTION jobq.permit_share(
+-- each of them holds, or wants up to jobq._permit_fair, whichever is more.
+CREATE OR REPLACE FUNCTION jobq._permit_share(
     p_max integer, p_wanting integer, p_reserved bigint, p_held bigint, p_wanted integer)
 RETURNS integer
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN greatest(0, least(p_wanted, p_max - p_held, greatest(
-        jobq.permit_fair(p_max, p_wanting), p_max - p_reserved)));
+        jobq._permit_fair(p_max, p_wanting), p_max - p_reserved)));
 END $$;
 
-CREATE OR REPLACE FUNCTION jobq.permit_fair(p_max integer, p_wanting integer) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._permit_fair(p_max integer, p_wanting integer) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN greatest(p_max / greatest(p_wanting, 1), 1);
@@ -92,13 +92,13 @@ END $$;
 --   p_returned  what the worker puts back
 --   p_wanted    what it asks for; granted: what it gets
 --   wait_us     time until the next token; 0: one is there
-CREATE OR REPLACE FUNCTION jobq.tokens_move(
+CREATE OR REPLACE FUNCTION jobq._tokens_move(
     p_count integer, p_us bigint, p_burst integer, p_free_us numeric, p_now_us numeric,
     p_held bigint, p_returned integer, p_wanted integer,
     OUT free_us numeric, OUT granted integer, OUT wait_us bigint)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_chunk integer := jobq.rate_chunk(p_count, p_us);
+    v_chunk integer := jobq._rate_chunk(p_count, p_us);
     v_full bigint := greatest(p_burst, v_chunk);
     v_most bigint := p_burst::bigint + v_chunk;
     v_level numeric;
@@ -116,7 +116,7 @@ BEGIN
 END $$;
 
 -- The tokens of 100 ms, at least 1: what a worker gets at once.
-CREATE OR REPLACE FUNCTION jobq.rate_chunk(p_count integer, p_us bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._rate_chunk(p_count integer, p_us bigint) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN greatest(p_count::bigint * 100000 / p_us, 1);
@@ -132,7 +132,7 @@ END $$;
 --   held      so many of its jobs may run: claims stop there. Its row says more while more run
 --   chunks    0: no rate, else the most tokens at once; tokens: granted; waits_us: see
 --             tokens_move
-CREATE OR REPLACE FUNCTION jobq.permit_exchange(
+CREATE OR REPLACE FUNCTION jobq._permit_exchange(
     p_worker bigint, p_number bigint, p_queues integer[], p_kinds integer[],
     p_quotas integer[], p_running integer[], p_wanted integer[], p_tokens integer[],
     p_returned integer[], p_needed integer[], OUT quotas integer[], OUT queues integer[],
@@ -157,15 +157,15 @@ BEGIN
             SELECT q.* INTO v_quota FROM jobq.quota q WHERE q.id = v_quota.id
             FOR NO KEY UPDATE;
             CONTINUE WHEN NOT FOUND;
-            PERFORM jobq.commit_waits(true);
+            PERFORM jobq._commit_waits(true);
         END IF;
         IF v_at IS NULL THEN -- it learns of the quota now, and asks next time
             SELECT 0 AS held, 0 AS tokens, 0::bigint AS wait_us INTO v;
         ELSIF NOT v_free THEN
             SELECT k.held, 0 AS tokens, 1000000::bigint AS wait_us INTO v
-            FROM jobq.permit_kept(v_quota.id, p_worker, p_number, p_wanted[v_at]) k;
+            FROM jobq._permit_kept(v_quota.id, p_worker, p_number, p_wanted[v_at]) k;
         ELSE
-            SELECT e.held, e.tokens, e.wait_us INTO v FROM jobq.permit_one(
+            SELECT e.held, e.tokens, e.wait_us INTO v FROM jobq._permit_one(
                 v_quota, p_worker, p_number, p_running[v_at], p_wanted[v_at], p_tokens[v_at],
                 p_returned[v_at], p_needed[v_at]) e;
         END IF;
@@ -175,7 +175,7 @@ BEGIN
         maxima := maxima || coalesce(v_quota.running_max, 0);
         held := held || v.held;
         chunks := chunks || CASE WHEN v_quota.rate_us IS NULL THEN 0
-                            ELSE jobq.rate_chunk(v_quota.rate_count, v_quota.rate_us) END;
+                            ELSE jobq._rate_chunk(v_quota.rate_count, v_quota.rate_us) END;
         tokens := tokens || v.tokens;
         waits_us := waits_us || v.wait_us;
     END LOOP;
@@ -183,7 +183,7 @@ END $$;
 
 -- A part of permit_exchange: what a worker goes on with while nothing is exchanged. Its row
 -- may say more than it wants; the next exchange settles that.
-CREATE OR REPLACE FUNCTION jobq.permit_kept(
+CREATE OR REPLACE FUNCTION jobq._permit_kept(
     p_quota integer, p_worker bigint, p_number bigint, p_wanted integer, OUT held integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -194,7 +194,7 @@ END $$;
 
 -- A part of permit_exchange: one quota, whose row is locked. Every statement after the lock
 -- sees what the exchange before this one has committed.
-CREATE OR REPLACE FUNCTION jobq.permit_one(
+CREATE OR REPLACE FUNCTION jobq._permit_one(
     p_quota jobq.quota, p_worker bigint, p_number bigint, p_running integer, p_wanted integer,
     p_tokens integer, p_returned integer, p_needed integer, OUT held integer,
     OUT tokens integer, OUT wait_us bigint)
@@ -214,31 +214,31 @@ BEGIN
     SELECT count(*) FILTER (WHERE o.wanted > 0) AS wanting,
            sum(o.held) AS held, sum(o.tokens) AS tokens, bool_or(o.number = 0) AS unheard
     INTO v_sum FROM jobq.permit o WHERE o.quota_id = p_quota.id AND o.worker <> p_worker;
-    IF v_sum.unheard THEN PERFORM jobq.permits_prune(); END IF; -- one may be gone
+    IF v_sum.unheard THEN PERFORM jobq._permits_prune(); END IF; -- one may be gone
     IF p_quota.running_max IS NOT NULL AND v_sum.unheard IS NOT TRUE THEN
-        held := jobq.permit_share(
+        held := jobq._permit_share(
             p_quota.running_max, v_sum.wanting::integer + 1,
-            (SELECT coalesce(sum(greatest(o.held, least(o.wanted, jobq.permit_fair(
+            (SELECT coalesce(sum(greatest(o.held, least(o.wanted, jobq._permit_fair(
                  p_quota.running_max, v_sum.wanting::integer + 1)))), 0)
              FROM jobq.permit o WHERE o.quota_id = p_quota.id AND o.worker <> p_worker),
             coalesce(v_sum.held, 0), p_wanted);
     END IF;
     IF p_quota.rate_us IS NOT NULL THEN
-        SELECT t.tokens, t.wait_us INTO tokens, wait_us FROM jobq.permit_tokens(
+        SELECT t.tokens, t.wait_us INTO tokens, wait_us FROM jobq._permit_tokens(
             p_quota, coalesce(v_sum.tokens, 0) + v_mine.tokens,
             least(p_returned, greatest(v_mine.tokens - p_tokens, 0)),
             CASE WHEN v_sum.unheard THEN 0 ELSE p_needed END,
             v_mine.tokens <> p_tokens) t;
     END IF;
     UPDATE jobq.permit p
-    SET number = p_number, held = greatest(p_running, permit_one.held), wanted = p_wanted,
-        tokens = p_tokens + permit_one.tokens
+    SET number = p_number, held = greatest(p_running, _permit_one.held), wanted = p_wanted,
+        tokens = p_tokens + _permit_one.tokens
     WHERE p.quota_id = p_quota.id AND p.worker = p_worker;
 END $$;
 
 -- A part of permit_one: the tokens of a rate. p_moved: what the worker has is not what its row
 -- says, so the bucket's limit changes.
-CREATE OR REPLACE FUNCTION jobq.permit_tokens(
+CREATE OR REPLACE FUNCTION jobq._permit_tokens(
     p_quota jobq.quota, p_held bigint, p_returned integer, p_needed integer, p_moved boolean,
     OUT tokens integer, OUT wait_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -247,7 +247,7 @@ DECLARE
     v_free numeric;
 BEGIN
     SELECT m.free_us, m.granted, m.wait_us INTO v_free, tokens, wait_us
-    FROM jobq.tokens_move(
+    FROM jobq._tokens_move(
         p_quota.rate_count, p_quota.rate_us, coalesce(p_quota.rate_burst, 1),
         CASE WHEN isfinite(p_quota.free_at)
              THEN extract(epoch FROM p_quota.free_at)::numeric * 1000000 ELSE 0 END,
@@ -264,7 +264,7 @@ END $$;
 -- Gives the permits of a worker back that is dead or leaves, unless it has jobs left. The
 -- caller has locked the worker's row, or has marked it dead, so no claim begins any more. Rows
 -- that somebody has locked, with their quota perhaps, are left to permits_prune.
-CREATE OR REPLACE FUNCTION jobq.permits_free(p_worker bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._permits_free(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.permit p WHERE p.ctid = ANY (ARRAY(
@@ -275,10 +275,10 @@ BEGIN
 END $$;
 
 -- The same for all workers that are gone, or dead, whatever happened to their rescuers.
-CREATE OR REPLACE FUNCTION jobq.permits_prune() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._permits_prune() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.permits_free(gone.worker) FROM (
+    PERFORM jobq._permits_free(gone.worker) FROM (
         SELECT DISTINCT p.worker FROM jobq.permit p
         WHERE NOT EXISTS (SELECT FROM jobq.worker w
                           WHERE w.id = p.worker AND w.dead_at IS NULL)) AS gone;
@@ -287,7 +287,7 @@ END $$;
 -- How many jobs run beyond what the tables have down for their workers: law (1). And how many
 -- permits belong to workers that are gone, or dead and without jobs: nobody could have them.
 -- Both are 0. (Law (2) has exceptions that the tables do not tell from a breach.)
-CREATE OR REPLACE FUNCTION jobq.audit_permits() RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._audit_permits() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
@@ -308,7 +308,7 @@ END $$;
 
 -- A part of renew. Workers may hold permits of which this copy does not know: nothing is
 -- granted until each of them has told how many jobs it runs. Tokens are counted from now on.
-CREATE OR REPLACE FUNCTION jobq.permits_restored() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._permits_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.permit p SET number = 0 WHERE p.number <> 0;
@@ -319,7 +319,7 @@ END $$;
 -- is; 0, and the rate '0', remove it. Workers follow with their next heartbeat, and those that
 -- listen, at once. A worker in SQL would not keep the limit. One whose lease is over is not
 -- waited for: it is dead at its next heartbeat, and takes nothing before.
-CREATE OR REPLACE FUNCTION jobq.quota_set(
+CREATE OR REPLACE FUNCTION jobq._quota_set(
     p_queue integer, p_kind integer, p_running_max integer, p_rate text, p_rate_burst integer,
     p_reset boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -332,13 +332,13 @@ BEGIN
         RETURN;
     END IF;
     IF p_running_max < 0 THEN
-        PERFORM jobq.refuse('running_max', '0 (no limit) or more');
+        PERFORM jobq._refuse('running_max', '0 (no limit) or more');
     END IF;
     IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN
-        PERFORM jobq.refuse('rate_burst', '1 to 1,000,000');
+        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');
     END IF;
-    SELECT * INTO v_rate FROM jobq.rate_parse(p_rate, 'rate');
-    PERFORM jobq.need_read_committed(); -- workers that have come meanwhile count
+    SELECT * INTO v_rate FROM jobq._rate_parse(p_rate, 'rate');
+    PERFORM jobq._need_read_committed(); -- workers that have come meanwhile count
     PERFORM pg_advisory_xact_lock(hashtext('jobq.quota'), p_queue);
     SELECT w.name INTO v_worker FROM jobq.worker w
     WHERE p_queue = ANY (w.queues) AND w.library = 0 AND w.dead_at IS NULL
@@ -347,7 +347,7 @@ BEGIN
         RAISE EXCEPTION 'worker % calls work_take, and such a worker keeps no limits', v_worker
             USING ERRCODE = '55000', HINT = 'Stop it, and repeat.';
     END IF;
-    PERFORM jobq.quota_new(p_queue, p_kind, p_running_max, v_rate.count);
+    PERFORM jobq._quota_new(p_queue, p_kind, p_running_max, v_rate.count);
     UPDATE jobq.quota q
     SET running_max = CASE WHEN p_running_max IS NOT NULL THEN nullif(p_running_max, 0)
                       WHEN NOT p_reset THEN q.running_max END,
@@ -360,20 +360,20 @@ BEGIN
     WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind
     RETURNING q.* INTO v_quota;
     IF p_rate_burst IS NOT NULL AND v_quota.rate_us IS NULL THEN
-        PERFORM jobq.refuse('rate_burst', 'there is no rate: give one');
+        PERFORM jobq._refuse('rate_burst', 'there is no rate: give one');
     END IF;
     IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN
         DELETE FROM jobq.quota q WHERE q.id = v_quota.id;
         DELETE FROM jobq.permit p WHERE p.quota_id = v_quota.id; -- keys may be off
     END IF;
-    PERFORM jobq.tell(p_queue);
+    PERFORM jobq._tell(p_queue);
 END $$;
 
 -- A part of quota_set: writes the row if it is not there. If it gets a limit that it has not
 -- had, it becomes a new row, because workers have not told what that needs. Workers that live
 -- may run jobs of a new quota. Until each of them has told how many, or is dead, nothing is
 -- granted.
-CREATE OR REPLACE FUNCTION jobq.quota_new(
+CREATE OR REPLACE FUNCTION jobq._quota_new(
     p_queue integer, p_kind integer, p_running_max integer, p_rate_count integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_old jobq.quota;
@@ -407,7 +407,7 @@ END $$;
 -- for the limit, and one for each worker that holds or wants some of it.
 CREATE OR REPLACE VIEW jobq.limits AS
 SELECT q.name AS queue, k.name AS kind, l.running_max,
-       jobq.rate_text(l.rate_count, l.rate_us) AS rate,
+       jobq._rate_text(l.rate_count, l.rate_us) AS rate,
        CASE WHEN l.rate_us IS NOT NULL THEN coalesce(l.rate_burst, 1) END AS rate_burst,
        p.worker::text AS worker, p.held, p.wanted, p.tokens, p.number = 0 AS unheard
 FROM jobq.quota l JOIN jobq.queue q ON q.id = l.queue_id

@@ -4,7 +4,7 @@
 -- Element i of the arrays is a job; without a note its element is NULL.
 -- It must not wait, because the worker's lease depends on it: a row that somebody has locked
 -- is left out. False: some were, so the worker sends the same again.
-CREATE OR REPLACE FUNCTION jobq.progress_write(
+CREATE OR REPLACE FUNCTION jobq._progress_write(
     p_worker bigint, p_claims bigint[], p_jobs bigint[], p_permilles integer[], p_notes text[])
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- What a handler's jobq_call_progress does. Only the worker that has the job may do it.
-CREATE OR REPLACE FUNCTION jobq.progress_here(
+CREATE OR REPLACE FUNCTION jobq._progress_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

@@ -43,7 +43,7 @@
 -- worker's jobs are decided elsewhere, in rescue.
 
 -- jobq_backoff_delay. random: 0 <= random < 1; with 64 bits of it the two agree exactly.
-CREATE OR REPLACE FUNCTION jobq.work_backoff(
+CREATE OR REPLACE FUNCTION jobq._work_backoff(
     p_curve text, p_base_us bigint, p_cap_us bigint, p_floor_us bigint,
     p_jitter_permille integer, p_n integer, p_random numeric) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -64,7 +64,7 @@ END $$;
 
 -- p_event: an event of jobq.h, by name. p_delay_us: NULL if the handler names none. reason:
 -- what goes before the error if the job fails by its limit.
-CREATE OR REPLACE FUNCTION jobq.work_decide(
+CREATE OR REPLACE FUNCTION jobq._work_decide(
     p_job jobq.job, p_event text, p_delay_us bigint, p_random numeric, OUT state "char",
     OUT stage smallint, OUT attempt integer, OUT crash integer, OUT suspect boolean,
     OUT delay_us bigint, OUT reason text)
@@ -74,7 +74,7 @@ DECLARE
     v_policy record;
 BEGIN
     SELECT coalesce(p_job.max_attempts, k.max_attempts, q.max_attempts) AS attempts,
-           q.attempts_span_stages AS span, jobq.work_backoff(
+           q.attempts_span_stages AS span, jobq._work_backoff(
                coalesce(k.backoff_curve, q.backoff_curve),
                coalesce(k.backoff_base_us, q.backoff_base_us),
                coalesce(k.backoff_cap_us, q.backoff_cap_us),
@@ -119,7 +119,7 @@ END $$;
 
 -- Removes the rows of claims whose jobs have all ended: of one, or of all (p_number NULL). A
 -- row that somebody has locked is left for the next heartbeat.
-CREATE OR REPLACE FUNCTION jobq.work_tidy(p_worker bigint, p_number bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._work_tidy(p_worker bigint, p_number bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     DELETE FROM jobq.claim c WHERE c.ctid = ANY (ARRAY(
@@ -133,7 +133,7 @@ BEGIN
 END $$;
 
 -- Writes the decision about one job.
-CREATE OR REPLACE FUNCTION jobq.work_settle(
+CREATE OR REPLACE FUNCTION jobq._work_settle(
     p_worker bigint, p_number bigint, p_id bigint, p_event text, p_delay interval,
     p_error text, p_payload jsonb, p_bytes bytea) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -142,19 +142,19 @@ DECLARE
     v_decision record;
 BEGIN
     IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN
-        PERFORM jobq.refuse('delay', '0 to 1000 years');
+        PERFORM jobq._refuse('delay', '0 to 1000 years');
     END IF;
     SELECT j.* INTO v_job FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;
     IF FOUND THEN
         SELECT d.* INTO v_decision
-        FROM jobq.work_decide(v_job, p_event, jobq.us(p_delay), random()::numeric) d;
+        FROM jobq._work_decide(v_job, p_event, jobq._us(p_delay), random()::numeric) d;
     ELSE
         SELECT 'r'::"char" AS state, 0::smallint AS stage, 0 AS attempt, 0 AS crash,
                false AS suspect, 0::bigint AS delay_us, NULL::text AS reason
         INTO v_decision; -- settle_here says that the lease is lost
     END IF;
-    PERFORM jobq.settle_here(
+    PERFORM jobq._settle_here(
         p_worker, p_number, p_id, v_decision.state, v_decision.stage, v_decision.attempt,
         v_decision.crash, v_decision.suspect, v_decision.delay_us,
         CASE WHEN v_decision.reason IS NULL THEN p_error
@@ -178,11 +178,11 @@ DECLARE
     v_at integer[];
 BEGIN
     IF lease IS NULL OR NOT isfinite(lease) OR lease NOT BETWEEN '1 second' AND '1 day' THEN
-        PERFORM jobq.refuse('lease', '1 second to 1 day');
+        PERFORM jobq._refuse('lease', '1 second to 1 day');
     ELSIF (jsonb_typeof(kinds) = 'object' AND kinds <> '{}') IS NOT TRUE OR jsonb_path_exists(
             kinds, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
           OR jsonb_path_exists(kinds, '$.*[*] ? (@.type() != "string")') THEN
-        PERFORM jobq.refuse('kinds', 'an object that has for each queue an array of kinds');
+        PERFORM jobq._refuse('kinds', 'an object that has for each queue an array of kinds');
     END IF;
     v_queues := ARRAY(SELECT jsonb_object_keys(kinds) ORDER BY 1);
     SELECT array_agg(k.kind), array_agg(q.n) INTO v_kinds, v_at
@@ -191,8 +191,8 @@ BEGIN
     -- 64 bits of an UUID that are random.
     worker := ('x' || left(v_random, 12) || right(v_random, 4))::bit(64)::bigint;
     channel := 'jobq_' || to_hex(worker);
-    PERFORM jobq.register(worker, coalesce(name, 'sql-' || left(v_random, 8)),
-                          jobq.us(lease), v_queues, v_at, v_kinds, 0, host, pid);
+    PERFORM jobq._register(worker, coalesce(name, 'sql-' || left(v_random, 8)),
+                          jobq._us(lease), v_queues, v_at, v_kinds, 0, host, pid);
 END $$;
 
 -- What a worker may claim: its queues' lanes, in the order of a claim, and its kinds. Queues
@@ -200,7 +200,7 @@ END $$;
 -- turns. So do the queues, for two claims each, so that both of each come first. The walk
 -- round the lines begins at a random one. Without jit = off, Postgres expects a million lanes
 -- and compiles the query, which takes ten times as long as running it.
-CREATE OR REPLACE FUNCTION jobq.work_lanes(
+CREATE OR REPLACE FUNCTION jobq._work_lanes(
     p_worker jobq.worker, p_number bigint, OUT queues integer[], OUT priorities smallint[],
     OUT stages smallint[], OUT lined boolean[], OUT ats timestamptz[], OUT ids bigint[],
     OUT kinds integer[])
@@ -230,7 +230,7 @@ END $$;
 -- the worker holds nothing; s, a suspect beside other work; n, other jobs; NULL, nothing,
 -- because it holds one that must run alone, or one has been ready for a lease and waits until
 -- it holds nothing. p_queues: those that it may claim from now.
-CREATE OR REPLACE FUNCTION jobq.work_modes(
+CREATE OR REPLACE FUNCTION jobq._work_modes(
     p_worker jobq.worker, p_queues integer[], p_kinds integer[]) RETURNS "char"[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -248,7 +248,7 @@ BEGIN
     FROM jobq.job j
     WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_queues)
       AND j.run_at <= statement_timestamp() AND j.kind_id = ANY (p_kinds)
-      AND jobq.suspect_goes(j.queue_id, j.line_name);
+      AND jobq._suspect_goes(j.queue_id, j.line_name);
     IF v_ready.alone_since IS NOT NULL AND v_held.jobs = 0 THEN RETURN '{a,s,n}'; END IF;
     IF v_ready.alone_since < statement_timestamp()
                              - p_worker.lease_us * interval '1 microsecond' THEN
@@ -275,22 +275,22 @@ DECLARE
     v_found boolean := false;
 BEGIN
     IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN
-        PERFORM jobq.refuse('most', '1 to 1000');
+        PERFORM jobq._refuse('most', '1 to 1000');
     END IF;
     -- Two calls at a time might both take a job that must run alone. The worker's row stays
     -- unlocked: a heartbeat would wait for a slow take until the lease is over.
     PERFORM pg_advisory_xact_lock(work_take.worker);
     SELECT w.* INTO v_worker FROM jobq.worker w
-    WHERE w.id = work_take.worker AND w.dead_at IS NULL AND NOT jobq.limited(w.queues);
-    IF NOT FOUND THEN PERFORM jobq.refuse_dead(work_take.worker, true); END IF;
-    SELECT l.* INTO v_lanes FROM jobq.work_lanes(v_worker, number) l;
-    FOREACH v_mode IN ARRAY jobq.work_modes(v_worker, v_lanes.queues, v_lanes.kinds) LOOP
+    WHERE w.id = work_take.worker AND w.dead_at IS NULL AND NOT jobq._limited(w.queues);
+    IF NOT FOUND THEN PERFORM jobq._refuse_dead(work_take.worker, true); END IF;
+    SELECT l.* INTO v_lanes FROM jobq._work_lanes(v_worker, number) l;
+    FOREACH v_mode IN ARRAY jobq._work_modes(v_worker, v_lanes.queues, v_lanes.kinds) LOOP
         EXIT WHEN v_lanes.queues IS NULL;
         RETURN QUERY
         SELECT c.id, q.name, k.name, c.attempt, c.crash, c.stage, c.stages,
                coalesce(c.timeout_us, k.timeout_us, q.timeout_us) * interval '1 microsecond',
                c.payload, c.bytes, c.headers
-        FROM jobq.claim(work_take.worker, number, CASE v_mode WHEN 'n' THEN most ELSE 1 END,
+        FROM jobq._claim(work_take.worker, number, CASE v_mode WHEN 'n' THEN most ELSE 1 END,
                         v_lanes.queues, v_lanes.priorities, v_lanes.stages, v_lanes.ats,
                         v_lanes.ids, v_lanes.kinds, v_mode <> 'n', v_mode = 'a', v_mode = 'n',
                         true, NULL, CASE v_mode WHEN 'n' THEN v_lanes.lined END, 1) c
@@ -300,7 +300,7 @@ BEGIN
         EXIT WHEN v_found;
     END LOOP;
     IF v_found = EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = work_take.worker) THEN
-        PERFORM jobq.sleep(work_take.worker, v_worker.queues, NOT v_found);
+        PERFORM jobq._sleep(work_take.worker, v_worker.queues, NOT v_found);
     END IF;
 END $$;
 
@@ -312,10 +312,10 @@ CREATE OR REPLACE FUNCTION jobq.work_done(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF num_nonnulls(result, bytes) = 2 THEN
-        PERFORM jobq.refuse('result', 'only one of result and bytes may be given');
+        PERFORM jobq._refuse('result', 'only one of result and bytes may be given');
     END IF;
-    PERFORM jobq.work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);
-    PERFORM jobq.work_tidy(worker, number);
+    PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);
+    PERFORM jobq._work_tidy(worker, number);
 END $$;
 
 -- Any other end. outcome:
@@ -332,10 +332,10 @@ CREATE OR REPLACE FUNCTION jobq.work_fail(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN
-        PERFORM jobq.refuse('outcome', 'retry, discard, snooze, release or cancelled');
+        PERFORM jobq._refuse('outcome', 'retry, discard, snooze, release or cancelled');
     END IF;
-    PERFORM jobq.work_settle(worker, number, id, outcome, delay, error, NULL, NULL);
-    PERFORM jobq.work_tidy(worker, number);
+    PERFORM jobq._work_settle(worker, number, id, outcome, delay, error, NULL, NULL);
+    PERFORM jobq._work_tidy(worker, number);
 END $$;
 
 -- Renews the lease. alive: see law 4. cancel: running jobs that somebody asked to cancel.
@@ -353,7 +353,7 @@ DECLARE
     v_before jsonb := coalesce(watched, '{}');
     v_news record;
 BEGIN
-    SELECT h.* INTO v_news FROM jobq.heartbeat(work_heartbeat.worker, v_lease, '{}') h;
+    SELECT h.* INTO v_news FROM jobq._heartbeat(work_heartbeat.worker, v_lease, '{}') h;
     alive := v_news.alive;
     cancel := coalesce(v_news.cancel, '{}');
     watched := '{}';
@@ -370,8 +370,8 @@ BEGIN
                '{}')
         FROM unnest(v_news.late, v_news.late_beats, v_news.late_leases_us)
              AS l (id, beat, lease_us)));
-    PERFORM jobq.unpark(k.id, 1000) FROM unnest(v_news.parked) AS k (id);
-    PERFORM jobq.work_tidy(work_heartbeat.worker, NULL);
+    PERFORM jobq._unpark(k.id, 1000) FROM unnest(v_news.parked) AS k (id);
+    PERFORM jobq._work_tidy(work_heartbeat.worker, NULL);
 END $$;
 
 -- Takes the jobs of workers that the caller has watched for their lease, while it was alive
@@ -396,7 +396,7 @@ BEGIN
         FOR UPDATE OF w SKIP LOCKED
     LOOP
         v_total := v_total + (SELECT r.rescued
-                              FROM jobq.rescue(v_victim.id, v_victim.beat, 10) r);
+                              FROM jobq._rescue(v_victim.id, v_victim.beat, 10) r);
     END LOOP;
     RETURN v_total;
 END $$;
@@ -405,7 +405,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.work_recover(worker bigint, number bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    WHILE jobq.recover(worker, number, 1000) LOOP
+    WHILE jobq._recover(worker, number, 1000) LOOP
         PERFORM pg_sleep(0.01); -- somebody has a job locked
     END LOOP;
 END $$;
@@ -417,10 +417,10 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = work_leave.worker FOR UPDATE;
-    PERFORM jobq.work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,
+    PERFORM jobq._work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,
                              NULL)
     FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)
     CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j
     WHERE c.worker = work_leave.worker AND j.worker = c.worker AND j.claim = c.number;
-    PERFORM jobq.deregister(work_leave.worker);
+    PERFORM jobq._deregister(work_leave.worker);
 END $$;

@@ -7,7 +7,7 @@
 
 -- Notifies those who wait for these jobs. The payload of a notification has at most 8000
 -- bytes: 400 ids. A row that its waiter is removing is left to it.
-CREATE OR REPLACE FUNCTION jobq.tell_waiters(p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._tell_waiters(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_note record;
@@ -25,14 +25,14 @@ BEGIN
               FROM told o) AS t
         GROUP BY t.channel, t.part
     LOOP
-        PERFORM jobq.notify(v_note.channel, format('ended %s', v_note.ids));
+        PERFORM jobq._notify(v_note.channel, format('ended %s', v_note.ids));
     END LOOP;
 END $$;
 
 -- The rows of these jobs, in the order of the array, as the view jobs shows them. state none,
 -- and the others empty: it is not there. p_channel: if some have not ended, their ends are
 -- notified there; if none has, there are no rows.
-CREATE OR REPLACE FUNCTION jobq.await(p_ids bigint[], p_channel bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION jobq._await(p_ids bigint[], p_channel bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
                suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
@@ -76,7 +76,7 @@ BEGIN
 END $$;
 
 -- The jobs that a job has waited for, as await has them: for its handler.
-CREATE OR REPLACE FUNCTION jobq.parent_jobs(p_id bigint)
+CREATE OR REPLACE FUNCTION jobq._parent_jobs(p_id bigint)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
                suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
@@ -87,13 +87,13 @@ RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
-    RETURN QUERY SELECT a.* FROM jobq.await(ARRAY(
+    RETURN QUERY SELECT a.* FROM jobq._await(ARRAY(
         SELECT e.parent FROM jobq.edge e WHERE e.child = p_id AND e.parent > 0
         ORDER BY e.parent)) a;
 END $$;
 
 -- Withdraws what await has written.
-CREATE OR REPLACE FUNCTION jobq.unawait(p_ids bigint[], p_channel bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._unawait(p_ids bigint[], p_channel bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -104,7 +104,7 @@ BEGIN
 END $$;
 
 -- Waiters whose process is gone. One that has waited for a day looks every second.
-CREATE OR REPLACE FUNCTION jobq.prune_waiters() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._prune_waiters() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.waiter w WHERE w.ctid = ANY (ARRAY(
@@ -133,7 +133,7 @@ BEGIN
     LOOP
         COMMIT;
         SELECT a.state, a.result INTO state, result
-        FROM jobq.await(ARRAY[id]) a;
+        FROM jobq._await(ARRAY[id]) a;
         EXIT WHEN state OPERATOR(pg_catalog.<>) ALL ('{ready,running,waiting}')
             OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) v_end;
         PERFORM pg_catalog.pg_sleep(v_nap);

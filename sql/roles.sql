@@ -4,14 +4,14 @@
 -- nobody else may call it until it is granted. So a role needs no right on any table and
 -- reaches the rows only through these functions. The grant functions must not lend the owner's
 -- rights, and a procedure that commits, wait, cannot.
-CREATE OR REPLACE FUNCTION jobq.secure() RETURNS void
+CREATE OR REPLACE FUNCTION jobq._secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
 BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure AS name,
-               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')
-               AND p.proname NOT LIKE 'grant%' AND p.prokind = 'f' AS door
+               p.proname !~ '^(_outbox_direct|_secure|revoke|_?grant.*)$'
+               AND p.prokind = 'f' AS door
         FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')
     LOOP
         EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', v_function.name);
@@ -21,9 +21,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The functions of each right, as a pattern of their names. jobq.grant_added knows a role that
--- has a right by one function that no other right includes.
-CREATE OR REPLACE FUNCTION jobq.doors(p_right text) RETURNS text
+-- The functions of each right, as a pattern of their names, with or without the underscore
+-- that begins the names of those that only the library calls. jobq._grant_added knows a role
+-- that has a right by one function that no other right includes.
+CREATE OR REPLACE FUNCTION jobq._doors(p_right text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE p_right
@@ -53,7 +54,7 @@ BEGIN
 END $$;
 
 -- Grants the functions whose names match a pattern, or revokes them.
-CREATE OR REPLACE FUNCTION jobq.grant_functions(
+CREATE OR REPLACE FUNCTION jobq._grant_functions(
     p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -66,7 +67,7 @@ BEGIN
     FOR v_function IN
         SELECT p.oid FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace
-          AND p.proname ~ format('^(%s)$', p_pattern) COLLATE "C"
+          AND p.proname ~ format('^_?(%s)$', p_pattern) COLLATE "C"
     LOOP
         EXECUTE format(v_format, v_function, p_role);
     END LOOP;
@@ -74,20 +75,20 @@ END $$;
 
 -- Revokes functions from a role that now gets less than an earlier call gave it. A worker's
 -- role keeps those that grant_work also gives.
-CREATE OR REPLACE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._grant_less(p_role regrole, p_pattern text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_works boolean := EXISTS (
         SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
-        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'claim'
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = '_claim'
           AND a.grantee = p_role);
 BEGIN
-    PERFORM jobq.grant_functions(p_role, p_pattern, false);
+    PERFORM jobq._grant_functions(p_role, p_pattern, false);
     IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
 END $$;
 
 -- The functions of enqueue that a tenant does not get: they reach beyond a line.
-CREATE OR REPLACE FUNCTION jobq.doors_beyond() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._doors_beyond() RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN 'enqueue_linked|flow|flow_close|batch|signal|outbox_.*';
@@ -101,16 +102,16 @@ CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;
-    PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));
+    PERFORM jobq._grant_functions(role, jobq._doors('enqueue'));
     IF NOT fast THEN
-        PERFORM jobq.grant_less(role, jobq.doors('fast'));
+        PERFORM jobq._grant_less(role, jobq._doors('fast'));
         EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);
         EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);
         EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);
         EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);
         RETURN;
     END IF;
-    PERFORM jobq.grant_functions(role, jobq.doors('fast'));
+    PERFORM jobq._grant_functions(role, jobq._doors('fast'));
     EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);
     EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);
     EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
@@ -129,11 +130,11 @@ CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN
-        PERFORM jobq.refuse('queues', 'an array of names');
+        PERFORM jobq._refuse('queues', 'an array of names');
     END IF;
-    PERFORM jobq.check_name('queue', u.name) FROM unnest(queues) AS u (name);
+    PERFORM jobq._check_name('queue', u.name) FROM unnest(queues) AS u (name);
     PERFORM jobq.grant_enqueue(role, false);
-    PERFORM jobq.grant_less(role, jobq.doors_beyond());
+    PERFORM jobq._grant_less(role, jobq._doors_beyond());
     INSERT INTO jobq.tenant (role, queues, lines) VALUES (role, queues, lines);
 END $$;
 
@@ -144,7 +145,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.grant_functions(role, jobq.doors('work'));
+    PERFORM jobq._grant_functions(role, jobq._doors('work'));
     IF current_setting('server_version_num')::integer >= 170000 THEN
         EXECUTE format('GRANT MAINTAIN ON jobq.job, jobq.message, jobq.partition TO %s', role);
     END IF;
@@ -158,11 +159,11 @@ CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAUL
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
 BEGIN
-    PERFORM jobq.grant_functions(role, jobq.doors('read'));
+    PERFORM jobq._grant_functions(role, jobq._doors('read'));
     IF payloads THEN
-        PERFORM jobq.grant_functions(role, jobq.doors('payloads'));
+        PERFORM jobq._grant_functions(role, jobq._doors('payloads'));
     ELSE
-        PERFORM jobq.grant_less(role, jobq.doors('payloads'));
+        PERFORM jobq._grant_less(role, jobq._doors('payloads'));
     END IF;
     FOR v_view IN
         SELECT c.oid::regclass AS name, v.closed,
@@ -184,7 +185,7 @@ CREATE OR REPLACE FUNCTION jobq.grant_operate(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.grant_read(role);
-    PERFORM jobq.grant_functions(role, jobq.doors('operate'));
+    PERFORM jobq._grant_functions(role, jobq._doors('operate'));
 END $$;
 
 -- Revokes everything.
@@ -202,14 +203,14 @@ END $$;
 -- They keep what they had, because functions and views are replaced in place. They do not get
 -- back a function that was taken from them alone: p_known is what was there before, see
 -- version.sql.
-CREATE OR REPLACE FUNCTION jobq.grant_added(p_known text[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._grant_added(p_known text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_grant text;
 BEGIN
     FOR v_grant IN
         WITH held AS (
             SELECT d.right_name, a.grantee
-            FROM (VALUES ('enqueue', 'enqueue_one'), ('fast', 'bulk'), ('work', 'claim'),
+            FROM (VALUES ('enqueue', '_enqueue_one'), ('fast', '_bulk'), ('work', '_claim'),
                          ('read', 'audit'), ('payloads', 'peek'), ('operate', 'queue_set'))
                  AS d (right_name, shown_by)
             JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace AND p.proname = d.shown_by
@@ -219,7 +220,7 @@ BEGIN
         SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s', p.oid::regprocedure,
                       h.grantee::regrole)
         FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
-             AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')
+             AND p.proname ~ ('^_?(' || jobq._doors(h.right_name) || ')$')
         WHERE p.oid::text <> ALL (p_known COLLATE "C")
           AND NOT (h.right_name = 'enqueue'
                    AND h.grantee IN (SELECT t.role FROM jobq.tenant t))
@@ -240,7 +241,7 @@ END $$;
 -- For the installation of a version: a migration has dropped functions that this version
 -- defines with other arguments. Who could call them may call these. p_granted: who could call
 -- what, as the migration has written it down; p_known: what was there after it.
-CREATE OR REPLACE FUNCTION jobq.grant_again(p_known text[], p_granted text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._grant_again(p_known text[], p_granted text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_grant text;
 BEGIN
@@ -258,9 +259,9 @@ BEGIN
 END $$;
 
 DO $$ BEGIN
-    PERFORM jobq.secure();
-    UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;
-    PERFORM jobq.grant_again(string_to_array(current_setting('jobq_install.known'), ' '),
+    PERFORM jobq._secure();
+    UPDATE jobq.meta m SET home = jobq._here() WHERE m.home IS NULL;
+    PERFORM jobq._grant_again(string_to_array(current_setting('jobq_install.known'), ' '),
                              nullif(current_setting('jobq_install.granted', true), ''));
-    PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));
+    PERFORM jobq._grant_added(string_to_array(current_setting('jobq_install.known'), ' '));
 END $$;

@@ -8,7 +8,7 @@
 
 -- The first tick after an instant; NULL: there is none. Intervals are counted from starts_at,
 -- or else from the year 2000, so `every => '5 minutes'` fires at :00, :05, :10.
-CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)
+CREATE OR REPLACE FUNCTION jobq._schedule_after(p jobq.schedule, p_after timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_after timestamptz := greatest(p_after, p.starts_at - interval '1 microsecond');
@@ -16,9 +16,9 @@ DECLARE
     v_next timestamptz;
 BEGIN
     IF p.cron IS NOT NULL THEN
-        v_next := jobq.cron_next(p.parsed, p.zone, v_after);
+        v_next := jobq._cron_next(p.parsed, p.zone, v_after);
     ELSE
-        v_past := jobq.us(v_after - coalesce(p.starts_at, '2000-01-01 00:00:00+00'));
+        v_past := jobq._us(v_after - coalesce(p.starts_at, '2000-01-01 00:00:00+00'));
         v_next := v_after + interval '1 microsecond'
             * (p.every_us - (v_past % p.every_us + p.every_us) % p.every_us);
     END IF;
@@ -27,7 +27,7 @@ END $$;
 
 -- The last tick that is not after p_until. p_tick is one. Each step halves the time that is
 -- left to search, so a month of missed seconds takes some twenty steps.
-CREATE OR REPLACE FUNCTION jobq.schedule_last(
+CREATE OR REPLACE FUNCTION jobq._schedule_last(
     p jobq.schedule, p_tick timestamptz, p_until timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -37,10 +37,10 @@ DECLARE
     v_middle timestamptz;
 BEGIN
     LOOP
-        v_next := jobq.schedule_after(p, v_tick);
+        v_next := jobq._schedule_after(p, v_tick);
         IF v_next IS NULL OR v_next > v_until THEN RETURN v_tick; END IF;
         v_middle := v_next + (v_until - v_next) / 2;
-        v_tick := jobq.schedule_after(p, v_middle);
+        v_tick := jobq._schedule_after(p, v_middle);
         IF v_tick IS NULL OR v_tick > v_until THEN
             v_tick := v_next;
             v_until := v_middle;
@@ -50,7 +50,7 @@ END $$;
 
 -- The ticks of a due schedule that fire now, oldest first, at most 100 of them, and the tick
 -- that comes after them. What is missed is decided here.
-CREATE OR REPLACE FUNCTION jobq.schedule_due(
+CREATE OR REPLACE FUNCTION jobq._schedule_due(
     p jobq.schedule, OUT ticks timestamptz[], OUT next_tick timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,19 +60,19 @@ BEGIN
     ticks := '{}';
     next_tick := p.tick_at;
     IF next_tick < v_oldest THEN
-        next_tick := jobq.schedule_after(p, v_oldest - interval '1 microsecond');
+        next_tick := jobq._schedule_after(p, v_oldest - interval '1 microsecond');
     END IF;
     IF p.missed <> 'all' AND next_tick <= v_until THEN
         ticks[1] := next_tick;
-        next_tick := jobq.schedule_after(p, next_tick);
+        next_tick := jobq._schedule_after(p, next_tick);
         IF next_tick <= v_until THEN
-            ticks[1] := jobq.schedule_last(p, next_tick, v_until);
-            next_tick := jobq.schedule_after(p, ticks[1]);
+            ticks[1] := jobq._schedule_last(p, next_tick, v_until);
+            next_tick := jobq._schedule_after(p, ticks[1]);
         END IF;
     END IF;
     WHILE next_tick <= v_until AND cardinality(ticks) < 100 LOOP
         ticks := ticks || next_tick;
-        next_tick := jobq.schedule_after(p, next_tick);
+        next_tick := jobq._schedule_after(p, next_tick);
     END LOOP;
 END $$;
 
@@ -82,7 +82,7 @@ END $$;
 -- last job has not ended. `wait` and `cancel` make the new job wait for the end of the last
 -- one. While one already waits, it becomes that of the newer tick. A job that has been claimed
 -- and waits for jobs that it spawned has begun, so it is treated as one that runs.
-CREATE OR REPLACE FUNCTION jobq.fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_last jobq.job;
@@ -106,7 +106,7 @@ BEGIN
         ELSIF FOUND AND p.overlap = 'skip' THEN
             RETURN NULL;
         ELSIF FOUND THEN
-            v_waits := p.overlap = 'wait' OR jobq.cancel_one(v_last.id) = 'requested';
+            v_waits := p.overlap = 'wait' OR jobq._cancel_one(v_last.id) = 'requested';
         END IF;
     END IF;
     INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,
@@ -119,27 +119,27 @@ BEGIN
             p.payload, p.bytes, p_headers)
     RETURNING id INTO v_id;
     IF v_waits THEN
-        PERFORM jobq.follow(v_last.id, v_id);
+        PERFORM jobq._follow(v_last.id, v_id);
     END IF;
     RETURN v_id;
 END $$;
 
 -- Writes what one tick of a schedule writes. Its row is locked. NULL: overlap leaves it out.
-CREATE OR REPLACE FUNCTION jobq.fire_tick(p jobq.schedule, p_tick timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._fire_tick(p jobq.schedule, p_tick timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_headers jsonb := coalesce(p.headers, '{}') || jsonb_build_object(
         'schedule', p.name,
         'tick', to_char(p_tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
 BEGIN
-    IF p.kind_id IS NOT NULL THEN RETURN jobq.fire_job(p, v_headers); END IF;
+    IF p.kind_id IS NOT NULL THEN RETURN jobq._fire_job(p, v_headers); END IF;
     RETURN jobq.outbox_enqueue(
         (SELECT q.name FROM jobq.queue q WHERE q.id = p.queue_id), p.payload, p.partition,
         type => p.type, bytes => p.bytes, headers => v_headers, notify => false);
 END $$;
 
 -- Fires a due schedule, whose row is locked. Answers how many jobs or messages it wrote.
-CREATE OR REPLACE FUNCTION jobq.fire(p jobq.schedule) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._fire(p jobq.schedule) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_ticks timestamptz[];
@@ -147,9 +147,9 @@ DECLARE
     v_id bigint;
     v_count integer := 0;
 BEGIN
-    SELECT d.ticks, d.next_tick INTO v_ticks, v_next FROM jobq.schedule_due(p) d;
+    SELECT d.ticks, d.next_tick INTO v_ticks, v_next FROM jobq._schedule_due(p) d;
     FOR i IN 1 .. cardinality(v_ticks) LOOP
-        v_id := jobq.fire_tick(p, v_ticks[i]);
+        v_id := jobq._fire_tick(p, v_ticks[i]);
         IF v_id IS NULL THEN
             p.skipped_at := v_ticks[i];
         ELSE
@@ -173,7 +173,7 @@ END $$;
 -- is fired again. A lock that somebody holds is waited for only 50 ms, once in a call, because
 -- the worker's heartbeats wait behind this call. A schedule does not fire while its queue or
 -- kind is paused.
-CREATE OR REPLACE FUNCTION jobq.tick(
+CREATE OR REPLACE FUNCTION jobq._tick(
     p_queues integer[], p_limit integer, OUT fired integer, OUT due_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_sort = off SET jit = off SET lock_timeout = '50ms' AS $$
@@ -185,7 +185,7 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     fired := 0;
-    IF jobq.is_copy() THEN RETURN; END IF;
+    IF jobq._is_copy() THEN RETURN; END IF;
     FOR v_schedule IN
         SELECT due.* FROM unnest(p_queues) AS u (id) JOIN jobq.queue q ON q.id = u.id
         CROSS JOIN LATERAL (
@@ -198,7 +198,7 @@ BEGIN
     LOOP
         v_looked := v_looked + 1;
         BEGIN
-            v_count := jobq.fire(v_schedule);
+            v_count := jobq._fire(v_schedule);
             fired := fired + v_count;
             IF v_count > 0 AND v_schedule.queue_id <> ALL (v_queues) THEN
                 v_queues := v_queues || v_schedule.queue_id;
@@ -214,19 +214,19 @@ BEGIN
             EXIT WHEN SQLSTATE ~ '^55';
         END;
     END LOOP;
-    PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);
-    due_us := jobq.next_tick(p_queues);
+    PERFORM jobq._wake(q.id, fired) FROM unnest(v_queues) AS q (id);
+    due_us := jobq._next_tick(p_queues);
     IF due_us = 1 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it
 END $$;
 
 -- Microseconds until the next tick of these queues, at least 1; NULL: there is none.
-CREATE OR REPLACE FUNCTION jobq.next_tick(p_queues integer[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._next_tick(p_queues integer[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN (
         SELECT CASE WHEN min(n.next_at) > statement_timestamp()
-                    THEN jobq.us(min(n.next_at) - statement_timestamp()) + 1
+                    THEN jobq._us(min(n.next_at) - statement_timestamp()) + 1
                     WHEN count(*) > 0 THEN 1 END
         FROM unnest(p_queues) AS u (id) JOIN jobq.queue q ON q.id = u.id
         CROSS JOIN LATERAL (
@@ -270,23 +270,23 @@ RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET j
 #variable_conflict use_variable
 DECLARE v jobq.schedule;
 BEGIN
-    PERFORM jobq.check_schedule(name, cron, every, zone, missed, missed_within, overlap,
+    PERFORM jobq._check_schedule(name, cron, every, zone, missed, missed_within, overlap,
                                 spread, starts_at, ends_at);
-    PERFORM jobq.check_ticks(cron, zone, partition, kind, type, overlap, priority,
+    PERFORM jobq._check_ticks(cron, zone, partition, kind, type, overlap, priority,
                              max_attempts, timeout);
     PERFORM FROM jobq.schedule s WHERE s.name = name COLLATE "C" FOR UPDATE;
     v.name := name;
     v.owner := owner;
-    v.queue_id := jobq.queue_id(queue);
+    v.queue_id := jobq._queue_id(queue);
     v.cron := cron;
-    v.parsed := jobq.cron_parse(cron);
-    v.every_us := jobq.us(every);
+    v.parsed := jobq._cron_parse(cron);
+    v.every_us := jobq._us(every);
     v.zone := zone;
     v.missed := missed;
-    v.missed_us := jobq.us(coalesce(missed_within, CASE missed
+    v.missed_us := jobq._us(coalesce(missed_within, CASE missed
         WHEN 'all' THEN interval '1 day' WHEN 'skip' THEN interval '1 minute' END));
     v.overlap := overlap;
-    v.offset_us := coalesce(abs(hashtextextended(name, 0) % nullif(jobq.us(spread), 0)), 0);
+    v.offset_us := coalesce(abs(hashtextextended(name, 0) % nullif(jobq._us(spread), 0)), 0);
     v.starts_at := starts_at;
     v.ends_at := ends_at;
     v.payload := payload;
@@ -294,68 +294,68 @@ BEGIN
     v.headers := headers;
     v.priority := coalesce(priority, 0);
     v.max_attempts := max_attempts;
-    v.timeout_us := jobq.us(timeout);
+    v.timeout_us := jobq._us(timeout);
     v.partition := partition;
     v.type := type;
-    PERFORM jobq.check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,
+    PERFORM jobq._check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,
                            max_attempts, v.timeout_us, NULL);
     IF partition IS NULL THEN
-        v.kind_id := jobq.kind_id(v.queue_id, kind);
-        PERFORM jobq.widen(v.queue_id, v.priority, 1);
+        v.kind_id := jobq._kind_id(v.queue_id, kind);
+        PERFORM jobq._widen(v.queue_id, v.priority, 1);
     END IF;
-    RETURN jobq.schedule_put(v);
+    RETURN jobq._schedule_put(v);
 END $$;
 
 -- Refuses what is wrong with the calendar of a schedule. AT TIME ZONE also takes texts such as
 -- Berlin+1 or PST, which follow no city's clock. The list of zones takes 20 ms to read.
-CREATE OR REPLACE FUNCTION jobq.check_schedule(
+CREATE OR REPLACE FUNCTION jobq._check_schedule(
     p_name text, p_cron text, p_every interval, p_zone text, p_missed text,
     p_within interval, p_overlap text, p_spread interval, p_starts_at timestamptz,
     p_ends_at timestamptz)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.check_name('name', p_name);
+    PERFORM jobq._check_name('name', p_name);
     IF num_nonnulls(p_cron, p_every) <> 1 THEN
-        PERFORM jobq.refuse('cron', 'give one of cron and every');
+        PERFORM jobq._refuse('cron', 'give one of cron and every');
     ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN
-        PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');
+        PERFORM jobq._refuse('every', 'an interval from 1 second to 1000 years');
     ELSIF p_zone IS DISTINCT FROM 'UTC'
           AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone COLLATE "C")
           AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))
     THEN
-        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),
+        PERFORM jobq._refuse('zone', format('the server does not know %L', p_zone),
                             'pg_timezone_names has those that it knows.');
     ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN
-        PERFORM jobq.refuse('missed', 'last, skip or all');
+        PERFORM jobq._refuse('missed', 'last, skip or all');
     ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN
-        PERFORM jobq.refuse('overlap', 'allow, skip, wait or cancel');
+        PERFORM jobq._refuse('overlap', 'allow, skip, wait or cancel');
     ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years')
           OR (p_within > '0' AND p_within < '1 millisecond') THEN
-        PERFORM jobq.refuse('missed_within', '0, or an interval from 1 ms to 1000 years');
+        PERFORM jobq._refuse('missed_within', '0, or an interval from 1 ms to 1000 years');
     ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year')
           OR (p_spread > '0' AND p_spread < '1 millisecond') THEN
-        PERFORM jobq.refuse('spread', '0, or an interval from 1 ms to a year');
+        PERFORM jobq._refuse('spread', '0, or an interval from 1 ms to a year');
     ELSIF NOT isfinite(p_starts_at) THEN
-        PERFORM jobq.refuse('starts_at', 'a finite instant');
+        PERFORM jobq._refuse('starts_at', 'a finite instant');
     ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN
-        PERFORM jobq.refuse('ends_at', 'a finite instant that is not before starts_at');
+        PERFORM jobq._refuse('ends_at', 'a finite instant that is not before starts_at');
     END IF;
 END $$;
 
 -- Refuses what the ticks of a schedule do not use.
-CREATE OR REPLACE FUNCTION jobq.check_ticks(
+CREATE OR REPLACE FUNCTION jobq._check_ticks(
     p_cron text, p_zone text, p_partition integer, p_kind text, p_type text, p_overlap text,
     p_priority integer, p_max_attempts integer, p_timeout interval)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN
-        PERFORM jobq.refuse('zone', 'is of cron; every is counted from starts_at');
+        PERFORM jobq._refuse('zone', 'is of cron; every is counted from starts_at');
     ELSIF p_partition NOT BETWEEN 0 AND 32767 THEN
-        PERFORM jobq.refuse('partition', '0 to 32767');
+        PERFORM jobq._refuse('partition', '0 to 32767');
     ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN
-        PERFORM jobq.refuse('type', 'is a message''s: give a partition and no kind');
+        PERFORM jobq._refuse('type', 'is a message''s: give a partition and no kind');
     END IF;
-    PERFORM jobq.refuse(u.field, 'a message has none') FROM (VALUES
+    PERFORM jobq._refuse(u.field, 'a message has none') FROM (VALUES
         ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),
         ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),
         ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)
@@ -363,11 +363,11 @@ BEGIN
 END $$;
 
 -- Writes a schedule's definition. owner: the program that declares it.
-CREATE OR REPLACE FUNCTION jobq.schedule_put(p jobq.schedule) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION jobq._schedule_put(p jobq.schedule) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_next timestamptz;
 BEGIN
-    p.tick_at := jobq.schedule_after(p, statement_timestamp());
+    p.tick_at := jobq._schedule_after(p, statement_timestamp());
     IF NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.name = p.name) THEN -- uses up an id
         INSERT INTO jobq.schedule (name, owner, queue_id, kind_id, partition, next_at, tick_at,
                                    every_us, cron, parsed)
@@ -397,14 +397,14 @@ BEGIN
             'no program') USING ERRCODE = '55000',
             HINT = 'Choose another name, or drop it first: select jobq.schedule_drop(...)';
     END IF;
-    PERFORM jobq.tell(p.queue_id);
+    PERFORM jobq._tell(p.queue_id);
     RETURN v_next;
 END $$;
 
 -- The whole set of a program's schedules: element i of every array belongs to schedule i; see
 -- schedule. Schedules that it declared before and no longer names are dropped. false: a
 -- program with a higher revision has declared its set, and nothing changes.
-CREATE OR REPLACE FUNCTION jobq.schedules_set(
+CREATE OR REPLACE FUNCTION jobq._schedules_set(
     p_owner text, p_revision bigint, p_names text[], p_queues text[], p_kinds text[],
     p_crons text[], p_every_us bigint[], p_zones text[], p_missed text[],
     p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],
@@ -414,7 +414,7 @@ CREATE OR REPLACE FUNCTION jobq.schedules_set(
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE i integer;
 BEGIN
-    PERFORM jobq.check_name('owner', p_owner);
+    PERFORM jobq._check_name('owner', p_owner);
     INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)
     ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()
     WHERE o.revision <= excluded.revision;
@@ -440,7 +440,7 @@ BEGIN
 END $$;
 
 -- The id of a schedule, whose row is locked.
-CREATE OR REPLACE FUNCTION jobq.known_schedule(p_name text) RETURNS jobq.schedule
+CREATE OR REPLACE FUNCTION jobq._known_schedule(p_name text) RETURNS jobq.schedule
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v jobq.schedule;
 BEGIN
@@ -457,7 +457,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
-DECLARE v jobq.schedule := jobq.known_schedule(name);
+DECLARE v jobq.schedule := jobq._known_schedule(name);
 BEGIN
     UPDATE jobq.schedule s SET paused_at = coalesce(s.paused_at, statement_timestamp())
     WHERE s.id = v.id;
@@ -466,14 +466,14 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
-DECLARE v jobq.schedule := jobq.known_schedule(name);
+DECLARE v jobq.schedule := jobq._known_schedule(name);
 BEGIN
     IF v.paused_at IS NULL THEN RETURN v.next_at; END IF;
-    v.tick_at := jobq.schedule_after(v, statement_timestamp());
+    v.tick_at := jobq._schedule_after(v, statement_timestamp());
     v.next_at := v.tick_at + v.offset_us * interval '1 microsecond';
     UPDATE jobq.schedule s SET paused_at = NULL, tick_at = v.tick_at, next_at = v.next_at
     WHERE s.id = v.id;
-    PERFORM jobq.tell(v.queue_id);
+    PERFORM jobq._tell(v.queue_id);
     RETURN v.next_at;
 END $$;
 
@@ -483,14 +483,14 @@ CREATE OR REPLACE FUNCTION jobq.schedule_run(name text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    v jobq.schedule := jobq.known_schedule(name);
+    v jobq.schedule := jobq._known_schedule(name);
     v_id bigint;
 BEGIN
-    v_id := jobq.fire_tick(v, statement_timestamp());
+    v_id := jobq._fire_tick(v, statement_timestamp());
     IF v_id IS NULL THEN RETURN NULL; END IF;
     UPDATE jobq.schedule s SET last_at = statement_timestamp(), last_id = v_id
     WHERE s.id = v.id;
-    PERFORM jobq.wake(v.queue_id, 1);
+    PERFORM jobq._wake(v.queue_id, 1);
     RETURN v_id;
 END $$;
 
@@ -513,15 +513,15 @@ SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule;
 BEGIN
-    PERFORM jobq.check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,
+    PERFORM jobq._check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,
                                 NULL, NULL);
     v.cron := cron;
-    v.parsed := jobq.cron_parse(cron);
-    v.every_us := jobq.us(every);
+    v.parsed := jobq._cron_parse(cron);
+    v.every_us := jobq._us(every);
     v.zone := zone;
     at := after;
     FOR i IN 1 .. count LOOP
-        at := jobq.schedule_after(v, at);
+        at := jobq._schedule_after(v, at);
         EXIT WHEN at IS NULL;
         local := at AT TIME ZONE zone;
         RETURN NEXT;
@@ -534,7 +534,7 @@ END $$;
 -- last_state: of the job that it wrote last.
 CREATE OR REPLACE VIEW jobq.schedules AS
 SELECT s.name, q.name AS queue, k.name AS kind,
-       coalesce(s.cron, 'every ' || jobq.shown(s.every_us * interval '1 microsecond'))
+       coalesce(s.cron, 'every ' || jobq._shown(s.every_us * interval '1 microsecond'))
        AS calendar, s.zone,
        s.next_at, s.last_at,
        CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL
@@ -547,8 +547,8 @@ SELECT s.name, q.name AS queue, k.name AS kind,
             WHEN s.error IS NOT NULL THEN s.error
             WHEN s.skipped_at >= s.last_at
                  AND EXISTS (SELECT FROM jobq.job j WHERE j.id = s.last_id)
-            THEN format('the job of %s has not ended', jobq.shown(s.last_at))
-            WHEN s.kind_id IS NOT NULL AND NOT jobq.kind_lives(s.kind_id)
+            THEN format('the job of %s has not ended', jobq._shown(s.last_at))
+            WHEN s.kind_id IS NOT NULL AND NOT jobq._kind_lives(s.kind_id)
             THEN 'no living worker has a handler for its kind'
             WHEN NOT EXISTS (SELECT FROM jobq.worker w
                              WHERE s.queue_id = ANY (w.queues) AND w.library > 0

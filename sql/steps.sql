@@ -11,7 +11,7 @@
 
 -- ---- steps ---------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION jobq.lease_lost(p_id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._lease_lost(p_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
@@ -20,17 +20,17 @@ END $$;
 
 -- Raises an error unless this worker has the job. Locks its row, but does not wait long: it
 -- may be the handler's own transaction that has locked it.
-CREATE OR REPLACE FUNCTION jobq.lock_claimed(p_worker bigint, p_claim bigint, p_id bigint)
+CREATE OR REPLACE FUNCTION jobq._lock_claimed(p_worker bigint, p_claim bigint, p_id bigint)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET lock_timeout = '3s' AS $$
 BEGIN
     PERFORM FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim FOR NO KEY UPDATE;
-    IF NOT FOUND THEN PERFORM jobq.lease_lost(p_id); END IF;
+    IF NOT FOUND THEN PERFORM jobq._lease_lost(p_id); END IF;
 END $$;
 
 -- What a handler's jobq_call_step does. value: as step_done_here has written it.
-CREATE OR REPLACE FUNCTION jobq.step_here(
+CREATE OR REPLACE FUNCTION jobq._step_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, OUT done boolean,
     OUT value text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -39,22 +39,22 @@ BEGIN
     SELECT coalesce(j.steps ? p_name, false), nullif(j.steps -> p_name, 'null')::text
     INTO done, value FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim;
-    IF done IS NULL THEN PERFORM jobq.lease_lost(p_id); END IF;
+    IF done IS NULL THEN PERFORM jobq._lease_lost(p_id); END IF;
 END $$;
 
 -- What a handler's jobq_call_step_done does. p_value: NULL if the step has none.
-CREATE OR REPLACE FUNCTION jobq.step_done_here(
+CREATE OR REPLACE FUNCTION jobq._step_done_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_value jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE v_size integer;
 BEGIN
-    PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);
+    PERFORM jobq._lock_claimed(p_worker, p_claim, p_id);
     UPDATE jobq.job j
     SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)
     WHERE j.id = p_id RETURNING octet_length(j.steps::text) INTO v_size;
     IF v_size > 1048576 THEN
-        PERFORM jobq.refuse('steps', 'those of a job are larger than 1 MiB');
+        PERFORM jobq._refuse('steps', 'those of a job are larger than 1 MiB');
     END IF;
 END $$;
 
@@ -68,26 +68,26 @@ CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RE
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (octet_length(name) BETWEEN 1 AND 1024) IS NOT TRUE THEN
-        PERFORM jobq.refuse('name', '1 to 1024 bytes');
+        PERFORM jobq._refuse('name', '1 to 1024 bytes');
     END IF;
     INSERT INTO jobq.signal (name, payload, at)
     VALUES (signal.name, signal.payload, statement_timestamp()) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO jobq.nudge (job_id, signal) VALUES (0, signal.name);
-    PERFORM jobq.promote(1000);
+    PERFORM jobq._promote(1000);
     RETURN true;
 END $$;
 
 -- What a handler's jobq_call_signal does: answers the signal if it came; else the job waits
 -- for it, once its attempt has ended. delay_us: until then, at most; 0: that time has passed.
-CREATE OR REPLACE FUNCTION jobq.signal_here(
+CREATE OR REPLACE FUNCTION jobq._signal_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_delay_us bigint,
     OUT came boolean, OUT payload text, OUT delay_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE v_until timestamptz;
 BEGIN
-    PERFORM jobq.lock_claimed(p_worker, p_claim, p_id);
+    PERFORM jobq._lock_claimed(p_worker, p_claim, p_id);
     SELECT true, s.payload::text INTO came, payload FROM jobq.signal s
     WHERE s.name = p_name COLLATE "C";
     IF came THEN
@@ -105,7 +105,7 @@ BEGIN
 END $$;
 
 -- The attempt of a job has ended, and it may wait for a signal: a look is due.
-CREATE OR REPLACE FUNCTION jobq.signal_look(p_id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._signal_look(p_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO jobq.nudge (job_id, signal)
@@ -114,7 +114,7 @@ END $$;
 
 -- A part of promote: makes the jobs due that wait for these signals, if the signal came.
 -- skipped: 0 if somebody holds the row of one; otherwise none.
-CREATE OR REPLACE FUNCTION jobq.look_signals(
+CREATE OR REPLACE FUNCTION jobq._look_signals(
     p_signals text[], OUT skipped bigint[], OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -132,12 +132,12 @@ BEGIN
         SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_jobs) AND j.state = 'r'
         FOR UPDATE SKIP LOCKED);
     IF cardinality(v_held) < cardinality(v_jobs) THEN skipped := ARRAY[0::bigint]; END IF;
-    IF v_held <> '{}' THEN PERFORM jobq.make_ready(v_held); END IF;
+    IF v_held <> '{}' THEN PERFORM jobq._make_ready(v_held); END IF;
     decided := cardinality(v_held);
 END $$;
 
 -- Forgets signals that are a week old and that no job waits for.
-CREATE OR REPLACE FUNCTION jobq.prune_signals(p_limit integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._prune_signals(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     DELETE FROM jobq.signal s WHERE s.name = ANY (ARRAY(

@@ -5,7 +5,7 @@
 -- Which database this is. A promoted standby is the same one. A database that was restored
 -- from a dump, replicated logically or upgraded by pg_upgrade is another one. NULL: this
 -- server does not let the schema's owner know.
-CREATE OR REPLACE FUNCTION jobq.here() RETURNS text
+CREATE OR REPLACE FUNCTION jobq._here() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT has_function_privilege('pg_control_system()', 'EXECUTE') THEN RETURN NULL; END IF;
@@ -15,14 +15,14 @@ END $$;
 
 -- Whether this is a copy that nobody has called its home. It claims and fires nothing, because
 -- the original does; otherwise mail would be sent twice from a developer's copy.
-CREATE OR REPLACE FUNCTION jobq.is_copy() RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._is_copy() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN coalesce((SELECT m.home <> jobq.here() FROM jobq.meta m), false);
+    RETURN coalesce((SELECT m.home <> jobq._here() FROM jobq.meta m), false);
 END $$;
 
 -- Whether a limit over all workers is set for one of these queues, or for a kind of theirs.
-CREATE OR REPLACE FUNCTION jobq.limited(p_queues integer[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._limited(p_queues integer[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM jobq.quota u WHERE u.queue_id = ANY (p_queues));
@@ -32,7 +32,7 @@ END $$;
 -- exist, in the order of their names, as by kind_ids. Kinds are pairs: element i of
 -- p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in the order of the
 -- arrays. p_library: see the table worker. p_host and p_pid: its process, for people.
-CREATE OR REPLACE FUNCTION jobq.register(
+CREATE OR REPLACE FUNCTION jobq._register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
     p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,
     p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])
@@ -41,20 +41,20 @@ DECLARE i integer;
 BEGIN
     queue_ids := '{}';
     kind_ids := '{}';
-    IF jobq.is_copy() THEN
+    IF jobq._is_copy() THEN
         RAISE EXCEPTION 'this database is a copy of another one, so nothing is claimed here'
             USING ERRCODE = 'JQ004', HINT = 'If its jobs and schedules are to run here, and '
                 'no longer there: select jobq.renew(home => true).';
     END IF;
     FOR i IN SELECT u.n FROM unnest(p_queues) WITH ORDINALITY AS u (name, n)
              ORDER BY u.name COLLATE "C" LOOP
-        queue_ids[i] := jobq.queue_id(p_queues[i]);
+        queue_ids[i] := jobq._queue_id(p_queues[i]);
     END LOOP;
     FOR i IN SELECT u.n FROM unnest(p_kinds) WITH ORDINALITY AS u (name, n)
              ORDER BY queue_ids[p_kind_queues[u.n]], u.name COLLATE "C" LOOP
-        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
+        kind_ids[i] := jobq._kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
-    IF p_library = 0 AND jobq.limited(queue_ids) THEN
+    IF p_library = 0 AND jobq._limited(queue_ids) THEN
         RAISE EXCEPTION 'a queue of this worker has a limit over all workers, which a worker '
             'in SQL does not keep'
             USING ERRCODE = 'JQ004', HINT = 'Use a limit of lines, or a worker in C.';
@@ -69,7 +69,7 @@ END $$;
 -- The policies of these queues, in the order of the array; then those of this worker's kinds
 -- that differ from their queue's, as they are with what the queue adds. kind_id: NULL for a
 -- queue. hold_us: how long nothing of the queue is to be claimed; 0: it is not held.
-CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[], p_worker bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION jobq._policies(p_queues integer[], p_worker bigint DEFAULT NULL)
 RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
                backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
                backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
@@ -100,7 +100,7 @@ BEGIN
 END $$;
 
 -- A part of heartbeat, and under its settings: the late workers that it answers.
-CREATE OR REPLACE FUNCTION jobq.late_workers(
+CREATE OR REPLACE FUNCTION jobq._late_workers(
     p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],
     OUT overdue integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -124,7 +124,7 @@ BEGIN
 END $$;
 
 -- The part of a heartbeat's answer that is about policies and kinds: see heartbeat.
-CREATE OR REPLACE FUNCTION jobq.heartbeat_kinds(
+CREATE OR REPLACE FUNCTION jobq._heartbeat_kinds(
     p_queues integer[], p_kinds integer[], p_beat bigint, OUT policy bigint,
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -144,14 +144,14 @@ BEGIN
         SELECT FROM jobq.kind k
         WHERE k.queue_id = ANY (p_queues) AND k.id <> ALL (p_kinds));
     IF NOT every_kind THEN
-        kinds := kinds || jobq.strays(p_queues, p_kinds, p_beat
+        kinds := kinds || jobq._strays(p_queues, p_kinds, p_beat
                                       % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
     END IF;
 END $$;
 
 -- The part of a heartbeat's answer that is about suspects. p_kinds: those that the worker may
 -- claim; NULL: all.
-CREATE OR REPLACE FUNCTION jobq.heartbeat_suspects(
+CREATE OR REPLACE FUNCTION jobq._heartbeat_suspects(
     p_queues integer[], p_kinds integer[], OUT suspects boolean, OUT alone_queues integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -159,13 +159,13 @@ BEGIN
         SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'
           AND j.queue_id = ANY (p_queues) AND j.run_at <= statement_timestamp()
           AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
+          AND jobq._suspect_goes(j.queue_id, j.line_name));
     alone_queues := ARRAY(
         SELECT DISTINCT j.queue_id FROM jobq.job j
         WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
           AND j.run_at <= statement_timestamp()
           AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-          AND jobq.suspect_goes(j.queue_id, j.line_name));
+          AND jobq._suspect_goes(j.queue_id, j.line_name));
 END $$;
 
 -- Renews the lease and answers with the news, in one statement:
@@ -200,7 +200,7 @@ END $$;
 -- pins dead rows, Postgres knows of few live ones in a large index, and expects a look-up in
 -- it to be expensive. A join then read the whole index: 2 s for 20 million rows, with every
 -- heartbeat.
-CREATE OR REPLACE FUNCTION jobq.heartbeat(
+CREATE OR REPLACE FUNCTION jobq._heartbeat(
     p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,
     p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,
     p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,
@@ -226,23 +226,23 @@ BEGIN
     RETURNING w.* INTO v_worker;
     alive := FOUND;
     now_at := statement_timestamp();
-    IF jobq.is_copy() OR v_worker.library = 0 AND jobq.limited(v_worker.queues) OR EXISTS (
+    IF jobq._is_copy() OR v_worker.library = 0 AND jobq._limited(v_worker.queues) OR EXISTS (
             SELECT FROM unnest(v_worker.queues) AS u (id)
             WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
         UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
-        PERFORM jobq.permits_free(p_worker);
-        PERFORM jobq.tally_fold(ARRAY[p_worker]);
+        PERFORM jobq._permits_free(p_worker);
+        PERFORM jobq._tally_fold(ARRAY[p_worker]);
         alive := false;
     END IF;
     IF NOT alive THEN RETURN; END IF;
     IF p_tally IS NOT NULL THEN
-        PERFORM jobq.tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
+        PERFORM jobq._tally_take(p_worker, p_tally, p_tally_queues, p_tally_kinds, p_totals);
     END IF;
     -- Whoever cancels many jobs may hold one. It stays then until the worker leaves.
     DELETE FROM jobq.claim c WHERE c.ctid = ANY (ARRAY(
         SELECT o.ctid FROM jobq.claim o
         WHERE o.worker = p_worker AND o.number = ANY (p_settled) FOR UPDATE SKIP LOCKED));
-    written := p_progress_jobs IS NULL OR jobq.progress_write(
+    written := p_progress_jobs IS NULL OR jobq._progress_write(
         p_worker, p_progress_claims, p_progress_jobs, p_permilles, p_notes);
     cancel := ARRAY(
         SELECT asked.id FROM jobq.claim c, unnest(c.cancel) AS asked (id)
@@ -250,17 +250,17 @@ BEGIN
             SELECT FROM jobq.job j
             WHERE j.id = asked.id AND j.worker = c.worker AND j.claim = c.number OFFSET 0));
     SELECT n.* INTO policy, every_kind, kinds, parked
-    FROM jobq.heartbeat_kinds(v_worker.queues, v_worker.kinds, v_worker.beat) n;
+    FROM jobq._heartbeat_kinds(v_worker.queues, v_worker.kinds, v_worker.beat) n;
     SELECT n.* INTO suspects, alone_queues
-    FROM jobq.heartbeat_suspects(v_worker.queues, CASE WHEN NOT every_kind THEN kinds END) n;
-    tick_us := jobq.next_tick(v_worker.queues);
-    PERFORM jobq.promote_late(1000);
+    FROM jobq._heartbeat_suspects(v_worker.queues, CASE WHEN NOT every_kind THEN kinds END) n;
+    tick_us := jobq._next_tick(v_worker.queues);
+    PERFORM jobq._promote_late(1000);
     SELECT l.late, l.late_beats, l.late_leases_us, l.overdue
-    INTO late, late_beats, late_leases_us, overdue FROM jobq.late_workers(p_worker) l;
+    INTO late, late_beats, late_leases_us, overdue FROM jobq._late_workers(p_worker) l;
     IF EXISTS (SELECT FROM jobq.quota q WHERE q.queue_id = ANY (v_worker.queues)) THEN
         SELECT x.* INTO quotas, quota_queues, quota_kinds, maxima, held, chunks, tokens,
                         waits_us
-        FROM jobq.permit_exchange(
+        FROM jobq._permit_exchange(
             p_worker, p_number, v_worker.queues, v_worker.kinds, p_quotas, p_running, p_wanted,
             p_tokens, p_returned, p_needed) x;
     END IF;
@@ -270,30 +270,30 @@ END $$;
 -- it still holds jobs, which it should not, they are left for a rescuer; otherwise its row is
 -- removed. If it has burned numbers, they stay until prune, and so does the worker's row,
 -- marked dead. p_tally and what follows: as in heartbeat.
-CREATE OR REPLACE FUNCTION jobq.deregister(
+CREATE OR REPLACE FUNCTION jobq._deregister(
     p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
     p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq.need_read_committed();
+    PERFORM jobq._need_read_committed();
     -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
     PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
-    PERFORM jobq.tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)
+    PERFORM jobq._tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)
     FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
-    PERFORM jobq.permits_free(p_worker);
+    PERFORM jobq._permits_free(p_worker);
     DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (
         SELECT FROM jobq.claim c WHERE c.worker = p_worker);
     UPDATE jobq.worker w SET dead_at = statement_timestamp()
     WHERE w.id = p_worker AND w.dead_at IS NULL;
-    PERFORM jobq.tally_fold(ARRAY[p_worker]);
+    PERFORM jobq._tally_fold(ARRAY[p_worker]);
 END $$;
 
 -- Announces that a worker sleeps in these queues, or withdraws that. The last call wins.
-CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)
+CREATE OR REPLACE FUNCTION jobq._sleep(p_worker bigint, p_queues integer[], p_asleep boolean)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -309,7 +309,7 @@ END $$;
 
 -- A part of rescue: handles the jobs of a dead worker's claim that ran alone or whose cancel
 -- was requested. queues: of the jobs that are ready again.
-CREATE OR REPLACE FUNCTION jobq.rescue_singly(
+CREATE OR REPLACE FUNCTION jobq._rescue_singly(
     p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_job record;
@@ -327,12 +327,12 @@ BEGIN
           AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
         FOR UPDATE OF j SKIP LOCKED LOOP
         IF v_job.cancel_requested_at IS NOT NULL THEN
-            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
+            PERFORM jobq._finish(ARRAY[v_job.id], 'c', NULL);
         ELSE
             UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;
             IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
                 failed := failed + 1;
-                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
+                PERFORM jobq._finish(ARRAY[v_job.id], 'f', jsonb_build_object(
                     'at', statement_timestamp(), 'stage', v_job.stage,
                     'attempt', v_job.attempt, 'error',
                     CASE WHEN v_job.crashes >= v_job.max_crashes
@@ -362,7 +362,7 @@ END $$;
 --                       claim of its own
 --   suspect             ready, its attempt given back, and now it must run alone
 --   ran alone           the attempt stays and its crash count rises; at a limit it is failed
-CREATE OR REPLACE FUNCTION jobq.rescue(
+CREATE OR REPLACE FUNCTION jobq._rescue(
     p_victim bigint, p_beat bigint, p_limit integer, OUT dead boolean, OUT rescued integer,
     OUT failed integer, OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -386,7 +386,7 @@ BEGIN
                    ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         SELECT rescued + r.back, failed + r.lost, v_queues || r.queues
         INTO rescued, failed, v_queues
-        FROM jobq.rescue_singly(v_claim) AS r (back, lost, queues);
+        FROM jobq._rescue_singly(v_claim) AS r (back, lost, queues);
         WITH back AS (
             UPDATE jobq.job j
             SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,
@@ -406,16 +406,16 @@ BEGIN
                            AND j.worker = p_victim AND j.claim = v_claim.number);
     END LOOP;
     more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
-    PERFORM jobq.permits_free(p_victim);
-    PERFORM jobq.tally_fold(ARRAY[p_victim]);
-    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
+    PERFORM jobq._permits_free(p_victim);
+    PERFORM jobq._tally_fold(ARRAY[p_victim]);
+    PERFORM jobq._wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
     WHERE q.id IS NOT NULL;
 END $$;
 
 -- What a worker calls: rescue, and the jobs that it failed, for hooks. A row each; one with a
 -- NULL id if there are none. Payloads are left out, because one that cannot be sent must not
 -- keep its job from being rescued.
-CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)
+CREATE OR REPLACE FUNCTION jobq._rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)
 RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,
                attempt integer, crash integer, stage smallint, error text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -423,7 +423,7 @@ SET jit = off AS $$
 DECLARE v_failed integer;
 BEGIN
     SELECT r.dead, r.rescued, r.more, r.failed INTO dead, rescued, more, v_failed
-    FROM jobq.rescue(p_victim, p_beat, p_limit) r;
+    FROM jobq._rescue(p_victim, p_beat, p_limit) r;
     IF v_failed > 0 THEN
         RETURN QUERY
         SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,
@@ -441,7 +441,7 @@ END $$;
 
 -- Whether a living worker has a handler for this kind. Uses the index on workers' kinds. A
 -- lease from before the clock ran back counts until its worker beats, or is declared dead.
-CREATE OR REPLACE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq._kind_lives(p_kind integer) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_indexscan = off SET jit = off AS $$
 BEGIN
@@ -451,7 +451,7 @@ BEGIN
 END $$;
 
 -- The kinds of a queue, for a program that has one handler for all of them.
-CREATE OR REPLACE FUNCTION jobq.kinds_of(p_queue text) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION jobq._kinds_of(p_queue text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN QUERY SELECT k.name FROM jobq.kind k
@@ -461,7 +461,7 @@ END $$;
 -- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim
 -- their jobs in order to park them. A page is 256 ids, and each heartbeat looks at the next
 -- page. So the cost does not grow with the number of kinds, and every kind gets its turn.
-CREATE OR REPLACE FUNCTION jobq.strays(p_queues integer[], p_kinds integer[], p_page bigint)
+CREATE OR REPLACE FUNCTION jobq._strays(p_queues integer[], p_kinds integer[], p_page bigint)
 RETURNS integer[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_indexscan = off SET jit = off AS $$
@@ -480,7 +480,7 @@ END $$;
 -- When none is left the kind is no longer marked. The mark stays, so that a heartbeat asks
 -- again, if somebody has locked a job, or the kind: an operator, or a worker that is just
 -- parking jobs of it.
-CREATE OR REPLACE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq._unpark(p_kind integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -540,7 +540,7 @@ BEGIN
          WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
            AND NOT o.suspect AND o.line IS NULL ORDER BY o.run_at, o.id LIMIT p_limit)
         UNION ALL
-        (SELECT o.* FROM unnest(jobq.next_lines(
+        (SELECT o.* FROM unnest(jobq._next_lines(
              q.id, lane.priority::smallint, s.stage::smallint,
              (random() * 1.8e19 - 9e18)::bigint, 9223372036854775807, p_limit)) AS l (no)
          CROSS JOIN LATERAL (
@@ -591,7 +591,7 @@ BEGIN
     )
     SELECT count(*), array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL)
     INTO v_total, v_linked FROM gone g;
-    IF v_linked IS NOT NULL THEN PERFORM jobq.edges_forget(v_linked); END IF;
+    IF v_linked IS NOT NULL THEN PERFORM jobq._edges_forget(v_linked); END IF;
     DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(
         SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
             SELECT o.ctid FROM jobq.idempotency o
@@ -612,7 +612,7 @@ BEGIN
     IF pg_stat_get_dead_tuples('jobq.job'::regclass) < 1000000 THEN
         PERFORM jobq.mend(p_limit);
     END IF;
-    PERFORM jobq.prune_lines(p_limit);
+    PERFORM jobq._prune_lines(p_limit);
     DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(
         SELECT old.id FROM jobq.worker old
         WHERE old.dead_at < statement_timestamp() - interval '1 day'
@@ -621,18 +621,18 @@ BEGIN
     DELETE FROM jobq.claim c
     WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
-    PERFORM jobq.permits_prune();
-    PERFORM jobq.prune_waiters();
-    PERFORM jobq.prune_flows(p_limit);
-    PERFORM jobq.prune_signals(p_limit);
-    PERFORM jobq.tally_prune();
-    PERFORM jobq.prune_operations(p_limit);
+    PERFORM jobq._permits_prune();
+    PERFORM jobq._prune_waiters();
+    PERFORM jobq._prune_flows(p_limit);
+    PERFORM jobq._prune_signals(p_limit);
+    PERFORM jobq._tally_prune();
+    PERFORM jobq._prune_operations(p_limit);
     RETURN v_total;
 END $$;
 
 -- A part of the history. NULL: an operator has detached it, so it belongs to the history no
 -- more. On the node of a distributed schema its number is not the end of its name.
-CREATE OR REPLACE FUNCTION jobq.part(p_slot integer) RETURNS regclass
+CREATE OR REPLACE FUNCTION jobq._part(p_slot integer) RETURNS regclass
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -661,7 +661,7 @@ BEGIN
         WHERE r.since < statement_timestamp() - r.keep / 7
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_part := jobq.part(v_ring.slot);
+        v_part := jobq._part(v_ring.slot);
         CONTINUE WHEN v_part IS NULL;
         IF v_ring.waits THEN -- an empty part has nothing to export
             EXECUTE format('SELECT EXISTS (SELECT FROM %s)', v_part) INTO v_ring.waits;
@@ -681,7 +681,7 @@ BEGIN
 END $$;
 
 -- An id plus a million, within the range of a sequence.
-CREATE OR REPLACE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq._id_beyond(p_id bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;
@@ -689,7 +689,7 @@ END $$;
 
 -- A part of renew: moves the sequence of a table's ids up to the highest one, p_id. It never
 -- moves back: jobs and history may still have the id of a queue or kind that was deleted.
-CREATE OR REPLACE FUNCTION jobq.sequence_restored(p_table text, p_id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq._sequence_restored(p_table text, p_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_sequence regclass := pg_get_serial_sequence(p_table, 'id');
 BEGIN
@@ -716,41 +716,41 @@ CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_epoch bigint;
 BEGIN
-    PERFORM jobq.need_read_committed();
+    PERFORM jobq._need_read_committed();
     UPDATE jobq.job j
     SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
         run_at = statement_timestamp()
     WHERE j.state = 'x';
-    PERFORM jobq.finish(ARRAY(
+    PERFORM jobq._finish(ARRAY(
         SELECT j.id FROM jobq.job j
         WHERE j.state = 'r' AND j.cancel_requested_at IS NOT NULL), 'c', NULL);
     -- A claim that was made after that UPDATE keeps its row, because its jobs are running.
     DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
-    PERFORM jobq.permits_prune();
-    PERFORM jobq.permits_restored();
-    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(
+    PERFORM jobq._permits_prune();
+    PERFORM jobq._permits_restored();
+    PERFORM setval('jobq.job_id', jobq._id_beyond(greatest(
         (SELECT s.last_value FROM jobq.job_id s),
         (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),
         (SELECT max(f.id) FROM jobq.failed f WHERE f.id <= 1::bigint << 62),
         (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),
         (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));
-    PERFORM jobq.outbox_restored();
-    PERFORM jobq.lines_restored();
-    PERFORM jobq.flows_restored();
-    PERFORM jobq.sequence_restored('jobq.queue', max(q.id)) FROM jobq.queue q;
-    PERFORM jobq.sequence_restored('jobq.operation', max(o.id)) FROM jobq.operation o;
-    PERFORM jobq.sequence_restored('jobq.quota', max(q.id)) FROM jobq.quota q;
-    PERFORM jobq.sequence_restored('jobq.kind', max(k.id)) FROM jobq.kind k;
-    PERFORM jobq.sequence_restored('jobq.schedule', max(s.id)) FROM jobq.schedule s;
-    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
+    PERFORM jobq._outbox_restored();
+    PERFORM jobq._lines_restored();
+    PERFORM jobq._flows_restored();
+    PERFORM jobq._sequence_restored('jobq.queue', max(q.id)) FROM jobq.queue q;
+    PERFORM jobq._sequence_restored('jobq.operation', max(o.id)) FROM jobq.operation o;
+    PERFORM jobq._sequence_restored('jobq.quota', max(q.id)) FROM jobq.quota q;
+    PERFORM jobq._sequence_restored('jobq.kind', max(k.id)) FROM jobq.kind k;
+    PERFORM jobq._sequence_restored('jobq.schedule', max(s.id)) FROM jobq.schedule s;
+    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq._id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
         (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));
     UPDATE jobq.meta
     SET epoch = ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;
-    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;
+    IF renew.home THEN UPDATE jobq.meta m SET home = jobq._here(); END IF;
     RETURN v_epoch;
 END $$;
 
@@ -764,6 +764,6 @@ BEGIN
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
         SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker
         WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)))
-        + jobq.audit_lines() + jobq.audit_places() + jobq.audit_permits()
-        + jobq.audit_flows();
+        + jobq._audit_lines() + jobq._audit_places() + jobq._audit_permits()
+        + jobq._audit_flows();
 END $$;

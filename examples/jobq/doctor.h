@@ -25,7 +25,7 @@ static const doctor_check doctor_checks[] = {
     {"copy",
      "SELECT 'this database is a copy of another one, so nothing is claimed here', "
      "'select jobq.renew(home => true) -- once the original no longer runs' "
-     "WHERE jobq.is_copy()"},
+     "WHERE jobq._is_copy()"},
     {"sequence",
      "SELECT format('the sequence of job ids is at %s, but a job has the id %s: after a restore "
      "renew was not called', s.last_value, m.id), 'select jobq.renew()' "
@@ -40,7 +40,7 @@ static const doctor_check doctor_checks[] = {
      "SELECT format('job %s waits for one that waits for it, so neither ends', w.child), "
      "format('select jobq.cancel(%s) -- or the other one: select * from jobq.explain_job(%s)', "
      "w.child, w.child) FROM (SELECT DISTINCT e.child FROM jobq.edge e WHERE e.holds "
-     "AND e.came IS NULL LIMIT 1000) AS w WHERE jobq.in_circle(w.child)"},
+     "AND e.came IS NULL LIMIT 1000) AS w WHERE jobq._in_circle(w.child)"},
     {"workers",
      "SELECT format('no living worker serves queue %s, in which jobs are ready: %s', queue, "
      "ready), "
@@ -56,18 +56,18 @@ static const doctor_check doctor_checks[] = {
      "h.id, h.holder, coalesce(h.since::text, 'an unknown time')), "
      "coalesce(format('select pg_terminate_backend(%s) -- if its transaction was forgotten', "
      "h.pid), 'see check prepared') "
-     "FROM jobq.row_holders(ARRAY(SELECT r.id FROM jobq.running() r LIMIT 10000)) h "
+     "FROM jobq._row_holders(ARRAY(SELECT r.id FROM jobq._running() r LIMIT 10000)) h "
      "WHERE (h.since < clock_timestamp() - interval '5 seconds') IS NOT FALSE"},
     {"kinds",
      "SELECT format('no living worker has a handler for kind %s of queue %s; its jobs are parked "
      "since %s', k.name, q.name, k.parked_at), "
      DOCTOR_START " FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
-     "WHERE k.parked_at IS NOT NULL AND NOT jobq.kind_lives(k.id) "
+     "WHERE k.parked_at IS NOT NULL AND NOT jobq._kind_lives(k.id) "
      /* Workers in SQL park nothing. */
      "UNION ALL SELECT format('no living worker has a handler for kind %s of queue %s, whose jobs "
      "have been due for a minute', k.name, q.name), "
      DOCTOR_START " FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id "
-     "WHERE k.paused_at IS NULL AND q.paused_at IS NULL AND NOT jobq.kind_lives(k.id) "
+     "WHERE k.paused_at IS NULL AND q.paused_at IS NULL AND NOT jobq._kind_lives(k.id) "
      "AND EXISTS (SELECT FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL "
      "AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AND k.id IN (SELECT j.kind_id "
      "FROM (SELECT o.kind_id FROM jobq.job o WHERE o.queue_id = q.id AND o.state = 'r' "
@@ -147,7 +147,7 @@ static const doctor_check doctor_checks[] = {
     {"citus",
      "SELECT 'a transaction that also writes a distributed table may be committed in half when "
      "a server crashes', 'select jobq.citus_join() -- at the coordinator; at a node, keep what "
-     "handlers write in its own tables' WHERE jobq.citus_apart()"},
+     "handlers write in its own tables' WHERE jobq._citus_apart()"},
     {"doubt",
      "SELECT format('transaction %s is in doubt at %s since %s, and may hold jobs; %s', gid, node, "
      "since, coalesce('Citus ends it within ' || ends_in::text, 'Citus does not end it, because "

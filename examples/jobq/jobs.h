@@ -24,7 +24,7 @@ static void jobs_source(app_text *sql, const char *state, bool payloads)
                payloads ? "headers" : "NULL",
                failed ? "failures" : past ? "past_jobs" : "live_jobs");
     if (!past) app_put(sql, " AND ($3::text IS NULL OR queue = $3)");
-    if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq.running())");
+    if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq._running())");
 }
 
 /* A page of jobs below an id. Filters without an index look at up to 10,000 jobs, so that a page

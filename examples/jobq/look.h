@@ -278,7 +278,7 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"ties", "Flow, edges and steps", "It belongs to no flow, and waits for no other job.", 0, 500,
      "SELECT CASE tie WHEN 'flow' THEN 'is in flow' WHEN 'after' THEN 'waits, or has waited, for' "
      "WHEN 'before' THEN 'is waited for by' WHEN 'step' THEN 'has done the step' "
-     "ELSE 'waits for the signal' END, id, name, kind, state, tie FROM jobq.job_ties($1::bigint)",
+     "ELSE 'waits for the signal' END, id, name, kind, state, tie FROM jobq._job_ties($1::bigint)",
      {{"It", 't'}, {"Which", 'r'}, {"Name", 'l'}, {"Kind", 't'}, {"State", 'S'},
       {"Tie", 't', '-'}}},
     {"flow", "Facts", "", LOOK_ONE, 1,

@@ -108,7 +108,7 @@ static int do_show(app *a)
     app_format(&sql, a->json ?
         "SELECT to_jsonb(j) || jsonb_build_object('why', ARRAY(SELECT reason FROM"
         " jobq.explain_job($1)), 'ties', (SELECT jsonb_agg(jsonb_strip_nulls(to_jsonb(t)))"
-        " FROM jobq.job_ties($1) t)) FROM (SELECT %s FROM jobq.jobs WHERE id = $1::bigint) AS j"
+        " FROM jobq._job_ties($1) t)) FROM (SELECT %s FROM jobq.jobs WHERE id = $1::bigint) AS j"
         : "SELECT %s FROM jobq.jobs WHERE id = $1::bigint", readable_columns(a, "jobs"));
     res = app_query(a, sql.ptr, 1, id);
     if (PQntuples(res) == 0)
@@ -116,7 +116,7 @@ static int do_show(app *a)
     if (a->json) return puts(PQgetvalue(res, 0, 0)), APP_OK;
     print_row(a, res);
     app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
-    res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq.job_ties($1)", 1, id);
+    res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq._job_ties($1)", 1, id);
     if (PQntuples(res) > 0) printf("\n"), app_table(a, res);
     return APP_OK;
 }

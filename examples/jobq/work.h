@@ -284,7 +284,7 @@ static PGresult *kinds_of(app *a, const char *queue, const char *kind)
     PGresult *res;
 
     if (kind != NULL) return app_query(a, "SELECT $2::text, $1::text", 2, values);
-    res = app_try(a, "SELECT k.name FROM jobq.kinds_of($1) AS k (name)", 1, values);
+    res = app_try(a, "SELECT k.name FROM jobq._kinds_of($1) AS k (name)", 1, values);
     if (res == NULL || PQntuples(res) > 0) return res;
     app_say(0, "the queue %s has no kind yet: name one with --kind", queue);
     return NULL;

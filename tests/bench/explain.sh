@@ -24,24 +24,24 @@ run() { "$psql" -X -q -v ON_ERROR_STOP=1 "$JOBQ_SERVER" "$@"; }
 calls() {
     local lanes="array[1], array[0]::int2[], array[0]::int2[]" token="array[77]::int8[]"
     local none="false, false, false, true"
-    [[ $only != *" enqueue_one "* ]] || echo "SELECT * FROM jobq.enqueue_one('bench', 'noop', '1',
+    [[ $only != *" enqueue_one "* ]] || echo "SELECT * FROM jobq._enqueue_one('bench', 'noop', '1',
         null, null, null, null, null, null, null, null, null, true);"
-    [[ $only != *" enqueue_many "* ]] || echo "SELECT jobq.enqueue_many('bench', array['noop'], null,
+    [[ $only != *" enqueue_many "* ]] || echo "SELECT jobq._enqueue_many('bench', array['noop'], null,
         array['1', '2']::jsonb[]);"
-    echo "SELECT count(*) FROM jobq.claim(77, $1, $2, $lanes, array['-infinity']::timestamptz[],
+    echo "SELECT count(*) FROM jobq._claim(77, $1, $2, $lanes, array['-infinity']::timestamptz[],
         array[0]::int8[], '{}', $none);"
     echo "SELECT coalesce(max(jobs), '{}') AS ids, coalesce(max(cardinality(jobs)), 0) AS n
         FROM jobq.claim WHERE worker = 77 AND number = $1 \\gset"
-    echo "SELECT jobq.complete($token, array[$1]::int8[], array[:n]::int4[], :'ids');"
+    echo "SELECT jobq._complete($token, array[$1]::int8[], array[:n]::int4[], :'ids');"
     [[ $only != *" settle "* ]] || cat <<END
-SELECT count(*) FROM jobq.claim(77, $1 + 1, 1, $lanes, array['-infinity']::timestamptz[],
+SELECT count(*) FROM jobq._claim(77, $1 + 1, 1, $lanes, array['-infinity']::timestamptz[],
     array[0]::int8[], '{}', $none);
 SELECT coalesce(max(jobs[1]), 0) AS id FROM jobq.claim WHERE worker = 77 AND number = $1 + 1 \\gset
-SELECT jobq.settle($token, array[$1 + 1]::int8[], array[:id]::int8[], array['r']::"char"[],
+SELECT jobq._settle($token, array[$1 + 1]::int8[], array[:id]::int8[], array['r']::"char"[],
     array[0]::int2[], array[1], array[0], array[false], array[60000000]::int8[], array['e'],
     array[null]::jsonb[], array[null]::bytea[]);
 END
-    [[ $only != *" heartbeat "* ]] || echo "SELECT alive FROM jobq.heartbeat(77, 600000000,
+    [[ $only != *" heartbeat "* ]] || echo "SELECT alive FROM jobq._heartbeat(77, 600000000,
         array[$1]::int8[]);"
 }
 
@@ -81,7 +81,7 @@ run -f "$here/../../sql/install.sql" >/dev/null
 run >/dev/null <<END
 INSERT INTO jobq.queue (name) VALUES ('bench');
 SELECT jobq.queue_set('bench', kinds => '{noop}');
-SELECT jobq.register(77, 'explain', 600000000, array['bench'], array[1], array['noop']);
+SELECT jobq._register(77, 'explain', 600000000, array['bench'], array[1], array['noop']);
 ALTER TABLE jobq.job SET (autovacuum_enabled = off);
 END
 

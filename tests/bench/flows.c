@@ -41,17 +41,18 @@ static double plain(long jobs)
 {
     char sql[200];
 
-    snprintf(sql, sizeof sql, "SELECT FROM jobq.enqueue_many('bench', '{noop}', NULL, array_fill("
+    snprintf(sql, sizeof sql, "SELECT FROM jobq._enqueue_many('bench', '{noop}', NULL, array_fill("
              "'1'::jsonb, ARRAY[%ld]))", jobs);
     return work_off(sql, jobs);
 }
 
 /* Children in enqueue_linked: element i of the last arrays is an edge to child i. */
 #define LINKED(count, children, parents)                                                           \
-    "jobq.enqueue_linked('bench', '{noop}', NULL, array_fill('1'::jsonb, ARRAY[" count "]), NULL, "\
-    "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, " count ", false, NULL, NULL, NULL, "         \
-    children ", " parents ", NULL, NULL, array_fill('success'::text, ARRAY[cardinality(" parents   \
-    ")]))"
+    "jobq._enqueue_linked('bench', '{noop}', NULL, array_fill('1'::jsonb, ARRAY[" count            \
+    "]), NULL, "                                                                                   \
+    "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, " count                                       \
+    ", false, NULL, NULL, NULL, " children ", " parents                                            \
+    ", NULL, NULL, array_fill('success'::text, ARRAY[cardinality(" parents ")]))"
 
 void row_flows(void)
 {
@@ -80,7 +81,7 @@ void row_flows(void)
                  "jobs in no flow", (double)batch / floor, BENCH_RATIO_AT_LEAST, 0.85);
     snprintf(sql, sizeof sql,
              "DO $$ DECLARE n bigint := %ld; a bigint[]; b bigint[]; c bigint[]; BEGIN "
-             "a := (SELECT ids FROM jobq.enqueue_many('bench', '{noop}', NULL, array_fill("
+             "a := (SELECT ids FROM jobq._enqueue_many('bench', '{noop}', NULL, array_fill("
              "'1'::jsonb, ARRAY[n::int]))); "
              "b := (SELECT ids FROM " LINKED("(n * 2)::int",
                  "ARRAY(SELECT generate_series(1, n * 2)::int)", "(a || a)") "); "

@@ -6,7 +6,7 @@
 
 static const char jobs_of[] =
     "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name) "
-    "SELECT 1, 1, '%s'::jsonb, jobq.line_no(l.name), l.name "
+    "SELECT 1, 1, '%s'::jsonb, jobq._line_no(l.name), l.name "
     "FROM generate_series(1, %ld) n CROSS JOIN LATERAL (SELECT 'tenant-' || n %% %ld AS name) l";
 
 /* Loads count jobs of so many lines. */

@@ -226,7 +226,7 @@ static long produce_step(PGconn *db, void *state, long step)
 static long consume_step(PGconn *db, void *state, long step)
 {
     static const char text[] =
-        "SELECT partition_id & 32767 FROM jobq.outbox_look('{1}', 0, 1000, false)";
+        "SELECT partition_id & 32767 FROM jobq._outbox_look('{1}', 0, 1000, false)";
     box *b = (box *)state;
     int64_t claim = 0;
 

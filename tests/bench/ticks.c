@@ -11,7 +11,7 @@ static long fire_step(PGconn *db, void *state, long step)
 {
     (void)state;
     (void)step;
-    return (long)bench_number(db, "SELECT fired FROM jobq.tick('{1}', 100)");
+    return (long)bench_number(db, "SELECT fired FROM jobq._tick('{1}', 100)");
 }
 
 /* Of a million schedules, half of them cron, the due ones are all of one sort. */
@@ -32,7 +32,7 @@ void row_fires(void)
                   "CASE WHEN n %% 2 = 0 THEN c.cron END, CASE WHEN n %% 2 = 0 THEN c.parsed END, "
                   "CASE WHEN n %% 2 = 1 THEN 300000000 END, t.at, t.at "
                   "FROM generate_series(1, 1000000) n, LATERAL (SELECT now() + interval '1 day' "
-                  "+ n * interval '1 ms' AS at) t, (SELECT cron, jobq.cron_parse(cron) AS parsed "
+                  "+ n * interval '1 ms' AS at) t, (SELECT cron, jobq._cron_parse(cron) AS parsed "
                   "FROM (VALUES ('30 2 * * 1-5')) v (cron) OFFSET 0) c");
     for (i = 0; i < 2; i++) {
         bench_sql(db, "TRUNCATE jobq.job");

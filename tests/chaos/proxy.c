@@ -136,7 +136,7 @@ static bool from_client(carrier *l, const char *bytes, size_t size)
     if (size > 5 && memcmp(bytes + size - 5, "S\0\0\0\4", 5) == 0 && take(&syncs)) {
         return hold_sync(l, bytes, size);
     }
-    if (memmem(bytes, size, ".complete(", 10) != NULL && take(&lates))
+    if (memmem(bytes, size, "._complete(", 10) != NULL && take(&lates))
         return deliver_late(l, bytes, size);
     return pass(l->server, bytes, size);
 }

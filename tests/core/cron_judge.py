@@ -1,4 +1,4 @@
-"""cron_judge.py -- compares jobq.cron_next with two libraries of Python, cronsim and croniter.
+"""cron_judge.py -- compares jobq._cron_next with two libraries of Python, cronsim and croniter.
 
     make judge
 
@@ -98,7 +98,7 @@ def in_utc(found):
         asked.append((text, instant()))
     values = ",\n".join("(%d, %s, '%s'::timestamptz)" % (i, literal(text), at.isoformat())
                         for i, (text, at) in enumerate(asked))
-    rows = sql("SELECT jobq.cron_next(jobq.cron_parse(v.text), 'UTC', v.at) AT TIME ZONE 'UTC' "
+    rows = sql("SELECT jobq._cron_next(jobq._cron_parse(v.text), 'UTC', v.at) AT TIME ZONE 'UTC' "
                "FROM (VALUES " + values + ") v (i, text, at) ORDER BY i")
     for (text, at), row in zip(asked, rows, strict=True):
         ours = datetime.fromisoformat(row).replace(tzinfo=UTC) if row else None
@@ -137,9 +137,9 @@ def around_changes(found):
             weekday = dice.choice(("*", "*", field(0, 6)))
             text = "%s %s * * %s" % (field(0, 59), field(0, 23), weekday)
             first, last = at - 2 * day, at + 2 * day
-            rows = sql("""WITH RECURSIVE c AS (SELECT jobq.cron_parse(%s) AS cron), r AS (
-                SELECT jobq.cron_next(cron, '%s', '%s') AS t FROM c UNION ALL
-                SELECT jobq.cron_next(cron, '%s', t) FROM r, c WHERE t < '%s')
+            rows = sql("""WITH RECURSIVE c AS (SELECT jobq._cron_parse(%s) AS cron), r AS (
+                SELECT jobq._cron_next(cron, '%s', '%s') AS t FROM c UNION ALL
+                SELECT jobq._cron_next(cron, '%s', t) FROM r, c WHERE t < '%s')
                 SELECT t AT TIME ZONE 'UTC' FROM r WHERE t < '%s'""" % (
                     literal(text), key, first.isoformat(), key, last.isoformat(),
                     last.isoformat()))

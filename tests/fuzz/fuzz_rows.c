@@ -131,7 +131,7 @@ static void read_words(const uint8_t *data, size_t size)
     if (!jobq_pg__schema_set(&handle, word)) return;
     MUST(strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
          strlen(word));
-    text = jobq_pg__for_schema("SELECT jobq.claim() FROM jobq", handle.schema);
+    text = jobq_pg__for_schema("SELECT jobq._claim() FROM jobq", handle.schema);
     MUST(text != NULL && strlen(text) == 21 + 2 * strlen(handle.schema));
     free(text);
 }

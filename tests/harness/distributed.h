@@ -1,7 +1,8 @@
 /*
  * distributed.h -- with JOBQ_TEST_CITUS=distributed, the tests of a program run in a schema that
- * Citus distributes (tests/harness/citus.sh). Statements of tests that write tables run at the node that
- * has the shards, because Citus refuses many of them; those of the library run at the coordinator.
+ * Citus distributes (tests/harness/citus.sh). Statements of tests that write tables run at the node
+ * that has the shards, because Citus refuses many of them; those of the library run at the
+ * coordinator.
  */
 #ifndef DISTRIBUTED_INCLUDED
 #define DISTRIBUTED_INCLUDED (1)
@@ -32,7 +33,7 @@ static inline bool goes_to_node(const PGconn *conn, const char *text)
 /* The statement with the names of the shards. */
 static inline char *for_shards(const char *text)
 {
-    char *ask = for_schema("SELECT (jobq.citus_texts(ARRAY[$1]))[1]", schema), *there;
+    char *ask = for_schema("SELECT (jobq._citus_texts(ARRAY[$1]))[1]", schema), *there;
     PGresult *res = PQexecParams(db, ask, 1, NULL, &text, NULL, NULL, 0);
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(db));

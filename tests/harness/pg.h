@@ -2,9 +2,9 @@
  * pg.h -- what the tests on Postgres share: a schema for each program on $JOBQ_SERVER, one-line
  * SQL, and waiting with a deadline.
  *
- * All programs link one build of the library (tests/pg/library.c), so that a changed line of a header
- * is compiled once. A program that tests private functions, or changes the library with macros of
- * its own, defines TEST_PRIVATE first and compiles the library itself.
+ * All programs link one build of the library (tests/pg/library.c), so that a changed line of a
+ * header is compiled once. A program that tests private functions, or changes the library with
+ * macros of its own, defines TEST_PRIVATE first and compiles the library itself.
  */
 #ifndef PG_INCLUDED
 #define PG_INCLUDED (1)

@@ -7,9 +7,9 @@
 
 #include "outbox.h"
 
-#define ACK "SELECT answer FROM jobq.outbox_ack(1, 1, 60000000, %lld, %d, %d, '{}', 0, 0, 0," \
+#define ACK "SELECT answer FROM jobq._outbox_ack(1, 1, 60000000, %lld, %d, %d, '{}', 0, 0, 0," \
             " NULL, 0, '{}', '{}', '{}', %d, false)"
-#define CLAIM "SELECT id FROM jobq.claim(101, 1, 9, ARRAY(SELECT id FROM jobq.queue), '{0}'," \
+#define CLAIM "SELECT id FROM jobq._claim(101, 1, 9, ARRAY(SELECT id FROM jobq.queue), '{0}'," \
               " '{0}', '{-infinity}', '{0}', NULL, false, false, false, true)"
 
 static PGconn *a, *b;

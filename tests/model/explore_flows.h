@@ -167,7 +167,7 @@ static step end_job(txn *t, const jobq_job *job, step then)
     return end_jobs(t, bit((int)job->id - 1), job->state, then);
 }
 
-/* jobq.promote, and then this step. */
+/* jobq._promote, and then this step. */
 static step promote(txn *t, step after)
 {
     if (!flows()) return after;

@@ -5,7 +5,7 @@
  * after two of them. In the world "known" producers enqueue jobs with one key
  * that is known while its job lives. Firing and enqueueing are one step each here. In SQL the lock
  * of the schedule's row, and of the key's, makes them so. The job that waits becomes ready with the
- * commit of the function that ends its predecessor, in whose transaction jobq.promote runs.
+ * commit of the function that ends its predecessor, in whose transaction jobq._promote runs.
  */
 enum { EVERY = 2, FIRED = 2, KEY = 5 };
 

@@ -39,7 +39,7 @@ static bool may_take(const txn *t, const jobq_memory *m, int i)
     const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
     jobq_lane lane = *lane_now(t);
 
-    if (rules_of(t, mj->line).strict) lane.after_at_us = INT64_MIN; /* see jobq.strict_job */
+    if (rules_of(t, mj->line).strict) lane.after_at_us = INT64_MIN; /* see jobq._strict_job */
     return jobq__memory_eligible(&mj->job, &lane, wire_kinds(&t->s->request), false,
                                  t->s->request.alone, t->b->now_us);
 }

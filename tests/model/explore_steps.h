@@ -9,15 +9,16 @@
  * transaction has locked. Some things are left out, because the worlds do not have them:
  * idempotency keys, quotas, what workers count, queues that are deleted or keep no history, history
  * itself, results and who waits for them, progress, old failed jobs, old dead letters. NOTIFY is
- * not a step but a move. jobq.tick is done at once: see explore_known.h. So is jobq.promote, with
+ * not a step but a move. jobq._tick is done at once: see explore_known.h. So is jobq._promote, with
  * the commit, but not in the worlds of explore_graphs.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.
  *
  * The table counts what is in sql/ (statements, clauses that lock rows, SKIP LOCKED, ON CONFLICT)
- * and the steps here. `make verify` compares them (tests/tools/steps.awk). If it sent you here, first add
- * the step of the new statement (or make sure that it needs none), then correct the table.
+ * and the steps here. `make verify` compares them (tests/tools/steps.awk). If it sent you here,
+ * first add the step of the new statement (or make sure that it needs none), then correct the
+ * table.
  *
  *   function      statements  locks  skip  conflict  steps
  *   claim             5         2     1       0        7

@@ -247,7 +247,7 @@ static void roll_back(world *w, uint8_t *slot)
     *slot = 0;
 }
 
-/* In worlds without flows jobq.promote, which each function that ends jobs calls, is done here, at
+/* In worlds without flows jobq._promote, which each function that ends jobs calls, is done here, at
  * once. */
 static void publish(world *w, int id, wire *s)
 {

@@ -67,7 +67,7 @@ static int64_t pg_line_numbers[LINES + 1];
 
 static void pg_lines_sort(void)
 {
-    PGresult *res = sql(db, "SELECT n, jobq.line_no(n) FROM unnest('{a,b,c,d}'::text[]) n"
+    PGresult *res = sql(db, "SELECT n, jobq._line_no(n) FROM unnest('{a,b,c,d}'::text[]) n"
                             " ORDER BY 2");
     int i;
 
@@ -97,7 +97,7 @@ static void pg_line(int64_t line, const jobq_line *rules, int64_t until_us, int6
 
     pg_at(now_us);
     for (i = 1; i <= LINES; i++) { /* else a claim may make only some of the rows */
-        RUN("SELECT jobq.line_row(1, '%s')", pg_line_names[i]);
+        RUN("SELECT jobq._line_row(1, '%s')", pg_line_names[i]);
     }
     snprintf(rate, sizeof rate, l->rate.us > 0 ? "%d/10 s" : "0", (int)l->rate.count);
     if (line == 0) {
@@ -194,7 +194,7 @@ static jobq_error pg_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int
         snprintf(texts + strlen(texts), 8, "%sk%d", first ? "" : ",", k);
     }
     snprintf(generic, sizeof generic,
-             "SELECT jobq.register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[], 5)",
+             "SELECT jobq._register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[], 5)",
              (long long)worker, (long long)LEASE_US, names[queues >> 1 & 3], pairs, texts);
     text = for_schema(generic, schema);
     res = PQexec(db, text);
@@ -325,7 +325,7 @@ static news pg_heartbeat(int64_t worker, const int64_t *settled, int32_t count, 
               "' '), EXISTS (SELECT FROM jobq.job WHERE run_at = 'infinity' AND state = 'r' AND "
               "kind_id = ANY (parked)), array_to_string(late, ' '), "
               "array_to_string(alone_queues, ' '), "
-              "coalesce(overdue, 0) FROM jobq.heartbeat(%lld, %lld, "
+              "coalesce(overdue, 0) FROM jobq._heartbeat(%lld, %lld, "
               "array_remove(ARRAY[%lld::bigint], 0)) h",
               (long long)worker, (long long)worker, (long long)LEASE_US,
               count > 0 ? (long long)settled[0] : 0);
@@ -348,7 +348,7 @@ static bool pg_rescue(int64_t victim, int64_t beat, int32_t limit, int64_t now_u
     bool dead;
 
     pg_at(now_us);
-    res = sql(db, "SELECT dead, rescued, more FROM jobq.rescue(%lld, %lld, %d)", (long long)victim,
+    res = sql(db, "SELECT dead, rescued, more FROM jobq._rescue(%lld, %lld, %d)", (long long)victim,
               (long long)beat, (int)limit);
     dead = PQgetvalue(res, 0, 0)[0] == 't';
     *rescued = (int32_t)atol(PQgetvalue(res, 0, 1));
@@ -360,7 +360,7 @@ static bool pg_rescue(int64_t victim, int64_t beat, int32_t limit, int64_t now_u
 static void pg_deregister(int64_t worker, int64_t now_us)
 {
     pg_at(now_us);
-    RUN("SELECT jobq.deregister(%lld)", (long long)worker);
+    RUN("SELECT jobq._deregister(%lld)", (long long)worker);
 }
 
 static jobq_error pg_cancel(int64_t job, int64_t now_us)
@@ -383,7 +383,7 @@ static void pg_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cas
                      int64_t now_us)
 {
     pg_at(now_us);
-    RUN("SELECT jobq.link('{%lld}', %s, NULL, '{1}', '{%lld}', NULL, NULL, '{%s}')",
+    RUN("SELECT jobq._link('{%lld}', %s, NULL, '{1}', '{%lld}', NULL, NULL, '{%s}')",
         (long long)child, cascade ? "jobq.flow('', 'cancel')" : "NULL", (long long)parent,
         jobq_enum_name(JOBQ_ENUM_ON_END, on_end));
 }
@@ -396,7 +396,7 @@ static bool pg_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
     PGresult *res;
 
     pg_at(now_us);
-    snprintf(generic, sizeof generic, "SELECT jobq.wait_here(%lld, %lld, %lld, %d::smallint, %d, "
+    snprintf(generic, sizeof generic, "SELECT jobq._wait_here(%lld, %lld, %lld, %d::smallint, %d, "
              "%d, %s, NULL, '{%lld}', '{NULL}', '{NULL}', '{%s}')", (long long)held->worker,
              (long long)held->claim, (long long)held->id, (int)decision->stage,
              (int)decision->attempt, (int)decision->crash, decision->suspect ? "true" : "false",
@@ -413,13 +413,13 @@ static bool pg_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
 static int32_t pg_unpark(int32_t kind, int64_t now_us)
 {
     pg_at(now_us);
-    return (int32_t)number("SELECT jobq.unpark(%d, 1000)", (int)kind);
+    return (int32_t)number("SELECT jobq._unpark(%d, 1000)", (int)kind);
 }
 
 static void pg_sleep_operation(int64_t worker, bool asleep, int64_t now_us)
 {
     pg_at(now_us);
-    RUN("SELECT jobq.sleep(%lld, '{1,2}', %s)", (long long)worker, asleep ? "true" : "false");
+    RUN("SELECT jobq._sleep(%lld, '{1,2}', %s)", (long long)worker, asleep ? "true" : "false");
 }
 
 static void pg_prune(int64_t now_us)
@@ -611,7 +611,7 @@ static void pg_look(view *v)
     PGresult *res;
     int i;
 
-    while (number("SELECT jobq.promote(100)") > 0) continue; /* as the next idle claim does */
+    while (number("SELECT jobq._promote(100)") > 0) continue; /* as the next idle claim does */
     res =
         sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
                 "(cancel_requested_at IS NOT NULL)::int, "

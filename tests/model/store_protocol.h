@@ -24,7 +24,7 @@ static jobq_error protocol_settle(const jobq_job *held, const jobq_event *event,
     pg_at(now_us);
     snprintf(delay, sizeof delay, "'%lld microseconds'", (long long)event->delay_us);
     snprintf(generic, sizeof generic,
-             "SELECT jobq.work_settle(%lld, %lld, %lld, '%s', %s, 'boom', %s, NULL)",
+             "SELECT jobq._work_settle(%lld, %lld, %lld, '%s', %s, 'boom', %s, NULL)",
              (long long)held->worker, (long long)held->claim, (long long)held->id, name,
              event->delay_named ? delay : "NULL", next.ptr == NULL ? "NULL" : "'{\"n\": 2}'");
     text = for_schema(generic, schema);

@@ -1,6 +1,7 @@
 /*
- * On Citus, a coordinator and two nodes, which tests/harness/citus.sh starts: schemas of each server, from
- * many processes at once, and transactions that also write distributed tables while a node dies.
+ * On Citus, a coordinator and two nodes, which tests/harness/citus.sh starts: schemas of each
+ * server, from many processes at once, and transactions that also write distributed tables while a
+ * node dies.
  */
 #include "processes.h"
 #include "relay.h"
@@ -120,7 +121,7 @@ static void what_spans_servers_is_prepared(void **unused)
     RUN("RESET citus.log_remote_commands");
     RUN("SET client_min_messages = error");
     assert_true(reaches(20, &runs, 2));
-    assert_int_equal(number("SELECT jobq.citus_apart()::int"), 0);
+    assert_int_equal(number("SELECT jobq._citus_apart()::int"), 0);
 }
 
 /* A schema that was there before the first distributed table. New schemas are distributed here, but
@@ -131,11 +132,11 @@ static void a_schema_joins_later(void **unused)
     RUN("DROP TRIGGER joint ON jobq.job");
     RUN("DROP SCHEMA jobq_citus CASCADE");
     RUN("SET citus.enable_schema_based_sharding = on");
-    assert_int_equal(number("SELECT jobq.citus_apart()::int"), 1);
+    assert_int_equal(number("SELECT jobq._citus_apart()::int"), 1);
     RUN("DROP TRIGGER joint ON jobq.message");
     RUN("DROP TRIGGER joint ON jobq.partition");
     assert_int_equal(number("SELECT jobq.citus_join()::int"), 1);
-    assert_int_equal(number("SELECT jobq.citus_apart()::int"), 0);
+    assert_int_equal(number("SELECT jobq._citus_apart()::int"), 0);
     assert_int_equal(number("SELECT count(*) FROM pg_trigger WHERE tgname = 'joint'"), 3);
     assert_int_equal(number("SELECT count(*) FROM citus_schemas"), 0);
     RUN("RESET citus.enable_schema_based_sharding");
@@ -531,7 +532,7 @@ static void every_view_and_function_answers(void **unused)
         "p.proname, (SELECT string_agg('NULL::' || replace(format_type(t, NULL), 'jobq.', '%%s'), "
         "', ' ORDER BY n) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS u (t, n))) "
         "FROM pg_proc p WHERE pronamespace = 'jobq'::regnamespace AND prokind = 'f' "
-        "AND provolatile <> 'i' AND proname !~ '^(citus_|grant|revoke|secure|bulk$|renew|"
+        "AND provolatile <> 'i' AND proname !~ '^_?(citus_|grant|revoke|secure|bulk$|renew|"
         "outbox_(hand|queue)$|request$)') o";
     jobq_pg_desc desc = desc_of(server());
     char far_state[6], near_state[6];
@@ -582,7 +583,7 @@ static void a_version_is_kept(void **unused)
     rename_here("settle", "away");
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
     rename_here("away", "settle");
-    assert_non_null(strstr(error.message, "function settle is missing"));
+    assert_non_null(strstr(error.message, "function _settle is missing"));
 }
 
 /* Citus passes on the text of a refusal, but no name of a column or a constraint. */
@@ -668,10 +669,10 @@ static void roles_call_what_they_are_granted(void **unused)
     RUN("SELECT jobq.outbox_register('o', 4)");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.enqueue('q', 'k')", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.outbox_enqueue('o')", state), "ok");
-    assert_string_equal(as_role("jobq_producer", "SELECT jobq.outbox_direct()", state), "ok");
+    assert_string_equal(as_role("jobq_producer", "SELECT jobq._outbox_direct()", state), "ok");
     assert_string_equal(as_role("jobq_producer", "SELECT jobq.prune(1)", state), "42501");
     assert_string_equal(
-        as_role("jobq_producer", "SELECT jobq.bulk('q', '{k}', 1::smallint)", state), "42501");
+        as_role("jobq_producer", "SELECT jobq._bulk('q', '{k}', 1::smallint)", state), "42501");
     assert_string_equal(as_role("jobq_producer", "SELECT FROM jobq.job", state), "42501");
     assert_string_equal(as_role("jobq_worker", "SELECT jobq.prune(1)", state), "ok");
     assert_string_equal(as_role("jobq_worker", "SELECT FROM jobq.job", state), "42501");

@@ -24,7 +24,7 @@ CREATE FUNCTION jobq.put_failed(
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_id bigint := jobq.put(p_queue, 'quick', p_name, p_key, '1 hour', NULL, p_flow);
 BEGIN
-    PERFORM jobq.finish(ARRAY[v_id], 'f', NULL);
+    PERFORM jobq._finish(ARRAY[v_id], 'f', NULL);
     RETURN v_id;
 END $$;
 
@@ -58,7 +58,7 @@ BEGIN
     v_id := jobq.put(p_queue, 'quick', 'parent', NULL, '1 hour');
     PERFORM jobq.put(p_queue, 'ends', 'child', NULL, NULL, NULL, NULL, ARRAY[v_id], 'any');
     PERFORM jobq.put(p_queue, 'quick', 'held child', NULL, NULL, NULL, NULL, ARRAY[v_id]);
-    PERFORM jobq.finish(ARRAY[v_id], 'f', NULL);
+    PERFORM jobq._finish(ARRAY[v_id], 'f', NULL);
     v_flow := jobq.flow(p_queue);
     PERFORM jobq.put_failed(p_queue, 'failed of a flow', NULL, v_flow);
     PERFORM jobq.put(p_queue, 'ends', 'ends of a flow', NULL, NULL, NULL, v_flow);
@@ -68,7 +68,7 @@ BEGIN
     v_id := jobq.put(p_queue, 'quick', 'waits for a signal', NULL, '1 hour');
     UPDATE jobq.job SET flow_id = 0 WHERE id = v_id;
     INSERT INTO jobq.signal_wait VALUES (v_id, p_queue || '/signal', now() + interval '1 hour');
-    PERFORM jobq.finish(ARRAY[jobq.put(p_queue, 'quick', 'cancelled', 'cancelled', '1 hour')],
+    PERFORM jobq._finish(ARRAY[jobq.put(p_queue, 'quick', 'cancelled', 'cancelled', '1 hour')],
                         'c', NULL);
     PERFORM jobq.schedule('jobs-' || p_queue, p_queue, 'quick', every => '2 s', overlap => 'wait');
     PERFORM jobq.schedule('messages-' || p_queue, p_queue, every => '2 s', partition => 0);
@@ -208,6 +208,6 @@ SELECT v.verb FROM (
     SELECT format('%s(%s)', p.proname, p.proargtypes[0]::regtype) AS verb
     FROM pg_proc p
     WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ format(
-        '^(%s|%s)$', jobq.doors('operate'), jobq.doors('enqueue'))
-      AND p.proname NOT IN ('digest', 'outbox_hash', 'outbox_direct', 'citus_apart')) AS v
+        '^_?(%s|%s)$', jobq._doors('operate'), jobq._doors('enqueue'))
+      AND p.proname NOT IN ('digest', '_outbox_hash', '_outbox_direct', '_citus_apart')) AS v
 WHERE NOT EXISTS (SELECT FROM jobq.lock_case c WHERE v.verb = ANY (c.verbs));

@@ -2,10 +2,10 @@
  * Many servers: eight schemas on two of them, one worker for all, producers that spread keys; a
  * server that is killed and comes back; a schema that moves to the other server.
  *
- * tests/harness/nodes.sh starts the servers. Each key is a job; its handler writes an effect and enqueues a
- * message, both in the transaction that completes the job; the receiver writes what it hears in the
- * transaction that acknowledges. So in the end there is one effect and one message for each key,
- * whatever happened on the way.
+ * tests/harness/nodes.sh starts the servers. Each key is a job; its handler writes an effect and
+ * enqueues a message, both in the transaction that completes the job; the receiver writes what it
+ * hears in the transaction that acknowledges. So in the end there is one effect and one message for
+ * each key, whatever happened on the way.
  */
 #include "processes.h"
 

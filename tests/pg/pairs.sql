@@ -19,10 +19,10 @@ END $$;
 
 -- It gives up a wait after half a second. Here a wait is part of the case, and a busy machine may
 -- take longer than that to notice it.
-ALTER FUNCTION jobq.recover(bigint, bigint, integer) SET lock_timeout = '20s';
+ALTER FUNCTION jobq._recover(bigint, bigint, integer) SET lock_timeout = '20s';
 
 -- The same of acknowledgements.
-CREATE OR REPLACE FUNCTION jobq.wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$;
+CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$;
 
 -- An operation is one session's statements, a transaction each. Each statement answers rows: a name
 -- (a job's, or another word) and what it says about it. In the text @ is the session, a or b; #
@@ -41,93 +41,93 @@ CREATE TABLE jobq.pair_operation (
 
 INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('claim', 'held idle', true, ARRAY[$$
-    SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq.claim(1, #, 2,
+    SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq._claim(1, #, 2,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, true,
         false)
     WHERE id IS NOT NULL$$]),
 ('claim by another', 'held idle', false, ARRAY[$$
-    SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq.claim(2, #, 2,
+    SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq._claim(2, #, 2,
         '{1,2}', '{0,0}', '{0,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, true,
         true)
     WHERE id IS NOT NULL$$]),
 ('claim of a suspect', 'held idle', true, ARRAY[$$
-    SELECT id::text, 'claimed' FROM jobq.claim(1, #, 1,
+    SELECT id::text, 'claimed' FROM jobq._claim(1, #, 1,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
     WHERE id IS NOT NULL$$]),
 ('suspect by another', 'held idle', false, ARRAY[$$
-    SELECT id::text, 'claimed' FROM jobq.claim(2, #, 1,
+    SELECT id::text, 'claimed' FROM jobq._claim(2, #, 1,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
     WHERE id IS NOT NULL$$]),
 ('recover what the other claims', 'held idle', true, ARRAY[$$
-    SELECT 'worker 1', '' FROM (SELECT jobq.recover(1, ~, 100) OFFSET 0) r$$]),
+    SELECT 'worker 1', '' FROM (SELECT jobq._recover(1, ~, 100) OFFSET 0) r$$]),
 ('recover', 'held', true, ARRAY[$$
-    SELECT 'worker 1', '' FROM (SELECT jobq.recover(1, 1, 100) OFFSET 0) r$$]),
+    SELECT 'worker 1', '' FROM (SELECT jobq._recover(1, 1, 100) OFFSET 0) r$$]),
 ('set aside', 'held idle', false, ARRAY[$$
-    SELECT '1', v::text FROM jobq.set_aside(1, -1, 'too large') v WHERE v$$]),
+    SELECT '1', v::text FROM jobq._set_aside(1, -1, 'too large') v WHERE v$$]),
 ('complete', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(c.answer::text, 'done')
     FROM unnest('{5,6,13,8}'::bigint[]) u (id)
-    LEFT JOIN jobq.complete('{1,1}', '{1,2}', '{3,1}', '{5,6,13,8}') c ON c.id = u.id$$]),
+    LEFT JOIN jobq._complete('{1,1}', '{1,2}', '{3,1}', '{5,6,13,8}') c ON c.id = u.id$$]),
 ('settle: retry', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(s.answer::text, 'settled')
     FROM unnest('{5,6,7}'::bigint[]) u (id)
-    LEFT JOIN jobq.settle('{1,1,1}', '{1,1,1}', '{5,6,7}', '{r,r,r}', '{0,0,0}', '{1,1,1}',
+    LEFT JOIN jobq._settle('{1,1,1}', '{1,1,1}', '{5,6,7}', '{r,r,r}', '{0,0,0}', '{1,1,1}',
         '{0,0,0}', '{f,f,f}', '{0,60000000,0}', '{e,e,e}', NULL, NULL) s ON s.id = u.id$$]),
 ('settle: fail', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(s.answer::text, 'settled')
     FROM unnest('{6,7}'::bigint[]) u (id)
-    LEFT JOIN jobq.settle('{1,1}', '{1,1}', '{6,7}', '{f,f}', '{0,0}', '{1,1}',
+    LEFT JOIN jobq._settle('{1,1}', '{1,1}', '{6,7}', '{f,f}', '{0,0}', '{1,1}',
         '{0,0}', '{f,f}', '{0,0}', '{e,e}', NULL, NULL) s ON s.id = u.id$$]),
 ('settle: park', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(s.answer::text, 'settled')
     FROM unnest('{5,6}'::bigint[]) u (id)
-    LEFT JOIN jobq.settle('{1,1}', '{1,1}', '{5,6}', '{r,r}', '{0,0}', '{0,0}',
+    LEFT JOIN jobq._settle('{1,1}', '{1,1}', '{5,6}', '{r,r}', '{0,0}', '{0,0}',
         '{0,0}', '{f,f}', '{-1,-1}', NULL, NULL, NULL) s ON s.id = u.id$$]),
 ('settle: next stage', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(s.answer::text, 'settled')
     FROM unnest('{6}'::bigint[]) u (id)
-    LEFT JOIN jobq.settle('{1}', '{1}', '{6}', '{r}', '{1}', '{0}', '{0}', '{f}', '{0}', NULL,
+    LEFT JOIN jobq._settle('{1}', '{1}', '{6}', '{r}', '{1}', '{0}', '{0}', '{f}', '{0}', NULL,
         '{"2"}', NULL) s ON s.id = u.id$$]),
 ('settle: a suspect retries', 'held', true, ARRAY[$$
     SELECT u.id::text, coalesce(s.answer::text, 'settled')
     FROM unnest('{8}'::bigint[]) u (id)
-    LEFT JOIN jobq.settle('{1}', '{2}', '{8}', '{r}', '{0}', '{2}', '{1}', '{f}', '{0}', NULL,
+    LEFT JOIN jobq._settle('{1}', '{2}', '{8}', '{r}', '{0}', '{2}', '{1}', '{f}', '{0}', NULL,
         NULL, NULL) s ON s.id = u.id$$]),
 ('settle here', 'held', true, ARRAY[$$
-    SELECT '6', 'done' FROM (SELECT jobq.settle_here(1, 1, 6, 's', 0::smallint, 1, 0, false, 0,
+    SELECT '6', 'done' FROM (SELECT jobq._settle_here(1, 1, 6, 's', 0::smallint, 1, 0, false, 0,
         NULL, NULL, NULL) OFFSET 0) s$$]),
 ('heartbeat', 'held idle', true, ARRAY[$$
-    SELECT 'worker 1', 'lives: ' || alive FROM jobq.heartbeat(1, 60000000, '{3}')$$]),
+    SELECT 'worker 1', 'lives: ' || alive FROM jobq._heartbeat(1, 60000000, '{3}')$$]),
 ('heartbeat of another', 'held idle', false, ARRAY[$$
-    SELECT 'worker 2', 'lives: ' || alive FROM jobq.heartbeat(2, 60000000, '{}')$$]),
+    SELECT 'worker 2', 'lives: ' || alive FROM jobq._heartbeat(2, 60000000, '{}')$$]),
 ('rescue', 'held', false, ARRAY[$$
-    SELECT 'worker 1', 'dead: ' || dead FROM jobq.rescue(1, 5, 100)$$]),
+    SELECT 'worker 1', 'dead: ' || dead FROM jobq._rescue(1, 5, 100)$$]),
 ('rescue of one claim', 'held', false, ARRAY[$$
-    SELECT 'worker 1', 'dead: ' || dead FROM jobq.rescue(1, 5, 1)$$]),
+    SELECT 'worker 1', 'dead: ' || dead FROM jobq._rescue(1, 5, 1)$$]),
 ('deregister', 'held idle', true, ARRAY[$$
-    SELECT 'worker 1', 'gone' FROM (SELECT jobq.deregister(1) OFFSET 0) d$$]),
+    SELECT 'worker 1', 'gone' FROM (SELECT jobq._deregister(1) OFFSET 0) d$$]),
 ('recover, deregister', 'held idle', true, ARRAY[$$
-    SELECT 'worker 1', '' FROM (SELECT jobq.recover(1, ~, 100) OFFSET 0) r$$, $$
-    SELECT 'worker 1', 'gone' FROM (SELECT jobq.deregister(1) OFFSET 0) d$$]),
+    SELECT 'worker 1', '' FROM (SELECT jobq._recover(1, ~, 100) OFFSET 0) r$$, $$
+    SELECT 'worker 1', 'gone' FROM (SELECT jobq._deregister(1) OFFSET 0) d$$]),
 ('register', 'held idle', false, ARRAY[$$
     SELECT 'register', cardinality(kind_ids)::text
-    FROM jobq.register(hashtext('@'), 'new', 60000000, '{q,new}', '{1,2,2}', '{k,k,new}')$$]),
+    FROM jobq._register(hashtext('@'), 'new', 60000000, '{q,new}', '{1,2,2}', '{k,k,new}')$$]),
 ('take', 'held idle', false, ARRAY[$$
     SELECT id::text, 'claimed'
-    FROM jobq.register(hashtext('@'), 'sql', 60000000, '{q}', '{1}', '{k}') r
+    FROM jobq._register(hashtext('@'), 'sql', 60000000, '{q}', '{1}', '{k}') r
     CROSS JOIN LATERAL jobq.work_take(hashtext('@'), cardinality(r.kind_ids), 2)$$]),
 ('register in two orders', 'held idle', false, ARRAY[$$
     SELECT 'register', cardinality(kind_ids)::text
-    FROM jobq.register(hashtext('@'), 'new', 60000000, '{q}', '{1,1}', ARRAY(
+    FROM jobq._register(hashtext('@'), 'new', 60000000, '{q}', '{1,1}', ARRAY(
         SELECT k FROM unnest('{m,n}'::text[]) k ORDER BY CASE '@' WHEN 'a' THEN k END, k DESC))$$]),
 ('sleep', 'held idle', true, ARRAY[$$
-    SELECT 'sleep', '' FROM (SELECT jobq.sleep(1, '{1,2}', true) OFFSET 0) s$$]),
+    SELECT 'sleep', '' FROM (SELECT jobq._sleep(1, '{1,2}', true) OFFSET 0) s$$]),
 ('wake up', 'held idle', true, ARRAY[$$
-    SELECT 'sleep', '' FROM (SELECT jobq.sleep(2, '{1,2}', false) OFFSET 0) s$$]),
+    SELECT 'sleep', '' FROM (SELECT jobq._sleep(2, '{1,2}', false) OFFSET 0) s$$]),
 ('unpark', 'held idle', false, ARRAY[$$
-    SELECT 'unpark', '' FROM (SELECT jobq.unpark(3, 100) OFFSET 0) u$$]),
+    SELECT 'unpark', '' FROM (SELECT jobq._unpark(3, 100) OFFSET 0) u$$]),
 ('prune', 'held idle box', false, ARRAY[$$
     SELECT 'prune', '' FROM (SELECT jobq.prune(100) OFFSET 0) p$$]),
 ('turn', 'held', false, ARRAY[$$
@@ -165,40 +165,40 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('pause of a kind', 'held', false, ARRAY[$$
     SELECT 'pause', '' FROM (SELECT jobq.pause('q', 'k') OFFSET 0) p$$]),
 ('enqueue', 'held idle', false, ARRAY[$$
-    SELECT '@', 'new' FROM jobq.enqueue_one('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL,
+    SELECT '@', 'new' FROM jobq._enqueue_one('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL, true)$$]),
 ('enqueue with a key', 'held idle', false, ARRAY[$$
     SELECT 'key new', CASE WHEN existed[1] THEN 'existed' ELSE 'new' END
-    FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{new}')$$]),
+    FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{new}')$$]),
 ('enqueue with a known key', 'held idle', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed[1] THEN jobq.called(ids[1]) ELSE 'new' END
-    FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]),
+    FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]),
 ('enqueue with a running key', 'held', false, ARRAY[$$
     SELECT 'key y', CASE WHEN existed[1] THEN jobq.called(ids[1]) ELSE 'new' END
-    FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{y}')$$]),
+    FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{y}')$$]),
 ('enqueue with an old key', 'held idle', false, ARRAY[$$
     SELECT 'key z', CASE WHEN existed[1] THEN 'existed' ELSE 'new' END
-    FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{z}')$$]),
+    FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{z}')$$]),
 ('enqueue for a failed one', 'idle', false, ARRAY[$$
     SELECT 'key v', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
-    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    FROM jobq._enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         'v', true, 'replace', NULL, NULL)$$]),
 ('erase', 'held idle', false, ARRAY[$$
-    SELECT 'erase', '' FROM (SELECT jobq.erase_rows('failed jobs', '{9,14}', '{}') OFFSET 0) e$$]),
+    SELECT 'erase', '' FROM (SELECT jobq._erase_rows('failed jobs', '{9,14}', '{}') OFFSET 0) e$$]),
 ('revive of a recent one', 'idle', false, ARRAY[$$
     SELECT '14', v FROM jobq.revive(14) v WHERE v = 'revived'$$]),
 ('enqueue in its place', 'idle', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
-    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    FROM jobq._enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         'x', true, 'cancel', NULL, NULL)$$]),
 ('enqueue of a new kind in stages', 'held', false, ARRAY[$$
-    SELECT '@', 'new' FROM jobq.enqueue_many('q', '{new}', NULL, '{"{\"n\": \"@\"}"}',
+    SELECT '@', 'new' FROM jobq._enqueue_many('q', '{new}', NULL, '{"{\"n\": \"@\"}"}',
         p_stages => '{4}')$$]),
 ('enqueue in stages', 'held', false, ARRAY[$$
-    SELECT '@', 'new' FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}',
+    SELECT '@', 'new' FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}',
         p_stages => '{4}')$$]),
 ('enqueue of a new kind', 'held', false, ARRAY[$$
-    SELECT '@', 'new' FROM jobq.enqueue_many('q', '{new}', NULL, '{"{\"n\": \"@\"}"}')$$]),
+    SELECT '@', 'new' FROM jobq._enqueue_many('q', '{new}', NULL, '{"{\"n\": \"@\"}"}')$$]),
 ('queue_set', 'held', false, ARRAY[$$
     SELECT 'set', '' FROM (SELECT jobq.queue_set('q', max_attempts => 7, kinds => '{new}')
                            OFFSET 0) s$$]),
@@ -215,7 +215,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT '3', v FROM jobq.prioritize(3, -2) v WHERE v = 'prioritized'$$]),
 ('enqueue in its place, in stages', 'idle', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
-    FROM jobq.enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, -1::smallint,
+    FROM jobq._enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, -1::smallint,
         3::smallint, NULL, NULL, 'x', true, 'replace', NULL, NULL)$$]),
 ('enqueue with an old key, after its job', 'idle', false, ARRAY[$$
     SELECT 'key z', 'new' FROM (SELECT jobq.enqueue('q', 'k', '{"n": "@"}', key => 'z',
@@ -224,14 +224,14 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'renew', '' FROM (SELECT jobq.renew() OFFSET 0) r$$]),
 ('nothing', 'held idle box', false, '{}'),
 ('take-over', 'held', false, ARRAY[$$
-    SELECT 'worker 1', 'dead: ' || dead FROM jobq.rescue(1, 5, 100)$$, $$
-    SELECT id::text, 'claimed' FROM jobq.claim(2, #, 1, '{1,1}', '{0,0}', '{1,0}',
+    SELECT 'worker 1', 'dead: ' || dead FROM jobq._rescue(1, 5, 100)$$, $$
+    SELECT id::text, 'claimed' FROM jobq._claim(2, #, 1, '{1,1}', '{0,0}', '{1,0}',
         '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false) WHERE id IS NOT NULL$$]),
 ('delete, enqueue again', 'held idle', false, ARRAY[$$
     SELECT '3', v FROM jobq.delete(3) v WHERE v = 'deleted'$$, $$
     SELECT 'key x', CASE WHEN existed[1] THEN jobq.called(ids[1]) ELSE 'new' END
-    FROM jobq.enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]);
+    FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]);
 
 -- Flow 1, in which job 1 is ready, 2 runs under (1, 1), and 9 has failed.
 INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
@@ -248,7 +248,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT '@', 'new' FROM (SELECT jobq.enqueue('q', 'k', '{"n": "@"}', after_flow => 1,
                                                 on_end => 'any') OFFSET 0) e$$]),
 ('wait for others', 'flow', false, ARRAY[$$
-    SELECT '2', 'waits' FROM (SELECT jobq.wait_here(1, 1, 2, 0::smallint, 0, 0, false, NULL,
+    SELECT '2', 'waits' FROM (SELECT jobq._wait_here(1, 1, 2, 0::smallint, 0, 0, false, NULL,
         '{1,9}', '{NULL,NULL}', '{NULL,NULL}', '{any,any}') OFFSET 0) w$$]),
 ('do a step, then enqueue', 'flow', false, ARRAY[$$
     SELECT '@', 'new' FROM (SELECT jobq.step_and_enqueue('@') OFFSET 0) e$$]),
@@ -256,9 +256,9 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT '@', 'new' FROM (SELECT jobq.end_and_enqueue('@') OFFSET 0) e$$]),
 ('complete one of a flow', 'flow', false, ARRAY[$$
     SELECT '2', coalesce(c.answer::text, 'done')
-    FROM (SELECT) u LEFT JOIN jobq.complete('{1}', '{1}', '{1}', '{2}') c ON c.id = 2$$]),
+    FROM (SELECT) u LEFT JOIN jobq._complete('{1}', '{1}', '{1}', '{2}') c ON c.id = 2$$]),
 ('promote', 'flow', false, ARRAY[$$
-    SELECT 'promote', '' FROM (SELECT jobq.promote(100) OFFSET 0) p$$]);
+    SELECT 'promote', '' FROM (SELECT jobq._promote(100) OFFSET 0) p$$]);
 
 -- Two enqueues of one transaction, of which one may be into a flow, and may name jobs.
 CREATE FUNCTION jobq.enqueue_two(
@@ -274,7 +274,7 @@ END $$;
 -- What a handler of the flow may do in its own transaction.
 CREATE FUNCTION jobq.step_and_enqueue(p_name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM jobq.step_done_here(1, 1, 2, 's', NULL);
+    PERFORM jobq._step_done_here(1, 1, 2, 's', NULL);
     PERFORM jobq.enqueue('q', 'k', jsonb_build_object('n', p_name), flow => 1);
 END $$;
 
@@ -288,37 +288,37 @@ END $$;
 INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('read: take over', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(2, #, 60000000, 32768, 2, NULL, 1, 1, 7) d,
+    FROM jobq._outbox_read(2, #, 60000000, 32768, 2, NULL, 1, 1, 7) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('read: again', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(1, #, 60000000, 32768, 3, 1) d,
+    FROM jobq._outbox_read(1, #, 60000000, 32768, 3, 1) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('read: set one aside', 'box', false, ARRAY[$$
-    SELECT 'm1', 'aside' FROM jobq.outbox_read(1, #, 60000000, 32768, 3, 1, p_aside => 0) d
+    SELECT 'm1', 'aside' FROM jobq._outbox_read(1, #, 60000000, 32768, 3, 1, p_aside => 0) d
     WHERE d.answer = 'a'$$]),
 ('read of a free one', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(1, #, 60000000, 32769, 5) d,
+    FROM jobq._outbox_read(1, #, 60000000, 32769, 5) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('read by another', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(2, #, 60000000, 32769, 1) d,
+    FROM jobq._outbox_read(2, #, 60000000, 32769, 1) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('read with a sweep', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(2, #, 60000000, 32769, 5, p_sweep => true) d,
+    FROM jobq._outbox_read(2, #, 60000000, 32769, 5, p_sweep => true) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('ack', 'box', false, ARRAY[$$
-    WITH d AS MATERIALIZED (SELECT * FROM jobq.outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0,
+    WITH d AS MATERIALIZED (SELECT * FROM jobq._outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0,
         0, NULL, 0, '{}', '{}', '{}', 2, false))
     SELECT 'm' || m, 'acked' FROM d, generate_series(1, 2) m WHERE d.answer <> 'l'
     UNION ALL SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
     FROM d, unnest(d.payloads) WITH ORDINALITY u (p, i)$$]),
 ('ack: all that is numbered', 'box', false, ARRAY[$$
-    WITH d AS MATERIALIZED (SELECT * FROM jobq.outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0,
+    WITH d AS MATERIALIZED (SELECT * FROM jobq._outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0,
         0, NULL, 0, '{}', '{}', '{}', 2, false) OFFSET 0), e AS MATERIALIZED (
-        SELECT e.* FROM d, jobq.outbox_ack(1, 1, 60000000, 32768, d.acked, 3, '{}', 0, 0, 0, NULL,
+        SELECT e.* FROM d, jobq._outbox_ack(1, 1, 60000000, 32768, d.acked, 3, '{}', 0, 0, 0, NULL,
             0, '{}', '{}', '{}', 2, false) e WHERE d.answer = 'h')
     SELECT 'm' || m, 'acked' FROM d, generate_series(1, 2) m WHERE d.answer <> 'l'
     UNION ALL SELECT 'm3', 'acked' FROM e WHERE e.answer <> 'l'
@@ -326,28 +326,28 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     FROM e, unnest(e.payloads) WITH ORDINALITY u (p, i)$$]),
 ('ack: one is given up', 'box', false, ARRAY[$$
     SELECT 'm' || m, CASE m WHEN 1 THEN 'acked' ELSE 'given up' END
-    FROM jobq.outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0, 0, NULL, 0, '{2}', '{e}', '{1}',
+    FROM jobq._outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0, 0, NULL, 0, '{2}', '{e}', '{1}',
         0, false) d, generate_series(1, 2) m WHERE d.answer <> 'l'$$]),
 ('ack: in part, later', 'box', false, ARRAY[$$
-    SELECT 'm1', 'acked' FROM jobq.outbox_ack(1, 1, 60000000, 32768, 0, 1, '{2}', 1, 1, 0, 'e',
+    SELECT 'm1', 'acked' FROM jobq._outbox_ack(1, 1, 60000000, 32768, 0, 1, '{2}', 1, 1, 0, 'e',
         60000000, '{}', '{}', '{}', 0, false) d WHERE d.answer <> 'l'$$]),
 ('ack here', 'box', false, ARRAY[$$
-    SELECT 'm' || m, 'acked' FROM jobq.outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0, 0, NULL,
+    SELECT 'm' || m, 'acked' FROM jobq._outbox_ack(1, 1, 60000000, 32768, 0, 2, '{}', 0, 0, 0, NULL,
         0, '{}', '{}', '{}', 2, true) d, generate_series(1, 2) m$$]),
 ('renewal', 'box', false, ARRAY[$$
     SELECT 'renewal', CASE r WHEN '{}' THEN 'held' ELSE 'lost' END
-    FROM jobq.outbox_renew(1, 60000000, '{32768}', '{1}') r$$]),
+    FROM jobq._outbox_renew(1, 60000000, '{32768}', '{1}') r$$]),
 ('look', 'box', false, ARRAY[$$
-    SELECT 'look', '' FROM (SELECT count(*) FROM jobq.outbox_look('{1}', 0, 100, false)) l$$]),
+    SELECT 'look', '' FROM (SELECT count(*) FROM jobq._outbox_look('{1}', 0, 100, false)) l$$]),
 ('send', 'box', false, ARRAY[$$
-    SELECT 'sent', '' FROM jobq.outbox_enqueue_one('q', 0, NULL, NULL, '{"n": "@"}', NULL, NULL,
+    SELECT 'sent', '' FROM jobq._outbox_enqueue_one('q', 0, NULL, NULL, '{"n": "@"}', NULL, NULL,
         NULL, true)$$]),
 ('send to both', 'box', false, ARRAY[$$
-    SELECT 'sent', '' FROM jobq.outbox_enqueue_many('q', '{0,1}', NULL, NULL,
+    SELECT 'sent', '' FROM jobq._outbox_enqueue_many('q', '{0,1}', NULL, NULL,
         '{"{\"n\": \"@0\"}", "{\"n\": \"@1\"}"}', NULL, NULL, NULL, 2, true)$$]),
 ('send with a key', 'box', false, ARRAY[$$
     SELECT 'key m', CASE WHEN existed THEN 'existed' ELSE 'new' END
-    FROM jobq.outbox_enqueue_one('q', 0, NULL, NULL, '{"n": "@"}', NULL, NULL, 'm', true)$$]),
+    FROM jobq._outbox_enqueue_one('q', 0, NULL, NULL, '{"n": "@"}', NULL, NULL, 'm', true)$$]),
 ('grow', 'box', false, ARRAY[$$
     SELECT 'grow', '' FROM (SELECT jobq.outbox_grow('q', 4, true) OFFSET 0) g$$]),
 ('replay', 'box', false, ARRAY[$$
@@ -362,14 +362,14 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'clean up', '' FROM (SELECT jobq.dead_letter_cleanup() OFFSET 0) d$$]),
 ('take over, acknowledge', 'box', false, ARRAY[$$
     SELECT u.p ->> 'n', 'got as ' || d.acked + u.i
-    FROM jobq.outbox_read(2, #, 60000000, 32768, 2, NULL, 1, 1, 7) d,
+    FROM jobq._outbox_read(2, #, 60000000, 32768, 2, NULL, 1, 1, 7) d,
          unnest(d.payloads) WITH ORDINALITY u (p, i)$$, $$
-    SELECT 'm1', 'acked' FROM jobq.outbox_ack(2, #, 60000000, 32768, 0, 1, '{}', 0, 0, 0, NULL, 0,
+    SELECT 'm1', 'acked' FROM jobq._outbox_ack(2, #, 60000000, 32768, 0, 1, '{}', 0, 0, 0, NULL, 0,
         '{}', '{}', '{}', 0, false) d WHERE d.answer <> 'l'$$]),
 ('send twice', 'box', false, ARRAY[$$
-    SELECT 'sent', '' FROM jobq.outbox_enqueue_one('q', 1, NULL, NULL, '{"n": "@1"}', NULL, NULL,
+    SELECT 'sent', '' FROM jobq._outbox_enqueue_one('q', 1, NULL, NULL, '{"n": "@1"}', NULL, NULL,
         NULL, true)$$, $$
-    SELECT 'sent', '' FROM jobq.outbox_enqueue_one('q', 1, NULL, NULL, '{"n": "@2"}', NULL, NULL,
+    SELECT 'sent', '' FROM jobq._outbox_enqueue_one('q', 1, NULL, NULL, '{"n": "@2"}', NULL, NULL,
         NULL, true)$$]);
 
 -- What the drain was given: messages, their numbers and how often each had been tried.
@@ -528,7 +528,7 @@ BEGIN
 END $$;
 
 -- Jobs that have ended, and how.
-CREATE FUNCTION jobq.ended() RETURNS SETOF text LANGUAGE plpgsql AS $$
+CREATE FUNCTION jobq._ended() RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     SELECT format('%s: failed, queue %s stage %s attempt %s crash %s errors %s',
@@ -567,7 +567,7 @@ BEGIN
                   WHEN j.run_at > statement_timestamp() THEN ' later' END,
                   CASE WHEN j.cancel_requested_at IS NOT NULL THEN ' asked to cancel' END))
     FROM jobq.job j
-    UNION ALL SELECT 'job ' || e FROM jobq.ended() e
+    UNION ALL SELECT 'job ' || e FROM jobq._ended() e
     UNION ALL SELECT format('claim (%s, %s): %s%s', c.worker, c.number, ARRAY(
                          SELECT jobq.called(u) FROM unnest(c.jobs) u), ' cancel ' || c.cancel::text)
               FROM jobq.claim c
@@ -648,7 +648,7 @@ BEGIN
           AND (k.job_id = j.id OR EXISTS (
               SELECT FROM jobq.edge e WHERE e.parent = j.id AND e.child = k.job_id)))
     UNION ALL
-    SELECT format('%s jobs wait for nothing, or edges for nobody', a) FROM jobq.audit_flows() a
+    SELECT format('%s jobs wait for nothing, or edges for nobody', a) FROM jobq._audit_flows() a
     WHERE a > 0
     UNION ALL
     SELECT format('partition %s: %s ids for the numbers %s to %s', p.id, cardinality(p.ids),
@@ -684,17 +684,17 @@ BEGIN
     UPDATE jobq.queue SET paused_at = NULL, history = true;
     DELETE FROM jobq.quota; -- worker 9 keeps none
     UPDATE jobq.kind SET paused_at = NULL WHERE paused_at IS NOT NULL;
-    PERFORM jobq.register(9, 'nine', 3600000000,
+    PERFORM jobq._register(9, 'nine', 3600000000,
         ARRAY(SELECT q.name FROM jobq.queue q ORDER BY q.id),
         ARRAY(SELECT array_position(v_queues, k.queue_id) FROM jobq.kind k ORDER BY k.id),
         ARRAY(SELECT k.name FROM jobq.kind k ORDER BY k.id));
     FOR round IN 1 .. 5 LOOP
         UPDATE jobq.worker w SET expires_at = statement_timestamp() - interval '1 second'
         WHERE w.id <> 9 AND w.dead_at IS NULL;
-        SELECT * INTO v_news FROM jobq.heartbeat(9, 3600000000, '{}');
-        PERFORM jobq.rescue(l.id, l.beat, 100)
+        SELECT * INTO v_news FROM jobq._heartbeat(9, 3600000000, '{}');
+        PERFORM jobq._rescue(l.id, l.beat, 100)
         FROM unnest(v_news.late, v_news.late_beats) AS l (id, beat);
-        PERFORM jobq.unpark(k, 100) FROM unnest(v_news.parked) k;
+        PERFORM jobq._unpark(k, 100) FROM unnest(v_news.parked) k;
         UPDATE jobq.job j SET run_at = statement_timestamp()
         WHERE j.state = 'r' AND isfinite(j.run_at) AND j.run_at > statement_timestamp();
         -- The others in one claim, then suspects one by one, then those that run alone.
@@ -705,14 +705,14 @@ BEGIN
                 SELECT array_agg(q) AS queues, array_agg(p::smallint) AS priorities,
                        array_agg(s::smallint) AS stages
                 FROM unnest(v_queues) q, generate_series(-2, 1) p, generate_series(3, 0, -1) s) l,
-                jobq.claim(9, v_number, 100, l.queues, l.priorities, l.stages,
+                jobq._claim(9, v_number, 100, l.queues, l.priorities, l.stages,
                     array_fill('-infinity'::timestamptz, ARRAY[cardinality(l.queues)]),
                     array_fill(0::bigint, ARRAY[cardinality(l.queues)]), NULL, i > 0, i > 10,
                     false, false) c);
             CONTINUE WHEN v_ids = '{}';
-            PERFORM jobq.complete('{9}', ARRAY[v_number], ARRAY[cardinality(v_ids)], v_ids);
+            PERFORM jobq._complete('{9}', ARRAY[v_number], ARRAY[cardinality(v_ids)], v_ids);
         END LOOP;
-        PERFORM jobq.promote_late(100);
+        PERFORM jobq._promote_late(100);
         EXIT WHEN NOT EXISTS (SELECT FROM jobq.job);
     END LOOP;
 END $$;
@@ -728,17 +728,17 @@ BEGIN
     FOR round IN 1 .. 30 LOOP
         UPDATE jobq.partition SET run_at = NULL, mark_at = '-infinity',
             lease_until = lease_until - interval '1 hour';
-        FOR v_part IN SELECT * FROM jobq.outbox_look(ARRAY(SELECT q.id FROM jobq.queue q), 0, 100,
+        FOR v_part IN SELECT * FROM jobq._outbox_look(ARRAY(SELECT q.id FROM jobq.queue q), 0, 100,
                                                      false) LOOP
             v_claim := v_claim + 1;
-            v_read := jobq.outbox_read(9, v_claim, 60000000, v_part.partition_id, 100, NULL,
+            v_read := jobq._outbox_read(9, v_claim, 60000000, v_part.partition_id, 100, NULL,
                                        v_part.worker, v_part.claim, v_part.beat);
             CONTINUE WHEN v_read.answer <> 'h';
             INSERT INTO jobq.delivered
             SELECT v_part.partition_id, u.p ->> 'n', v_read.acked + u.i,
                    (SELECT count(*) FROM unnest(v_read.tried) t WHERE t >= v_read.acked + u.i)
             FROM unnest(v_read.payloads) WITH ORDINALITY AS u (p, i);
-            PERFORM jobq.outbox_ack(9, v_claim, 60000000, v_part.partition_id, v_read.acked,
+            PERFORM jobq._outbox_ack(9, v_claim, 60000000, v_part.partition_id, v_read.acked,
                 v_read.acked + cardinality(v_read.payloads), '{}', 0, 0, 0, NULL, 0, '{}', '{}',
                 '{}', 0, false);
         END LOOP;
@@ -758,5 +758,5 @@ BEGIN
         UNION ALL SELECT format('! message %s never came', m.payload ->> 'n') FROM jobq.message m
         UNION ALL SELECT format('! flow %s never ended', f.id) FROM jobq.flow f
                   WHERE f.ended_at IS NULL;
-    RETURN QUERY SELECT * FROM jobq.ended();
+    RETURN QUERY SELECT * FROM jobq._ended();
 END $$;

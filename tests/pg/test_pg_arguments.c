@@ -185,7 +185,7 @@ static bool judged(const char *function, const char *argument)
     " FROM unnest(p.proargnames) WITH ORDINALITY AS u (name, n)"                                   \
     " WHERE coalesce(p.proargmodes[u.n::integer], 'i') IN ('i', 'b')) AS a"                        \
     " WHERE p.pronamespace = 'jobq'::regnamespace AND a.name <> ''"                                \
-    " AND p.proargnames[1] !~ '^p(_|$)' AND p.proname !~ '^citus'"
+    " AND p.proargnames[1] !~ '^p(_|$)' AND p.proname !~ '^_?citus'"
 
 static void sql_uses_every_argument_or_refuses_it(void **unused_state)
 {

@@ -35,27 +35,27 @@ static const char *const helpers[] = {
     " LANGUAGE plpgsql AS $$"
     "DECLARE v text := ''; c jobq.cron; t text; i integer := 0;"
     "BEGIN FOREACH t IN ARRAY string_to_array(p_texts, E'\\n') LOOP "
-    "BEGIN c := jobq.cron_parse(t); v := v || c::text; "
+    "BEGIN c := jobq._cron_parse(t); v := v || c::text; "
     "FOR k IN i + 1..i + p_each LOOP v := v || ' ' || coalesce((1000000 * extract(epoch FROM "
-    "jobq.cron_next(c, 'UTC', 'epoch'::timestamptz + p_after[k] * interval '1 us')))::bigint::text,"
+    "jobq._cron_next(c, 'UTC', 'epoch'::timestamptz + p_after[k] * interval '1 us')))::bigint::text,"
     " 'never'); END LOOP; EXCEPTION WHEN invalid_parameter_value THEN v := v || SQLERRM; END;"
     "i := i + p_each; v := v || E'\\n'; END LOOP; RETURN v; END $$",
     /* The next instant of the expression p_which[i] after p_after[i], in seconds. */
     "CREATE FUNCTION pg_temp.nexts(p_texts text, p_zone text, p_which integer[], p_after bigint[])"
     " RETURNS bigint[] LANGUAGE plpgsql AS $$"
     "DECLARE c jobq.cron[]; v bigint[]; "
-    "BEGIN c := ARRAY(SELECT jobq.cron_parse(x) FROM unnest(string_to_array(p_texts, E'\\n'))"
+    "BEGIN c := ARRAY(SELECT jobq._cron_parse(x) FROM unnest(string_to_array(p_texts, E'\\n'))"
     " WITH ORDINALITY AS u (x, i) ORDER BY u.i);"
-    "FOR i IN 1..cardinality(p_which) LOOP v[i] := coalesce(extract(epoch FROM jobq.cron_next("
+    "FOR i IN 1..cardinality(p_which) LOOP v[i] := coalesce(extract(epoch FROM jobq._cron_next("
     "c[p_which[i]], p_zone, to_timestamp(p_after[i]))), -1); END LOOP; RETURN v; END $$",
     /* The same by cron_near alone, within 30 days; else -1. */
     "CREATE FUNCTION pg_temp.walked(p_texts text, p_zone text, p_which integer[], p_after bigint[])"
     " RETURNS bigint[] LANGUAGE plpgsql AS $$"
     "DECLARE c jobq.cron[]; v bigint[]; t timestamp; n timestamp; "
-    "BEGIN c := ARRAY(SELECT jobq.cron_parse(x) FROM unnest(string_to_array(p_texts, E'\\n'))"
+    "BEGIN c := ARRAY(SELECT jobq._cron_parse(x) FROM unnest(string_to_array(p_texts, E'\\n'))"
     " WITH ORDINALITY AS u (x, i) ORDER BY u.i);"
     "FOR i IN 1..cardinality(p_which) LOOP t := to_timestamp(p_after[i]) AT TIME ZONE 'UTC';"
-    "FOR k IN 1..28 LOOP n := jobq.cron_near(c[p_which[i]], p_zone, t); EXIT WHEN n IS NOT NULL; "
+    "FOR k IN 1..28 LOOP n := jobq._cron_near(c[p_which[i]], p_zone, t); EXIT WHEN n IS NOT NULL; "
     "t := t + interval '26 hours'; END LOOP;"
     "v[i] := coalesce(extract(epoch FROM n), -1); END LOOP; RETURN v; END $$",
     /* The changes of a zone's clocks from 2000 to 2026: when, and seconds from UTC before and
@@ -229,7 +229,7 @@ static void sql_refuses_in_the_same_words(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(cron_refused); i++) {
         const char *value = cron_refused[i].text;
-        char *query = for_schema("SELECT jobq.cron_parse($1)", schema), wanted[300];
+        char *query = for_schema("SELECT jobq._cron_parse($1)", schema), wanted[300];
         PGresult *res = PQexecParams(db, query, 1, NULL, &value, NULL, NULL, 0);
         snprintf(wanted, sizeof wanted, "invalid cron: %s", cron_refused[i].why);
         assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "22023");
@@ -240,8 +240,8 @@ static void sql_refuses_in_the_same_words(void **unused)
         PQclear(res);
         free(query);
     }
-    RUN("SELECT jobq.cron_parse(repeat(' ', 991) || '1 2 3 4 5')");
-    expect_error("SELECT jobq.cron_parse(repeat(' ', 992) || '1 2 3 4 5')",
+    RUN("SELECT jobq._cron_parse(repeat(' ', 991) || '1 2 3 4 5')");
+    expect_error("SELECT jobq._cron_parse(repeat(' ', 992) || '1 2 3 4 5')",
                  "invalid cron: at most 1000 bytes");
 }
 
@@ -303,8 +303,8 @@ static void rules_in_words(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(rules); i++) {
         char *same = text_of("SELECT coalesce(n = '%s+00'::timestamptz, false) || ' ' || coalesce("
-                             "(n AT TIME ZONE 'UTC')::text, 'never') FROM jobq.cron_next("
-                             "jobq.cron_parse('%s'), '%s', '%s+00') n",
+                             "(n AT TIME ZONE 'UTC')::text, 'never') FROM jobq._cron_next("
+                             "jobq._cron_parse('%s'), '%s', '%s+00') n",
                              rules[i].wanted, rules[i].cron, rules[i].zone, rules[i].after);
         if (strncmp(same, "true", 4) != 0) {
             fail_msg("%s in %s after %s: %s, not %s", rules[i].cron, rules[i].zone, rules[i].after,
@@ -321,16 +321,16 @@ static void what_has_no_answer(void **unused)
                  "invalid zone: the server does not know 'Mars/Olympus'");
     expect_error("SELECT jobq.schedule_preview('@daily', '')",
                  "invalid zone: the server does not know ''");
-    expect_text("nothing", "SELECT coalesce(jobq.cron_next(jobq.cron_parse('@daily'), 'UTC', "
+    expect_text("nothing", "SELECT coalesce(jobq._cron_next(jobq._cron_parse('@daily'), 'UTC', "
                            "'infinity')::text, 'nothing')");
-    expect_text("nothing", "SELECT coalesce(jobq.cron_next(jobq.cron_parse('@daily'), 'UTC', "
+    expect_text("nothing", "SELECT coalesce(jobq._cron_next(jobq._cron_parse('@daily'), 'UTC', "
                            "'-infinity')::text, 'nothing')");
-    expect_text("nothing", "SELECT coalesce(jobq.cron_next(NULL, 'UTC', now())::text, 'nothing')");
+    expect_text("nothing", "SELECT coalesce(jobq._cron_next(NULL, 'UTC', now())::text, 'nothing')");
     /* A date that never comes, which cron_parse would refuse; and a time that is missing on its
      * only day, in most years. */
-    expect_text("nothing", "SELECT coalesce(jobq.cron_next((1, 1, 1, 1 << 30, 4, 127, 4), "
+    expect_text("nothing", "SELECT coalesce(jobq._cron_next((1, 1, 1, 1 << 30, 4, 127, 4), "
                            "'Europe/Berlin', now())::text, 'nothing')");
-    expect_text("2023-03-21 20:30:00", "SELECT jobq.cron_next(jobq.cron_parse('* 0 22 3 *'), "
+    expect_text("2023-03-21 20:30:00", "SELECT jobq._cron_next(jobq._cron_parse('* 0 22 3 *'), "
                                        "'Asia/Tehran', '2020-12-01') AT TIME ZONE 'UTC'");
 }
 

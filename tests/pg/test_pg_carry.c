@@ -46,7 +46,8 @@ static void expect_said(const char *text)
     if (strstr(said, text) == NULL) fail_msg("not said: %s\nbut: %s", text, said);
 }
 
-/* A sum of all that a schema consists of and contains: see tests/pg/carry.sql. The caller frees it. */
+/* A sum of all that a schema consists of and contains: see tests/pg/carry.sql. The caller frees it.
+ * */
 static char *sum_of(const char *name) { return text_of("SELECT public.sum_of('%s')", name); }
 
 static void expect_sum(const char *name, char *wanted)
@@ -230,7 +231,7 @@ static void every_row_is_there_once(void **unused)
                 "SELECT concat_ws(' ', (SELECT count(*) FROM jobq.worker),"
                 " (SELECT count(*) FROM jobq.claim), (SELECT count(*) FROM jobq.permit),"
                 " (SELECT count(*) FROM jobq.operation), (SELECT count(*) FROM jobq.history))");
-    assert_int_equal(number("SELECT jobq.is_copy()::int"), 1);
+    assert_int_equal(number("SELECT jobq._is_copy()::int"), 1);
 }
 
 /* What the comment of the script says of them. */
@@ -430,7 +431,7 @@ static void the_library_goes_on_with_the_work(void **unused)
     (void)unused;
     all_carried();
     RUN("DROP SCHEMA jobq_old CASCADE");
-    RUN("UPDATE jobq.meta SET home = jobq.here()");
+    RUN("UPDATE jobq.meta SET home = jobq._here()");
     if (jobq_pg_check(pg, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
     RUN("SELECT jobq.resume('stopped'), jobq.hold('l', 'later', now()), jobq.signal('late'),"
         " jobq.reschedule(j.id) FROM jobq.job j JOIN jobq.kind k ON k.id = j.kind_id"

@@ -157,7 +157,7 @@ static void a_crash_that_cannot_be_counted(void **unused)
     RUN("INSERT INTO jobq.claim SELECT 77, 1, now(), array_agg(id) FROM jobq.job");
     RUN("UPDATE jobq.job SET state = 'x', worker = 77, claim = 1, suspect = true, alone = true, "
         "crash = 2147483647");
-    assert_int_equal(number("SELECT failed FROM jobq.rescue(77, 0, 10)"), 1);
+    assert_int_equal(number("SELECT failed FROM jobq._rescue(77, 0, 10)"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE crash = 2147483647"), 1);
 }
 

@@ -218,7 +218,8 @@ static void install_again(void)
     if (code != JOBQ_OK) fail_msg("%s", error.message);
 }
 
-/* The program of the next version migrates a schema. Its exit status: see tests/pg/next/migrate.c. */
+/* The program of the next version migrates a schema. Its exit status: see tests/pg/next/migrate.c.
+ * */
 static int next_migrates(const char *conninfo, const char *name)
 {
     char command[700];
@@ -314,12 +315,12 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
     assert_non_null(strstr(error.message, "version 11, which was never released"));
     assert_int_equal(number("SELECT version FROM jobq.meta"), 11);
     RUN("UPDATE jobq.meta SET version = %d, library_min = %ld", jobq_pg__newest(), library_min);
-    RUN("CREATE TABLE jobq.kept AS TABLE jobq.meta");
+    RUN("CREATE TABLE jobq._kept AS TABLE jobq.meta");
     RUN("DELETE FROM jobq.meta");
     assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_DATABASE);
     assert_non_null(strstr(error.message, "restore it from a backup"));
-    RUN("INSERT INTO jobq.meta TABLE jobq.kept");
-    RUN("DROP TABLE jobq.kept");
+    RUN("INSERT INTO jobq.meta TABLE jobq._kept");
+    RUN("DROP TABLE jobq._kept");
 }
 
 /* -- the whole text -- */
@@ -395,13 +396,13 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
         (int)getpid(), (int)getpid());
     RUN("SELECT jobq.grant_operate('jobq_reads_%d')", (int)getpid());
     RUN("SELECT jobq.grant_read('jobq_watches_%d', payloads => false)", (int)getpid());
-    RUN("REVOKE EXECUTE ON FUNCTION jobq.set_aside FROM jobq_works_%d", (int)getpid());
+    RUN("REVOKE EXECUTE ON FUNCTION jobq._set_aside FROM jobq_works_%d", (int)getpid());
     RUN("REVOKE SELECT (failed) ON jobq.queues FROM jobq_watches_%d", (int)getpid());
     RUN("COMMENT ON FUNCTION jobq.renew(boolean) IS 'ours'");
     before = catalogue(db, schema);
-    RUN("DROP FUNCTION jobq.recover, jobq.dead_letter_count, jobq.enqueue, jobq.add_error;"
+    RUN("DROP FUNCTION jobq._recover, jobq.dead_letter_count, jobq.enqueue, jobq._add_error;"
         " DROP VIEW jobq.failures;"
-        " ALTER FUNCTION jobq.complete RESET ALL; ALTER FUNCTION jobq.prune SECURITY INVOKER;"
+        " ALTER FUNCTION jobq._complete RESET ALL; ALTER FUNCTION jobq.prune SECURITY INVOKER;"
         " CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8';"
         " CREATE OR REPLACE VIEW jobq.dead_letters AS"
         "  SELECT d.*, 1 AS more FROM (SELECT * FROM jobq.dead_letters) d LIMIT 0");
@@ -728,13 +729,13 @@ static void a_migration_that_deadlocks_with_a_worker_is_tried_again(void **unuse
  * others have built on them could not be, so it has to go first. */
 static void views_that_others_use_are_not_dropped(void **unused)
 {
-    char *before, *text = for_schema("SELECT jobq.citus_drop_views()", schema);
+    char *before, *text = for_schema("SELECT jobq._citus_drop_views()", schema);
     PGresult *res;
 
     (void)unused;
     RUN("CREATE ROLE jobq_watches_%d", (int)getpid());
     RUN("SELECT jobq.grant_read('jobq_watches_%d', payloads => false)", (int)getpid());
-    RUN("SELECT jobq.citus_run(jobq.citus_drop_views())"); /* some words of theirs change once */
+    RUN("SELECT jobq._citus_run(jobq._citus_drop_views())"); /* some words of theirs change once */
     before = catalogue(db, schema);
     RUN("CREATE VIEW public.of_mine AS SELECT id FROM jobq.jobs");
     res = PQexec(db, text);
@@ -742,7 +743,7 @@ static void views_that_others_use_are_not_dropped(void **unused)
     assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "2BP01");
     assert_non_null(strstr(PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL), "of_mine"));
     PQclear(res);
-    RUN("SELECT jobq.citus_run(jobq.citus_drop_views())");
+    RUN("SELECT jobq._citus_run(jobq._citus_drop_views())");
     expect_catalogue(db, schema, before);
     RUN("DROP OWNED BY jobq_watches_%d; DROP ROLE jobq_watches_%d", (int)getpid(), (int)getpid());
     free(before);

@@ -428,7 +428,7 @@ static void decisions_are_the_same(void **unused)
                  d.reason == JOBQ_REASON_ATTEMPTS ? "Max retries" : "-");
         res = sql(db, "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.suspect::int, "
                       "d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
-                      "jobq.work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
+                      "jobq._work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
                       "\"queue_id\": 1, \"kind_id\": 1, \"attempt\": %d, \"crash\": %d, "
                       "\"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
                       "\"suspect\": %s, \"alone\": %s, \"cancel_requested_at\": %s}'), '%s', %s, "

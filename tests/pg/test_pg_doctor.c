@@ -99,7 +99,7 @@ static void faults_of_the_schema(void **unused)
             "CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0",
             "index job_flow is missing", "psql -f sql/install.sql");
     planted("copy", "UPDATE jobq.meta SET home = 'elsewhere'",
-            "UPDATE jobq.meta SET home = jobq.here()", "is a copy of another one",
+            "UPDATE jobq.meta SET home = jobq._here()", "is a copy of another one",
             "renew(home => true)");
     RUN("SELECT jobq.pause('q')");
     planted("sequence", "UPDATE jobq.job SET id = id + 5000000",
@@ -289,7 +289,7 @@ static void a_result_that_waits(void **unused)
     job.key = "a-key";
     enqueue_with(&job);
     register_worker(7, 3600 * SECOND);
-    assert_int_equal(number("SELECT count(*) FROM jobq.claim(7, 1, 1, ARRAY(SELECT id FROM"
+    assert_int_equal(number("SELECT count(*) FROM jobq._claim(7, 1, 1, ARRAY(SELECT id FROM"
                             " jobq.queue WHERE name = 'q'), '{0}', '{0}', '{-infinity}', '{0}',"
                             " NULL, false, false, false, false)"), 1);
     is_silent("results");

@@ -326,7 +326,7 @@ static void a_lost_lease_rolls_the_handlers_transaction_back(void **unused)
     start(&d);
     assert_true(reaches(20, &runs, 1));
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s', beat = beat + 1000000; "
-        "SELECT jobq.rescue(id, beat, 10) FROM jobq.worker"); /* at once: a beat would renew it */
+        "SELECT jobq._rescue(id, beat, 10) FROM jobq.worker"); /* at once: a beat would renew it */
     SET(gate, 1);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
     assert_true(reaches(20, &others, 2)); /* the second run may end first */

@@ -216,7 +216,7 @@ static void negative_priorities_are_told_and_mended(void **unused)
     PGnotify *told;
 
     (void)unused;
-    RUN("SELECT jobq.register(77, 'w', 60000000, '{q}', '{1}', '{k}', 5)");
+    RUN("SELECT jobq._register(77, 'w', 60000000, '{q}', '{1}', '{k}', 5)");
     RUN("LISTEN jobq_4d");
     RUN("SELECT jobq.enqueue('q', 'k', priority => -1)");
     told = PQnotifies(db);
@@ -338,7 +338,7 @@ static void sql_refuses_in_the_words_of_c(void **unused)
     free(after);
     RUN("SELECT jobq.enqueue('q', 'k', to_jsonb(repeat('x', 98)))");
     RUN("SELECT jobq.enqueue('q', 'k', bytes => convert_to(repeat('x', 100), 'UTF8'))");
-    RUN("SELECT jobq.enqueue_many('q', '{k}', NULL, ARRAY[to_jsonb(repeat('x', 98)), '1'])");
+    RUN("SELECT jobq._enqueue_many('q', '{k}', NULL, ARRAY[to_jsonb(repeat('x', 98)), '1'])");
 }
 
 /* A few bytes of jsonb can be a long text, which is what counts. */
@@ -352,7 +352,7 @@ static void numbers_count_as_they_are_printed(void **unused)
         "   ('0.' || repeat('0', 16382) || '1')::jsonb, '1e255', '1'] LOOP"
         "   v_payload := to_jsonb(array_fill(v_number, ARRAY[n]));"
         "   BEGIN"
-        "    PERFORM jobq.enqueue_many('q', '{k}', NULL, ARRAY[v_payload, '1']);"
+        "    PERFORM jobq._enqueue_many('q', '{k}', NULL, ARRAY[v_payload, '1']);"
         "    v_fits := true;"
         "   EXCEPTION WHEN SQLSTATE '22023' THEN v_fits := false; END;"
         "   ASSERT v_fits = (octet_length(v_payload::text) <= v_max),"
@@ -1138,7 +1138,7 @@ static void a_copy_is_written_though_nobody_is_woken(void **unused)
 
     (void)unused;
     enqueue_with(&job);
-    RUN("ALTER FUNCTION jobq.wake(integer, integer) RENAME TO away");
+    RUN("ALTER FUNCTION jobq._wake(integer, integer) RENAME TO away");
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("BEGIN");
     assert_int_not_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);

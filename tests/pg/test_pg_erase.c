@@ -293,12 +293,12 @@ static void what_is_erased_is_not_revived(void **unused)
     other = number("SELECT jobq.enqueue('q4711', 'k', flow => %ld)", flow);
     child = number("SELECT jobq.enqueue('q4711', 'k', flow => %ld, after => '{%ld,%ld}')", flow,
                    id, other);
-    RUN("SELECT jobq.finish('{%ld,%ld}', 'f', NULL)", id, other);
+    RUN("SELECT jobq._finish('{%ld,%ld}', 'f', NULL)", id, other);
     RUN("SELECT jobq.erase(" PERSON ", dry => false)");
     assert_int_equal(jobq_pg_revive(pg, NULL, ONE(id), NULL, &error), JOBQ_ERROR_TRANSITION);
     assert_string_equal(error.value, "erased");
     assert_int_equal(number("SELECT jobq.revive('q4711')"), 1); /* the other one */
-    RUN("SELECT jobq.finish('{%ld}', 'f', NULL)", other);
+    RUN("SELECT jobq._finish('{%ld}', 'f', NULL)", other);
     assert_int_equal(number("SELECT jobq.flow_revive(%ld)", flow), 1);
     assert_int_equal(number("SELECT jobq.flow_revive(%ld)", flow), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.explain_job(%ld) WHERE reason = 'it does "
@@ -414,7 +414,7 @@ static void every_column_is_erased_or_named(void **unused)
 /* Messages are acknowledged while a page is read: the next page begins where this one ended. */
 static void no_message_is_passed_over(void **unused)
 {
-    static const char page[] = "SELECT looked || ' ' || last FROM jobq.erase_messages(" PERSON
+    static const char page[] = "SELECT looked || ' ' || last FROM jobq._erase_messages(" PERSON
                                ", 0, 0, 3, true, true)";
     PGconn *other = PQconnectdb(server());
     char *text = for_schema(page, schema), *wanted;

@@ -142,13 +142,13 @@ static void a_schema_that_psql_installed_is_as_expected(void **unused)
 static const struct {
     const char *change, *said;
 } changes[] = {
-    {"DROP FUNCTION jobq.recover", "function recover is missing"},
+    {"DROP FUNCTION jobq._recover", "function _recover is missing"},
     {"CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8'",
      "function audit is changed"},
-    {"ALTER FUNCTION jobq.complete RESET ALL", "function complete is changed"},
+    {"ALTER FUNCTION jobq._complete RESET ALL", "function _complete is changed"},
     {"ALTER FUNCTION jobq.prune SECURITY INVOKER", "function prune is changed"},
-    {"CREATE FUNCTION jobq.claim(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-     "function claim is changed"},
+    {"CREATE FUNCTION jobq._claim(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+     "function _claim is changed"},
     {"ALTER TABLE jobq.signal DROP COLUMN payload CASCADE", "column signal.payload is missing"},
     {"ALTER TABLE jobq.nudge ALTER signal TYPE varchar(99)", "column nudge.signal is changed"},
     {"ALTER TABLE jobq.edge ALTER wanted DROP NOT NULL", "column edge.wanted is changed"},

@@ -153,7 +153,7 @@ static void each_end_does_what_the_edge_says(void **state)
                         continue;
                     }
                     if (!before) continue;
-                    number("SELECT jobq.promote(100)");
+                    number("SELECT jobq._promote(100)");
                     assert_int_equal(text_of("SELECT state FROM jobq.jobs WHERE id = %lld",
                                              (long long)child)[0], wanted[of][e][on]);
                 }
@@ -204,10 +204,10 @@ static void parents_that_end_at_the_same_time(void **unused)
     after[1].job = enqueue_with(&job);
     claim_one(9, 2, false);
     child = waits_for(0, after, 2);
-    run_on(a, "BEGIN; SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
-    run_on(b, "BEGIN; SELECT FROM jobq.complete('{9}', '{2}', '{1}', '{2}')");
+    run_on(a, "BEGIN; SELECT FROM jobq._complete('{9}', '{1}', '{1}', '{1}')");
+    run_on(b, "BEGIN; SELECT FROM jobq._complete('{9}', '{2}', '{1}', '{2}')");
     run_on(a, "COMMIT");
-    assert_int_equal(number("SELECT jobq.promote(100)"), 0);
+    assert_int_equal(number("SELECT jobq._promote(100)"), 0);
     expect_states("sxw");
     run_on(b, "COMMIT");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 1);
@@ -228,9 +228,9 @@ static void a_parent_ends_after_the_edge_is_written(void **unused)
     enqueue_with(&job);
     claim_one(9, 1, false);
     run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', after => '{1}')");
-    expect_text("b", "SELECT answer FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
+    expect_text("b", "SELECT answer FROM jobq._complete('{9}', '{1}', '{1}', '{1}')");
     run_on(a, "COMMIT");
-    expect_text("r", "SELECT answer FROM jobq.complete('{9}', '{1}', '{1}', '{1}')"); /* ready */
+    expect_text("r", "SELECT answer FROM jobq._complete('{9}', '{1}', '{1}', '{1}')"); /* ready */
     expect_states("sr");
 }
 
@@ -247,7 +247,7 @@ static void no_edge_outlives_its_jobs(void **unused)
     RUN("SELECT jobq.cancel(1::int8)");
     run_on(a, "COMMIT");
     expect_states("cc");
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
     PQfinish(a);
@@ -282,16 +282,16 @@ static void a_diamond_runs_in_order(void **unused)
     RUN("UPDATE jobq.job SET steps = '{\"charge\": null}' WHERE id = 3");
     expect_text("flow -1 running,after 1 a ready,before 4 d waiting,step charge",
                 "SELECT string_agg(concat_ws(' ', tie, id, nullif(name, 'f'), state), ',' ORDER BY "
-                "array_position('{flow,after,before,step}', tie)) FROM jobq.job_ties(3)");
+                "array_position('{flow,after,before,step}', tie)) FROM jobq._job_ties(3)");
     start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.flow WHERE ended_at IS NOT NULL"));
     assert_string_equal(ran, "1 2 2 3 ");
     expect_text("-1 ended,1 succeeded,4 succeeded", "SELECT string_agg(concat_ws(' ', id, state), "
-                "',' ORDER BY id) FROM jobq.job_ties(3)");
+                "',' ORDER BY id) FROM jobq._job_ties(3)");
     expect_text("f ended 4 4 0 0", "SELECT concat_ws(' ', name, state, jobs, succeeded, failed, "
                                    "cancelled) FROM jobq.flows");
     expect_text("b succeeded,c succeeded", "SELECT string_agg(name || ' ' || state, ',' "
-                "ORDER BY job_id) FROM jobq.parents(4)");
+                "ORDER BY job_id) FROM jobq._parents(4)");
     expect_text("1:-,2:1,3:1,4:2 3", "SELECT string_agg(format('%s:%s', job_id, coalesce("
                 "array_to_string(after, ' '), '-')), ',' ORDER BY job_id) FROM jobq.flow_graph(1)");
 }
@@ -347,7 +347,7 @@ static void a_flow_that_waits_in_vain_is_held(void **unused)
     id = number("SELECT jobq.enqueue('q', 'k')");
     RUN("SELECT jobq.enqueue('q', 'k', flow => jobq.flow('g'), after => '{%ld}')", id);
     expect_text("ended running", states);
-    RUN("SELECT jobq.finish('{%ld}', 'f', NULL)", id);
+    RUN("SELECT jobq._finish('{%ld}', 'f', NULL)", id);
     expect_text("ended held", states);
     RUN("SELECT jobq.revive(%ld)", id);
     expect_text("ended running", states);
@@ -363,7 +363,7 @@ static void a_failure_cancels_a_deep_chain(void **unused)
         "FOR i IN 1 .. 300 LOOP j := jobq.enqueue('q', 'k', flow => f, after => ARRAY[j]); "
         "END LOOP; PERFORM jobq.enqueue('q', 'k', after_flow => f, on_end => 'failure'); END $$");
     ends(1, JOBQ_EVENT_DISCARD);
-    RUN("DO $$ BEGIN FOR i IN 1 .. 400 LOOP EXIT WHEN jobq.promote(100) = 0; END LOOP; END $$");
+    RUN("DO $$ BEGIN FOR i IN 1 .. 400 LOOP EXIT WHEN jobq._promote(100) = 0; END LOOP; END $$");
     expect_text("ended 301 0 1 300", "SELECT concat_ws(' ', state, jobs, succeeded, failed, "
                                      "cancelled) FROM jobq.flows");
     expect_text("302 r", "SELECT concat(id, ' ', state) FROM jobq.job");
@@ -419,11 +419,11 @@ static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
     whole.flow = 1;
     whole.at_most = 25;
     RUN("DO $$ DECLARE j bigint; f bigint := jobq.flow(); BEGIN "
-        "PERFORM jobq.enqueue_many('q', '{k}', NULL, array_fill('1'::jsonb, '{120}'), "
+        "PERFORM jobq._enqueue_many('q', '{k}', NULL, array_fill('1'::jsonb, '{120}'), "
         "p_flow => f); "
         "j := 1; FOR i IN 1 .. 60 LOOP "
         "j := jobq.enqueue('q', 'k', flow => f, after => ARRAY[j]); END LOOP; END $$");
-    RUN("SELECT jobq.finish(array_agg(id), 'f', NULL) FROM jobq.job WHERE state = 'r'");
+    RUN("SELECT jobq._finish(array_agg(id), 'f', NULL) FROM jobq.job WHERE state = 'r'");
     for (cancel = 0; cancel < 2; cancel++) {
         do {
             assert_int_equal(cancel ? jobq_pg_cancel(pg, NULL, &whole, &count, NULL, &error)
@@ -454,17 +454,17 @@ static void ends_share_no_row_of_the_flow(void **unused)
     for (i = 1; i <= 2; i++) {
         run_on(a, "BEGIN");
         run_on(b, "BEGIN");
-        run_on(a, i == 1 ? "SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')"
-                         : "SELECT FROM jobq.complete('{9}', '{3}', '{1}', '{3}')");
-        asks(b, i == 1 ? "SELECT count(*) FROM jobq.complete('{9}', '{2}', '{1}', '{2}')"
-                       : "SELECT count(*) FROM jobq.complete('{9}', '{4}', '{1}', '{4}')");
+        run_on(a, i == 1 ? "SELECT FROM jobq._complete('{9}', '{1}', '{1}', '{1}')"
+                         : "SELECT FROM jobq._complete('{9}', '{3}', '{1}', '{3}')");
+        asks(b, i == 1 ? "SELECT count(*) FROM jobq._complete('{9}', '{2}', '{1}', '{2}')"
+                       : "SELECT count(*) FROM jobq._complete('{9}', '{4}', '{1}', '{4}')");
         assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE NOT granted"), 0);
         is_answered(b, "0");
         run_on(b, "COMMIT");
         expect_text(i == 1 ? "4 1" : "4 3", "SELECT concat(jobs, ' ', succeeded) FROM jobq.flows");
         run_on(a, "COMMIT");
     }
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_text("ended 4 4", "SELECT concat_ws(' ', state, jobs, succeeded) FROM jobq.flows");
     expect_states("ssssr");
     assert_true(number("SELECT count(*) FROM jobq.flow_part") > 1);
@@ -508,7 +508,7 @@ static void a_flow_without_jobs_ends(void **unused)
     expect_text("ready", "SELECT state FROM jobq.jobs");
     RUN("SELECT jobq.flow()");
     RUN("SELECT jobq.renew()");
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     RUN("SELECT jobq.enqueue('q', 'k', flow => max(id)) FROM jobq.flow");
 }
 
@@ -556,10 +556,10 @@ static void a_batch_ends_with_a_message(void **unused)
     RUN("SET client_min_messages = error");
     ends(number("SELECT min(id) FROM jobq.job"), JOBQ_EVENT_DISCARD);
     expect_text("held", "SELECT state FROM jobq.flows");
-    RUN("SELECT jobq.promote(100)"); /* refused again, in a transaction of its own */
+    RUN("SELECT jobq._promote(100)"); /* refused again, in a transaction of its own */
     assert_true(number("SELECT count(*) FROM jobq.nudge") > 0);
     RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_text("ended", "SELECT state FROM jobq.flows");
     expect_text("{}{\"flow\": 1, \"failed\": 1, \"cancelled\": 0, \"succeeded\": 1}", messages);
     assert_int_equal(jobq_pg_revive(pg, NULL, &whole, NULL, &error), JOBQ_OK);
@@ -583,13 +583,13 @@ static void what_cannot_be_decided_makes_way(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 2);
     RUN("INSERT INTO jobq.flow (name, on_failure, open) VALUES ('empty', 'h', false)");
     RUN("INSERT INTO jobq.nudge (job_id) SELECT -max(id) FROM jobq.flow");
-    RUN("SELECT jobq.promote(2)");
-    RUN("SELECT jobq.promote(2)");
+    RUN("SELECT jobq._promote(2)");
+    RUN("SELECT jobq._promote(2)");
     assert_int_equal(number("SELECT count(*) FROM jobq.flow WHERE name = 'empty' "
                             "AND ended_at IS NOT NULL"), 1);
     RUN("UPDATE jobq.queue SET message_max = 1000 WHERE name = 'events'");
-    RUN("SELECT jobq.promote(2)");
-    RUN("SELECT jobq.promote(2)");
+    RUN("SELECT jobq._promote(2)");
+    RUN("SELECT jobq._promote(2)");
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 2);
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
 }
@@ -616,7 +616,7 @@ static void a_whole_flow_is_cancelled(void **unused)
                                          "cancelled) FROM jobq.flows");
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE cancel_requested_at IS NOT NULL"),
                      1);
-    RUN("SELECT FROM jobq.complete('{9}', '{1}', '{1}', '{1}')");
+    RUN("SELECT FROM jobq._complete('{9}', '{1}', '{1}', '{1}')");
     expect_text("done ready", "SELECT kind || ' ' || state FROM jobq.jobs WHERE state = 'ready'");
 }
 
@@ -683,10 +683,10 @@ static void a_flow_is_cancelled_under_a_handler(void **unused)
     static const struct {
         const char *first, *answer;
     } rows[] = {
-        {"SELECT jobq.settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)", "1"},
+        {"SELECT jobq._settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)", "1"},
         {"SELECT jobq.work_done(9, 1, 1)", "1"},
-        {"SELECT jobq.step_done_here(9, 1, 1, 's', '1')", "2"},
-        {"SELECT jobq.signal_here(9, 1, 1, 's', 1000000)", "2"},
+        {"SELECT jobq._step_done_here(9, 1, 1, 's', '1')", "2"},
+        {"SELECT jobq._signal_here(9, 1, 1, 's', 1000000)", "2"},
     };
     PGconn *a, *b;
     size_t i;
@@ -760,7 +760,7 @@ static void a_revival_wakes_the_workers_of_each_queue(void **unused)
     (void)unused;
     RUN("SELECT jobq.flow()");
     RUN("SELECT jobq.enqueue(u, 'k', flow => 1) FROM unnest('{q,r}'::text[]) u");
-    RUN("SELECT jobq.finish('{1,2}', 'f', NULL)");
+    RUN("SELECT jobq._finish('{1,2}', 'f', NULL)");
     RUN("INSERT INTO jobq.sleeper SELECT id, 16 + row_number() OVER (ORDER BY id) FROM jobq.queue");
     run_on(a, "LISTEN jobq_11; LISTEN jobq_12");
     assert_int_equal(number("SELECT jobq.flow_revive(1)"), 2);
@@ -826,7 +826,7 @@ static void a_flow_is_revived_under_one_that_waits(void **unused)
     (void)unused;
     RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
     ends(1, JOBQ_EVENT_DISCARD);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     RUN("SELECT jobq.enqueue('q', 'k')");
     run_on(a, "BEGIN");
     run_on(a, "SELECT jobq.enqueue('q', 'k', after_flow => 1, after => '{2}', on_end => 'any')");
@@ -836,7 +836,7 @@ static void a_flow_is_revived_under_one_that_waits(void **unused)
     ends(2, JOBQ_EVENT_SUCCESS);
     expect_states("rsw");
     ends(1, JOBQ_EVENT_SUCCESS);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("ssr");
 }
 
@@ -872,13 +872,13 @@ static void a_flow_does_not_end_under_a_producer(void **unused)
     RUN("SELECT jobq.enqueue('q', 'done', after_flow => 1)");
     run_on(a, "BEGIN; SELECT jobq.enqueue('q', 'k', flow => 1)");
     ends(1, JOBQ_EVENT_SUCCESS);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("sw");
     run_on(a, "COMMIT");
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("swr");
     ends(3, JOBQ_EVENT_SUCCESS);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("srs");
 }
 
@@ -945,7 +945,7 @@ static void what_cannot_be_is_refused(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
-#define WAIT "SELECT jobq.wait_here(9, %s, %s, 0::smallint, 0, 0, false, NULL, " \
+#define WAIT "SELECT jobq._wait_here(9, %s, %s, 0::smallint, 0, 0, false, NULL, " \
              "ARRAY[%s]::bigint[], '{NULL}', ARRAY[%s]::bigint[], '{any}')"
 
 /* A flow's end waits for what its jobs wait for. */
@@ -1064,7 +1064,7 @@ static void flows_that_end_in_one_commit_are_taken_in_turn(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), left);
     while (left > 0) {
         before = left;
-        RUN("SELECT jobq.promote(500)");
+        RUN("SELECT jobq._promote(500)");
         left = (int)number("SELECT count(*) FROM jobq.nudge");
         assert_in_range(before - left, 1, 1000);
     }
@@ -1132,8 +1132,8 @@ static void a_parent_that_is_deleted(void **unused)
     assert_int_equal(jobq_pg_delete(pg, NULL, ONE(1), NULL, &error), JOBQ_OK);
     expect_states("rrw");
     RUN("DELETE FROM jobq.job WHERE id = 2");
-    RUN("SELECT jobq.promote_late(100)");
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote_late(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("rr");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     RUN("SELECT jobq.enqueue('q', 'k', after => '{4}'), jobq.cancel(4::int8)");
@@ -1174,7 +1174,7 @@ static void edges_of_jobs_that_live_stay(void **unused)
     expect_states("cww");
     PQclear(sql(other, "COMMIT"));
     PQfinish(other);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("cww");
     assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 2);
 }
@@ -1199,7 +1199,7 @@ static void a_failed_parent_that_is_deleted(void **unused)
         RUN("%s", ways[i]);
         expect_text("it does not run, because job 1 was cancelled, deleted or erased: cancel the "
                     "job that waits", "SELECT reason FROM jobq.explain_job(2)");
-        expect_text("cancelled", "SELECT state FROM jobq.parents(2)");
+        expect_text("cancelled", "SELECT state FROM jobq._parents(2)");
         assert_int_equal(number("SELECT jobq.audit()"), 0);
         RUN("SELECT jobq.cancel(2::int8)");
         assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
@@ -1225,7 +1225,7 @@ static void a_failed_job_keeps_its_parents(void **unused)
         ends(3, JOBQ_EVENT_DISCARD);
         RUN("SELECT jobq.revive(2::int8)");
         ends(2, JOBQ_EVENT_SUCCESS); /* nobody waits for it now */
-        RUN("SELECT jobq.promote(100)");
+        RUN("SELECT jobq._promote(100)");
         if (ways[i] != NULL) {
             RUN("UPDATE jobq.failed SET finished_at = now() - interval '1 year'");
             RUN("%s", ways[i]);
@@ -1249,7 +1249,7 @@ static void old_flows_are_forgotten(void **unused)
     RUN("SELECT jobq.enqueue('q', 'k', flow => 1, after_names => '{a}')");
     ends(1, JOBQ_EVENT_SUCCESS);
     ends(2, JOBQ_EVENT_SUCCESS);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     RUN("SELECT jobq.prune(100)");
     assert_int_equal(number("SELECT count(*) FROM jobq.flow"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 1);
@@ -1266,7 +1266,7 @@ static void a_job_outlives_its_flow(void **unused)
     (void)unused;
     RUN("SELECT jobq.flow(), jobq.enqueue('q', 'k', flow => 1)");
     ends(1, JOBQ_EVENT_DISCARD);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     RUN("UPDATE jobq.flow SET ended_at = now() - interval '8 days'");
     RUN("SELECT jobq.prune(100)");
     RUN("SELECT jobq.revive(1::int8)");
@@ -1302,7 +1302,7 @@ static void a_copy_of_a_flow_goes_on(void **unused)
     assert_int_equal(number("SELECT jobq.audit()"), 1);
     RUN("SELECT jobq.renew()");
     assert_true(number("SELECT jobq.flow()") > 1);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     expect_states("srr");
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }

@@ -26,7 +26,7 @@ typedef struct call {
 static const call calls[] = {
     {"enqueue", "jobq.enqueue('q', 'k')", true},
     {"enqueue_or_get|enqueue_one", "jobq.enqueue_or_get('q', 'k', key => 'new')", false},
-    {"enqueue_many", "jobq.enqueue_many('q', '{k}', NULL, '{1, 2}')", true},
+    {"enqueue_many", "jobq._enqueue_many('q', '{k}', NULL, '{1, 2}')", true},
     {"enqueue_known",
      "jobq.enqueue_or_get('q', 'k', key => 'ready', on_known => 'replace')", false},
     {"", "jobq.enqueue_or_get('q', 'k', key => 'run', on_known => 'cancel')", false},
@@ -41,11 +41,11 @@ static const call calls[] = {
     {"signal", "jobq.signal('s' || random())", true},
     {"outbox_enqueue|outbox_enqueue_one", "jobq.outbox_enqueue('o', '1', order_key => 'x')", true},
     {"outbox_enqueue_many",
-     "jobq.outbox_enqueue_many('o', NULL, '{1, 2}', NULL, '{1, 2}', NULL, NULL, NULL, 2, true)",
+     "jobq._outbox_enqueue_many('o', NULL, '{1, 2}', NULL, '{1, 2}', NULL, NULL, NULL, 2, true)",
      true},
-    {"outbox_queue", "jobq.outbox_queue('o', 0, 0, 1)", true},
-    {"bulk", "jobq.bulk('q', '{k}', 2::smallint)", false},
-    {"wake|notify", "jobq.wake((SELECT id FROM jobq.queue WHERE name = 'q'), 1)", true},
+    {"outbox_queue", "jobq._outbox_queue('o', 0, 0, 1)", true},
+    {"bulk", "jobq._bulk('q', '{k}', 2::smallint)", false},
+    {"wake|notify", "jobq._wake((SELECT id FROM jobq.queue WHERE name = 'q'), 1)", true},
     {"cancel", "jobq.cancel(" ID("parent") ")", false},
     {"", "jobq.cancel(" ID("run") ")", false},
     {"", "jobq.cancel('q')", false},
@@ -78,7 +78,7 @@ static const call calls[] = {
      false},
     {"schedule_run", "jobq.schedule_run('old')", false},
     {"schedule_drop", "jobq.schedule_drop('old')", false},
-    {"tick", "jobq.tick(ARRAY(SELECT id FROM jobq.queue), 1)", false},
+    {"tick", "jobq._tick(ARRAY(SELECT id FROM jobq.queue), 1)", false},
     {"flow_cancel", "jobq.flow_cancel(" FLOW ")", false},
     {"flow_revive", "jobq.flow_revive(" FLOW ")", false},
     {"dead_letter_replay", "jobq.dead_letter_replay(8, 1000000)", false},
@@ -93,16 +93,16 @@ static const call calls[] = {
     {"work_join|register", "jobq.work_join('{\"q\": [\"k\"]}')", true},
     {"work_take|claim|sleep", "jobq.work_take(1, 9, 2)", false},
     {"work_done|settle_here", "jobq.work_done(1, 1, " ID("run") ")", false},
-    {"complete", "jobq.complete('{1}', '{1}', '{1}', ARRAY[" ID("run") "])", false},
+    {"complete", "jobq._complete('{1}', '{1}', '{1}', ARRAY[" ID("run") "])", false},
     {"complete_with",
-     "jobq.complete_with('{1}', '{1}', ARRAY[" ID("run") "], '{1}', '{NULL}')", false},
+     "jobq._complete_with('{1}', '{1}', ARRAY[" ID("run") "], '{1}', '{NULL}')", false},
     {"work_fail", "jobq.work_fail(1, 1, " ID("run") ", 'no', 'discard')", false},
-    {"step_done_here", "jobq.step_done_here(1, 1, " ID("run") ", 's', '1')", false},
-    {"signal_here", "jobq.signal_here(1, 1, " ID("run") ", 's', 1000000)", false},
-    {"progress_here", "jobq.progress_here(1, 1, " ID("run") ", 500, 'half')", false},
+    {"step_done_here", "jobq._step_done_here(1, 1, " ID("run") ", 's', '1')", false},
+    {"signal_here", "jobq._signal_here(1, 1, " ID("run") ", 's', 1000000)", false},
+    {"progress_here", "jobq._progress_here(1, 1, " ID("run") ", 500, 'half')", false},
     {"work_heartbeat|heartbeat|unpark", "jobq.work_heartbeat(1, 1000000)", false},
     {"work_recover|recover", "jobq.work_recover(1, 1)", false},
-    {"work_rescue|rescue|rescue_jobs", "jobq.rescue(1, 0, 10)", false},
+    {"work_rescue|rescue|rescue_jobs", "jobq._rescue(1, 0, 10)", false},
     {"work_leave|deregister", "jobq.work_leave(1)", false},
     {"", "jobq.renew()", false},
 };
@@ -128,8 +128,9 @@ static void every_function_that_writes_is_called(void **unused)
     missing = text_of(
         "SELECT coalesce(string_agg(DISTINCT p.proname, ' '), '') FROM pg_proc p "
         "WHERE p.pronamespace = 'jobq'::regnamespace AND p.provolatile = 'v' AND p.proname ~ "
-        "('^(' || concat_ws('|', jobq.doors('enqueue'), jobq.doors('fast'), jobq.doors('work'), "
-        "jobq.doors('operate')) || ')$') AND p.proname !~ '^(%s)$'", names);
+        "('^_?(' || concat_ws('|', jobq._doors('enqueue'), jobq._doors('fast'), "
+        "jobq._doors('work'), jobq._doors('operate')) || ')$') AND p.proname !~ '^_?(%s)$'",
+        names);
     assert_string_equal(missing, "");
     free(missing);
 }
@@ -150,7 +151,7 @@ static void run_all(const char *const *texts, size_t count)
 static void world_begins(void)
 {
     static const char *const texts[] = {
-        "SELECT jobq.register(1, 'w', 600000000, '{q, l}', '{1, 2}', '{k, k}', 12)",
+        "SELECT jobq._register(1, 'w', 600000000, '{q, l}', '{1, 2}', '{k, k}', 12)",
         "SELECT jobq.enqueue('q', 'k', key => 'failed')",
         "SELECT count(*) FROM jobq.work_take(1, 7, 1)",
         "SELECT jobq.work_fail(1, 7, " ID("failed") ", 'no', 'discard')",
@@ -195,8 +196,8 @@ static void others_go_on(void)
         "SELECT jobq.enqueue('q', 'k', after => ARRAY[" ID("failed") "])",
         "SELECT jobq.enqueue('q', 'k', flow => " FLOW ")",
         "SELECT jobq.outbox_grow('o', 4, true)",
-        "SELECT jobq.register(2, 'w', 600000000, '{l}', '{1}', '{k}')",
-        "SELECT jobq.register(3, 'w', 600000000, '{q}', '{1}', '{k}')",
+        "SELECT jobq._register(2, 'w', 600000000, '{l}', '{1}', '{k}')",
+        "SELECT jobq._register(3, 'w', 600000000, '{q}', '{1}', '{k}')",
         "SELECT count(*) FROM jobq.work_take(2, 1, 2)",
         "SELECT count(*) FROM jobq.work_take(3, 1, 1)",
     };
@@ -247,7 +248,7 @@ static void world_ends(const char *text)
     RUN("DO $$ DECLARE v_worker bigint; BEGIN "
         "SELECT w.worker INTO v_worker FROM jobq.work_join('{\"q\": [\"k\"], \"l\": [\"k\"]}') w; "
         "FOR i IN 1 .. 20 LOOP "
-        "  PERFORM jobq.promote(1000); COMMIT; "
+        "  PERFORM jobq._promote(1000); COMMIT; "
         "  UPDATE jobq.job SET run_at = 'epoch' WHERE state = 'r'; COMMIT; "
         "  PERFORM jobq.work_done(v_worker, i, t.id) FROM jobq.work_take(v_worker, i, 100) t; "
         "  COMMIT; EXIT WHEN NOT EXISTS (SELECT FROM jobq.job); "

@@ -232,9 +232,9 @@ static void a_worker_that_lost_the_job_writes_nothing(void **unused)
     assert_int_equal(stop(workers[0]).lost, 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE worker = 77 AND errors IS NULL"),
                      1);
-    expect_text("l", "SELECT answer FROM jobq.complete_with('{77}', '{2}', ARRAY[(SELECT id FROM "
+    expect_text("l", "SELECT answer FROM jobq._complete_with('{77}', '{2}', ARRAY[(SELECT id FROM "
                      "jobq.job)], '{NULL}', '{NULL}', '{[]}')");
-    expect_text("l", "SELECT answer FROM jobq.settle('{77}', '{2}', ARRAY[(SELECT id FROM "
+    expect_text("l", "SELECT answer FROM jobq._settle('{77}', '{2}', ARRAY[(SELECT id FROM "
                      "jobq.job)], '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', '{x}', '{NULL}', "
                      "'{NULL}', p_logs => '{[]}')");
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE state = 'running'"), 1);
@@ -279,7 +279,7 @@ static void a_log_that_postgres_refuses_is_dropped(void **unused)
 /* Adds entries to none: n says how many, entry is SQL that may use n. */
 #define ADDED(n, entry) \
     "WITH RECURSIVE e (n, errors) AS (SELECT 0, NULL::jsonb UNION ALL SELECT n + 1, " \
-    "jobq.add_error(errors, " entry ") FROM e WHERE n < " #n ") " \
+    "jobq._add_error(errors, " entry ") FROM e WHERE n < " #n ") " \
     "SELECT %s FROM e ORDER BY n DESC LIMIT 1"
 #define LOGGED "jsonb_build_object('error', n, 'log', jsonb_build_array(n))"
 #define SAID "jsonb_build_object('n', n, 'log', jsonb_build_array(n))"

@@ -15,7 +15,7 @@ static int64_t new_job(const char *queue, const char *key, const char *end)
 {
     long id = number("SELECT jobq.enqueue('%s', 'k', key => '%s', stages => 2)", queue, key);
 
-    if (end != NULL) RUN("SELECT jobq.finish(ARRAY[%ld], '%s', NULL)", id, end);
+    if (end != NULL) RUN("SELECT jobq._finish(ARRAY[%ld], '%s', NULL)", id, end);
     return id;
 }
 
@@ -64,7 +64,7 @@ static void revive_leaves_a_key_that_is_taken(void **unused)
     assert_true(first != second);
     before = all_rows();
     expect_exists(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), &error, before);
-    RUN("SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)second);
+    RUN("SELECT jobq._finish(ARRAY[%lld], 's', NULL)", (long long)second);
     before = all_rows();
     expect_exists(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), &error, before);
     time_goes_by();
@@ -81,7 +81,7 @@ static void a_revived_job_has_its_key_again(void **unused)
 
     (void)unused;
     for (round = 0; round < 3; round++) {
-        RUN("SELECT jobq.finish(ARRAY[%lld], 'f', NULL)", (long long)id);
+        RUN("SELECT jobq._finish(ARRAY[%lld], 'f', NULL)", (long long)id);
         if (round > 0) time_goes_by();
         if (round > 1) RUN("SELECT jobq.prune(100)");
         assert_int_equal(jobq_pg_revive(pg, NULL, ONE(id), NULL, &error), JOBQ_OK);
@@ -142,7 +142,7 @@ static void move_leaves_a_key_that_is_taken(void **unused)
     before = all_rows();
     expect_exists(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "r"}, NULL,
                                  &error), &error, before);
-    RUN("SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)there);
+    RUN("SELECT jobq._finish(ARRAY[%lld], 's', NULL)", (long long)there);
     before = all_rows();
     expect_exists(jobq_pg_change(pg, NULL, ONE(first), &(jobq_pg_changes){.target = "r"}, NULL,
                                  &error), &error, before);
@@ -215,7 +215,7 @@ static void a_key_that_is_taken_is_not_locked(void **unused)
     RUN("BEGIN");
     RUN("SELECT jobq.revive(%lld)", (long long)first);
     PQclear(sql(other, "SET lock_timeout = '10s'"));
-    PQclear(sql(other, "SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)second));
+    PQclear(sql(other, "SELECT jobq._finish(ARRAY[%lld], 's', NULL)", (long long)second));
     RUN("COMMIT");
     PQfinish(other);
 }
@@ -224,9 +224,9 @@ static void a_key_that_is_taken_is_not_locked(void **unused)
 
 /* Each is one transaction. Deadlocks are left to the server: enqueue takes two keys at once. */
 static const char *const operations[] = {
-    "SELECT jobq.enqueue_many('%1$s', '{k}', NULL, '{1,2}', p_keys => ARRAY['%3$d','%4$d'])",
+    "SELECT jobq._enqueue_many('%1$s', '{k}', NULL, '{1,2}', p_keys => ARRAY['%3$d','%4$d'])",
     "SELECT jobq.enqueue('%1$s', 'k', key => '%3$d')",
-    "SELECT jobq.finish(ARRAY(SELECT id FROM jobq.job LIMIT 2 FOR UPDATE SKIP LOCKED), 'f', NULL)",
+    "SELECT jobq._finish(ARRAY(SELECT id FROM jobq.job LIMIT 2 FOR UPDATE SKIP LOCKED), 'f', NULL)",
     "SELECT jobq.cancel('%1$s', at_most => 1)",
     "SELECT jobq.prune(10)",
     "SELECT jobq.revive('%1$s', at_most => 2)",

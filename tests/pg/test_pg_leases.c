@@ -49,10 +49,10 @@ static void a_worker_that_ends_while_it_is_rescued_does_not_deadlock(void **unus
     (void)unused;
     enqueue_count(1);
     register_worker(101, 60 * SECOND);
-    RUN("SELECT jobq.sleep(101, ARRAY(SELECT id FROM jobq.queue), true)");
+    RUN("SELECT jobq._sleep(101, ARRAY(SELECT id FROM jobq.queue), true)");
     run_a("BEGIN");
     run_a("SELECT FROM jobq.worker WHERE id = 101 FOR UPDATE");
-    b_asks("SELECT jobq.deregister(101)");
+    b_asks("SELECT jobq._deregister(101)");
     run_a("DELETE FROM jobq.sleeper WHERE worker = 101");
     run_a("COMMIT");
     is_answered("");
@@ -66,8 +66,8 @@ static void a_heartbeat_that_waited_does_not_shorten_the_lease(void **unused)
     register_worker(101, 60 * SECOND);
     run_a("BEGIN");
     run_a("SELECT FROM jobq.worker WHERE id = 101 FOR UPDATE");
-    b_asks("SELECT alive FROM jobq.heartbeat(101, 60000000, '{}')");
-    run_a("SELECT FROM jobq.heartbeat(101, 60000000, '{}')");
+    b_asks("SELECT alive FROM jobq._heartbeat(101, 60000000, '{}')");
+    run_a("SELECT FROM jobq._heartbeat(101, 60000000, '{}')");
     run_a("UPDATE jobq.worker SET name = expires_at::text"); /* kept, to be compared */
     run_a("COMMIT");
     is_answered("t");

@@ -587,7 +587,7 @@ static void audit_finds_jobs_where_no_claim_looks(void **unused)
     (void)unused;
     fill("a", 1, 3, 0, false);
     counted_by_audit("UPDATE jobq.job SET line = line + 1 WHERE payload = '2'",
-                     "UPDATE jobq.job SET line = jobq.line_no(line_name)", 1);
+                     "UPDATE jobq.job SET line = jobq._line_no(line_name)", 1);
     counted_by_audit("UPDATE jobq.job SET line_name = NULL WHERE payload = '1'",
                      "UPDATE jobq.job SET line_name = 'a'", 1);
     counted_by_audit("UPDATE jobq.job SET run_at = 'infinity' WHERE payload = '1'",
@@ -611,7 +611,7 @@ static void audit_finds_jobs_beyond_a_lines_limit(void **unused)
     (void)unused;
     RUN("SELECT jobq.queue_set('q', line_running_max => 1)");
     fill("a", 1, 3, 0, false);
-    RUN("SELECT jobq.register(7, 'w', 60000000, '{q}', '{1}', '{k}', 7)");
+    RUN("SELECT jobq._register(7, 'w', 60000000, '{q}', '{1}', '{k}', 7)");
     RUN("INSERT INTO jobq.claim (worker, number, claimed_at, jobs) "
         "SELECT 7, 1, now(), array_agg(id) FROM jobq.job");
     RUN("INSERT INTO jobq.line (queue_id, no, name, jobs) SELECT queue_id, line, line_name, "
@@ -629,7 +629,7 @@ static void a_job_that_nobody_can_read_stands_in_no_line(void **unused)
     RUN("CREATE FUNCTION jobq.stay() RETURNS trigger LANGUAGE plpgsql AS "
         "'BEGIN RAISE EXCEPTION ''damaged''; END'");
     RUN("CREATE TRIGGER stay BEFORE DELETE ON jobq.job FOR EACH ROW EXECUTE FUNCTION jobq.stay()");
-    assert_int_equal(number("SELECT jobq.set_aside(%lld, 0, 'too large')::int", (long long)id), 1);
+    assert_int_equal(number("SELECT jobq._set_aside(%lld, 0, 'too large')::int", (long long)id), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at = 'infinity' "
                             "AND line IS NULL"), 1);
     RUN("DROP FUNCTION jobq.stay CASCADE");

@@ -154,7 +154,7 @@ static long running(void) { return number("SELECT count(*) FROM jobq.job WHERE s
 /* How many jobs the function claim takes with these arguments. */
 static long taken(const char *arguments)
 {
-    return number("SELECT count(id) FROM jobq.claim(8, %lld, 10, %s)", (long long)++last_claim,
+    return number("SELECT count(id) FROM jobq._claim(8, %lld, 10, %s)", (long long)++last_claim,
                   arguments);
 }
 
@@ -205,7 +205,7 @@ static void claim_is_sent(PGconn *conn, int64_t worker, int limit)
     char text[400], *own;
 
     snprintf(text, sizeof text,
-             "SELECT id FROM jobq.claim(%lld, %lld, %d, ARRAY(SELECT id FROM jobq.queue), '{0}', "
+             "SELECT id FROM jobq._claim(%lld, %lld, %d, ARRAY(SELECT id FROM jobq.queue), '{0}', "
              "'{0}', '{-infinity}', '{-9223372036854775808}', NULL, false, false, true, false, "
              "p_lined => '{t}', p_quantum => 10) WHERE id IS NOT NULL",
              (long long)worker, (long long)++last_claim, limit);
@@ -220,8 +220,8 @@ static void claims_wait_to_lock(void)
     RUN("CREATE FUNCTION jobq.claim_waits(jobq.walk) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END $$");
     PQclear(sql(functions_at(), "SELECT pg_advisory_lock(4711)"));
-    RUN("ALTER FUNCTION jobq.lines_ready RENAME TO lines_ready_before");
-    RUN("CREATE FUNCTION jobq.lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
+    RUN("ALTER FUNCTION jobq._lines_ready RENAME TO lines_ready_before");
+    RUN("CREATE FUNCTION jobq._lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
         "RETURNS bigint[] LANGUAGE plpgsql AS $$ "
         "DECLARE nos bigint[] := jobq.lines_ready_before(w, r, t, i); BEGIN "
         "PERFORM jobq.claim_waits(w); RETURN nos; END $$");
@@ -256,7 +256,7 @@ static int it_takes(PGconn *conn)
     count = PQntuples(res);
     PQclear(res);
     PQclear(PQgetResult(conn));
-    RUN("DROP FUNCTION jobq.lines_ready");
+    RUN("DROP FUNCTION jobq._lines_ready");
     RUN("ALTER FUNCTION jobq.lines_ready_before RENAME TO lines_ready");
     RUN("DROP FUNCTION jobq.claim_waits");
     return count;
@@ -422,7 +422,7 @@ static void nobody_but_claims_waits_for_a_line(void **unused)
     static const char *const does[] = {
         "SELECT jobq.cancel(%lld)", "SELECT jobq.delete(%lld)", "SELECT jobq.move(%lld, 'other')",
         "SELECT jobq.reschedule(%lld, now() + interval '1 hour')",
-        "SELECT jobq.prioritize(%lld, 3)", "SELECT jobq.set_aside(%lld, 0, 'too large')",
+        "SELECT jobq.prioritize(%lld, 3)", "SELECT jobq._set_aside(%lld, 0, 'too large')",
         "SELECT jobq.revive(%lld - 1)"};
     int64_t first = put("a");
     size_t i;
@@ -438,13 +438,13 @@ static void nobody_but_claims_waits_for_a_line(void **unused)
     PQclear(sql(a, "SELECT jobq.enqueue('q', 'k', line => 'a')"));
     PQclear(sql(a, "SELECT jobq.cancel(%lld)", (long long)first));
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 hour' WHERE id = 7");
-    PQclear(sql(a, "SELECT jobq.rescue(7, beat, 10) FROM jobq.worker WHERE id = 7"));
+    PQclear(sql(a, "SELECT jobq._rescue(7, beat, 10) FROM jobq.worker WHERE id = 7"));
     PQclear(sql(a, "SELECT jobq.prune(1000)"));
     PQclear(sql(b, "COMMIT"));
     assert_int_equal(claim_lines(a, 8, MANY).count, 1);
     PQclear(sql(b, "BEGIN"));
     PQclear(sql(b, "SELECT FROM jobq.line FOR UPDATE"));
-    PQclear(sql(a, "SELECT jobq.recover(8, %lld, 10)", (long long)last_claim));
+    PQclear(sql(a, "SELECT jobq._recover(8, %lld, 10)", (long long)last_claim));
     PQclear(sql(b, "COMMIT"));
     assert_int_equal(claim_lines(a, 8, MANY).count, 1);
 }
@@ -530,7 +530,7 @@ static void a_suspect_that_moves_counts_where_it_goes(void **unused)
     assert_int_equal(dies(), 2);
     RUN("SELECT jobq.enqueue('q', 'k', line => 'b', key => 'one', on_known => 'replace')");
     RUN("SELECT jobq.move(id, 'other') FROM jobq.job WHERE suspect AND line_name = 'c'");
-    RUN("UPDATE jobq.job SET run_at = now(), line = jobq.line_no(line_name) WHERE NOT suspect");
+    RUN("UPDATE jobq.job SET run_at = now(), line = jobq._line_no(line_name) WHERE NOT suspect");
     assert_int_equal(claim_lines(a, 8, MANY).count, 0);
     lane = lane_of("other", 0, 0, true, INT64_MIN);
     assert_int_equal(claim_lanes(a, 8, MANY, MANY, &lane, 1).count, 0);
@@ -663,7 +663,7 @@ static void a_suspect_keeps_its_strict_line(void **unused)
     assert_int_equal(claim_lines(a, 8, MANY).count, 0);
     assert_int_equal(settle_with(&again, JOBQ_EVENT_RETRY, "x"), JOBQ_OK);
     assert_int_equal(claim_lines(a, 8, MANY).count, 0);
-    RUN("UPDATE jobq.job SET run_at = now(), suspect = false, line = jobq.line_no('a') "
+    RUN("UPDATE jobq.job SET run_at = now(), suspect = false, line = jobq._line_no('a') "
         "WHERE id = %lld", (long long)first);
     g = claim_lines(a, 8, MANY);
     assert_int_equal(g.count, 1);
@@ -752,7 +752,7 @@ static const char *waits_for(const jobq_job *job, int64_t parent, int64_t flow)
     char generic[400], *text;
     PGresult *res;
 
-    snprintf(generic, sizeof generic, "SELECT jobq.wait_here(%lld, %lld, %lld, 0::smallint, 0, 0, "
+    snprintf(generic, sizeof generic, "SELECT jobq._wait_here(%lld, %lld, %lld, 0::smallint, 0, 0, "
              "false, NULL, ARRAY[nullif(%lld, 0)], '{NULL}', ARRAY[nullif(%lld, 0)], '{any}')",
              (long long)job->worker, (long long)job->claim, (long long)job->id,
              (long long)parent, (long long)flow);
@@ -843,7 +843,7 @@ static void a_strict_line_waits_for_a_signal(void **unused)
     (void)unused;
     line_set("strict => true");
     g = claim_lines(a, 7, 1);
-    RUN("SELECT jobq.signal_here(7, %lld, %lld, 's', 3600000000)", (long long)g.jobs[0].claim,
+    RUN("SELECT jobq._signal_here(7, %lld, %lld, 's', 3600000000)", (long long)g.jobs[0].claim,
         (long long)first);
     g.jobs[0].attempt = 1;
     assert_int_equal(settle_with(&g.jobs[0], JOBQ_EVENT_SNOOZE, NULL), JOBQ_OK);
@@ -1089,7 +1089,7 @@ static void the_first_and_the_last_number_are_reached(void **unused)
 
     (void)unused;
     assert_int_equal(number("SELECT count(*) FROM generate_series(1, 2000) n WHERE "
-                            "jobq.line_no(n::text) IN (0, -9223372036854775808)"), 0);
+                            "jobq._line_no(n::text) IN (0, -9223372036854775808)"), 0);
     for (i = 0; i < COUNT(afters); i++) {
         RUN("DELETE FROM jobq.job");
         put("a");
@@ -1133,7 +1133,7 @@ static void the_answer_says_when_a_line_opens(void **unused)
 static void the_answer_has_a_row_for_each_queue(void **unused)
 {
     static const char two[] =
-        "SELECT count(*) FROM jobq.claim(8, %lld, %d, ARRAY(SELECT id FROM jobq.queue ORDER BY "
+        "SELECT count(*) FROM jobq._claim(8, %lld, %d, ARRAY(SELECT id FROM jobq.queue ORDER BY "
         "name), '{0,0}', '{0,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, false, "
         "false, %s, %s, 5) c WHERE id IS NULL AND line IS NOT NULL AND queue_id IS NOT NULL";
 
@@ -1257,7 +1257,7 @@ static void who_waits_stands_in_its_lane(void **unused)
         assert_int_equal(number("SELECT count(line) FROM jobq.job WHERE id = %lld AND "
                                 "line_name = 'a'", (long long)id), ends[i].lined);
         assert_int_equal(number("SELECT jobq.audit()"), 0);
-        if (ends[i].event == JOBQ_EVENT_PARK) RUN("SELECT jobq.unpark(id, 10) FROM jobq.kind");
+        if (ends[i].event == JOBQ_EVENT_PARK) RUN("SELECT jobq._unpark(id, 10) FROM jobq.kind");
         else RUN("UPDATE jobq.job SET run_at = now() - interval '1 s'");
         taken(LANE "NULL, false, false, true, false");
         assert_int_equal(number("SELECT count(line) FROM jobq.job"), 1);
@@ -1278,7 +1278,7 @@ static void names_have_1_to_1024_bytes(void **unused)
         "SELECT jobq.enqueue('q', 'k', line => %s)",
         "SELECT jobq.enqueue('q', 'k', line => %s, key => md5(random()::text))",
         "SELECT jobq.enqueue('q', 'k', line => %s, delay => '1 day')",
-        "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => ARRAY[NULL, %s])",
+        "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => ARRAY[NULL, %s])",
         "SELECT jobq.line_set('q', %s, weight => 2)",
         "SELECT jobq.hold('q', %s, now() + interval '1 day')"};
     size_t i, k;
@@ -1303,10 +1303,10 @@ static void a_full_line_takes_no_more(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.queue_set('q', line_waiting_max => 3)");
-    assert_string_equal(refused("SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2,3,4}', "
+    assert_string_equal(refused("SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2,3,4}', "
                                 "p_lines => '{a,a,a,a}')"), "JQ005");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
-    RUN("SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2,3,4,5}', p_lines => '{a,b,a,b,a}', "
+    RUN("SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2,3,4,5}', p_lines => '{a,b,a,b,a}', "
         "p_keys => '{one}')");
     assert_string_equal(refused("SELECT jobq.enqueue('q', 'k', line => 'a')"), "JQ005");
     assert_string_equal(refused("SELECT jobq.enqueue('q', 'k', line => 'a', priority => -3)"),
@@ -1344,7 +1344,7 @@ static void two_names_with_one_number_share_a_line(void **unused)
     (void)unused;
     put("a");
     put("b");
-    RUN("UPDATE jobq.job SET line = jobq.line_no('a')");
+    RUN("UPDATE jobq.job SET line = jobq._line_no('a')");
     line_set("strict => true");
     g = claim_lines(a, 7, MANY);
     assert_int_equal(g.count, 1);
@@ -1401,7 +1401,7 @@ static void rows_that_are_needed_stay(void **unused)
         "WHERE id = %lld", (long long)first);
     RUN("UPDATE jobq.job SET suspect = true WHERE id = %lld", (long long)first + 1);
     RUN("INSERT INTO jobq.line (queue_id, no, name, used_at, free_at) "
-        "SELECT q.id, jobq.line_no(u.name), u.name, now() - interval '2 days', "
+        "SELECT q.id, jobq._line_no(u.name), u.name, now() - interval '2 days', "
         "now() - interval '5 days' FROM (VALUES ('q', '{plain,max,weight,strict,rate,burst,"
         "paused,held,was held,today,runs,suspect,ready}'::text[]), ('rated', '{full,spent}'), "
         "('strict', '{begun,over}')) AS v (queue, names) JOIN jobq.queue q ON q.name = v.queue "
@@ -1420,7 +1420,7 @@ static void rows_that_are_needed_stay(void **unused)
         "jobs = CASE name WHEN 'runs' THEN ARRAY[%lld] WHEN 'suspect' THEN ARRAY[%lld] "
         " WHEN 'ready' THEN ARRAY[%lld] WHEN 'begun' THEN ARRAY[%lld] ELSE '{}' END::bigint[]",
         (long long)first, (long long)first + 1, (long long)first + 2, (long long)first + 2);
-    RUN("SELECT jobq.prune_lines(1000)");
+    RUN("SELECT jobq._prune_lines(1000)");
     expect_text("begun,burst,held,max,paused,rate,runs,spent,strict,suspect,today,weight",
                 "SELECT string_agg(name, ',' ORDER BY name) FROM jobq.line");
 }
@@ -1454,7 +1454,7 @@ static void a_claim_without_lines_reads_none(void **unused)
 
 /* A claim of jobs from (run_at of the job low, low) on; low 0: from all. */
 #define BOUNDED(columns)                                                                           \
-    "SELECT " columns " FROM jobq.claim(7, %lld, %d, ARRAY(SELECT id FROM jobq.queue), '{0}', "    \
+    "SELECT " columns " FROM jobq._claim(7, %lld, %d, ARRAY(SELECT id FROM jobq.queue), '{0}', "   \
     "'{0}', ARRAY[coalesce((SELECT j.run_at FROM jobq.job j WHERE j.id = %lld), '-infinity')], "   \
     "'{-9223372036854775808}', %s, false, false, false, false, p_lined => '{t}', "                 \
     "p_quantum => 10, p_low_ids => '{%lld}') c"
@@ -1496,7 +1496,7 @@ static void a_claim_tells_how_far_its_walk_came(void **unused)
     put("c");
     assert_int_equal(low_after(0, 1, false, "NULL") != 0, true);
     put("a");
-    assert_int_equal(number("SELECT count(*) FROM jobq.claim(7, %lld, 10, %s NULL, false, false, "
+    assert_int_equal(number("SELECT count(*) FROM jobq._claim(7, %lld, 10, %s NULL, false, false, "
                             "false, false, p_lined => '{t}', p_quantum => 10) WHERE id IS NULL",
                             (long long)++last_claim, LANE), 1);
     assert_true(number("SELECT count(*) FROM jobq.job WHERE state = 'x' AND id >= %lld",
@@ -1601,7 +1601,7 @@ static void a_claim_skips_dead_rows_of_a_held_snapshot(void **unused)
 {
     static const char load[] =
         "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name) "
-        "SELECT q.id, k.id, '{}', jobq.line_no(l.name), l.name FROM jobq.queue q, jobq.kind k, "
+        "SELECT q.id, k.id, '{}', jobq._line_no(l.name), l.name FROM jobq.queue q, jobq.kind k, "
         "generate_series(1, %d) n CROSS JOIN LATERAL (SELECT 'l' || n %% 10 AS name) l "
         "WHERE q.name = 'q' AND k.queue_id = q.id";
     long clean, dead, bounded;
@@ -1641,10 +1641,10 @@ static void a_claim_skips_dead_rows_of_a_held_snapshot(void **unused)
  * some milliseconds. Here a job is older than they are. */
 static void a_count_of_a_line_ends_at_dead_rows(void **unused)
 {
-    static const char waiting[] = "SELECT jobq.line_waiting(q, 'a', 10) FROM jobq.queue q";
+    static const char waiting[] = "SELECT jobq._line_waiting(q, 'a', 10) FROM jobq.queue q";
     static const char load[] =
         "INSERT INTO jobq.job (queue_id, kind_id, payload, line, line_name, run_at) "
-        "SELECT q.id, k.id, '{}', jobq.line_no('a'), 'a', now() - interval '%s' FROM jobq.queue q "
+        "SELECT q.id, k.id, '{}', jobq._line_no('a'), 'a', now() - interval '%s' FROM jobq.queue q "
         "JOIN jobq.kind k ON k.queue_id = q.id, generate_series(1, %d)";
 
     (void)unused;

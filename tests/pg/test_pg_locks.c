@@ -3,8 +3,8 @@
  * transaction that stays open for longer than a lease, beside a worker with all that there is.
  * Promises 1, 2, 5.
  *
- * tests/pg/locks.sql has the cases, each with a queue of its own. One transaction holds the locks of
- * all of them.
+ * tests/pg/locks.sql has the cases, each with a queue of its own. One transaction holds the locks
+ * of all of them.
  *
  *   test_pg_locks [NUMBER]   only this case
  */
@@ -113,7 +113,8 @@ static char *cases_file(void)
     FILE *file = fopen("tests/pg/locks.sql", "r");
     char *text = calloc(1, 100000);
 
-    if (file == NULL) fail_msg("tests/pg/locks.sql cannot be read: run this in the project's folder");
+    if (file == NULL)
+        fail_msg("tests/pg/locks.sql cannot be read: run this in the project's folder");
     assert_true(fread(text, 1, 99999, file) < 99999);
     fclose(file);
     return text;

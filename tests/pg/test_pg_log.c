@@ -208,7 +208,7 @@ static void a_line_of_a_copy_that_wakes_nobody(void **unused)
 
     (void)unused;
     enqueue_with(&job);
-    RUN("ALTER FUNCTION jobq.wake(integer, integer) RENAME TO away");
+    RUN("ALTER FUNCTION jobq._wake(integer, integer) RENAME TO away");
     assert_int_equal(jobq_pg_enqueue_many(loud, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO wake");
     h = must_hear("wake_failed");

@@ -233,7 +233,7 @@ static void a_text_that_does_not_fit_is_cut(void **unused)
 
 /* -- deliveries, by hand -- */
 
-#define BEAT "jobq.heartbeat(%d, 60000000, '{}', p_tally => %d, p_tally_queues => " \
+#define BEAT "jobq._heartbeat(%d, 60000000, '{}', p_tally => %d, p_tally_queues => " \
              "ARRAY(SELECT id FROM jobq.queue), p_tally_kinds => '{0}', p_totals => " \
              "array_fill(%d::bigint, '{52}'))"
 #define SUCCEEDED "jobq_jobs_total{queue=\"q\",kind=\"other\",outcome=\"succeeded\"}"
@@ -250,7 +250,7 @@ static void a_late_delivery_changes_nothing(void **unused)
     FLEET_SAYS(9, SUCCEEDED);
     RUN("SELECT " BEAT, 101, 3, 9);
     FLEET_SAYS(9, SUCCEEDED);
-    RUN("SELECT jobq.heartbeat(101, 60000000, '{}')"); /* a worker in SQL */
+    RUN("SELECT jobq._heartbeat(101, 60000000, '{}')"); /* a worker in SQL */
     FLEET_SAYS(9, SUCCEEDED);
 }
 
@@ -266,14 +266,14 @@ static void totals_survive_every_end_of_a_worker(void **unused)
     RUN("SELECT " BEAT, 103, 1, 100);
     RUN("SELECT " BEAT, 104, 1, 1000);
     FLEET_SAYS(1111, SUCCEEDED);
-    RUN("SELECT jobq.deregister(101)"); /* stopped */
+    RUN("SELECT jobq._deregister(101)"); /* stopped */
     FLEET_SAYS(1111, SUCCEEDED);
     RUN("UPDATE jobq.worker SET expires_at = 'epoch' WHERE id = 102");
-    RUN("SELECT jobq.rescue(102, 1, 10)"); /* died */
+    RUN("SELECT jobq._rescue(102, 1, 10)"); /* died */
     FLEET_SAYS(1111, SUCCEEDED);
     assert_int_equal(number("SELECT count(*) FROM jobq.tally WHERE worker IN (101, 102)"), 0);
-    RUN("SELECT jobq.rescue(102, 1, 10)");
-    RUN("SELECT jobq.deregister(101)");
+    RUN("SELECT jobq._rescue(102, 1, 10)");
+    RUN("SELECT jobq._deregister(101)");
     FLEET_SAYS(1111, SUCCEEDED);
     RUN("DELETE FROM jobq.worker WHERE id = 103"); /* its row was lost */
     RUN("UPDATE jobq.worker SET dead_at = 'epoch' WHERE id = 104");
@@ -292,17 +292,17 @@ static void the_dead_deliver_nothing(void **unused)
     register_worker(101, 60 * SECOND);
     RUN("SELECT " BEAT, 101, 1, 5);
     RUN("UPDATE jobq.worker SET expires_at = 'epoch' WHERE id = 101");
-    RUN("SELECT jobq.rescue(101, 1, 10)");
+    RUN("SELECT jobq._rescue(101, 1, 10)");
     RUN("SELECT " BEAT, 101, 2, 6);
     FLEET_SAYS(5, SUCCEEDED);
-    RUN("SELECT jobq.deregister(101, 3, ARRAY(SELECT id FROM jobq.queue), '{0}', "
+    RUN("SELECT jobq._deregister(101, 3, ARRAY(SELECT id FROM jobq.queue), '{0}', "
         "array_fill(7::bigint, '{52}'))");
     FLEET_SAYS(5, SUCCEEDED);
     register_worker(102, 60 * SECOND);
-    RUN("SELECT jobq.deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
+    RUN("SELECT jobq._deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
         "array_fill(7::bigint, '{52}'))");
     FLEET_SAYS(12, SUCCEEDED);
-    RUN("SELECT jobq.deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
+    RUN("SELECT jobq._deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
         "array_fill(7::bigint, '{52}'))"); /* sent again, because its answer was lost */
     FLEET_SAYS(12, SUCCEEDED);
 }
@@ -314,8 +314,8 @@ static void shorter_and_longer_counts_are_added(void **unused)
     register_worker(101, 60 * SECOND);
     RUN("INSERT INTO jobq.tally SELECT 7, id, 0, 1, array_fill(3::bigint, '{60}') FROM jobq.queue");
     RUN("SELECT " BEAT, 101, 1, 5);
-    RUN("SELECT jobq.deregister(101)");
-    RUN("SELECT jobq.tally_fold('{7}')");
+    RUN("SELECT jobq._deregister(101)");
+    RUN("SELECT jobq._tally_fold('{7}')");
     assert_int_equal(number("SELECT counts[52] FROM jobq.tally"), 8);
     assert_int_equal(number("SELECT counts[60] FROM jobq.tally"), 3);
 }
@@ -374,9 +374,9 @@ static void bounds_are_those_of_the_library(void **unused)
     int32_t i;
 
     (void)unused;
-    assert_int_equal(number("SELECT cardinality(jobq.times_bounds())"), JOBQ_TIMES_BUCKETS - 1);
+    assert_int_equal(number("SELECT cardinality(jobq._times_bounds())"), JOBQ_TIMES_BUCKETS - 1);
     for (i = 0; i < JOBQ_TIMES_BUCKETS - 1; i++) {
-        assert_int_equal(number("SELECT (jobq.times_bounds())[%d]", (int)i + 1),
+        assert_int_equal(number("SELECT (jobq._times_bounds())[%d]", (int)i + 1),
                          jobq_times_bound(i));
     }
 }
@@ -384,13 +384,13 @@ static void bounds_are_those_of_the_library(void **unused)
 static void quantiles_are_interpolated(void **unused)
 {
     (void)unused;
-    expect_text("00:00:00.0025", "SELECT jobq.times_quantile('{4,0,0,0}', 0.5)");
-    expect_text("00:00:00.005", "SELECT jobq.times_quantile('{2,2,0,0}', 0.5)");
-    expect_text("00:00:00.0175", "SELECT jobq.times_quantile('{0,0,100,0}', 0.5)");
-    expect_text("00:00:00.02425", "SELECT jobq.times_quantile('{0,0,100,0}', 0.95)");
-    expect_text("01:00:00", "SELECT jobq.times_quantile(array_fill(0::bigint, '{19}') || '{1}', "
+    expect_text("00:00:00.0025", "SELECT jobq._times_quantile('{4,0,0,0}', 0.5)");
+    expect_text("00:00:00.005", "SELECT jobq._times_quantile('{2,2,0,0}', 0.5)");
+    expect_text("00:00:00.0175", "SELECT jobq._times_quantile('{0,0,100,0}', 0.5)");
+    expect_text("00:00:00.02425", "SELECT jobq._times_quantile('{0,0,100,0}', 0.95)");
+    expect_text("01:00:00", "SELECT jobq._times_quantile(array_fill(0::bigint, '{19}') || '{1}', "
                             "0.5)");
-    expect_text("t", "SELECT jobq.times_quantile(array_fill(0::bigint, '{20}'), 0.5) IS NULL");
+    expect_text("t", "SELECT jobq._times_quantile(array_fill(0::bigint, '{20}'), 0.5) IS NULL");
 }
 
 static void the_slowest_kinds_come_first(void **unused)
@@ -413,7 +413,7 @@ static void the_slowest_kinds_come_first(void **unused)
 static void labels_are_escaped(void **unused)
 {
     (void)unused;
-    expect_text("a\\\"b\\\\c\\nd", "SELECT jobq.metric_label(E'a\"b\\\\c\\nd')");
+    expect_text("a\\\"b\\\\c\\nd", "SELECT jobq._metric_label(E'a\"b\\\\c\\nd')");
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 min')");
     RUN("UPDATE jobq.schedule SET name = E'a\"b\\\\c'"); /* no function writes such a name */
     assert_true(fleet_says("jobq_schedule_lateness_seconds{schedule=\"a\\\"b\\\\c\"}") >= 0);
@@ -480,7 +480,7 @@ static void promtool_accepts_the_texts(void **unused)
     (void)unused;
     without_promtool();
     queues_and_outbox_are_told(NULL);
-    RUN("SELECT jobq.deregister(101)");
+    RUN("SELECT jobq._deregister(101)");
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 min')");
     RUN("UPDATE jobq.schedule SET name = E'a\"b\\\\c'"); /* no function writes such a name */
     w = start(&d);

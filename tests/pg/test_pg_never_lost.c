@@ -341,7 +341,7 @@ static void renew_gives_no_number_of_a_queue_again(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.queue_set('first', kinds => '{k}'), jobq.enqueue('deleted', 'secret')");
-    RUN("SELECT jobq.finish(array_agg(id), 'f', NULL) FROM jobq.job");
+    RUN("SELECT jobq._finish(array_agg(id), 'f', NULL) FROM jobq.job");
     RUN("DELETE FROM jobq.queue WHERE name = 'deleted'");
     RUN("SELECT jobq.renew()");
     RUN("SELECT jobq.queue_set('later', kinds => '{other}')");
@@ -362,14 +362,14 @@ static void a_rescuer_does_not_wait_for_a_claim_and_finds_it_later(void **unused
     run_a("BEGIN");
     run_a(CLAIM);
     RUN("SET lock_timeout = '1s'");
-    assert_int_equal(number("SELECT alive::int FROM jobq.heartbeat(101, 60000000, '{}')"), 1);
+    assert_int_equal(number("SELECT alive::int FROM jobq._heartbeat(101, 60000000, '{}')"), 1);
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
-    assert_int_equal(number("SELECT dead::int FROM jobq.rescue(101, 1, 10)"), 1);
+    assert_int_equal(number("SELECT dead::int FROM jobq._rescue(101, 1, 10)"), 1);
     RUN("RESET lock_timeout");
     run_a("COMMIT");
     assert_int_equal(
-        number("SELECT (late = '{101}')::int FROM jobq.heartbeat(102, 60000000, '{}')"), 1);
-    assert_int_equal(number("SELECT rescued FROM jobq.rescue(101, -1, 10)"), 1);
+        number("SELECT (late = '{101}')::int FROM jobq._heartbeat(102, 60000000, '{}')"), 1);
+    assert_int_equal(number("SELECT rescued FROM jobq._rescue(101, -1, 10)"), 1);
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }
 
@@ -380,10 +380,10 @@ static void a_worker_that_ends_waits_for_its_claim_and_leaves_it_to_be_rescued(v
     register_worker(101, 60 * SECOND);
     run_a("BEGIN");
     run_a(CLAIM);
-    b_asks("SELECT jobq.deregister(101)");
+    b_asks("SELECT jobq._deregister(101)");
     run_a("COMMIT");
     is_answered("");
-    assert_int_equal(number("SELECT rescued FROM jobq.rescue(101, -1, 10)"), 1);
+    assert_int_equal(number("SELECT rescued FROM jobq._rescue(101, -1, 10)"), 1);
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }
 
@@ -412,8 +412,8 @@ static void a_running_job_without_a_worker_or_a_claim_row_comes_back(void **unus
         assert_int_equal(number("SELECT jobq.audit()"), 0);
         RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
         assert_int_equal(
-            number("SELECT (late = '{101}')::int FROM jobq.heartbeat(102, 600000000, '{}')"), 1);
-        RUN("SELECT FROM jobq.rescue(101, 0, 10)");
+            number("SELECT (late = '{101}')::int FROM jobq._heartbeat(102, 600000000, '{}')"), 1);
+        RUN("SELECT FROM jobq._rescue(101, 0, 10)");
         assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"),
                          2);
     }
@@ -438,11 +438,11 @@ static void what_others_forget_by_is_on_disk(void **unused)
     (void)unused;
     snprintf(query, sizeof query, ACK, held_partition(1), 0, 1, 0);
     waits_all_the_same(query);
-    snprintf(query, sizeof query, "SELECT FROM jobq.outbox_read(1, 2, 60000000, %lld, 10)",
+    snprintf(query, sizeof query, "SELECT FROM jobq._outbox_read(1, 2, 60000000, %lld, 10)",
              (long long)partition_id(box, 0));
     waits_all_the_same(query);
-    waits_all_the_same("SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')");
-    waits_all_the_same("SELECT FROM jobq.settle('{1}', '{1}', '{1}', '{s}', '{0}', '{1}', '{0}',"
+    waits_all_the_same("SELECT FROM jobq._complete('{1}', '{1}', '{1}', '{1}')");
+    waits_all_the_same("SELECT FROM jobq._settle('{1}', '{1}', '{1}', '{s}', '{0}', '{1}', '{0}',"
                        " '{f}', '{0}', '{NULL}', '{NULL}', '{NULL}')");
 }
 
@@ -661,7 +661,7 @@ static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unuse
 /* Someone looks at a parked job, or changes it, while its kind comes back. */
 static void a_parked_job_that_is_locked_is_not_forgotten(void **unused)
 {
-    static const char *const unpark = "SELECT jobq.unpark(max(kind_id), 9) FROM jobq.job";
+    static const char *const unpark = "SELECT jobq._unpark(max(kind_id), 9) FROM jobq.job";
     static const char *const marked = "SELECT count(*) FROM jobq.kind WHERE parked_at IS NOT NULL";
     PGconn *other = PQconnectdb(server());
     verb_batch batch;

@@ -16,7 +16,7 @@ static void logged(const char *wanted)
 
 static void fail_all(void)
 {
-    RUN("SELECT jobq.finish(ARRAY(SELECT id FROM jobq.job), 'f', '{}')");
+    RUN("SELECT jobq._finish(ARRAY(SELECT id FROM jobq.job), 'f', '{}')");
 }
 
 static void a_verb_on_one_job_is_logged(void **unused)
@@ -140,7 +140,7 @@ static void readers_may_read_it_and_nobody_may_write_it(void **unused)
     RUN("SELECT jobq.grant_read('%s', payloads => false)", role);
     assert_string_equal(as(role, "SELECT * FROM jobq.operator_log"), "");
     RUN("SELECT jobq.grant_operate('%s')", role);
-    assert_string_equal(as(role, "SELECT jobq.operated('x', '{}', 1)"), "42501");
+    assert_string_equal(as(role, "SELECT jobq._operated('x', '{}', 1)"), "42501");
     assert_string_equal(as(role, "DELETE FROM jobq.operator_log"), "42501");
     assert_string_equal(as(role, "DELETE FROM jobq.operation"), "42501");
     RUN("DROP OWNED BY %s; DROP ROLE %s", role, role);
@@ -149,7 +149,7 @@ static void readers_may_read_it_and_nobody_may_write_it(void **unused)
 static void prune_keeps_the_newest(void **unused)
 {
     (void)unused;
-    RUN("SELECT count(jobq.operated('x', '{}', n)) FROM generate_series(1, 10025) AS n");
+    RUN("SELECT count(jobq._operated('x', '{}', n)) FROM generate_series(1, 10025) AS n");
     RUN("SELECT jobq.prune(10)");
     assert_int_equal(number("SELECT count(*) FROM jobq.operator_log"), 10015);
     RUN("SELECT jobq.prune(1000)");

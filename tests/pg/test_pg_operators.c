@@ -267,7 +267,7 @@ static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
     assert_int_equal(count, 10);
     assert_int_equal(requested, 0);
     assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.claim"), 20);
-    assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.heartbeat(%d, 1000000, '{}')",
+    assert_int_equal(number("SELECT cardinality(cancel) FROM jobq._heartbeat(%d, 1000000, '{}')",
                             WORKER), 20);
     for (i = 0; i < batch.count; i++) settle_with(&batch.jobs[i], JOBQ_EVENT_DISCARD, "no");
     verb_batch_clear(&batch);
@@ -460,12 +460,12 @@ static void a_heartbeat_does_not_wait_for_an_operator(void **unused)
     PQclear(sql(operator_, "SELECT FROM jobq.claim WHERE worker = 101 FOR UPDATE"));
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     RUN("SET lock_timeout = '2s'");
-    res = sql(db, "SELECT alive FROM jobq.heartbeat(101, 60000000, '{1}')");
+    res = sql(db, "SELECT alive FROM jobq._heartbeat(101, 60000000, '{1}')");
     assert_string_equal(PQgetvalue(res, 0, 0), "t");
     PQclear(res);
     PQclear(sql(operator_, "ROLLBACK"));
     PQfinish(operator_);
-    RUN("SELECT jobq.deregister(101)"); /* which takes the row along */
+    RUN("SELECT jobq._deregister(101)"); /* which takes the row along */
     assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 0);
 }
 
@@ -576,7 +576,7 @@ static void a_kind_has_what_differs_from_its_queue(void **unused)
         "WHERE name = 'k'";
     static const char policies[] =
         "SELECT string_agg(concat_ws(' ', max_attempts, backoff_base_us, timeout_us, kind_id), "
-        "', ') FROM jobq.policies('{1}', 4711)";
+        "', ') FROM jobq._policies('{1}', 4711)";
     jobq_pg_queue_desc d;
     jobq_pg_error error;
 
@@ -587,7 +587,7 @@ static void a_kind_has_what_differs_from_its_queue(void **unused)
     d.kind = "k";
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
     RUN("UPDATE jobq.kind SET id = 7");
-    RUN("SELECT jobq.register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
+    RUN("SELECT jobq._register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
     expect_text("(,,,,,,,)", row);
     expect_text("20 5000000 0", policies);
     d.max_attempts = 3;
@@ -625,17 +625,17 @@ static void the_policy_of_a_kind_is_news(void **unused)
 
     (void)unused;
     pg_empty(NULL);
-    RUN("SELECT jobq.register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
+    RUN("SELECT jobq._register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
     RUN("SELECT jobq.queue_set('q', kind => 'other', max_attempts => 1)");
-    first = before = number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')");
+    first = before = number("SELECT policy FROM jobq._heartbeat(4711, 60000000, '{}')");
     for (i = 0; i < COUNT(changes); i++, before = after) {
         RUN("SELECT jobq.queue_set('q', kind => 'k', %s)", changes[i]);
-        after = number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')");
+        after = number("SELECT policy FROM jobq._heartbeat(4711, 60000000, '{}')");
         assert_true(after != before);
     }
     assert_true(after == first);
     RUN("SELECT jobq.queue_set('q', kind => 'other', max_attempts => 2)");
-    assert_true(number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')") == first);
+    assert_true(number("SELECT policy FROM jobq._heartbeat(4711, 60000000, '{}')") == first);
 }
 
 static void what_is_the_queues_is_no_kinds(void **unused)
@@ -998,7 +998,7 @@ static void explain_counts_the_jobs_ahead(void **unused)
         assert_string_equal(explained(peeked(res, i)), text);
     }
     PQclear(res);
-    RUN("SELECT jobq.enqueue_many('p', '{k}', NULL, NULL, p_count => 10001)");
+    RUN("SELECT jobq._enqueue_many('p', '{k}', NULL, NULL, p_count => 10001)");
     RUN("UPDATE jobq.worker SET queues = queues || (SELECT id FROM jobq.queue WHERE name = 'p')");
     have_all_kinds();
     assert_string_equal(explained(number("SELECT max(id) FROM jobq.job")),
@@ -1059,7 +1059,7 @@ static void a_callers_settings_change_nothing(void **unused)
         "SET standard_conforming_strings = on");
     expect_text("100/min", "SELECT rate FROM jobq.limits");
     RUN("SET DateStyle = German; SET TimeZone = 'Asia/Jakarta'");
-    assert_in_range(number("SELECT jobs FROM jobq.count_ready((SELECT id FROM jobq.queue),"
+    assert_in_range(number("SELECT jobs FROM jobq._count_ready((SELECT id FROM jobq.queue),"
                            " now() - interval '1 day', now(), 1)"), 1, 1000000);
     RUN("SET DateStyle = ISO; SET TimeZone = 'UTC'; SET session_replication_role = replica");
     RUN("INSERT INTO jobq.permit (quota_id, worker) SELECT id, 1 FROM jobq.quota");

@@ -502,7 +502,7 @@ static void a_queue_grows_while_it_is_used(void **unused)
                            "partition count mismatch for queue 'o': expected 2, found 16"));
 }
 
-#define RENEW "SELECT jobq.outbox_renew(1, 60000000, ARRAY[%lld], ARRAY[1])"
+#define RENEW "SELECT jobq._outbox_renew(1, 60000000, ARRAY[%lld], ARRAY[1])"
 
 static void an_acknowledgement_that_waited_for_a_renewal_counts(void **unused)
 {
@@ -557,7 +557,7 @@ static void a_sessions_messages_keep_their_order_beside_an_old_writer(void **unu
     run_a("COMMIT");
     run_a("SELECT jobq.outbox_enqueue('o', '\"second\"', 0)");
     assert_text("SELECT r.payloads::text FROM jobq.partition p, "
-                "jobq.outbox_read(1, 9, 60000000, p.id, 10) r",
+                "jobq._outbox_read(1, 9, 60000000, p.id, 10) r",
                 "{\"\\\"first\\\"\",\"\\\"second\\\"\"}");
     PQfinish(old);
 }

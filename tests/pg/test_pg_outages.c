@@ -1225,7 +1225,7 @@ static void renew_takes_running_jobs_back_and_moves_the_sequences(void **unused)
     assert_int_equal(settle_with(&again, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     enqueue_count(1);
     assert_true(number("SELECT max(id) FROM jobq.job") > old.id + 1000000);
-    assert_true(number("SELECT jobq.queue_id('another')") >
+    assert_true(number("SELECT jobq._queue_id('another')") >
                 number("SELECT id FROM jobq.queue WHERE name = 'q'"));
     RUN("SELECT jobq.schedule('third', 'q', 'k', every => '1 year')");
 }

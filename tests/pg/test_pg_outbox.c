@@ -282,13 +282,13 @@ static void order_keys_choose_the_partition(void **unused)
     for (i = 0; i < 150; i++) {
         assert_true(i == 0 || ids[i] > ids[i - 1]);
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[i], NULL, &error), JOBQ_OK);
-        assert_int_equal(number("SELECT jobq.outbox_hash('%s') & 15", keys[i]),
+        assert_int_equal(number("SELECT jobq._outbox_hash('%s') & 15", keys[i]),
                          (long)jobq_partition_of(jobq_str_from(keys[i]), 16));
     }
     RUN("SELECT jobq.outbox_enqueue('o', bytes => convert_to(format('customer-%%s', i), 'UTF8'), "
         "order_key => format('customer-%%s', i)) FROM generate_series(0, 149) i");
     assert_int_equal(number("SELECT count(*) FROM jobq.message i WHERE partition_id & 32767 = "
-                            "jobq.outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
+                            "jobq._outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
     assert_int_equal(number("SELECT count(DISTINCT partition_id) FROM jobq.message"), 16);
 }
 
@@ -307,7 +307,7 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
         "pg_current_xact_id_if_assigned() IS NULL THEN RAISE EXCEPTION 'no id yet'; END IF; RETURN "
         "nextval('jobq.message_id'); END $$");
     RUN("ALTER TABLE jobq.message ALTER id SET DEFAULT jobq.probe()");
-    RUN("ALTER FUNCTION jobq.outbox_enqueue_one RENAME TO away"); /* it is not called */
+    RUN("ALTER FUNCTION jobq._outbox_enqueue_one RENAME TO away"); /* it is not called */
     codes[0] = jobq_pg_outbox_enqueue(pg, NULL, &m, &id, &error);
     m.partition = 0;
     m.order_key = "customer-7";
@@ -319,7 +319,7 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
     assert_int_equal(codes[1], JOBQ_OK);
     assert_true(id > 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.message m JOIN jobq.partition p ON p.id = "
-                            "m.partition_id WHERE p.number = 1 OR p.number = jobq.outbox_hash("
+                            "m.partition_id WHERE p.number = 1 OR p.number = jobq._outbox_hash("
                             "'customer-7') & 3"), 2);
 }
 
@@ -403,17 +403,17 @@ static void sizes_are_measured(void **unused)
     (void)unused;
     open_box(1);
     RUN("UPDATE jobq.queue SET message_max = 10");
-    assert_text("SELECT refused FROM jobq.outbox_enqueue_one('o', 0, NULL, NULL, NULL, "
+    assert_text("SELECT refused FROM jobq._outbox_enqueue_one('o', 0, NULL, NULL, NULL, "
                 "E'\\\\x0102030405060708090a0b', NULL, NULL, true)",
                 "payload size 11 exceeds maximum 10");
-    assert_text("SELECT concat(refused, ' ', code) FROM jobq.outbox_enqueue_one('o', 0, NULL, "
+    assert_text("SELECT concat(refused, ' ', code) FROM jobq._outbox_enqueue_one('o', 0, NULL, "
                 "NULL, '[1,2]', NULL, '[1,2]', NULL, true)",
                 "payload size 12 exceeds maximum 10 22023");
-    assert_text("SELECT refused FROM jobq.outbox_enqueue_many('o', NULL, NULL, NULL, NULL, "
+    assert_text("SELECT refused FROM jobq._outbox_enqueue_many('o', NULL, NULL, NULL, NULL, "
                 "ARRAY[E'\\\\x01', repeat('x', 11)::bytea], NULL, NULL, 2, true)",
                 "payload size 11 exceeds maximum 10");
     assert_int_equal(WAITING, 0);
-    assert_text("SELECT code FROM jobq.outbox_enqueue_one('none', 0, NULL, NULL, '1', NULL, NULL, "
+    assert_text("SELECT code FROM jobq._outbox_enqueue_one('none', 0, NULL, NULL, '1', NULL, NULL, "
                 "NULL, true)", "JQ003");
 }
 
@@ -631,7 +631,7 @@ static bool writes(const char *query)
     return written;
 }
 
-#define LOOK(sweep) "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, " \
+#define LOOK(sweep) "SELECT count(*) FROM jobq._outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, " \
     "1000, " #sweep ")"
 
 /* Dead rows stay in the index while someone holds a snapshot. A partition that fell idle over many
@@ -664,7 +664,7 @@ static void an_idle_look_leaves_dead_rows_behind(void **unused)
     assert_true(round < 1000);
     assert_int_equal(number(LOOK(false)), 0);
     assert_false(writes(LOOK(false)));
-    assert_false(writes("SELECT jobq.outbox_read(1, 1, 1000, min(id), 10) FROM jobq.partition"));
+    assert_false(writes("SELECT jobq._outbox_read(1, 1, 1000, min(id), 10) FROM jobq.partition"));
     put(NULL, 0, 5);
     assert_int_equal(number(LOOK(false)), 1);
     assert_int_equal(drain(0), 5);
@@ -679,9 +679,9 @@ static void a_look_lists_a_page(void **unused)
     open_box(8);
     for (i = 0; i < 8; i++) put(NULL, i, 1);
     drain(5);
-    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq.outbox_look("
+    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq._outbox_look("
                 "ARRAY(SELECT id FROM jobq.queue), 0, 3, false)", "0 1 2");
-    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq.outbox_look("
+    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq._outbox_look("
                 "ARRAY(SELECT id FROM jobq.queue), (SELECT min(id) + 3 FROM jobq.partition), "
                 "9, false)", "4 6 7");
     RUN("SELECT jobq.pause('o')");
@@ -872,7 +872,7 @@ static void a_late_message_is_none_of_those_around_it(void **unused)
     assert_int_equal(r.count, 2);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
     verb_reading_clear(&r);
-    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM "
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq._outbox_look(ARRAY(SELECT id FROM "
                                "jobq.queue), 0, 10, false)"));
     assert_int_equal(drain(0), 2);
     assert_int_equal(BOX("acked"), 8);
@@ -905,7 +905,7 @@ static void a_locked_row_is_waited_for(void **unused)
 }
 
 #define SLICE                                                                                      \
-    "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, 1000, true, "      \
+    "SELECT count(*) FROM jobq._outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, 1000, true, "     \
     "%ld, %ld)"
 
 /* Rows that came by another way than the functions (a restore of tables without their sequence) lie
@@ -926,7 +926,7 @@ static void a_sweep_finds_what_lies_below_the_bound(void **unused)
         "generate_series(1, 3) n");
     assert_int_equal(number(LOOK(false)), 0);
     assert_int_equal(drain(0), 0);
-    assert_text("SELECT below::text FROM jobq.outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, "
+    assert_text("SELECT below::text FROM jobq._outbox_look(ARRAY(SELECT id FROM jobq.queue), 0, "
                 "1000, true)", "true");
     bound = number("SELECT greatest(settled, swept) FROM jobq.partition");
     assert_int_equal(number(SLICE, 0L, bound - 3), 0); /* ids down to 4 */
@@ -1153,7 +1153,7 @@ static void a_read_that_saw_an_older_row_takes_nothing(void **unused)
     put(NULL, 0, 3);
     PQclear(sql(lock, "BEGIN; LOCK TABLE jobq.message"));
     text = for_schema("SELECT r.answer FROM jobq.partition p, "
-                               "jobq.outbox_read(2, 1, 60000000, p.id, 10) r", schema);
+                               "jobq._outbox_read(2, 1, 60000000, p.id, 10) r", schema);
     assert_int_equal(PQsendQuery(slow, text), 1);
     free(text);
     assert_true(becomes(20, 1, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = "
@@ -1381,7 +1381,7 @@ static void an_acknowledgement_of_100_is_one_statement(void **unused)
     assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query "
                             "NOT LIKE '%%pg_stat%%' AND query <> 'COMMIT'"), 1);
     assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query "
-                            "LIKE '%%.outbox_ack($%%'"), 1);
+                            "LIKE '%%._outbox_ack($%%'"), 1);
     assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE NOT toplevel AND "
                             "query LIKE 'INSERT INTO %%.dead_letter (%%'"), 1);
     assert_int_equal(rows[0], 1);
@@ -1689,7 +1689,7 @@ static void a_look_says_how_long_a_partition_rests(void **unused)
     ack.delay_us = 60 * SECOND;
     assert_int_equal(verb_ack(pg, NULL, &ack, NULL, &error), JOBQ_OK);
     put(NULL, 0, 1);
-    assert_in_range(number("SELECT due_us FROM jobq.outbox_look(ARRAY[%d], 0, 10, false)", box),
+    assert_in_range(number("SELECT due_us FROM jobq._outbox_look(ARRAY[%d], 0, 10, false)", box),
                     30 * SECOND, 60 * SECOND);
     verb_reading_clear(&r);
 }

@@ -767,7 +767,7 @@ static void a_late_replay_is_fenced(void **unused)
 }
 
 /* The ids of these numbers of a partition from which nothing was read yet. */
-#define BURY "SELECT jobq.outbox_bury(p, s, ARRAY(SELECT (SELECT array_agg(m.id ORDER BY m.id) " \
+#define BURY "SELECT jobq._outbox_bury(p, s, ARRAY(SELECT (SELECT array_agg(m.id ORDER BY m.id) " \
     "FROM jobq.message m WHERE m.partition_id = p)[n] FROM unnest(s) n), '%s', '%s') " \
     "FROM (SELECT %ld::bigint AS p, '%s'::bigint[] AS s) AS of"
 

@@ -421,8 +421,8 @@ static void looks_at_many_jobs(void **unused)
     register_worker(7, 60 * SECOND);
     assert_int_equal(claim_by(7, 1, 10, false, &batch), JOBQ_OK);
     verb_batch_clear(&batch);
-    assert_int_equal(number("SELECT count(*) FROM jobq.running()"), 10);
-    assert_in_range(rows_read("SELECT jobq.running()"), 10, 20);
+    assert_int_equal(number("SELECT count(*) FROM jobq._running()"), 10);
+    assert_in_range(rows_read("SELECT jobq._running()"), 10, 20);
 }
 
 #define TEST(f) cmocka_unit_test_setup(f, pg_empty)

@@ -154,7 +154,7 @@ static void put_points(void)
 {
     PGresult *res = ask(db, FUNCTIONS " AND provolatile = 'v'"
                                   " AND proname !~ '^(point|judge|.*scene|.*drain|story|laws|"
-                                  "called|ended)$'");
+                                  "called|_ended)$'");
     plpgsql p;
     int i;
 
@@ -657,9 +657,9 @@ static op and_goes(const op *b)
     if (d.count + 2 > STATEMENTS) abort();
     snprintf(d.name, sizeof d.name, "%.40s, and goes", b->name);
     d.statements[d.count++] = (char *)"SELECT 'worker 1', ''"
-                                      " FROM (SELECT jobq.recover(1, ~, 100) OFFSET 0) r";
+                                      " FROM (SELECT jobq._recover(1, ~, 100) OFFSET 0) r";
     d.statements[d.count++] = (char *)"SELECT 'worker 1', 'gone'"
-                                      " FROM (SELECT jobq.deregister(1) OFFSET 0) d";
+                                      " FROM (SELECT jobq._deregister(1) OFFSET 0) d";
     return d;
 }
 

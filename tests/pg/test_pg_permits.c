@@ -138,7 +138,7 @@ static void a_rate_is_kept_over_all_workers(void **unused)
 /* What explain_job says of the last job, and of when it may start: in an hour. */
 #define RATE_OF                                                                                    \
     "SELECT count(*) FROM jobq.explain_job((SELECT max(id) FROM jobq.job)) WHERE reason = "        \
-    "format('the rate of its %s is used up until %%s', jobq.shown(until)) AND "                   \
+    "format('the rate of its %s is used up until %%s', jobq._shown(until)) AND "                   \
     "until BETWEEN now() + interval '50 min' AND now() + interval '1 h'"
 
 static void a_rate_that_is_used_up_is_told(void **unused)
@@ -255,7 +255,7 @@ static void heartbeats_without_quotas_are_as_before(void **unused)
     assert_true(all_done(60));
     assert_int_equal(number("SELECT count(*) FROM jobq.permit"), 0);
     assert_int_equal(number("SELECT num_nonnulls(quotas, quota_queues, quota_kinds, maxima, held, "
-                            "chunks, tokens, waits_us) FROM jobq.heartbeat("
+                            "chunks, tokens, waits_us) FROM jobq._heartbeat("
                             "(SELECT id FROM jobq.worker), 2000000, '{}')"), 0);
 }
 
@@ -280,12 +280,12 @@ static void sql_and_c_decide_alike(void **unused)
                                   (int64_t)(jobq_random_next(&random) % (3 * SECOND));
         int32_t back = (int32_t)(jobq_random_next(&random) % 3), got;
 
-        assert_int_equal(number("SELECT jobq.permit_share(%d, %d, %lld, %lld, %d)", most, wanting,
+        assert_int_equal(number("SELECT jobq._permit_share(%d, %d, %lld, %lld, %d)", most, wanting,
                                 (long long)reserved, (long long)held, wanted),
                          jobq_permit_share(most, wanting, reserved, held, wanted));
         got = jobq_tokens_move(&rate, &free_us, now, held + back, back, wanted, &wait);
         assert_int_equal(number("SELECT (free_us = %lld AND granted = %d AND wait_us = %lld)::int "
-                                "FROM jobq.tokens_move(%d, %lld, %d, %lld, %lld, %lld, %d, %d)",
+                                "FROM jobq._tokens_move(%d, %lld, %d, %lld, %lld, %lld, %d, %d)",
                                 (long long)free_us, got, (long long)wait, rate.count,
                                 (long long)rate.us, rate.burst, (long long)start, (long long)now,
                                 (long long)(held + back), back, wanted), 1);
@@ -300,13 +300,13 @@ static void exchanges_of_a_quota_go_one_by_one(void **unused)
 
     (void)unused;
     RUN("SELECT jobq.queue_set('q', running_max => 4)");
-    RUN("SELECT jobq.register(1, 'a', 60000000, '{q}', '{}', '{}', 7), "
-        "jobq.register(2, 'b', 60000000, '{q}', '{}', '{}', 7)");
+    RUN("SELECT jobq._register(1, 'a', 60000000, '{q}', '{}', '{}', 7), "
+        "jobq._register(2, 'b', 60000000, '{q}', '{}', '{}', 7)");
     RUN("SET idle_in_transaction_session_timeout = '20s'");
     RUN("BEGIN");
-    RUN("SELECT jobq.heartbeat(1, 60000000, '{}', 1, ARRAY(SELECT id FROM jobq.quota), '{0}', "
+    RUN("SELECT jobq._heartbeat(1, 60000000, '{}', 1, ARRAY(SELECT id FROM jobq.quota), '{0}', "
         "'{4}', '{0}', '{0}', '{0}')");
-    text = for_schema("SELECT jobq.heartbeat(2, 60000000, '{}', 1, "
+    text = for_schema("SELECT jobq._heartbeat(2, 60000000, '{}', 1, "
                       "ARRAY(SELECT id FROM jobq.quota), '{0}', '{4}', '{0}', '{0}', '{0}')",
                       schema);
     assert_int_equal(PQsendQuery(other, text), 1);
@@ -324,20 +324,20 @@ static void an_exchange_that_is_late_does_nothing(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.queue_set('q', running_max => 4)");
-    RUN("SELECT jobq.register(1, 'a', 60000000, '{q}', '{}', '{}', 7)");
-    RUN("SELECT jobq.heartbeat(1, 60000000, '{}', 7, ARRAY(SELECT id FROM jobq.quota), '{0}', "
+    RUN("SELECT jobq._register(1, 'a', 60000000, '{q}', '{}', '{}', 7)");
+    RUN("SELECT jobq._heartbeat(1, 60000000, '{}', 7, ARRAY(SELECT id FROM jobq.quota), '{0}', "
         "'{4}', '{0}', '{0}', '{0}')");
-    RUN("SELECT jobq.heartbeat(1, 60000000, '{}', 6, ARRAY(SELECT id FROM jobq.quota), '{0}', "
+    RUN("SELECT jobq._heartbeat(1, 60000000, '{}', 6, ARRAY(SELECT id FROM jobq.quota), '{0}', "
         "'{0}', '{0}', '{0}', '{0}')");
     assert_int_equal(number("SELECT held FROM jobq.permit"), 4);
-    RUN("SELECT jobq.deregister(1)");
+    RUN("SELECT jobq._deregister(1)");
     assert_int_equal(number("SELECT count(*) FROM jobq.permit"), 0);
 }
 
 /* What worker w says about the only quota; the answer is how many of its jobs may run. */
 static int64_t exchange(int w, int turn, int running, int wanted)
 {
-    return number("SELECT held[1] FROM jobq.heartbeat(%d, 60000000, '{}', %d, "
+    return number("SELECT held[1] FROM jobq._heartbeat(%d, 60000000, '{}', %d, "
                   "ARRAY(SELECT id FROM jobq.quota), '{%d}', '{%d}', '{0}', '{0}', '{0}')", w, turn,
                   running, wanted);
 }
@@ -345,8 +345,8 @@ static int64_t exchange(int w, int turn, int running, int wanted)
 static void two_workers_of_three_permits(void)
 {
     RUN("SELECT jobq.queue_set('q', running_max => 3)");
-    RUN("SELECT jobq.register(1, 'a', 60000000, '{q}', '{1}', '{k}', 7), "
-        "jobq.register(2, 'b', 60000000, '{q}', '{1}', '{k}', 7)");
+    RUN("SELECT jobq._register(1, 'a', 60000000, '{q}', '{1}', '{k}', 7), "
+        "jobq._register(2, 'b', 60000000, '{q}', '{1}', '{k}', 7)");
     assert_int_equal(exchange(1, 1, 0, 3), 3);
     assert_int_equal(exchange(2, 1, 0, 0), 0);
 }
@@ -358,7 +358,7 @@ static void a_late_workers_permits_are_not_given_away(void **unused)
     two_workers_of_three_permits();
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 min' WHERE id = 1");
     assert_int_equal(exchange(2, 2, 0, 3), 0);
-    RUN("SELECT jobq.rescue(1, beat, 10) FROM jobq.worker WHERE id = 1");
+    RUN("SELECT jobq._rescue(1, beat, 10) FROM jobq.worker WHERE id = 1");
     assert_int_equal(exchange(2, 3, 0, 3), 3);
 }
 
@@ -429,10 +429,10 @@ static void a_worker_whose_queue_is_deleted_gives_its_permits_back(void **unused
 {
     (void)unused;
     RUN("SELECT jobq.queue_set('q', running_max => 3), jobq.queue_set('gone')");
-    RUN("SELECT jobq.register(1, 'a', 60000000, '{q,gone}', '{1}', '{k}', 7)");
+    RUN("SELECT jobq._register(1, 'a', 60000000, '{q,gone}', '{1}', '{k}', 7)");
     assert_int_equal(exchange(1, 1, 0, 3), 3);
     RUN("DELETE FROM jobq.queue WHERE name = 'gone'");
-    RUN("SELECT jobq.heartbeat(1, 60000000, '{}')");
+    RUN("SELECT jobq._heartbeat(1, 60000000, '{}')");
     assert_int_equal(number("SELECT count(*) FROM jobq.permit"), 0);
 }
 
@@ -454,12 +454,13 @@ static const char *refused(const char *generic)
 static void a_worker_in_sql_is_refused(void **unused)
 {
     (void)unused;
-    assert_string_equal(refused("SELECT jobq.register(1, 'sql', 60000000, '{q}', '{}', '{}')"), "");
-    RUN("SELECT jobq.deregister(1)");
+    assert_string_equal(refused("SELECT jobq._register(1, 'sql', 60000000, '{q}', '{}', '{}')"),
+                        "");
+    RUN("SELECT jobq._deregister(1)");
     RUN("SELECT jobq.queue_set('q', running_max => 4)");
-    assert_string_equal(refused("SELECT jobq.register(2, 'sql', 60000000, '{q}', '{}', '{}')"),
+    assert_string_equal(refused("SELECT jobq._register(2, 'sql', 60000000, '{q}', '{}', '{}')"),
                         "JQ004");
-    assert_string_equal(refused("SELECT jobq.register(3, 'c', 60000000, '{q}', '{}', '{}', 12)"),
+    assert_string_equal(refused("SELECT jobq._register(3, 'c', 60000000, '{q}', '{}', '{}', 12)"),
                         "");
 }
 
@@ -478,7 +479,7 @@ static void limits_are_set_and_shown(void **unused)
     RUN("SELECT jobq.queue_set('q', kind => 'k', reset => true)");
     RUN("SELECT jobq.queue_set('q', rate => '0')");
     assert_int_equal(number("SELECT count(*) FROM jobq.quota"), 0);
-    RUN("SELECT jobq.register(1, 'sql', 60000000, '{q}', '{}', '{}')");
+    RUN("SELECT jobq._register(1, 'sql', 60000000, '{q}', '{}', '{}')");
     assert_string_equal(refused("SELECT jobq.queue_set('q', running_max => 1)"), "55000");
     assert_string_equal(refused("SELECT jobq.queue_set('q', running_max => -1)"), "22023");
     assert_string_equal(refused("SELECT jobq.queue_set('q', rate => 'fast')"), "22023");

@@ -117,7 +117,7 @@ static int64_t fail_one(const char *queue)
 {
     int64_t id = enqueue_of(queue, "k", "1");
 
-    RUN("SELECT jobq.finish(ARRAY[%lld], 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1, "
+    RUN("SELECT jobq._finish(ARRAY[%lld], 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1, "
         "\"error\": \"no\\u001b[31m host\\u009b\"}')", (long long)id);
     is(id, "failed");
     return id;
@@ -403,8 +403,8 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     assert_int_equal(json_lines(), 1);
     snprintf(text, sizeof text, "{\"id\": %ld, \"tie\": \"after\", \"kind\": \"load\"", id);
     expect(out, text);
-    RUN("SELECT jobq.finish('{%ld}', 'f', '{\"error\": \"no\"}')", id);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._finish('{%ld}', 'f', '{\"error\": \"no\"}')", id);
+    RUN("SELECT jobq._promote(100)");
     JOBQ(0, "flow --state held");
     expect(out, "(1 row)");
     JOBQ(0, "flow revive %ld", flow);

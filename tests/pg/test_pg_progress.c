@@ -192,7 +192,7 @@ static void a_worker_that_lost_the_job_publishes_nothing(void **unused)
     tell(901, jobq_str_from("not mine"));
     assert_int_equal(GET(code), JOBQ_ERROR_LOST);
     expect_text("- -", HOW_FAR);
-    assert_int_equal(number("SELECT jobq.progress_write(77, '{1}', '{5}', '{6}', NULL)::int"), 1);
+    assert_int_equal(number("SELECT jobq._progress_write(77, '{1}', '{5}', '{6}', NULL)::int"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE worker = 77 AND "
                             "progress ? '5'"), 1);
     RUN("UPDATE jobq.job SET worker = (SELECT c.worker FROM jobq.claim c WHERE c.worker <> 77), "

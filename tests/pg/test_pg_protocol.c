@@ -511,7 +511,7 @@ static void a_role_may_work_by_these_alone(void **unused)
     RUN("SELECT jobq.work_heartbeat(%lld, 1); SELECT jobq.work_rescue(%lld, 1, '{}'); "
         "SELECT jobq.work_recover(%lld, 2); SELECT jobq.work_done(%lld, 1, 1); "
         "SELECT jobq.work_leave(%lld)", w, w, w, w, w);
-    assert_int_equal(number("SELECT has_function_privilege('jobq.work_settle(bigint, bigint, "
+    assert_int_equal(number("SELECT has_function_privilege('jobq._work_settle(bigint, bigint, "
                             "bigint, text, interval, text, jsonb, bytea)', 'EXECUTE')::int"), 0);
     RUN("RESET ROLE; SELECT jobq.revoke('%s_works'); DROP ROLE %s_works", schema, schema);
 }

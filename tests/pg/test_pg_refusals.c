@@ -268,18 +268,18 @@ static void reads_few_entries(const char *query)
 static void jobs_are_looked_up_one_by_one(void)
 {
     static const char *const queries[] = {
-        "SELECT FROM jobq.heartbeat(101, 60000000, '{}')",
-        "SELECT jobq.edges_end(ARRAY[last_value - 2, last_value - 1], 's') FROM jobq.job_id",
-        "SELECT jobq.promote_late(1000)",
+        "SELECT FROM jobq._heartbeat(101, 60000000, '{}')",
+        "SELECT jobq._edges_end(ARRAY[last_value - 2, last_value - 1], 's') FROM jobq.job_id",
+        "SELECT jobq._promote_late(1000)",
         "INSERT INTO jobq.nudge (job_id) SELECT last_value FROM jobq.job_id;"
-        " SELECT jobq.promote(1000)",
+        " SELECT jobq._promote(1000)",
         "INSERT INTO jobq.signal VALUES ('s', '1', now());"
         " INSERT INTO jobq.signal_wait SELECT last_value, 's', now() FROM jobq.job_id;"
-        " SELECT jobq.look_signals('{s}')",
-        "SELECT jobq.lock_kinds(ARRAY[last_value - 1, last_value], '{-1,-1}') FROM jobq.job_id",
-        "SELECT jobq.line_holders(id) FROM jobq.queue",
-        "SELECT jobq.strict_holders(id, 'line') FROM jobq.queue",
-        "SELECT jobq.work_modes(w, w.queues, w.kinds) FROM jobq.worker w WHERE id = 101",
+        " SELECT jobq._look_signals('{s}')",
+        "SELECT jobq._lock_kinds(ARRAY[last_value - 1, last_value], '{-1,-1}') FROM jobq.job_id",
+        "SELECT jobq._line_holders(id) FROM jobq.queue",
+        "SELECT jobq._strict_holders(id, 'line') FROM jobq.queue",
+        "SELECT jobq._work_modes(w, w.queues, w.kinds) FROM jobq.worker w WHERE id = 101",
         "SELECT jobq.work_leave(101)"};
     verb_batch batch;
     size_t i;
@@ -534,7 +534,7 @@ static void a_long_error_is_cut(void **unused)
     insert_jobs(1, "'1'");
     register_worker(101, 600 * SECOND);
     job = claim_one(101, 1, false);
-    RUN("SELECT FROM jobq.settle('{101}', '{1}', '{%ld}', '{f}', '{0}', '{1}', '{0}', '{false}', "
+    RUN("SELECT FROM jobq._settle('{101}', '{1}', '{%ld}', '{f}', '{0}', '{1}', '{0}', '{false}', "
         "'{0}', ARRAY[repeat(U&'\\20AC', 5000)], '{NULL}', '{NULL}')", (long)job.id);
     assert_in_range(number("SELECT octet_length(errors -> 0 ->> 'error') FROM jobq.failed"), 2000,
                     4096);

@@ -185,7 +185,7 @@ static void a_batch_goes_where_its_kinds_say(void **unused)
     RUN("UPDATE jobq.job SET state = 'x', worker = 7, claim = id %% 2 + 1, attempt = 1");
     assert_int_equal(number(
         "SELECT count(*) FROM (SELECT array_agg(id ORDER BY claim, id) AS ids FROM jobq.job) j, "
-        "jobq.complete('{7, 7}', '{1, 2}', '{12, 12}', j.ids)"), 0);
+        "jobq._complete('{7, 7}', '{1, 2}', '{12, 12}', j.ids)"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     expect_text("short brief as_queue s 4, medium brief longer s 4, medium q as_queue s 4, "
                 "long q longer s 4", kept);

@@ -134,10 +134,10 @@ static void a_narrower_grant_takes_back(void **unused)
     assert_string_equal(as("nobody", "SELECT log FROM jobq.jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT log FROM jobq.past_jobs"), "42501");
     assert_string_equal(as("nobody", "SELECT FROM jobq.peek()"), "42501");
-    assert_string_equal(as("nobody", "SELECT FROM jobq.await('{1}')"), "42501");
-    assert_string_equal(as("read", "SELECT FROM jobq.await('{1}', 7)"), "");
+    assert_string_equal(as("nobody", "SELECT FROM jobq._await('{1}')"), "42501");
+    assert_string_equal(as("read", "SELECT FROM jobq._await('{1}', 7)"), "");
     assert_string_equal(as("read", "SELECT result, result_bytes, log FROM jobq.jobs"), "");
-    assert_string_equal(as("work", "SELECT FROM jobq.await('{1}')"), "42501");
+    assert_string_equal(as("work", "SELECT FROM jobq._await('{1}')"), "42501");
     assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
     RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
 }
@@ -176,7 +176,7 @@ static const struct {
 } doors[] = {
     {"SELECT jobq.enqueue('q', 'k', '1', key => 'x', stages => 2)", "ef-----"},
     {"SELECT jobq.enqueue('new', 'new', bytes => 'x')", "ef-----"},
-    {"SELECT FROM jobq.enqueue_many('q', '{k}', NULL, '{1}')", "ef-----"},
+    {"SELECT FROM jobq._enqueue_many('q', '{k}', NULL, '{1}')", "ef-----"},
     {"SELECT jobq.digest('{\"to\": 1}', '{to}')", "ef-----"},
     {"INSERT INTO jobq.job (queue_id, kind_id) VALUES (1, 1) RETURNING id", "-f-----"},
     {"SELECT payload FROM jobq.job", "-------"},
@@ -188,17 +188,17 @@ static const struct {
     {"UPDATE jobq.queue SET max_attempts = 1", "-------"},
     {"UPDATE jobq.meta SET epoch = 1", "-------"},
     {"TRUNCATE jobq.history_0", "-------"},
-    {"SELECT FROM jobq.claim(101, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}', false, false, true,"
+    {"SELECT FROM jobq._claim(101, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}', false, false, true,"
      " false)",
      "--w----"},
-    {"SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')", "--w----"},
-    {"SELECT FROM jobq.heartbeat(101, 1000000, '{}')", "--w----"},
-    {"SELECT FROM jobq.rescue(101, 0, 10)", "--w----"},
+    {"SELECT FROM jobq._complete('{1}', '{1}', '{1}', '{1}')", "--w----"},
+    {"SELECT FROM jobq._heartbeat(101, 1000000, '{}')", "--w----"},
+    {"SELECT FROM jobq._rescue(101, 0, 10)", "--w----"},
     {"SELECT jobq.signal('a')", "ef-----"},
-    {"SELECT FROM jobq.parent_jobs(1)", "--wor--"},
-    {"SELECT jobq.edges_end('{1}', 's'), jobq.promote(1)", "-------"},
-    {"SELECT jobq.finish('{1}', 's', NULL)", "-------"},
-    {"SELECT jobq.delete_all('{1}', 'ready')", "-------"},
+    {"SELECT FROM jobq._parent_jobs(1)", "--wor--"},
+    {"SELECT jobq._edges_end('{1}', 's'), jobq._promote(1)", "-------"},
+    {"SELECT jobq._finish('{1}', 's', NULL)", "-------"},
+    {"SELECT jobq._delete_all('{1}', 'ready')", "-------"},
     {"SELECT jobq.prune(10), jobq.turn()", "--w----"},
     {"SELECT jobq.cancel(1)", "---o---"},
     {"SELECT jobq.cancel('q')", "---o---"},
@@ -214,28 +214,28 @@ static const struct {
     {"TABLE jobq.workers", "---orw-"},
     {"TABLE jobq.outbox", "---orw-"},
     {"TABLE jobq.running", "---orw-"},
-    {"SELECT jobq.progress_write(101, NULL, NULL, NULL, NULL)", "-------"},
+    {"SELECT jobq._progress_write(101, NULL, NULL, NULL, NULL)", "-------"},
     {"TABLE jobq.times", "---orw-"},
     {"SELECT jobq.metrics()", "---orw-"},
     {"SELECT FROM jobq.tally", "-------"},
-    {"SELECT jobq.tally_fold('{1}')", "-------"},
-    {"SELECT jobq.tally_take(1, 1, '{1}', '{0}', '{1}')", "-------"},
+    {"SELECT jobq._tally_fold('{1}')", "-------"},
+    {"SELECT jobq._tally_take(1, 1, '{1}', '{0}', '{1}')", "-------"},
     {"SELECT jobq.outbox_enqueue('o', '1')", "efw----"},
     {"SELECT payload FROM jobq.message", "-------"},
     {"SELECT payload FROM jobq.dead_letter", "-------"},
     {"INSERT INTO jobq.message (partition_id, id) VALUES (1, 1)", "-f-----"},
     {"UPDATE jobq.partition SET acked = 0", "-------"},
-    {"SELECT FROM jobq.outbox_store(NULL)", "-------"},
-    {"SELECT FROM jobq.outbox_delete(1, '{1}')", "-------"},
-    {"SELECT FROM jobq.outbox_ack(101, 1, 1, 1, 0, 0, '{}', 0, 0, 0, NULL, 0, '{}', '{}', '{}', "
+    {"SELECT FROM jobq._outbox_store(NULL)", "-------"},
+    {"SELECT FROM jobq._outbox_delete(1, '{1}')", "-------"},
+    {"SELECT FROM jobq._outbox_ack(101, 1, 1, 1, 0, 0, '{}', 0, 0, 0, NULL, 0, '{}', '{}', '{}', "
      "0, false)", "--w----"},
-    {"SELECT FROM jobq.outbox_look('{1}', 0, 1, false)", "--w----"},
+    {"SELECT FROM jobq._outbox_look('{1}', 0, 1, false)", "--w----"},
     {"SELECT FROM jobq.dead_letter_list()", "--wor--"},
     {"SELECT FROM jobq.dead_letter_replay(7, 1000000)", "--wo---"},
     {"SELECT jobq.dead_letter_discard()", "---o---"},
     {"SELECT version FROM jobq.meta", "efworw-"},
     {"SELECT jobq.grant_operate(current_role::regrole)", "-------"},
-    {"SELECT jobq.secure()", "-------"},
+    {"SELECT jobq._secure()", "-------"},
 };
 
 /* A view with payloads is closed as a whole in a distributed schema. */
@@ -273,8 +273,8 @@ static void every_function_is_secured(void **unused)
     assert_int_equal(number(
         "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
         "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', p.proname = 'wait') "
-        "OR p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname IN "
-        "('outbox_direct', 'secure', 'revoke', 'wait') OR p.proname LIKE 'grant%%'))"), 0);
+        "OR p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname ~ "
+        "'^(_outbox_direct|_secure|revoke|wait|_?grant.*)$'))"), 0);
 }
 
 /* A handle whose connections act as that role. */
@@ -337,10 +337,11 @@ static void the_library_works_under_each_role(void **unused)
         assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     }
     /* The plain INSERT does not need it. */
-    RUN("DO $$ BEGIN EXECUTE format('REVOKE EXECUTE ON FUNCTION jobq.outbox_enqueue_one FROM %%I', "
-        "'%s'); END $$", role_of("fast"));
+    RUN("DO $$ BEGIN EXECUTE format('REVOKE EXECUTE ON FUNCTION jobq._outbox_enqueue_one FROM %%I', "
+        "'%s'); END $$",
+        role_of("fast"));
     assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
-    RUN("DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION jobq.outbox_enqueue_one TO %%I', "
+    RUN("DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION jobq._outbox_enqueue_one TO %%I', "
         "'%s'); END $$", role_of("fast"));
     assert_int_equal(jobq_pg_enqueue_many(fast, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_many(writer, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),

@@ -584,8 +584,9 @@ static void ended_waits_for_messages(void **unused)
 /* Every place where something unfinished can be, and none where it is not. */
 static void remains_sees_all_that_is_unfinished(void **unused)
 {
-    static const char asked[] = "SELECT jobq.remains(ARRAY[(SELECT id FROM jobq.queue WHERE name = "
-                                "'q')], '{}')::int";
+    static const char asked[] =
+        "SELECT jobq._remains(ARRAY[(SELECT id FROM jobq.queue WHERE name = "
+        "'q')], '{}')::int";
 
     (void)unused;
     enqueue_count(1);
@@ -598,7 +599,7 @@ static void remains_sees_all_that_is_unfinished(void **unused)
     register_worker(7, 60 * SECOND);
     claim_one(7, 1, false);
     assert_int_equal(number("%s", asked), 1);
-    assert_int_equal(number("SELECT jobq.remains('{0}', '{}')::int"), 0);
+    assert_int_equal(number("SELECT jobq._remains('{0}', '{}')::int"), 0);
     RUN("DELETE FROM jobq.job");
     assert_int_equal(number("%s", asked), 0);
 }

@@ -14,7 +14,7 @@ static jobq_outcome takes_its_time(jobq_call *call)
 /* Fires what is due in queue q, and answers how many jobs or messages that wrote. */
 static long tick(void)
 {
-    return number("SELECT fired FROM jobq.tick(ARRAY(SELECT id FROM jobq.queue), 100)");
+    return number("SELECT fired FROM jobq._tick(ARRAY(SELECT id FROM jobq.queue), 100)");
 }
 
 /* As if this much time had passed since the schedule was made. */
@@ -125,9 +125,9 @@ static void a_tick_under_way_is_left_to_who_has_it(void **unused)
     back("1 hour");
     PQclear(sql(other, "SET idle_in_transaction_session_timeout = '10s'")); /* if this fails */
     PQclear(sql(other, "BEGIN"));
-    PQclear(sql(other, "SELECT jobq.tick(ARRAY(SELECT id FROM jobq.queue), 100)"));
+    PQclear(sql(other, "SELECT jobq._tick(ARRAY(SELECT id FROM jobq.queue), 100)"));
     assert_int_equal(tick(), 0);
-    assert_in_range(number("SELECT due_us FROM jobq.tick(ARRAY(SELECT id FROM jobq.queue), 100)"),
+    assert_in_range(number("SELECT due_us FROM jobq._tick(ARRAY(SELECT id FROM jobq.queue), 100)"),
                     1000, 100000); /* it looks again soon, in case the first one rolls back */
     PQclear(sql(other, "ROLLBACK"));
     assert_int_equal(tick(), 1);
@@ -145,7 +145,7 @@ static void a_tick_that_comes_soon_is_not_put_off(void **unused)
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 hour')");
     for (tries = 0; tries < 100 && (due_us < 1 || due_us > 5000); tries++) {
         RUN("UPDATE jobq.schedule SET next_at = clock_timestamp() + interval '5 ms'");
-        due_us = number("SELECT due_us FROM jobq.tick(ARRAY(SELECT id FROM jobq.queue), 100)");
+        due_us = number("SELECT due_us FROM jobq._tick(ARRAY(SELECT id FROM jobq.queue), 100)");
     }
     assert_in_range(due_us, 1, 5000);
 }
@@ -191,7 +191,7 @@ static void many_missed_ticks_fire_in_steps(void **unused)
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 second', missed => 'all')");
     back("250 seconds");
     assert_int_equal(tick(), 100);
-    assert_int_equal(number("SELECT jobq.next_tick(ARRAY(SELECT id FROM jobq.queue))"), 1);
+    assert_int_equal(number("SELECT jobq._next_tick(ARRAY(SELECT id FROM jobq.queue))"), 1);
     assert_int_equal(tick(), 100);
     assert_in_range(tick(), 49, 60);
     assert_int_equal(number("SELECT count(*) - count(DISTINCT headers ->> 'tick') FROM jobq.job"),
@@ -285,7 +285,7 @@ static void a_job_that_waits_for_its_children_has_begun(void **unused)
             overlaps[i]);
         assert_int_equal(again(), 1);
         claim_one(7, i + 1, 0);
-        RUN("SELECT jobq.wait_here(7, %d, last_id, 0::smallint, 0, 0, false, NULL, '{%ld}', "
+        RUN("SELECT jobq._wait_here(7, %d, last_id, 0::smallint, 0, 0, false, NULL, '{%ld}', "
             "'{NULL}', '{NULL}', '{any}') FROM jobq.schedules", i + 1, child);
         assert_int_equal(again(), i > 0);
         expect_text(states[i], "SELECT string_agg(state, ',' ORDER BY id) FROM jobq.live_jobs "
@@ -356,8 +356,8 @@ static void every_tick_is_later_than_the_one_before(void **unused)
         "starts_at => '0001-01-01')");
     assert_int_equal(number(
         "SELECT count(*) FROM jobq.schedule s, generate_series(1, 1000) n, "
-        "LATERAL jobq.schedule_after(s, now() + n * interval '0.3 seconds') AS t (at) "
-        "WHERE jobq.us(jobq.schedule_after(s, t.at) - t.at) <> 1000001"), 0);
+        "LATERAL jobq._schedule_after(s, now() + n * interval '0.3 seconds') AS t (at) "
+        "WHERE jobq._us(jobq._schedule_after(s, t.at) - t.at) <> 1000001"), 0);
 }
 
 /* A kind or queue that is deleted by hand takes its schedules with it: a job of no kind would never
@@ -367,7 +367,7 @@ static void a_schedule_goes_with_its_kind(void **unused)
     (void)unused;
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 hour')");
     RUN("SELECT jobq.schedule('t', 'gone', 'k', every => '1 hour')");
-    RUN("DELETE FROM jobq.kind WHERE queue_id = jobq.queue_id('q')");
+    RUN("DELETE FROM jobq.kind WHERE queue_id = jobq._queue_id('q')");
     RUN("DELETE FROM jobq.queue WHERE name = 'gone'");
     assert_int_equal(number("SELECT count(*) FROM jobq.schedule"), 0);
 }
@@ -402,7 +402,7 @@ static void a_locked_successor_becomes_ready_later(void **unused)
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'w'"), 1);
     PQclear(sql(other, "ROLLBACK"));
-    RUN("SELECT jobq.heartbeat(7, 60000000, '{}')");
+    RUN("SELECT jobq._heartbeat(7, 60000000, '{}')");
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE holds"), 0);
     job = claim_one(7, 2, 0);
@@ -584,7 +584,7 @@ static void operators_pause_run_and_look(void **unused)
     back("1 hour");
     assert_int_equal(tick(), 0);
     expect_text("its queue is paused", "SELECT why FROM jobq.schedules");
-    assert_int_equal(number("SELECT coalesce(due_us, -1) FROM jobq.tick(ARRAY(SELECT id "
+    assert_int_equal(number("SELECT coalesce(due_us, -1) FROM jobq._tick(ARRAY(SELECT id "
                             "FROM jobq.queue), 9)"), -1);
     RUN("SELECT jobq.resume('q')");
     RUN("SELECT jobq.pause('q', 'k')");

@@ -565,28 +565,28 @@ static const char *const attacks[] = {
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after => '{1}')",
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', flow => 1)",
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after_flow => 1)",
-    "SELECT jobq.enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "true, 'tenant-8-a')",
-    "SELECT jobq.enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "true)",
-    "SELECT jobq.enqueue_known('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "SELECT jobq._enqueue_known('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "'order-1', true, 'replace', NULL, NULL, 'tenant-8-a')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a}')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,NULL}')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,tenant-8-a}')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1}', p_count => 3, p_lines => '{tenant-7-a}')",
-    "SELECT jobq.enqueue_many('q', '{k}', NULL, '{1}', p_lines => '{tenant-7-a}', p_flow => 1)",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}')",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a}')",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,NULL}')",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}', p_lines => '{tenant-7-a,tenant-8-a}')",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1}', p_count => 3, p_lines => '{tenant-7-a}')",
+    "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1}', p_lines => '{tenant-7-a}', p_flow => 1)",
     "SELECT jobq.flow('f')",
     "SELECT jobq.batch('q', 'k', '{1}')",
     "SELECT jobq.signal('s')",
     "SELECT jobq.outbox_enqueue('q', '1')",
-    "SELECT jobq.bulk('q', '{k}', 1::int2)",
-    "SELECT jobq.enqueue_linked('q', '{k}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "SELECT jobq._bulk('q', '{k}', 1::int2)",
+    "SELECT jobq._enqueue_linked('q', '{k}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "NULL, NULL, 1, true, '{tenant-7-a}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
-    "SELECT jobq.enqueue_after('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+    "SELECT jobq._enqueue_after('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any')",
-    "SELECT jobq.keep_keys(1, '{order-1}', '{9}')",
+    "SELECT jobq._keep_keys(1, '{order-1}', '{9}')",
     "SELECT jobq.cancel(1)",
     "SELECT jobq.work_join('{\"q\": [\"k\"]}')",
     "SELECT jobq.peek('{q}', 5)",
@@ -603,8 +603,8 @@ static const char *const attacks[] = {
     "SELECT jobq.grant_enqueue(session_user::regrole)",
     "SELECT jobq.grant_enqueue(session_user::regrole, queues => '{q}')",
     "SELECT jobq.revoke(session_user::regrole)",
-    "SELECT jobq.tenant_may('q', '{tenant-8-a}', 1)",
-    "CREATE OR REPLACE FUNCTION jobq.tenant_may(text, text[], integer) RETURNS text LANGUAGE sql "
+    "SELECT jobq._tenant_may('q', '{tenant-8-a}', 1)",
+    "CREATE OR REPLACE FUNCTION jobq._tenant_may(text, text[], integer) RETURNS text LANGUAGE sql "
     "AS 'SELECT NULL::text'"};
 
 static void tenants_do_not_reach_each_other(void **state)
@@ -620,7 +620,7 @@ static void tenants_do_not_reach_each_other(void **state)
         "'order-1', line => 'tenant-8-a'); SELECT jobq.enqueue('other', 'k'); "
         "SELECT jobq.flow('f'); SELECT jobq.outbox_register('q', 1); "
         "SELECT jobq.grant_enqueue('%s', queues => '{q}', lines => 'tenant-7-%%')", role);
-    RUN("SELECT jobq.grant_added('{}')"); /* an upgrade widens nothing */
+    RUN("SELECT jobq._grant_added('{}')"); /* an upgrade widens nothing */
     tenants_open(role);
     before = of_the_victim();
     for (i = 0; i < COUNT(attacks); i++) {
@@ -646,7 +646,7 @@ static void tenants_do_not_reach_each_other(void **state)
                        "line => 'tenant-7-a')");
     assert_string_equal(said, "t"); /* but of its own */
     free(said);
-    said = tenant_says("SELECT existed[2] FROM jobq.enqueue_many('q', '{k}', NULL, '{1,2,3}', "
+    said = tenant_says("SELECT existed[2] FROM jobq._enqueue_many('q', '{k}', NULL, '{1,2,3}', "
                        "p_keys => '{a,order-1,tenant-8-%/order-1}', p_lines => "
                        "'{tenant-7-a,tenant-7-a,tenant-7-a}')");
     assert_string_equal(said, "t");

@@ -30,7 +30,7 @@ static bool settles_here(const jobq_job *job)
     {
         char generic[400], *text;
         snprintf(generic, sizeof generic,
-                 "SELECT jobq.settle_here(%lld, %lld, %lld, 's', %d::int2, %d, 0, false, 0, NULL, "
+                 "SELECT jobq._settle_here(%lld, %lld, %lld, 's', %d::int2, %d, 0, false, 0, NULL, "
                  "NULL, NULL)",
                  (long long)job->worker, (long long)job->claim, (long long)job->id, (int)job->stage,
                  (int)job->attempt);
@@ -452,8 +452,8 @@ static void a_claim_later_than_its_workers_end_takes_nothing(void **unused)
 {
     (void)unused;
     a_claim_waits();
-    RUN("SELECT FROM jobq.recover(101, 1, 9)");
-    RUN("SELECT jobq.deregister(101)");
+    RUN("SELECT FROM jobq._recover(101, 1, 9)");
+    RUN("SELECT jobq._deregister(101)");
     assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs = '{}'"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker WHERE dead_at IS NULL"), 0);
     the_late_claim_takes_nothing();
@@ -463,7 +463,7 @@ static void a_claim_later_than_its_workers_row_takes_nothing(void **unused)
 {
     (void)unused;
     a_claim_waits();
-    RUN("SELECT jobq.deregister(101)");
+    RUN("SELECT jobq._deregister(101)");
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
     the_late_claim_takes_nothing();
 }
@@ -473,7 +473,7 @@ static void a_claim_later_than_its_workers_death_takes_nothing(void **unused)
     (void)unused;
     a_claim_waits();
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s'");
-    assert_int_equal(number("SELECT dead::int FROM jobq.rescue(101, 0, 10)"), 1);
+    assert_int_equal(number("SELECT dead::int FROM jobq._rescue(101, 0, 10)"), 1);
     the_late_claim_takes_nothing();
 }
 
@@ -549,11 +549,11 @@ static void a_stolen_lease_refuses_the_commit_in_every_isolation(void **unused)
             PQclear(sql(other, "INSERT INTO jobq.effect VALUES (%lld)",
                         (long long)mine.id)); /* the snapshot */
             RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
-            RUN("SELECT jobq.rescue(101, 0, 10)");
+            RUN("SELECT jobq._rescue(101, 0, 10)");
             theirs = claim_one(102, 1, true);
             if (ended) assert_int_equal(settle_with(&theirs, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
             snprintf(text, sizeof text,
-                     "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, "
+                     "SELECT jobq._settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, "
                      "NULL, NULL)",
                      (long long)mine.id);
             statement = for_schema(text, schema);
@@ -576,12 +576,12 @@ static void the_dead_do_not_sleep(void **unused)
     int32_t queue = register_worker(WORKER, 600 * SECOND);
 
     (void)unused;
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
+    RUN("SELECT jobq._sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
     assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 1);
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], false)", WORKER, (int)queue);
+    RUN("SELECT jobq._sleep(%d, ARRAY[%d], false)", WORKER, (int)queue);
     RUN("UPDATE jobq.worker SET dead_at = now()");
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER + 1, (int)queue); /* never was */
+    RUN("SELECT jobq._sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
+    RUN("SELECT jobq._sleep(%d, ARRAY[%d], true)", WORKER + 1, (int)queue); /* never was */
     assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 0);
 }
 

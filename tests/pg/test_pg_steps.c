@@ -422,7 +422,7 @@ static void a_signal_during_the_attempt_is_not_lost(void **unused)
     w = start(&d);
     assert_true(reaches(20, &others, 1));
     send(jobq_str_from("1"));
-    RUN("SELECT jobq.promote(100)"); /* so that only the end of the attempt can see it */
+    RUN("SELECT jobq._promote(100)"); /* so that only the end of the attempt can see it */
     SET(gate, 1);
     assert_true(reaches(20, &runs, 2));
     stop(w);
@@ -442,18 +442,18 @@ static void a_signal_beside_the_end_of_the_attempt(void **unused)
         if (order == 0) register_worker(9, 60 * SECOND);
         enqueue_count(1);
         claim_one(9, order + 1, false);
-        RUN("SELECT jobq.signal_here(9, %d, (SELECT id FROM jobq.job), 's', 3600000000)",
+        RUN("SELECT jobq._signal_here(9, %d, (SELECT id FROM jobq.job), 's', 3600000000)",
             order + 1);
         run_on_conn(a, "BEGIN");
         run_on_conn(a, "SELECT jobq.signal('s')");
         run_on_conn(b, "BEGIN");
-        run_on_conn(b, "SELECT jobq.settle('{9}', ARRAY[j.claim], ARRAY[j.id], '{r}', '{0}', "
+        run_on_conn(b, "SELECT jobq._settle('{9}', ARRAY[j.claim], ARRAY[j.id], '{r}', '{0}', "
                        "'{0}', '{0}', '{f}', '{3600000000}', '{NULL}', '{NULL}', '{NULL}') "
                        "FROM jobq.job j");
         run_on_conn(order == 0 ? a : b, "COMMIT");
         run_on_conn(order == 0 ? b : a, "COMMIT");
         assert_int_equal(number("SELECT (run_at > now())::int FROM jobq.job"), 1);
-        RUN("SELECT jobq.promote(100)");
+        RUN("SELECT jobq._promote(100)");
         assert_int_equal(number("SELECT (run_at > now())::int FROM jobq.job"), 0);
         assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     }
@@ -520,10 +520,10 @@ static void a_row_that_somebody_holds_is_woken_later(void **unused)
     run_on_conn(a, "BEGIN");
     run_on_conn(a, "SELECT FROM jobq.job FOR UPDATE");
     send(jobq_str_from(NULL));
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     run_on_conn(a, "COMMIT");
     assert_int_equal(number("SELECT (run_at > now())::int FROM jobq.job"), 1);
-    RUN("SELECT jobq.promote(100)");
+    RUN("SELECT jobq._promote(100)");
     assert_int_equal(number("SELECT (run_at > now())::int FROM jobq.job"), 0);
     PQfinish(a);
 }
@@ -694,7 +694,7 @@ static void a_job_that_is_to_be_cancelled_does_not_wait(void **unused)
     enqueue_count(2);
     claim_one(9, 1, false);
     assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(1), NULL, NULL, &error), JOBQ_OK);
-    RUN("SELECT jobq.wait_here(9, 1, 1, 0::smallint, 0, 0, false, NULL, '{2}', '{NULL}', "
+    RUN("SELECT jobq._wait_here(9, 1, 1, 0::smallint, 0, 0, false, NULL, '{2}', '{NULL}', "
         "'{NULL}', '{any}')");
     expect_text("cancelled,ready", "SELECT string_agg(state, ',' ORDER BY id) FROM jobq.jobs");
     assert_int_equal(number("SELECT jobq.audit()"), 0);
@@ -703,7 +703,7 @@ static void a_job_that_is_to_be_cancelled_does_not_wait(void **unused)
 /* Waiting for what has ended already is no wait; for what waits for it, however far, an error. */
 static void what_a_job_may_wait_for(void **unused)
 {
-    static const char *const again = "SELECT jobq.wait_here(9, 1, 1, 0::smallint, 0, 0, false, "
+    static const char *const again = "SELECT jobq._wait_here(9, 1, 1, 0::smallint, 0, 0, false, "
                                      "NULL, '{%s}', '{NULL}', '{NULL}', '{any}')";
     jobq_pg_after after = {1, NULL, 0, JOBQ_ON_ANY};
     jobq_pg_job job = plain_job();
@@ -742,7 +742,7 @@ static void what_a_job_may_wait_for(void **unused)
 /* A job waits, runs again because any end will do, and waits for the same one once more. */
 static void a_wait_for_a_revived_job(void **unused)
 {
-    static const char *const wait = "SELECT jobq.wait_here(9, %d, 1, 0::smallint, 0, 0, false, "
+    static const char *const wait = "SELECT jobq._wait_here(9, %d, 1, 0::smallint, 0, 0, false, "
                                     "NULL, '{2}', '{NULL}', '{NULL}', '{any}')";
 
     (void)unused;
@@ -751,7 +751,7 @@ static void a_wait_for_a_revived_job(void **unused)
     claim_one(9, 1, false);
     RUN(wait, 1);
     claim_one(9, 2, false);
-    RUN("SELECT jobq.settle('{9}', '{2}', '{2}', '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', "
+    RUN("SELECT jobq._settle('{9}', '{2}', '{2}', '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', "
         "'{no}', '{NULL}', '{NULL}')");
     state_is(1, "ready");
     claim_one(9, 3, false);
@@ -766,7 +766,7 @@ static void a_wait_for_a_revived_job(void **unused)
 /* The same, by its name in the flow. */
 static void a_wait_for_a_revived_name(void **unused)
 {
-    static const char *const wait = "SELECT jobq.wait_here(9, %d, 1, 0::smallint, 0, 0, false, "
+    static const char *const wait = "SELECT jobq._wait_here(9, %d, 1, 0::smallint, 0, 0, false, "
                                     "NULL, '{NULL}', '{part}', '{NULL}', '{any}')";
 
     (void)unused;
@@ -777,14 +777,14 @@ static void a_wait_for_a_revived_name(void **unused)
     claim_one(9, 1, false);
     RUN(wait, 1);
     claim_one(9, 2, false);
-    RUN("SELECT jobq.settle('{9}', '{2}', '{2}', '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', "
+    RUN("SELECT jobq._settle('{9}', '{2}', '{2}', '{f}', '{0}', '{1}', '{0}', '{f}', '{0}', "
         "'{no}', '{NULL}', '{NULL}')");
     claim_one(9, 3, false);
     RUN("SELECT jobq.revive(2)");
     RUN(wait, 3);
     state_is(1, "waiting");
     claim_one(9, 4, false);
-    RUN("SELECT FROM jobq.complete('{9}', '{4}', '{1}', '{2}')");
+    RUN("SELECT FROM jobq._complete('{9}', '{4}', '{1}', '{2}')");
     state_is(1, "ready");
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }

@@ -1705,16 +1705,16 @@ static const jobq_pg_column part_columns[] = {JOBQ_PG_COLUMN(part, id, INT64, JO
 static void update_refuses_partitions_and_children(void **state)
 {
     static const char *const made[] = {
-        "CREATE TABLE jobq.part (id bigint NOT NULL, rank int NOT NULL) PARTITION BY LIST (id)",
-        "CREATE TABLE jobq.part_1 PARTITION OF jobq.part FOR VALUES IN (1)",
-        "CREATE TABLE jobq.part_2 PARTITION OF jobq.part FOR VALUES IN (2)",
+        "CREATE TABLE jobq._part (id bigint NOT NULL, rank int NOT NULL) PARTITION BY LIST (id)",
+        "CREATE TABLE jobq.part_1 PARTITION OF jobq._part FOR VALUES IN (1)",
+        "CREATE TABLE jobq.part_2 PARTITION OF jobq._part FOR VALUES IN (2)",
         "CREATE TABLE jobq.old (id bigint NOT NULL, rank int NOT NULL)",
         "CREATE TABLE jobq.old_1 () INHERITS (jobq.old)",
-        "INSERT INTO jobq.part VALUES (1, 0), (2, 0)",
+        "INSERT INTO jobq._part VALUES (1, 0), (2, 0)",
         "INSERT INTO jobq.old VALUES (1, 0)",
         "INSERT INTO jobq.old_1 VALUES (2, 0)"};
     static const struct { const char *name; bool refused; } kinds[] = {
-        {"jobq.part", true}, {"jobq.old", true}, {"jobq.part_1", false}, {"jobq.old_1", false}};
+        {"jobq._part", true}, {"jobq.old", true}, {"jobq.part_1", false}, {"jobq.old_1", false}};
     part row = {1, 5}, like = {1, 0};
     jobq_pg_table *t;
     jobq_pg_rows rows;
@@ -1737,7 +1737,7 @@ static void update_refuses_partitions_and_children(void **state)
         }
         jobq_pg_table_close(t);
     }
-    assert_int_equal(number("SELECT sum(rank) FROM jobq.part WHERE id = 2"), 0);
+    assert_int_equal(number("SELECT sum(rank) FROM jobq._part WHERE id = 2"), 0);
     assert_int_equal(number("SELECT sum(rank) FROM jobq.old WHERE id = 2"), 0);
 }
 

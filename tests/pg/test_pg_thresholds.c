@@ -41,9 +41,9 @@ static void a_key_ends_with_the_job_that_has_it(void **unused)
 {
     (void)unused;
     RUN("INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (%d, 'k', 2)", queue_id);
-    RUN("SELECT jobq.end_keys('{1}', '{%d}', '{k}')", queue_id);
+    RUN("SELECT jobq._end_keys('{1}', '{%d}', '{k}')", queue_id);
     assert_int_equal(number("SELECT count(ended_at) FROM jobq.idempotency"), 0);
-    RUN("SELECT jobq.end_keys('{2}', '{%d}', '{k}')", queue_id);
+    RUN("SELECT jobq._end_keys('{2}', '{%d}', '{k}')", queue_id);
     assert_int_equal(number("SELECT count(ended_at) FROM jobq.idempotency"), 1);
     RUN("DELETE FROM jobq.idempotency");
 }
@@ -53,7 +53,7 @@ static void as_many_are_kept_as_it_says(void **unused)
 {
     static const char after[] =
         "WITH RECURSIVE e (n, errors) AS (SELECT 0, '[]'::jsonb UNION ALL SELECT n + 1,"
-        " jobq.add_error(errors, jsonb_build_object('error', n)) FROM e WHERE n < %d)"
+        " jobq._add_error(errors, jsonb_build_object('error', n)) FROM e WHERE n < %d)"
         " SELECT count(i -> 'error') * 1000 + coalesce(sum((i ->> 'dropped')::int), 0)"
         " FROM e, jsonb_array_elements(errors) AS i WHERE n = %d";
     char query[500];
@@ -64,14 +64,14 @@ static void as_many_are_kept_as_it_says(void **unused)
         snprintf(query, sizeof query, after, n, n);
         assert_int_equal(number(query), n <= 50 ? n * 1000 : 50000 + n - 50);
     }
-    assert_int_equal(number("SELECT cardinality(jobq.outbox_tried(ARRAY(SELECT generate_series(1,"
+    assert_int_equal(number("SELECT cardinality(jobq._outbox_tried(ARRAY(SELECT generate_series(1,"
                             " 150)::bigint), 0, 151))"), 100);
 }
 
 static void a_payload_may_be_as_large_as_it_says(void **unused)
 {
     static const char check[] =
-        "SELECT jobq.check_job(%d, to_jsonb(repeat('x', %d)), NULL, NULL, NULL, NULL, NULL, NULL,"
+        "SELECT jobq._check_job(%d, to_jsonb(repeat('x', %d)), NULL, NULL, NULL, NULL, NULL, NULL,"
         " NULL, NULL)";
     char generic[300], *text;
     PGresult *res;
@@ -97,9 +97,9 @@ static void a_tick_at_the_edge_of_a_schedule_fires(void **unused)
     RUN("SELECT jobq.schedule('cron', 'q', 'k', cron => '0 * * * *',"
         " starts_at => '2030-01-01 00:00Z', ends_at => '2030-01-01 02:00Z')");
     assert_int_equal(number("SELECT count(*) FROM jobq.schedule s"
-                            " WHERE jobq.schedule_after(s, now()) = s.starts_at"
-                            " AND jobq.schedule_after(s, s.ends_at - interval '1 us') = s.ends_at"
-                            " AND jobq.schedule_after(s, s.ends_at) IS NULL"), 2);
+                            " WHERE jobq._schedule_after(s, now()) = s.starts_at"
+                            " AND jobq._schedule_after(s, s.ends_at - interval '1 us') = s.ends_at"
+                            " AND jobq._schedule_after(s, s.ends_at) IS NULL"), 2);
     RUN("SELECT jobq.schedule_drop('every'), jobq.schedule_drop('cron')");
 }
 
@@ -110,7 +110,7 @@ static void the_oldest_suspect_is_first(void **unused)
     RUN("UPDATE jobq.job SET suspect = true, run_at = now() - (id %% 3) * interval '1 minute'");
     assert_int_equal(number("SELECT (ids[1] = (SELECT id FROM jobq.job"
                             " ORDER BY run_at LIMIT 1))::int"
-                            " FROM jobq.claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
+                            " FROM jobq._claim_suspect('{%d}', '{0}', '{0}', NULL, false)",
                             queue_id), 1);
     RUN("DELETE FROM jobq.job");
 }

@@ -1,6 +1,6 @@
 /*
- * The library compiled as C++ (tests/pg/throws.cc): a handler that throws has failed, and nothing else
- * happens. pthread_exit, which glibc carries out by an exception, still ends the thread.
+ * The library compiled as C++ (tests/pg/throws.cc): a handler that throws has failed, and nothing
+ * else happens. pthread_exit, which glibc carries out by an exception, still ends the thread.
  */
 #include "pg_work.h"
 

@@ -83,7 +83,7 @@ static int64_t fail_one(const char *queue, const char *error)
     job.queue = queue;
     job.kind = "broken";
     id = enqueue_with(&job);
-    RUN("SELECT jobq.finish(ARRAY[%lld], 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1, "
+    RUN("SELECT jobq._finish(ARRAY[%lld], 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1, "
         "\"error\": \"%s\"}')", (long long)id, error);
     return id;
 }
@@ -281,7 +281,7 @@ static void flows_go_on_and_end(void **unused)
     flow = number("SELECT jobq.flow('import')");
     RUN("SELECT jobq.enqueue('q', 'load', flow => %ld, name => 'load')", flow);
     RUN("SELECT jobq.enqueue('q', 'merge', flow => %ld, after_names => '{load}')", flow);
-    RUN("SELECT jobq.finish(ARRAY(SELECT min(id) FROM jobq.job), 'f', '{\"error\": \"no\"}')");
+    RUN("SELECT jobq._finish(ARRAY(SELECT min(id) FROM jobq.job), 'f', '{\"error\": \"no\"}')");
     begin("LC_ALL=C.UTF-8", 120, 30);
     shows("Flows 1");
     shows("import  held   #####.....  50 %");

@@ -38,7 +38,7 @@ static int64_t in_state(char state)
     if (state == 'r') return id;
     job = claim_one(7, 1, 0);
     if (state == 's') assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
-    if (state == 'e') RUN("SELECT jobq.finish('{%lld}', 's', NULL)", (long long)id);
+    if (state == 'e') RUN("SELECT jobq._finish('{%lld}', 's', NULL)", (long long)id);
     return id;
 }
 
@@ -121,7 +121,7 @@ static void both_decide_the_same(void **unused)
         for (unique = 0; unique <= JOBQ_UNIQUE_READY; unique++) {
             for (s = 0; s < sizeof states / sizeof states[0]; s++) {
                 char query[200];
-                snprintf(query, sizeof query, "SELECT jobq.known_decide('%s', nullif('%s', "
+                snprintf(query, sizeof query, "SELECT jobq._known_decide('%s', nullif('%s', "
                          "'unknown'), '%s')", jobq_enum_name(JOBQ_ENUM_KNOWN, known),
                          jobq_enum_name(JOBQ_ENUM_UNIQUE, unique), states[s].letter);
                 expect_text(jobq_enum_name(JOBQ_ENUM_KNOWN, jobq_known_decide(
@@ -237,7 +237,7 @@ static void a_job_that_waits_for_its_child_has_begun(void **unused)
     register_worker(7, 60 * SECOND);
     put("[1]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
     job = claim_one(7, 1, 0);
-    RUN("SELECT jobq.wait_here(7, 1, %lld, 0::smallint, 0, 0, false, NULL, "
+    RUN("SELECT jobq._wait_here(7, 1, %lld, 0::smallint, 0, 0, false, NULL, "
         "ARRAY[jobq.enqueue('q', 'k')], '{NULL}', '{NULL}', '{any}')", (long long)job.id);
     put("[2]", JOBQ_KNOWN_BUMP, JOBQ_ERROR_EXISTS);
     expect_text("w[1]", live);
@@ -260,7 +260,7 @@ static void a_payload_that_is_replaced_takes_its_steps_along(void **unused)
     register_worker(7, 60 * SECOND);
     put("[1]", JOBQ_KNOWN_REPLACE, JOBQ_OK);
     job = claim_one(7, 1, 0);
-    RUN("SELECT jobq.step_done_here(7, 1, %lld, 'charge', '1')", (long long)job.id);
+    RUN("SELECT jobq._step_done_here(7, 1, %lld, 'charge', '1')", (long long)job.id);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "later"), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE steps ? 'charge'"), 1);
     assert_int_equal(put("[2]", JOBQ_KNOWN_REPLACE, JOBQ_OK), job.id);

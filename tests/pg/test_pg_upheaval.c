@@ -980,10 +980,12 @@ static bool installs(const char *conninfo)
 {
     char text[800];
 
-    snprintf(text, sizeof text,
-             "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh --pg-bin); mkdir -p $dir/sql; "
-             "for file in sql/*.sql; do sed 's/\\bjobq\\b/%s/g' $file >$dir/$file; done; "
-             "$bin/psql -X '%s' -f $dir/sql/install.sql", schema, conninfo);
+    snprintf(
+        text, sizeof text,
+        "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh --pg-bin); mkdir -p $dir/sql; "
+        "for file in sql/*.sql; do sed 's/\\bjobq\\b/%s/g' $file >$dir/$file; done; "
+        "$bin/psql -X '%s' -f $dir/sql/install.sql",
+        schema, conninfo);
     return shell(places[0].dir, text);
 }
 
@@ -1123,11 +1125,12 @@ static bool dumped(int before, int after)
 {
     char text[700];
 
-    snprintf(text, sizeof text,
-             "bin=${JOBQ_UPGRADE_BIN:-$bin}; [ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh "
-             "--pg-bin); $bin/pg_dump -h $dir -p %d -U postgres -d postgres >$dir/dump && "
-             "$bin/psql -qX -v ON_ERROR_STOP=1 -h %s -p %d -U postgres -d postgres -f $dir/dump",
-             before, places[1].dir, after);
+    snprintf(
+        text, sizeof text,
+        "bin=${JOBQ_UPGRADE_BIN:-$bin}; [ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh "
+        "--pg-bin); $bin/pg_dump -h $dir -p %d -U postgres -d postgres >$dir/dump && "
+        "$bin/psql -qX -v ON_ERROR_STOP=1 -h %s -p %d -U postgres -d postgres -f $dir/dump",
+        before, places[1].dir, after);
     return shell(places[0].dir, text);
 }
 
@@ -1192,9 +1195,9 @@ static void it_is_a_copy_until_it_is_called_home(void)
     nap_us(1100000); /* the schedule is due */
     for (i = 0; i < 3; i++) {
         RUN("%s", calls[i]);
-        assert_int_equal(number("SELECT fired FROM jobq.tick(ARRAY(SELECT id FROM jobq.queue), 1)"),
-                         i == 2);
-        assert_true(says(db, "SELECT jobq.register(1, 'w', 1000000, '{q}', '{1}', '{k}')",
+        assert_int_equal(
+            number("SELECT fired FROM jobq._tick(ARRAY(SELECT id FROM jobq.queue), 1)"), i == 2);
+        assert_true(says(db, "SELECT jobq._register(1, 'w', 1000000, '{q}', '{1}', '{k}')",
                          i == 2 ? "" : "JQ004"));
     }
 }
@@ -1336,11 +1339,11 @@ static void begins_what_ends_soon(void)
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 1, 1)",
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 2, 1)",
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 3, 1)",
-        "SELECT jobq.hold_here(j.worker, j.claim, j.id, q.name = 'held', 2000000, 'full') "
+        "SELECT jobq._hold_here(j.worker, j.claim, j.id, q.name = 'held', 2000000, 'full') "
         "FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id WHERE q.name ~ 'held'",
         "SELECT jobq.outbox_enqueue(o, '1') FROM unnest('{o, p}'::text[]) o",
-        "SELECT jobq.outbox_read(101, 1, 2000000, id, 10) FROM jobq.partition",
-        "SELECT jobq.outbox_ack(101, 1, 2000000, p.id, 0, 0, '{1}', 1, 1, 0, 'no', 2000000, '{}', "
+        "SELECT jobq._outbox_read(101, 1, 2000000, id, 10) FROM jobq.partition",
+        "SELECT jobq._outbox_ack(101, 1, 2000000, p.id, 0, 0, '{1}', 1, 1, 0, 'no', 2000000, '{}', "
         "'{}', '{}', 0, false) FROM jobq.partition p JOIN jobq.queue q ON q.id = p.queue_id "
         "WHERE q.name = 'p'",
         "INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "

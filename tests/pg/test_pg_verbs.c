@@ -191,10 +191,10 @@ static void a_rescue_steps_over_a_job_that_is_being_completed(void **unused)
     register_worker(101, 600 * SECOND);
     job = claim_one(101, 1, false);
     PQclear(PQexec(other, "BEGIN"));
-    PQclear(
-        sql(other,
-            "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
-            (long long)job.id));
+    PQclear(sql(
+        other,
+        "SELECT jobq._settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
+        (long long)job.id));
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s'");
     assert_int_equal(verb_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
     assert_int_equal(rescued, 0);
@@ -441,11 +441,11 @@ static void a_claim_of_100_is_one_statement(void **unused)
     assert_int_equal(batch.count, 100);
     verb_batch_clear(&batch);
     assert_int_equal(number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query "
-                            "LIKE '%%.claim($%%'"),
+                            "LIKE '%%._claim($%%'"),
                      1);
     assert_int_equal(
         number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query NOT LIKE "
-               "'%%.claim($%%'"
+               "'%%._claim($%%'"
                " AND query NOT LIKE '%%pg_stat%%' AND query NOT LIKE 'SELECT id FROM%%'"
                " AND query !~ '^(BEGIN|COMMIT)'"), /* of one flush, where sessions begin oddly */
         0);
@@ -654,7 +654,7 @@ static void keys_in_any_order_do_not_deadlock(void **unused)
     open_box(1);
     run_a("BEGIN");
     run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'a')");
-    b_asks("SELECT existed FROM jobq.outbox_enqueue_many('o', NULL, NULL, NULL,"
+    b_asks("SELECT existed FROM jobq._outbox_enqueue_many('o', NULL, NULL, NULL,"
          " ARRAY['1', '2']::jsonb[], NULL, NULL, ARRAY['b', 'a'], 2, false)");
     run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'b')");
     run_a("COMMIT");
@@ -662,7 +662,7 @@ static void keys_in_any_order_do_not_deadlock(void **unused)
 }
 
 #define NULLS "NULL", "NULL", "NULL"
-#define PARK "SELECT jobq.settle('{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}'," \
+#define PARK "SELECT jobq._settle('{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}'," \
              " '{%s}', '{%s}', '{%s}', '{%s}')"
 
 /* Two workers find two kinds without handlers. */

@@ -148,12 +148,12 @@ static void a_result_is_kept_without_history(void **unused)
     start(&d); /* its first claim takes both, and one flush ends them */
     leaves(id, "7", "");
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
-    assert_int_equal(number("SELECT count(*) FROM jobq.complete_with('{5,5}', '{6,6}', '{7,8}', "
+    assert_int_equal(number("SELECT count(*) FROM jobq._complete_with('{5,5}', '{6,6}', '{7,8}', "
                             "'{1,NULL}', '{NULL,NULL}')"), 2); /* lost */
     RUN("INSERT INTO jobq.job (id, queue_id, kind_id, state, worker, claim, claimed_at) SELECT n, "
         "k.queue_id, k.id, 'x', 5, 6, now() FROM jobq.kind k, generate_series(70001, 70002) n "
         "WHERE k.name = 'none'");
-    assert_int_equal(number("SELECT count(*) FROM jobq.complete_with('{5,5}', '{6,6}', "
+    assert_int_equal(number("SELECT count(*) FROM jobq._complete_with('{5,5}', '{6,6}', "
                             "'{70001,70002}', '{NULL,2}', '{NULL,NULL}')"), 0);
     expect_text("70002", "SELECT string_agg(id::text, ' ') FROM jobq.history WHERE id > 70000");
     RUN("DELETE FROM jobq.history WHERE id > 70000");
@@ -170,13 +170,13 @@ static void a_result_is_fenced(void **unused)
 
     (void)unused;
     RUN("UPDATE jobq.job SET state = 'x', worker = 5, claim = 6, claimed_at = now(), attempt = 1");
-    answer = text_of("SELECT answer FROM jobq.complete_with('{4}', '{6}', '{%lld}', '{1}', "
+    answer = text_of("SELECT answer FROM jobq._complete_with('{4}', '{6}', '{%lld}', '{1}', "
                      "ARRAY[NULL::bytea])", (long long)id);
     assert_string_equal(answer, "l");
     free(answer);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.complete_with('{5}', '{6}', "
+    assert_int_equal(number("SELECT count(*) FROM jobq._complete_with('{5}', '{6}', "
                             "ARRAY[(SELECT id FROM jobq.job)], '{1}', ARRAY[NULL::bytea])"), 0);
     expect_text("1", "SELECT result FROM jobq.history");
 }
@@ -386,8 +386,8 @@ static void an_end_is_heard_at_once(void **unused)
 {
     static const char *const ends[] = {
         "SELECT jobq.cancel(%lld)", "SELECT jobq.delete(%lld)",
-        "SELECT jobq.complete('{5}', '{6}', '{1}', '{%lld}')",
-        "SELECT jobq.complete_with('{5}', '{6}', '{%lld}', '{1}', ARRAY[NULL::bytea])"};
+        "SELECT jobq._complete('{5}', '{6}', '{1}', '{%lld}')",
+        "SELECT jobq._complete_with('{5}', '{6}', '{%lld}', '{1}', ARRAY[NULL::bytea])"};
     int i;
 
     (void)unused;
@@ -488,8 +488,8 @@ static void waiters_that_are_gone_are_pruned(void **unused)
     int64_t id = enqueue_kind("k", "1");
 
     (void)unused;
-    RUN("SELECT jobq.await('{%lld}', 7)", (long long)id);
-    RUN("SELECT jobq.await('{%lld}', 8)", (long long)id);
+    RUN("SELECT jobq._await('{%lld}', 7)", (long long)id);
+    RUN("SELECT jobq._await('{%lld}', 8)", (long long)id);
     RUN("UPDATE jobq.waiter SET since = now() - interval '25 hours' WHERE channel = 7");
     RUN("SELECT jobq.prune(10)");
     assert_int_equal(number("SELECT channel FROM jobq.waiter"), 8);

@@ -36,7 +36,7 @@ FILENAME ~ /[.]h$/ { next }
 
 /^CREATE OR REPLACE FUNCTION jobq[.]/ {
     name = $5
-    sub(/^jobq[.]/, "", name)
+    sub(/^jobq[.]_?/, "", name)
     sub(/[(].*/, "", name)
     text = ""
     body = 0

@@ -562,8 +562,8 @@ class Test(unittest.TestCase):
                                  "name => 'merge', after_names => '{load-1,load-2}')")
 
     def break_job(self, job):
-        sql(f"""SELECT jobq.finish(ARRAY[{job}], 'f', '{{"at": "now", "stage": 0, "attempt": 1,
-                "error": "no host"}}'); SELECT jobq.promote(100)""")
+        sql(f"""SELECT jobq._finish(ARRAY[{job}], 'f', '{{"at": "now", "stage": 0, "attempt": 1,
+                "error": "no host"}}'); SELECT jobq._promote(100)""")
 
     def test_flow_is_drawn(self):
         """Layers from left to right, states as they change, links to the jobs."""

@@ -580,9 +580,9 @@ static void a_version_is_kept(void **unused)
     (void)unused;
     if (jobq_pg_migrate(pg, &error)) fail_msg("%s", error.message);
     if (jobq_pg_check(pg, NULL, &error)) fail_msg("%s", error.message);
-    rename_here("settle", "away");
+    rename_here("_settle", "away");
     assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
-    rename_here("away", "settle");
+    rename_here("away", "_settle");
     assert_non_null(strstr(error.message, "function _settle is missing"));
 }
 

@@ -184,18 +184,18 @@ INSERT INTO jobq.lock_case (verbs, statement) VALUES
 ('{flow_cancel(bigint)}', $$jobq.flow_cancel(f.id) FROM jobq.flow f WHERE f.name LIKE '%@'$$),
 ('{flow_revive(bigint)}', $$jobq.flow_revive(f.id) FROM jobq.flow f WHERE f.name LIKE '%@'$$),
 ('{flow_close(bigint)}', $$jobq.flow_close(f.id) FROM jobq.flow f WHERE f.name LIKE '%@'$$),
-('{enqueue(text),enqueue_or_get(text),enqueue_one(text),enqueue_many(text)}',
+('{enqueue(text),enqueue_or_get(text),_enqueue_one(text),_enqueue_many(text)}',
     $$jobq.enqueue('@', 'first', key => 'new', line => 'a line', priority => -1, stages => 3)$$),
-('{enqueue_known(text)}', $$jobq.enqueue('@', 'long', key => 'long', on_known => 'cancel'),
+('{_enqueue_known(text)}', $$jobq.enqueue('@', 'long', key => 'long', on_known => 'cancel'),
     jobq.enqueue('@', 'quick', key => 'later', on_known => 'bump', delay => '1 min'),
     jobq.enqueue('@', 'ends', key => 'ends', on_known => 'replace'),
     jobq.enqueue('@', 'quick', key => 'failed', on_known => 'replace', unique_for => 'live')$$),
-('{enqueue_linked(text),flow(text),batch(text)}', $$jobq.enqueue('@', 'quick', after => ARRAY[
+('{_enqueue_linked(text),flow(text),batch(text)}', $$jobq.enqueue('@', 'quick', after => ARRAY[
     jobq.named('@', 'long'), jobq.named('@', 'ends'), jobq.named('@', 'parent')], after_flow => (
     SELECT f.id FROM jobq.flow f WHERE f.name = '@'), flow => jobq.flow('new of @')),
     jobq.enqueue('@', 'quick', flow => (SELECT f.id FROM jobq.flow f WHERE f.name = '@'))$$),
 ('{signal(text)}', $$jobq.signal('@/signal')$$),
-('{outbox_enqueue(text),outbox_enqueue_one(text),outbox_enqueue_many(text)}',
+('{outbox_enqueue(text),_outbox_enqueue_one(text),_outbox_enqueue_many(text)}',
     $$jobq.outbox_enqueue('@', '{}', key => 'new')$$);
 
 INSERT INTO jobq.lock_case (verbs, statement, last) VALUES

@@ -67,7 +67,7 @@ static const struct {
     {"flow_cancel", "at_most"},
     {"flow_revive", "at_most"},
     {"flow_graph", "at_most"},
-    {"job_ties", "at_most"},
+    {"_job_ties", "at_most"},
     {"line_set", "running_max weight strict rate rate_burst paused hold reset"},
     {"peek", "queues at_most exclude"},
     {"cancel", "kind state older tags at_most"},

@@ -415,7 +415,7 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
     expect_catalogue(db, schema, before);
     free(before);
     assert_int_equal(next_migrates(server(), schema), 0);
-    assert_int_equal(may_call("jobq_works", "set_aside"), 0);
+    assert_int_equal(may_call("jobq_works", "_set_aside"), 0);
     assert_int_equal(may_call("jobq_works", "work_note"), 1);   /* added to the right */
     assert_int_equal(may_call("jobq_reads", "audit"), 1);       /* has another argument now */
     assert_int_equal(may_call("jobq_works", "audit"), 0);

@@ -1143,7 +1143,7 @@ static void a_copy_is_written_though_nobody_is_woken(void **unused)
     RUN("BEGIN");
     assert_int_not_equal(jobq_pg_enqueue_many(pg, db, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
     RUN("ROLLBACK");
-    RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO wake");
+    RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO _wake");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 

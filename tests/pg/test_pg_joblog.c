@@ -173,13 +173,13 @@ static void without_lines_the_plain_statement_ends_jobs(void **unused)
     long ended;
 
     (void)unused;
-    RUN(WITHOUT("complete_with"));
+    RUN(WITHOUT("_complete_with"));
     enqueue_count(50);
     start(&d); /* without that function it would end one job every few seconds */
     while ((ended = number("SELECT count(*) FROM jobq.history WHERE log IS NULL")) < 50 &&
            mono_us() < until)
         nap_us(5000);
-    RUN(WITH_AGAIN("complete_with"));
+    RUN(WITH_AGAIN("_complete_with"));
     assert_int_equal(ended, 50);
     assert_int_equal(GET(runs), 50);
 }

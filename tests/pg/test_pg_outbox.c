@@ -312,7 +312,7 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
     m.partition = 0;
     m.order_key = "customer-7";
     codes[1] = jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error);
-    RUN("ALTER FUNCTION jobq.away RENAME TO outbox_enqueue_one");
+    RUN("ALTER FUNCTION jobq.away RENAME TO _outbox_enqueue_one");
     RUN("ALTER TABLE jobq.message ALTER id SET DEFAULT nextval('jobq.message_id')");
     RUN("DROP FUNCTION jobq.probe");
     assert_int_equal(codes[0], JOBQ_OK);

@@ -370,7 +370,8 @@ coverage-pg: ## check that tests take 95 % of the lines of jobq_pg.h, without as
 		--fail-under-line 95 .build/coverage-pg
 	@tests/harness/run.sh --total
 
-SQL_SUM = $(shell cat sql/*.sql | cksum)
+SQL = $(sort $(wildcard sql/*.sql sql/optional/*.sql))
+SQL_SUM = $(shell cat $(SQL) | cksum)
 EMBED = awk -v sum="$(SQL_SUM)" -f sql/embed.awk sql/install.sql jobq_pg.h
 
 embed: ## copy sql/ into jobq_pg.h
@@ -393,27 +394,27 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
-		END { exit bad }' sql/*.sql >&2
-	@test "$$(grep -oh "'JQ[0-9]*'" sql/*.sql | tr -d "'" | sort -u)" = "$$(sed -n \
-		's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/jobs.sql)" || { echo "sql/jobs.sql: its list of SQLSTATEs" \
+		END { exit bad }' $(SQL) >&2
+	@test "$$(grep -oh "'JQ[0-9]*'" $(SQL) | tr -d "'" | sort -u)" = "$$(sed -n \
+		's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/names.sql)" || { echo "sql/names.sql: its list of SQLSTATEs" \
 		"is not that of the codes in sql/" >&2; exit 1; }
-	@test "$$(sed -n 's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/jobs.sql | grep -v JQ000)" = "$$(sed -n \
+	@test "$$(sed -n 's/^--     \(JQ[0-9]*\)  .*/\1/p' sql/names.sql | grep -v JQ000)" = "$$(sed -n \
 		's/^    {"\(JQ[0-9]*\)", .*/\1/p' jobq_pg.h)" || { echo "jobq_pg__classes: not the SQLSTATEs" \
-		"that sql/jobs.sql lists" >&2; exit 1; }
+		"that sql/names.sql lists" >&2; exit 1; }
 	@awk 'FNR == 1 { stop = 0 } /^#ifdef JOBQ(_PG)?_IMPLEMENTATION/ { stop = 1 } stop { next } \
 		/^ \*     jobq_[a-z0-9_]+  / { n[$$2]-- } \
 		/^JOBQ_API/ && match($$0, /jobq_[a-z0-9_]+\(/) { n[substr($$0, RSTART, RLENGTH - 1)]++ } \
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
-	@awk -f tests/tools/lengths.awk $(HEADERS) sql/*.sql $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
+	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
 		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
 		$(HEADERS) >&2
-	@awk -f tests/tools/instants.awk sql/*.sql >&2
-	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h sql/*.sql >&2
-	@awk -f tests/tools/settings.awk jobq_pg.h sql/*.sql >&2
+	@awk -f tests/tools/instants.awk $(SQL) >&2
+	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h $(SQL) >&2
+	@awk -f tests/tools/settings.awk jobq_pg.h $(SQL) >&2
 	@tests/tools/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
@@ -524,7 +525,7 @@ $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 
 # The program of a made-up next version, which test_pg_deploy runs.
-.build/next/jobq_pg.h: $(HEADERS) $(wildcard sql/* tests/pg/next/*)
+.build/next/jobq_pg.h: $(HEADERS) $(SQL) $(wildcard tests/pg/next/*)
 	@tests/pg/next/make.sh .build/next
 
 .build/next/migrate: tests/pg/next/migrate.c .build/next/jobq_pg.h

@@ -1633,7 +1633,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *
  * RULES THAT SQL REPEATS
  *
- * A store decides some things itself, because it alone has read the rows. The head of sql/jobs.sql
+ * A store decides some things itself, because it alone has read the rows. The head of sql/names.sql
  * lists those rules, the functions here that say the same, and the test that compares each pair.
  *
  *

@@ -1,6 +1,6 @@
 # embed.awk -- print a header with the SQL between its two markers generated anew.
 #
-#   awk -v sum="$(cat sql/*.sql | cksum)" -f sql/embed.awk sql/install.sql jobq_pg.h
+#   awk -v sum="$(cat $(SQL) | cksum)" -f sql/embed.awk sql/install.sql jobq_pg.h
 #
 # install.sql names the files in their order: migrations, NNN_name.sql, then the current text, of the
 # version that version.sql writes. The first migration, 001, brings the version that it writes itself. A file becomes C strings of at most 4095 bytes, which is what C99

@@ -78,24 +78,34 @@ END $$;
 -- \ir 013_what.sql
 -- \endif
 
+-- In the order of a job's life. What not everybody needs is in optional/, and installed, too.
 \ir version.sql
-\ir jobs.sql
+\ir names.sql
+\ir enqueue.sql
+\ir claim.sql
+\ir end.sql
 \ir lines.sql
 \ir permits.sql
 \ir workers.sql
-\ir protocol.sql
+\ir house.sql
 \ir outbox.sql
-\ir calendar.sql
-\ir operators.sql
-\ir erase.sql
-\ir export.sql
-\ir results.sql
 \ir flows.sql
 \ir steps.sql
+\ir waits.sql
 \ir progress.sql
-\ir metrics.sql
+\ir calendar.sql
 \ir schedules.sql
-\ir citus.sql
+\ir views.sql
+\ir counts.sql
+\ir explain.sql
+\ir operators.sql
+\ir policy.sql
+\ir optional/protocol.sql
+\ir optional/metrics.sql
+\ir optional/export.sql
+\ir optional/erase.sql
+\ir optional/citus.sql
+-- The last ones, because they secure and describe all before them.
 \ir roles.sql
 \ir comments.sql
 

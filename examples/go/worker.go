@@ -1,4 +1,4 @@
-// worker.go -- the smallest worker of jobq in Go, on pgx 5: sql/protocol.sql. go run . "dbname=app"
+// worker.go -- the smallest worker of jobq in Go, on pgx 5: sql/optional/protocol.sql. go run . "dbname=app"
 // runs one job at a time, and polls, until SIGTERM or SIGINT; examples/python/worker.py has what it
 // lacks. If a connection is lost it exits, and others rescue its job; let systemd restart it.
 package main

@@ -1,4 +1,4 @@
-/* worker.mjs -- the smallest worker of jobq in Node, on the package pg: sql/protocol.sql.
+/* worker.mjs -- the smallest worker of jobq in Node, on the package pg: sql/optional/protocol.sql.
  *
  *     npm install pg && node worker.mjs "postgres://localhost/app"     until SIGTERM or SIGINT
  *

@@ -1,4 +1,4 @@
-"""A worker of jobq in Python, on psycopg 3: what sql/protocol.sql describes. Copy it.
+"""A worker of jobq in Python, on psycopg 3: what sql/optional/protocol.sql describes. Copy it.
 
     import worker
     def welcome(job):            # returns: the job's stage succeeded, with this result

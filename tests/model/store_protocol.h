@@ -1,6 +1,6 @@
 /*
  * store_protocol.h -- Postgres as in store_pg.h, but the ends of jobs are decided in SQL, from the
- * job's row, as in a worker that speaks the protocol of sql/protocol.sql.
+ * job's row, as in a worker that speaks the protocol of sql/optional/protocol.sql.
  */
 #ifndef STORE_PROTOCOL_INCLUDED
 #define STORE_PROTOCOL_INCLUDED (1)

@@ -1,5 +1,5 @@
 /*
- * test_pg_protocol.c -- the worker in SQL, sql/protocol.sql: what it may take, the fence, lost
+ * test_pg_protocol.c -- the worker in SQL, sql/optional/protocol.sql: what it may take, the fence, lost
  * answers, suspects and jobs that must run alone, who may be rescued, and the end of a worker.
  * test_pg_differential compares its decisions; tests/python/ runs a whole worker.
  */

@@ -1,6 +1,6 @@
 /*
  * conform.c -- the behaviours of conform.h, done by examples/python/worker.py over a pipe:
- * tests/model/store_python.h. What the protocol of sql/protocol.sql has no words for is left out,
+ * tests/model/store_python.h. What the protocol of sql/optional/protocol.sql has no words for is left out,
  * by the table below, and counted: "N behaviours run, N are left out".
  */
 #define TEST_PRIVATE

@@ -14,13 +14,13 @@ out=$(cd "$1" && pwd)
 rm -rf "${out:?}/$name"
 mkdir -p "$out/$name/sql"
 cp jobq.h jobq_pg.h examples/build/pkg-config/jobq.pc "$out/$name/"
-cp sql/*.sql "$out/$name/sql/"
+cp -r sql/*.sql sql/optional "$out/$name/sql/"
 # The licence is the last comment of jobq.h.
 awk '/^\/\*/ { text = ""; next } /^ \*\// { next } { sub(/^ \* ?/, ""); text = text $0 "\n" }
     END { printf "%s", text }' jobq.h >"$out/$name/LICENSE"
 cd "$out/$name"
 LC_ALL=C
-sum ./*.h ./*.pc LICENSE sql/*.sql | sed 's|\./||' >SHA256SUMS
+sum ./*.h ./*.pc LICENSE sql/*.sql sql/*/*.sql | sed 's|\./||' >SHA256SUMS
 cd ..
 find "$name" -type d -exec chmod 755 {} +
 find "$name" -type f -exec chmod 644 {} +

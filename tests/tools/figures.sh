@@ -68,7 +68,7 @@ lengths() {
 }
 
 sql_longest() {
-    cat "$1"/sql/*.sql | awk '
+    find "$1/sql" -name '*.sql' -exec cat {} + | awk '
         /^CREATE (OR REPLACE )?FUNCTION/ { start = NR }
         /^END \$\$;/ && start { if (NR - start + 1 > most) most = NR - start + 1; start = 0 }
         END { print most }'

@@ -19,7 +19,7 @@ edit() {
 edit sql/install.sql '/^-- SELECT version < 13/,/^-- .endif/s/^-- //; s/013_what/013_next/'
 edit sql/install.sql 's/^\\ir roles.sql/\\ir next.sql\n&/'
 edit sql/version.sql 's/SET version = 12\(.*\)version <= 12/SET version = 13\1version <= 13/'
-edit sql/workers.sql 's/FUNCTION jobq.audit()/FUNCTION jobq.audit(p_more boolean DEFAULT false)/'
+edit sql/house.sql 's/FUNCTION jobq.audit()/FUNCTION jobq.audit(p_more boolean DEFAULT false)/'
 edit sql/roles.sql "s/'work' THEN '/&work_note|/"
 awk -f sql/embed.awk "$tree/sql/install.sql" jobq_pg.h >"$tree/embedded"
 mv "$tree/embedded" "$tree/jobq_pg.h"

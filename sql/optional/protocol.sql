@@ -24,7 +24,7 @@
 --   5. If the answer of work_heartbeat or work_rescue is lost, hand '{}' to the next call as
 --      watched: an outage proves no worker dead.
 --   6. JQ002 from work_take: the worker is dead, so join again. JQ004 from work_join: this
---      database is a copy, or a queue has a limit that such a worker does not keep. (jobs.sql
+--      database is a copy, or a queue has a limit that such a worker does not keep. (names.sql
 --      lists all SQLSTATEs of jobq's own.)
 --
 -- What such a worker lacks: lower bounds of lanes (so a snapshot that is held long makes

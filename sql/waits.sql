@@ -5,6 +5,19 @@
 -- may end between a waiter's two looks and before its row was seen, so a notification can be
 -- missed: that costs time until the next look, and nothing else.
 
+-- The state of a job. gone: no table has it, but its id was given out. So the job has ended
+-- and is no longer kept, it was deleted, or the transaction that enqueued it was rolled back
+-- or has not committed. none: its id was never given out. A sequence can only be read by a
+-- sequential scan. Where those are off, its cost looks so high that Postgres compiled the
+-- statement (JIT): each call took seconds.
+CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),
+                    (SELECT 'gone' FROM jobq.job_id s
+                     WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');
+END $$;
+
 -- Notifies those who wait for these jobs. The payload of a notification has at most 8000
 -- bytes: 400 ids. A row that its waiter is removing is left to it.
 CREATE OR REPLACE FUNCTION jobq._tell_waiters(p_ids bigint[]) RETURNS void

@@ -1,0 +1,122 @@
+-- jobq, current text: names; and what all chapters have in common. A statement that the
+-- library sends is a call of one function, so that psql, any language and any pooler can send
+-- it too.
+--
+-- Three sorts of functions: those for people, and work_* for workers in other languages, have
+-- plain names; those that the library sends, and those that only functions call, begin with an
+-- underscore. `\df jobq.[a-z]*` lists the first.
+--
+-- Why plpgsql functions with SET clauses. The hot statements must read their lanes by the lane
+-- index in order, whatever the statistics say. A plan that was cached on an empty table took
+-- 1,495 ms instead of 2, and a table that was never analysed sorted the whole lane. So
+-- sequential scans, bitmap scans, sorts, hash and merge joins and JIT are off inside these
+-- functions, and only there. claim and complete also use generic plans: planned again at each
+-- call, the two cost 0.317 ms for one job instead of 0.146.
+-- search_path is fixed, so nothing in another schema is called by mistake.
+-- statement_timestamp() is used, not now(), because a caller's transaction may be old.
+--
+-- Most decisions come from jobq.h as parameters. Those about rows that C has not read are made
+-- here: claim (which jobs may be taken), rescue (crash and suspect), cancel, revive, enqueue
+-- (defaults). These rules stand in both places, and a test holds each pair together:
+--     rule                          here                       jobq.h             test_pg_...
+--     what an event makes of a job  work_decide, rescue_jobs   jobq_job_decide    differential
+--     backoff                       work_backoff               jobq_backoff_delay differential
+--     a key that is known           known_decide               jobq_known_decide  unique
+--     whether an end serves         edges_end                  jobq_end_serves    conform
+--     a share of a quota            permit_fair, permit_share  the same names     permits
+--     tokens of a rate              tokens_move, rate_chunk    the same names     permits
+--     the room of a line            line_rooms                 jobq_line_room     conform
+--     cron expressions              cron_parse, cron_next      the same names     calendar
+--
+-- State letters: r ready, x running, s succeeded, f failed, c cancelled, w waits.
+-- Answers about a claimed job: l lost (the row no longer has the token), b busy (the row is
+-- locked; send again).
+--
+-- SQLSTATEs of jobq's own; jobq_pg.h knows them in jobq_pg__classes:
+--     JQ000  rolls back what a function has only tried; it never leaves the function
+--     JQ001  the lease is lost: another worker has, or had, this job or partition
+--     JQ002  the worker is dead: it must register again
+--     JQ003  the queue is not registered for messages
+--     JQ004  the worker may not register: this database is a copy of another one, or a queue
+--            has a limit that a worker in SQL does not keep
+--     JQ005  too many jobs wait in this line
+--     JQ006  a job or flow that is waited for is gone
+--     JQ007  another job has the key
+-- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
+-- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
+
+-- Refuses an argument, with the same words and field name as the C library.
+CREATE OR REPLACE FUNCTION jobq._refuse(p_field text, p_why text, p_hint text DEFAULT '')
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_hint = '' THEN -- psql would print a hint without a text
+        RAISE EXCEPTION 'invalid %: %', p_field, p_why
+            USING ERRCODE = '22023', COLUMN = p_field;
+    END IF;
+    RAISE EXCEPTION 'invalid %: %', p_field, p_why
+        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_name COLLATE "C" ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'
+       AND length(p_name) <= 1024 THEN
+        RETURN;
+    END IF;
+    PERFORM jobq._refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
+END $$;
+
+-- A queue is created on its first use. Of two first uses at the same time the second waits for
+-- the first.
+CREATE OR REPLACE FUNCTION jobq._queue_id(p_name text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id integer;
+BEGIN
+    LOOP
+        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name COLLATE "C";
+        IF FOUND THEN RETURN v_id; END IF;
+        PERFORM jobq._check_name('queue', p_name);
+        INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+    END LOOP;
+END $$;
+
+-- A kind is created on its first use. FOR KEY SHARE waits for a transaction that is changing
+-- what the kind's row copies from the queue's row.
+CREATE OR REPLACE FUNCTION jobq._kind_id(p_queue integer, p_name text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_id integer;
+    v_queue jobq.queue;
+BEGIN
+    LOOP
+        SELECT k.id INTO v_id FROM jobq.kind k
+        WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
+        IF FOUND THEN RETURN v_id; END IF;
+        PERFORM jobq._check_name('kind', p_name);
+        SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the queue was deleted; enqueue again' USING ERRCODE = '55000';
+        END IF;
+        INSERT INTO jobq.kind (queue_id, queue, payload_max, name)
+        VALUES (p_queue, v_queue.name, v_queue.payload_max, p_name)
+        ON CONFLICT DO NOTHING; -- on either of its two unique constraints
+    END LOOP;
+END $$;
+
+-- The ids of several kinds. They are created in the order of their names, so that two sessions
+-- that create some of the same do not wait for each other; and before their queue's row is
+-- changed, for the same reason.
+CREATE OR REPLACE FUNCTION jobq._kind_ids(p_queue integer, p_names text[]) RETURNS integer[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_ids integer[] := '{}';
+    i integer;
+BEGIN
+    IF cardinality(p_names) = 1 THEN RETURN ARRAY[jobq._kind_id(p_queue, p_names[1])]; END IF;
+    FOR i IN SELECT u.n FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
+             ORDER BY u.name COLLATE "C" LOOP
+        v_ids[i] := jobq._kind_id(p_queue, p_names[i]);
+    END LOOP;
+    RETURN v_ids;
+END $$;

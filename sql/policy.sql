@@ -1,0 +1,198 @@
+-- jobq, current text: what a person sets for a queue, a kind or the history.
+
+-- From now on no job of the queue, or of one kind of it, is claimed; jobs already claimed run
+-- to their end, and enqueueing continues. Workers learn of it at once if they listen,
+-- otherwise with the next heartbeat.
+CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    PERFORM jobq._set_paused(queue, kind, statement_timestamp());
+    PERFORM jobq._operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    PERFORM jobq._set_paused(queue, kind, NULL);
+    PERFORM jobq._operated('resume', jsonb_build_object('queue', queue, 'kind', kind), NULL);
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._set_paused(p_queue text, p_kind text, p_at timestamptz)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue integer := jobq._known_queue(p_queue);
+    v_kind integer := jobq._known_kind(v_queue, p_kind);
+BEGIN
+    IF v_kind IS NULL THEN
+        UPDATE jobq.queue q SET paused_at = p_at
+        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);
+    ELSE
+        UPDATE jobq.kind k SET paused_at = p_at
+        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);
+    END IF;
+    PERFORM jobq._tell(v_queue);
+    IF p_at IS NULL THEN PERFORM jobq._wake(v_queue, 1000); END IF;
+END $$;
+
+-- Creates a queue, or changes those parts of its policy that are given; NULL leaves a part as
+-- it is. Workers follow within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: created
+-- with the queue, so that no transaction waits for another one's first use of a name. kind:
+-- the policy of this kind, where it differs from its queue's; reset: first drops all that it
+-- has of its own. retention: how long the history keeps jobs that end from now on: short,
+-- medium or long, see retention_set. running_max, rate such as '100/min', rate_burst: limits
+-- of the queue, or with kind of that kind, over all workers; 0 and '0': none. line_*: what
+-- each line of the queue has unless line_set gave it something of its own; likewise.
+-- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
+-- ageing: every 16th claim looks first where jobs have waited longest, whatever their
+-- priority. paused: as pause and resume, of the queue or with kind of that kind.
+CREATE OR REPLACE FUNCTION jobq.queue_set(
+    queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
+    backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
+    backoff_cap interval DEFAULT NULL, backoff_floor interval DEFAULT NULL,
+    backoff_jitter numeric DEFAULT NULL, timeout interval DEFAULT NULL,
+    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,
+    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
+    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,
+    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false,
+    retention text DEFAULT NULL, line_running_max integer DEFAULT NULL,
+    line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,
+    line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,
+    ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,
+    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE v_queue integer := jobq._queue_id(queue);
+BEGIN
+    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'takes a kind'); END IF;
+    PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
+    FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
+        ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
+        ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
+        ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
+    WHERE NOT u.lacks AND kind IS NOT NULL;
+    PERFORM jobq._refuse(u.field, 'an interval of a millisecond to 1000 years')
+    FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),
+        ('backoff_cap', backoff_cap, '1000 years'),
+        ('backoff_floor', backoff_floor, '1000 years'),
+        ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut
+        ('key_keep', key_keep, NULL)) AS u (field, given, most)
+    WHERE NOT isfinite(u.given) OR u.given > u.most
+       OR (u.given > '0' AND u.given < '1 millisecond');
+    PERFORM jobq._queue_lock(v_queue, payload_max, kind, kinds);
+    PERFORM jobq._retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
+    PERFORM jobq._queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
+                                 line_rate_burst, line_waiting_max, ageing);
+    PERFORM jobq._quota_set(
+        v_queue, CASE WHEN kind IS NOT NULL THEN jobq._kind_id(v_queue, kind) END,
+        running_max, rate, rate_burst, coalesce(reset, false));
+    PERFORM jobq.pause(queue, kind) WHERE paused;
+    PERFORM jobq.resume(queue, kind) WHERE NOT paused;
+    IF kind IS NOT NULL THEN
+        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
+                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,
+                              retention);
+        RETURN;
+    END IF;
+    UPDATE jobq.queue q
+    SET max_attempts = coalesce(max_attempts, q.max_attempts),
+        max_crashes = coalesce(max_crashes, q.max_crashes),
+        backoff_curve = coalesce(backoff, q.backoff_curve),
+        backoff_base_us = coalesce(jobq._us(backoff_base), q.backoff_base_us),
+        backoff_cap_us = coalesce(jobq._us(backoff_cap), q.backoff_cap_us),
+        backoff_floor_us = coalesce(jobq._us(backoff_floor), q.backoff_floor_us),
+        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,
+                                           q.backoff_jitter_permille),
+        timeout_us = nullif(coalesce(jobq._us(timeout), q.timeout_us), 0),
+        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
+        history = coalesce(history, q.history),
+        retention = coalesce(retention, q.retention),
+        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
+        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
+        message_max = coalesce(message_max, q.message_max),
+        payload_max = coalesce(payload_max, q.payload_max)
+    WHERE q.id = v_queue;
+    UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
+    WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
+    PERFORM jobq._tell(v_queue);
+END $$;
+
+-- A part of queue_set: creates kinds, and locks the queue, in the order of locks.
+CREATE OR REPLACE FUNCTION jobq._queue_lock(
+    p_queue integer, p_payload_max integer, p_kind text, p_kinds text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.queue q
+    WHERE q.id = p_queue AND q.payload_max <> p_payload_max FOR UPDATE;
+    PERFORM jobq._kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds
+                                  ELSE ARRAY[p_kind] END);
+    PERFORM FROM jobq.queue q WHERE q.id = p_queue AND p_kind IS NULL FOR NO KEY UPDATE;
+END $$;
+
+-- A part of queue_set: from now on completions look whether a job's class of retention is not
+-- medium, or its kind keeps its history otherwise than its queue.
+CREATE OR REPLACE FUNCTION jobq._retention_used(p_retention text, p_odd boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_retention NOT IN ('short', 'medium', 'long') THEN
+        PERFORM jobq._refuse('retention', 'short, medium or long');
+    END IF;
+    IF p_retention <> 'medium' OR p_odd THEN
+        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
+    END IF;
+END $$;
+
+-- A part of queue_set: the policy of one kind. A backoff is the kind's own as a whole: what is
+-- not given is what the queue has now.
+CREATE OR REPLACE FUNCTION jobq._kind_set(
+    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,
+    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
+    p_history boolean, p_retention text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_kind integer := jobq._kind_id(p_queue, p_kind);
+BEGIN
+    IF p_reset THEN
+        UPDATE jobq.kind k
+        SET max_attempts = NULL, timeout_us = NULL, history = NULL, retention = NULL,
+            backoff_curve = NULL, backoff_base_us = NULL, backoff_cap_us = NULL,
+            backoff_floor_us = NULL, backoff_jitter_permille = NULL
+        WHERE k.id = v_kind;
+    END IF;
+    UPDATE jobq.kind k
+    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),
+        timeout_us = coalesce(jobq._us(p_timeout), k.timeout_us),
+        history = coalesce(p_history, k.history),
+        retention = coalesce(p_retention, k.retention)
+    WHERE k.id = v_kind;
+    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN
+        UPDATE jobq.kind k
+        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),
+            backoff_base_us = coalesce(jobq._us(p_base), k.backoff_base_us, q.backoff_base_us),
+            backoff_cap_us = coalesce(jobq._us(p_cap), k.backoff_cap_us, q.backoff_cap_us),
+            backoff_floor_us = coalesce(jobq._us(p_floor), k.backoff_floor_us,
+                                        q.backoff_floor_us),
+            backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,
+                k.backoff_jitter_permille, q.backoff_jitter_permille)
+        FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;
+    END IF;
+    PERFORM jobq._tell(p_queue);
+END $$;
+
+-- Sets how long the history keeps jobs of a class, at least: short, medium or long. They go
+-- when their part of the ring is emptied, so up to a seventh of that time later.
+CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_variable
+BEGIN
+    IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN
+        PERFORM jobq._refuse('keep', 'a finite interval, at least a millisecond');
+    END IF;
+    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
+    WHERE r.retention = retention_set.retention COLLATE "C";
+    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._us(p_interval interval) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;
+END $$;

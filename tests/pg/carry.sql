@@ -65,7 +65,7 @@ BEGIN
     FOR i IN 1 .. p_times LOOP
         v_worker := (SELECT t.worker FROM pg_temp.take('x', p_kind) t);
         PERFORM pg_temp.die(v_worker);
-        PERFORM jobq._rescue(v_worker, 0, 10);
+        PERFORM jobq.rescue(v_worker, 0, 10);
     END LOOP;
 END $$;
 
@@ -118,7 +118,7 @@ SELECT jobq.work_fail(:worker, 1, :id, 'try again', delay => '1 ms'), jobq.work_
 SELECT worker, id FROM pg_temp.take('q', 'staged') \gset
 SELECT jobq.work_done(:worker, 1, :id, '{"from": "stage 0"}'), jobq.work_leave(:worker);
 SELECT worker, id FROM pg_temp.take('q', 'stepped') \gset
-SELECT jobq._step_done_here(:worker, 1, :id, 'first', '[1]'),
+SELECT jobq.step_done_here(:worker, 1, :id, 'first', '[1]'),
        jobq.work_fail(:worker, 1, :id, outcome => 'release'), jobq.work_leave(:worker);
 
 -- Of workers that died: rescued once, twice; not yet rescued.
@@ -174,7 +174,7 @@ SELECT jobq.batch('q', 'part', '{1, 2}', done_outbox => 'ends', done_payload => 
 -- A signal that came too early, and a job that waits for another one.
 SELECT jobq.signal('early', '{"n": 3}'), jobq.enqueue('q', 'listens');
 SELECT worker, id FROM pg_temp.take('q', 'listens') \gset
-SELECT jobq._signal_here(:worker, 1, :id, 'late', 3600000000);
+SELECT jobq.signal_here(:worker, 1, :id, 'late', 3600000000);
 SELECT jobq.work_fail(:worker, 1, :id, outcome => 'snooze', delay => '1 hour'),
        jobq.work_leave(:worker);
 
@@ -186,7 +186,7 @@ SELECT jobq.schedule('often', 'q', 'tick', '{"n": 4}', every => '1 second'),
        jobq.schedule('message', 'ends', cron => '0 0 1 1 *', partition => 0, type => 'year'),
        jobq.schedule('resting', 'q', 'tick', every => '1 second');
 SELECT jobq.schedule_pause('resting');
-SELECT jobq._schedules_set('program', 3, '{owned}', '{q}', '{tick}', '{@daily}', '{}', '{}',
+SELECT jobq.schedules_set('program', 3, '{owned}', '{q}', '{tick}', '{@daily}', '{}', '{}',
                           '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
                           '{}', '{}', '{}');
 
@@ -199,10 +199,10 @@ SELECT jobq.outbox_enqueue('o', to_jsonb(n), partition => 0, type => 'numbered',
                            headers => '{"h": 1}', key => 'message ' || n)
 FROM generate_series(1, 10) AS n;
 SELECT id AS partition FROM jobq.partition WHERE queue_id = :box AND number = 0 \gset
-SELECT jobq._outbox_read(1, 1, 60000000, :partition, 4);
-SELECT jobq._outbox_ack(1, 1, 60000000, :partition, 0, 4, '{}', 0, 0, 0, NULL, 0, '{2,3}',
+SELECT jobq.outbox_read(1, 1, 60000000, :partition, 4);
+SELECT jobq.outbox_ack(1, 1, 60000000, :partition, 0, 4, '{}', 0, 0, 0, NULL, 0, '{2,3}',
                        '{bad,worse}', '{1,2}', 0, false);
-SELECT jobq._outbox_read(1, 2, 60000000, :partition, 3);
+SELECT jobq.outbox_read(1, 2, 60000000, :partition, 3);
 SELECT jobq.outbox_enqueue('o', to_jsonb(n), partition => 1) FROM generate_series(1, 3) AS n;
 SELECT jobq.dead_letter_replay(77, 60000000, at_most => 1);
 
@@ -211,7 +211,7 @@ SELECT jobq.dead_letter_replay(77, 60000000, at_most => 1);
 -- A job waits, what it waited for has ended, and nobody has looked at it since.
 SELECT jobq.enqueue('q', 'parent') AS id \gset
 SELECT jobq.enqueue('q', 'child', after => ARRAY[:id], on_end => 'any');
-SELECT jobq._finish(ARRAY[:id], 'c', NULL);
+SELECT jobq.finish(ARRAY[:id], 'c', NULL);
 
 -- The highest id is only in history.
 SELECT jobq.enqueue('q', 'last');

@@ -412,6 +412,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
 		": a computed number is cut or an error, no assertion: see ERRORS in jobq.h" } END { exit bad }' \
 		$(HEADERS) >&2
+	@awk -f tests/tools/os.awk $(HEADERS) >&2
 	@awk -f tests/tools/instants.awk $(SQL) >&2
 	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h $(SQL) >&2
 	@awk -f tests/tools/settings.awk jobq_pg.h $(SQL) >&2

@@ -122,12 +122,13 @@
  *
  * CONTENTS (search for >>name in the implementation)
  *
+ *     the system       >>os: threads, clocks, sockets, the process, signals
  *     statements       >>error, >>sql, >>bind, >>exec, >>value, >>codec, >>columns, >>operators
  *     the handle       >>pool, >>selfcheck, >>prepared, >>migrate, >>transaction
  *     calls            >>enqueue, >>seal, >>verbs, >>request, >>outbox, >>operate
  *     the worker       >>work: its state; handlers: >>deliver, >>handlers, >>run, >>hooks,
  *                      >>threads, >>calls; its connection: >>dial, >>send, >>answer, >>ask,
- *                      >>listen; >>step, >>signals, >>life, >>metrics
+ *                      >>listen; >>step, >>life, >>metrics
  *     rows and tables  >>rows, >>table, >>table_calls, >>worktable, >>work_verbs
  *     the SQL          >>schema: generated from sql/
  *
@@ -621,8 +622,6 @@
 #error "jobq.h and jobq_pg.h are of different versions: copy both from the same release"
 #endif
 
-#include <poll.h> /* struct pollfd, for jobq_pg_worker_fds */
-
 #if defined(JOBQ_PG_LIBPQ_HEADER)
 #include JOBQ_PG_LIBPQ_HEADER
 #elif defined(__has_include)
@@ -758,8 +757,7 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
 /* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg);
 
-/* jobq_pg_random -- 64 bits from the operating system's /dev/urandom, for ids and tokens. False:
- * there are none. */
+/* jobq_pg_random -- 64 bits of the operating system's, for ids and tokens. False: it has none. */
 JOBQ_API bool jobq_pg_random(uint64_t *bits);
 
 /* ---- migrations ------------------------------------------------------------------------------ */
@@ -1439,6 +1437,8 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
 
 #define JOBQ_PG_FDS 4
 
+struct pollfd; /* of poll.h, which the program includes */
+
 /*
  * jobq_pg_worker_fds -- what to wait for before the next step.
  *
@@ -2105,16 +2105,10 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 #include <postgresql/libpq-events.h>
 #endif
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #ifndef JOBQ_ASSERT
 #include <assert.h>
@@ -2136,6 +2130,486 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 #else
 #define JOBQ_PG__ONCE
 #endif
+
+/* ---- >>os: what differs between operating systems -------------------------------------------- */
+
+/*
+ * Nothing else in this file calls the system, except for files of C (make verify). A half for
+ * another system has the same four types and the same functions jobq_pg__os_*.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+typedef pthread_mutex_t jobq_pg__os_mutex; /* no thread takes one twice */
+typedef pthread_cond_t jobq_pg__os_cond;
+typedef pthread_t jobq_pg__os_thread;
+typedef int jobq_pg__os_socket;
+#define JOBQ_PG__OS_MUTEX PTHREAD_MUTEX_INITIALIZER
+#define JOBQ_PG__OS_NONE (-1) /* no socket */
+
+/* The clock of waits for conditions: a wall clock that is set back would prolong them. Some systems
+ * have no other one for that. */
+#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
+#define JOBQ_PG__OS_CLOCK CLOCK_MONOTONIC
+#else
+#define JOBQ_PG__OS_CLOCK CLOCK_REALTIME
+#endif
+
+/* -- clocks, in microseconds -- */
+
+static int64_t jobq_pg__os_clock(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Never set; begins anywhere. */
+static int64_t jobq_pg__mono_us(void) { return jobq_pg__os_clock(CLOCK_MONOTONIC); }
+
+/* The wall clock's, since 1970. */
+static int64_t jobq_pg__os_wall_us(void) { return jobq_pg__os_clock(CLOCK_REALTIME); }
+
+static struct timespec jobq_pg__os_timespec(int64_t us)
+{
+    struct timespec t;
+
+    t.tv_sec = (time_t)(us / 1000000);
+    t.tv_nsec = (long)(us % 1000000 * 1000);
+    return t;
+}
+
+/* A signal may end it early. */
+static void jobq_pg__os_nap(int64_t us)
+{
+    struct timespec t = jobq_pg__os_timespec(us > 0 ? us : 0);
+
+    nanosleep(&t, NULL);
+}
+
+/* -- mutexes, conditions, threads -- */
+
+static void jobq_pg__os_mutex_init(jobq_pg__os_mutex *mutex) { pthread_mutex_init(mutex, NULL); }
+static void jobq_pg__os_mutex_end(jobq_pg__os_mutex *mutex) { pthread_mutex_destroy(mutex); }
+static void jobq_pg__os_lock(jobq_pg__os_mutex *mutex) { pthread_mutex_lock(mutex); }
+static void jobq_pg__os_unlock(jobq_pg__os_mutex *mutex) { pthread_mutex_unlock(mutex); }
+
+static void jobq_pg__os_cond_init(jobq_pg__os_cond *cond)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
+    pthread_condattr_setclock(&attributes, JOBQ_PG__OS_CLOCK);
+#endif
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void jobq_pg__os_cond_end(jobq_pg__os_cond *cond) { pthread_cond_destroy(cond); }
+static void jobq_pg__os_wake_one(jobq_pg__os_cond *cond) { pthread_cond_signal(cond); }
+static void jobq_pg__os_wake_all(jobq_pg__os_cond *cond) { pthread_cond_broadcast(cond); }
+
+/* Waits until somebody wakes it, or for no reason. False: until, on the clock of mono_us, has come
+ * (JOBQ_NEVER: never). */
+static bool jobq_pg__os_wait(jobq_pg__os_cond *cond, jobq_pg__os_mutex *mutex, int64_t until_us)
+{
+    int64_t now = jobq_pg__mono_us(), day = JOBQ_HOURS(24);
+    struct timespec until;
+
+    if (until_us == JOBQ_NEVER) {
+        pthread_cond_wait(cond, mutex);
+        return true;
+    }
+    if (until_us <= now) return false;
+    until = jobq_pg__os_timespec(jobq_pg__os_clock(JOBQ_PG__OS_CLOCK) +
+                                 (until_us - now < day ? until_us - now : day));
+    pthread_cond_timedwait(cond, mutex, &until);
+    return jobq_pg__mono_us() < until_us;
+}
+
+/* A thread to be joined. False: none could be started. */
+static bool jobq_pg__os_start(jobq_pg__os_thread *thread, void *(*start)(void *), void *arg)
+{
+    return pthread_create(thread, NULL, start, arg) == 0;
+}
+
+static void jobq_pg__os_join(jobq_pg__os_thread thread) { pthread_join(thread, NULL); }
+
+/* A thread that nobody joins. False: none could be started. */
+static bool jobq_pg__os_detached(void *(*start)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, start, arg) != 0) return false;
+    pthread_detach(thread);
+    return true;
+}
+
+/* Calls body, and quits if the thread ends in there (pthread_exit). */
+static void jobq_pg__os_guarded(void (*body)(void *), void (*quits)(void *), void *arg)
+{
+    pthread_cleanup_push(quits, arg);
+    body(arg);
+    pthread_cleanup_pop(0);
+}
+
+/* -- sockets, and a pair of them: what is written to the second is read from the first -- */
+
+/* As poll: it skips sockets that are none. It waits at most a minute, in whole milliseconds. */
+static int jobq_pg__os_poll(struct pollfd *fds, int count, int64_t wait_us)
+{
+    int64_t us = wait_us < 0 ? 0 : wait_us > 60000000 ? 60000000 : wait_us;
+
+    return poll(fds, (nfds_t)count, (int)((us + 999) / 1000));
+}
+
+/* False: there is none; the ends are none. Neither end blocks, and no exec inherits them. */
+static bool jobq_pg__os_pair(jobq_pg__os_socket *ends)
+{
+    int i;
+
+    if (pipe(ends) != 0) {
+        ends[0] = ends[1] = JOBQ_PG__OS_NONE;
+        return false;
+    }
+    for (i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+    }
+    return true;
+}
+
+static void jobq_pg__os_pair_end(const jobq_pg__os_socket *ends)
+{
+    if (ends[0] != JOBQ_PG__OS_NONE) close(ends[0]);
+    if (ends[1] != JOBQ_PG__OS_NONE) close(ends[1]);
+}
+
+/* If the pair is full, nothing is written. Also for signal handlers. */
+static void jobq_pg__os_pair_write(const jobq_pg__os_socket *ends, char byte)
+{
+    int saved = errno;
+    ssize_t ignored = write(ends[1], &byte, 1);
+
+    (void)ignored;
+    errno = saved;
+}
+
+/* How many bytes there were; none if not positive. */
+static int jobq_pg__os_pair_read(const jobq_pg__os_socket *ends, char *bytes, size_t size)
+{
+    return (int)read(ends[0], bytes, size);
+}
+
+/* Ends a connection, which libpq sees when it next reads. */
+static void jobq_pg__os_shut(const PGconn *conn) { shutdown(PQsocket(conn), SHUT_RDWR); }
+
+/* -- the process, its host, and random bits -- */
+
+static int32_t jobq_pg__os_pid(void) { return (int32_t)getpid(); }
+
+/* Stays as it is if there is no name. */
+static void jobq_pg__os_host(char *name, size_t size) { gethostname(name, size - 1); }
+
+/* In a forked child: what libpq still sends on this connection no longer reaches the server. */
+static void jobq_pg__os_orphan(const PGconn *conn)
+{
+    int nowhere = open("/dev/null", O_RDWR);
+
+    if (nowhere >= 0 && PQsocket(conn) >= 0) dup2(nowhere, PQsocket(conn));
+    else if (PQsocket(conn) >= 0) close(PQsocket(conn));
+    if (nowhere >= 0) close(nowhere);
+}
+
+/* False: there are none. */
+static bool jobq_pg__os_random(void *bits, size_t size)
+{
+    int fd = open("/dev/urandom", O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : read(fd, bits, size);
+
+    if (fd >= 0) close(fd);
+    return got == (ssize_t)size;
+}
+
+/* -- signals, for workers that asked for it -- */
+
+#define JOBQ_PG__SIGNALS 64 /* the highest signal number, and workers that one may stop */
+
+typedef void (*jobq_pg__on)(int number, siginfo_t *info, void *asked);
+
+struct jobq_pg__stopped {
+    jobq_pg_worker *worker; /* NULL: the entry is free */
+    int32_t pid;              /* its process; a forked child must not use it */
+    jobq_pg__on on_signal;  /* of its copy, */
+    void (*stop)(jobq_pg_worker *);
+};
+
+/*
+ * Whom a signal stops. All copies of the library in the process share it, such as two plugins with
+ * JOBQ_STATIC, and any copy's handler stops the workers of all. It outlives a plugin, and points
+ * into one only while a worker of it is here. So plugins may come and go in any order.
+ */
+typedef struct jobq_pg__signal {
+    jobq_pg__os_mutex lock;
+    int copies;              /* that point to it: the last one frees it */
+    int busy;                /* handlers at work: they may still use a worker */
+    bool installed;          /* some copy's handler, perhaps below a later one of the program */
+    struct sigaction former; /* the action before it */
+    volatile int32_t pid;      /* the process of the worker that came last */
+    struct jobq_pg__stopped stopped[JOBQ_PG__SIGNALS];
+} jobq_pg__signal;
+
+static jobq_pg__signal *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */
+static jobq_pg__os_mutex jobq_pg__signals_lock = JOBQ_PG__OS_MUTEX;
+static int jobq_pg__signals_busy; /* handlers of this copy at work */
+
+/* The signals that are blocked meanwhile tell a copy's handler from any other. Change them when
+ * jobq_pg__signal changes: copies that differ in it must not share one. */
+static struct sigaction jobq_pg__action(jobq_pg__on on_signal)
+{
+    struct sigaction action;
+
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
+    sigaddset(&action.sa_mask, SIGTTIN);
+    sigaddset(&action.sa_mask, SIGTTOU);
+    sigaddset(&action.sa_mask, SIGURG);
+    sigaddset(&action.sa_mask, SIGVTALRM);
+    return action;
+}
+
+static bool jobq_pg__of_a_copy(const struct sigaction *action)
+{
+    struct sigaction like = jobq_pg__action(NULL);
+    bool same = (action->sa_flags & SA_SIGINFO) != 0;
+    int i;
+
+    for (i = 1; i <= JOBQ_PG__SIGNALS; i++)
+        same = same && sigismember(&action->sa_mask, i) == sigismember(&like.sa_mask, i);
+    return same;
+}
+
+/* True: it stopped a worker of this process. *forked: it has found another's. */
+static bool jobq_pg__signal_stops(jobq_pg__signal *s, bool *forked)
+{
+    int32_t pid = jobq_pg__os_pid();
+    bool mine = false;
+    int i;
+
+    __atomic_add_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
+    *forked = s->pid != pid;
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        struct jobq_pg__stopped *e = &s->stopped[i];
+        jobq_pg_worker *w = __atomic_load_n(&e->worker, __ATOMIC_SEQ_CST);
+        if (w == NULL) continue;
+        if (e->pid == pid) e->stop(w), mine = true;
+        else *forked = true;
+    }
+    __atomic_sub_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
+    return mine;
+}
+
+/* Gives another copy the signal, counted. */
+static void jobq_pg__signal_share(int number, jobq_pg__signal **to)
+{
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    *to = jobq_pg__signals[number];
+    if (*to != NULL) __atomic_add_fetch(&(*to)->copies, 1, __ATOMIC_SEQ_CST);
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+}
+
+/* A forked child must not stop its parent's workers. If it has none of its own, the signal's
+ * default action happens. A negative number is another copy that asks. */
+static void jobq_pg__on_signal(int number, siginfo_t *info, void *asked)
+{
+    int saved = errno;
+    bool mine = false, forked = false;
+    jobq_pg__signal *s;
+
+    (void)info;
+    if (number < 0) {
+        jobq_pg__signal_share(-number, (jobq_pg__signal **)asked);
+        return;
+    }
+    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    s = __atomic_load_n(&jobq_pg__signals[number], __ATOMIC_SEQ_CST);
+    if (s != NULL) mine = jobq_pg__signal_stops(s, &forked);
+    __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    if (forked && !mine) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = saved;
+}
+
+static void jobq_pg__signal_drop(jobq_pg__signal *s)
+{
+    if (s == NULL || __atomic_sub_fetch(&s->copies, 1, __ATOMIC_SEQ_CST) > 0) return;
+    jobq_pg__os_mutex_end(&s->lock);
+    free(s);
+}
+
+static jobq_pg__signal *jobq_pg__signal_new(void)
+{
+    jobq_pg__signal *s = (jobq_pg__signal *)calloc(1, sizeof *s);
+
+    if (s == NULL) return NULL;
+    jobq_pg__os_mutex_init(&s->lock);
+    s->copies = 1;
+    return s;
+}
+
+static bool jobq_pg__signal_install(jobq_pg__signal *s, int number)
+{
+    struct sigaction ours = jobq_pg__action(jobq_pg__on_signal);
+
+    if (!s->installed) s->installed = sigaction(number, &ours, &s->former) == 0;
+    return s->installed;
+}
+
+/* An entry of the signal, for which a handler is installed. False: none is free, or it cannot be
+ * handled. */
+static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int number)
+{
+    struct jobq_pg__stopped *e = s->stopped;
+
+    while (e < s->stopped + JOBQ_PG__SIGNALS && e->worker != NULL) e++;
+    if (e == s->stopped + JOBQ_PG__SIGNALS) return false;
+    e->pid = jobq_pg__os_pid();
+    s->pid = e->pid;
+    e->on_signal = jobq_pg__on_signal;
+    e->stop = jobq_pg_worker_stop;
+    __atomic_store_n(&e->worker, w, __ATOMIC_SEQ_CST);
+    if (jobq_pg__signal_install(s, number)) return true;
+    e->worker = NULL;
+    return false;
+}
+
+/* The signal that a copy with this action is in, counted; NULL: none, or it is no copy's action. */
+static jobq_pg__signal *jobq_pg__signal_asked(const struct sigaction *action, int number)
+{
+    jobq_pg__signal *s = NULL;
+
+    if (jobq_pg__of_a_copy(action)) action->sa_sigaction(-number, NULL, &s);
+    return s;
+}
+
+/* True: this copy has no worker left there. Then another's handler takes the place of ours, or the
+ * former action comes back; a later one of the program stays. */
+static bool jobq_pg__signal_remove(jobq_pg__signal *s, const jobq_pg_worker *w, int number)
+{
+    struct jobq_pg__stopped *e, *heir = NULL;
+    struct sigaction there, next;
+    bool last = true;
+
+    jobq_pg__os_lock(&s->lock);
+    for (e = s->stopped; e < s->stopped + JOBQ_PG__SIGNALS; e++) {
+        if (e->worker == w) __atomic_store_n(&e->worker, NULL, __ATOMIC_SEQ_CST);
+        if (e->worker == NULL) continue;
+        if (e->on_signal == jobq_pg__on_signal) last = false;
+        else heir = e;
+    }
+    next = heir != NULL ? jobq_pg__action(heir->on_signal) : s->former;
+    if (last && s->installed && sigaction(number, NULL, &there) == 0 &&
+        there.sa_sigaction == jobq_pg__on_signal) sigaction(number, &next, NULL);
+    if (last && heir == NULL) s->installed = false;
+    while (__atomic_load_n(&s->busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+    jobq_pg__os_unlock(&s->lock);
+    return last;
+}
+
+static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
+{
+    jobq_pg__signal *s;
+
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    s = jobq_pg__signals[number];
+    if (s != NULL && jobq_pg__signal_remove(s, w, number)) {
+        __atomic_store_n(&jobq_pg__signals[number], NULL, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+        jobq_pg__signal_drop(s);
+    }
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+}
+
+/* there: another copy's signal, if its handler is installed, or this copy's. NULL: it did not. */
+static jobq_pg__signal *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
+{
+    jobq_pg__signal *s;
+    bool good = false;
+
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    s = jobq_pg__signals[number];
+    if (s != NULL) jobq_pg__signal_drop(there);
+    else s = there != NULL ? there : jobq_pg__signal_new();
+    if (s != NULL) {
+        __atomic_store_n(&jobq_pg__signals[number], s, __ATOMIC_SEQ_CST);
+        jobq_pg__os_lock(&s->lock);
+        good = jobq_pg__signal_add(s, w, number);
+        jobq_pg__os_unlock(&s->lock);
+    }
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+    return good ? s : NULL;
+}
+
+/* No lock is held while another copy is asked: it might be asking this one. So two that come at the
+ * same time may each have installed its own handler; the later one sees it, and joins the other. */
+static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
+{
+    jobq_pg__signal *s, *below;
+    struct sigaction there;
+    bool apart;
+
+    if (number < 0 || number > JOBQ_PG__SIGNALS) return false;
+    do {
+        if (sigaction(number, NULL, &there) != 0) return false;
+        s = jobq_pg__signal_join(w, number, jobq_pg__signal_asked(&there, number));
+        if (s == NULL) return false;
+        below = jobq_pg__signal_asked(&s->former, number);
+        apart = below != NULL && below != s;
+        if (apart) jobq_pg__signal_leave(w, number);
+        jobq_pg__signal_drop(below);
+    } while (apart);
+    return true;
+}
+
+static bool jobq_pg__os_signals_set(jobq_pg_worker *w, const int *numbers)
+{
+    bool good = true;
+    int i;
+
+    for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
+    return good;
+}
+
+/* In a forked child, without the locks: a thread of the parent may have held them. */
+static void jobq_pg__os_signals_forget(const jobq_pg_worker *w)
+{
+    int number, i;
+
+    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) {
+        jobq_pg__signal *s = jobq_pg__signals[number];
+        for (i = 0; s != NULL && i < JOBQ_PG__SIGNALS; i++) {
+            if (s->stopped[i].worker == w) s->stopped[i].worker = NULL;
+        }
+    }
+}
+
+/* Afterwards no signal reaches the worker, and no signal handler still uses it. */
+static void jobq_pg__os_signals_clear(const jobq_pg_worker *w)
+{
+    int number;
+
+    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) jobq_pg__signal_leave(w, number);
+}
 
 /* ---- >>error --------------------------------------------------------------------------------- */
 
@@ -2789,7 +3263,7 @@ typedef struct jobq_pg__waiting {
     int32_t open;           /* how many have not by the last look, whose rows the caller gets */
     bool written;           /* await has written where the ear listens */
     bool missed;            /* some end was not heard: what await has written is left */
-    pthread_cond_t news;    /* left has changed, or the ear needs somebody */
+    jobq_pg__os_cond news;    /* left has changed, or the ear needs somebody */
     struct jobq_pg__waiting *next;
 } jobq_pg__waiting;
 
@@ -2820,7 +3294,7 @@ struct jobq_pg {
     size_t payload_max;       /* bytes */
     bool behind_pooler;       /* conninfo leads through a pooler in transaction mode */
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
-    pid_t pid;                /* of the opening process; a forked child must not use the handle */
+    int32_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     bool may_be_down;
     void (*log)(void *user, jobq_level level, const char *message);
@@ -2831,8 +3305,8 @@ struct jobq_pg {
     bool (*open)(void *user, jobq_pg_seal *seal);
     char seal_name[68];
     void *user;
-    pthread_mutex_t lock;     /* guards the fields below */
-    pthread_cond_t freed;     /* a connection became idle, or was closed */
+    jobq_pg__os_mutex lock;     /* guards the fields below */
+    jobq_pg__os_cond freed;     /* a connection became idle, or was closed */
     int pool_max, open_count, idle_count, idle_room;
     PGconn **idle;            /* idle_count connections, owned; room for idle_room */
     bool unchecked;           /* the self-check is due: no server has answered yet */
@@ -2892,14 +3366,6 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_event e, const char *format,
     pg->log_event(pg->user, &e);
 }
 
-JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 /* Whether a line may be written now. more: text about those that were left out before it. */
 static bool jobq_pg__may_log(jobq_pg *pg, jobq_pg__often *often, char more[48])
 {
@@ -2907,7 +3373,7 @@ static bool jobq_pg__may_log(jobq_pg *pg, jobq_pg__often *often, char more[48])
     bool may;
 
     more[0] = '\0';
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     if (often->second != second) often->written = 0;
     often->second = second;
     may = often->written < 5;
@@ -2915,28 +3381,8 @@ static bool jobq_pg__may_log(jobq_pg *pg, jobq_pg__often *often, char more[48])
         snprintf(more, 48, " (and %d more before it)", often->left_out);
     often->left_out = may ? 0 : often->left_out + 1;
     often->written += may;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     return may;
-}
-
-/* The clock of waits for conditions: a wall clock that is set back would prolong them. Some systems
- * have no other one for that. */
-#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
-#define JOBQ_PG__WAIT_CLOCK CLOCK_MONOTONIC
-#else
-#define JOBQ_PG__WAIT_CLOCK CLOCK_REALTIME
-#endif
-
-static void jobq_pg__cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attributes;
-
-    pthread_condattr_init(&attributes);
-#if defined(_POSIX_CLOCK_SELECTION) && _POSIX_CLOCK_SELECTION > 0
-    pthread_condattr_setclock(&attributes, JOBQ_PG__WAIT_CLOCK);
-#endif
-    pthread_cond_init(cond, &attributes);
-    pthread_condattr_destroy(&attributes);
 }
 
 static bool jobq_pg__word(char c)
@@ -3000,7 +3446,7 @@ static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
 
 /* -- fork -- */
 
-static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != getpid(); }
+static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != jobq_pg__os_pid(); }
 
 static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
 {
@@ -3009,16 +3455,14 @@ static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
 }
 
 /* Closes a forked child's copy of a connection. PQfinish alone would end the parent's session, so
- * it writes to /dev/null instead. */
+ * it no longer reaches the server. */
 static void jobq_pg__conn_leave(PGconn *conn)
 {
-    int nowhere = open("/dev/null", O_RDWR);
-
-    if (nowhere >= 0 && PQsocket(conn) >= 0) dup2(nowhere, PQsocket(conn));
-    else if (PQsocket(conn) >= 0) close(PQsocket(conn));
-    if (nowhere >= 0) close(nowhere);
+    jobq_pg__os_orphan(conn);
     PQfinish(conn);
 }
+
+JOBQ_API bool jobq_pg_random(uint64_t *bits) { return jobq_pg__os_random(bits, sizeof *bits); }
 
 /* -- connecting -- */
 
@@ -3306,7 +3750,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__free(pg);
         return NULL;
     }
-    pg->pid = getpid();
+    pg->pid = jobq_pg__os_pid();
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
     pg->call_us = desc->call_us > 0 ? desc->call_us : JOBQ_NEVER;
@@ -3427,15 +3871,12 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 
     while (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
         int64_t wait = jobq_backoff_delay(&backoff, tries++, jobq_random_next(&random));
-        struct timespec nap;
         now = jobq_pg__mono_us();
         if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
         jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "server_unreachable", error),
                      "%s", error->message);
         if (wait > until - now) wait = until - now;
-        nap.tv_sec = (time_t)(wait / 1000000);
-        nap.tv_nsec = (long)(wait % 1000000 * 1000);
-        nanosleep(&nap, NULL);
+        jobq_pg__os_nap(wait);
     }
     code = jobq_pg__self_check(pg, conn, &pg->odd, error);
     jobq_pg_release(pg, conn);
@@ -3450,9 +3891,9 @@ static jobq_error jobq_pg__late_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     jobq_error code = jobq_pg__self_check(pg, conn, &odd, error == NULL ? &local : error);
 
     if (code != JOBQ_OK) return code;
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     pg->unchecked = false;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     return JOBQ_OK;
 }
 
@@ -3468,8 +3909,8 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
     memset(&none, 0, sizeof none);
     pg = jobq_pg__new(desc == NULL ? &none : desc, error);
     if (pg == NULL) return error->code;
-    pthread_mutex_init(&pg->lock, NULL);
-    jobq_pg__cond_init(&pg->freed);
+    jobq_pg__os_mutex_init(&pg->lock);
+    jobq_pg__os_cond_init(&pg->freed);
     if (!pg->no_pool && jobq_pg__first(pg, error) != JOBQ_OK) {
         if (!pg->may_be_down || error->code != JOBQ_ERROR_CONNECTION) {
             jobq_pg_close(pg);
@@ -3495,35 +3936,20 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
     JOBQ_ASSERT(pg->open_count == pg->idle_count && pg->ear.waiting == NULL);
     PQfinish(pg->ear.conn);
     while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
-    pthread_cond_destroy(&pg->freed);
-    pthread_mutex_destroy(&pg->lock);
+    jobq_pg__os_cond_end(&pg->freed);
+    jobq_pg__os_mutex_end(&pg->lock);
     jobq_pg__free(pg);
-}
-
-/* The end of a wait for a condition that begins now. */
-static struct timespec jobq_pg__wait_end(int64_t wait_us)
-{
-    struct timespec until;
-
-    clock_gettime(JOBQ_PG__WAIT_CLOCK, &until);
-    until.tv_sec += wait_us / 1000000;
-    until.tv_nsec += wait_us % 1000000 * 1000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return until;
 }
 
 /* Takes an idle connection, or the right to make one (*make), under the lock. False: timed out. */
 static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
 {
-    struct timespec until = jobq_pg__wait_end(pg->acquire_us);
+    int64_t until = jobq_pg__after(jobq_pg__mono_us(), pg->acquire_us);
     bool late = false;
 
     while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
         if (late) return false;
-        late = pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT;
+        late = !jobq_pg__os_wait(&pg->freed, &pg->lock, until);
     }
     *make = pg->idle_count == 0;
     *conn = NULL;
@@ -3535,23 +3961,30 @@ static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
 /* Gives back the right to have one more connection. */
 static void jobq_pg__unreserve(jobq_pg *pg)
 {
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     pg->open_count--;
-    pthread_cond_signal(&pg->freed);
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_wake_one(&pg->freed);
+    jobq_pg__os_unlock(&pg->lock);
+}
+
+/* Waits until the connection can be read, or written if asked. False: not within that time. */
+static bool jobq_pg__conn_poll(const PGconn *conn, short events, int64_t wait_us)
+{
+    struct pollfd fd;
+
+    fd.fd = (jobq_pg__os_socket)PQsocket(conn);
+    fd.events = events;
+    fd.revents = 0;
+    return jobq_pg__os_poll(&fd, 1, wait_us) > 0;
 }
 
 /* Whether an idle connection is still open. Reads what the server has sent meanwhile, such as the
  * reason why it closed the connection. */
 static bool jobq_pg__well(PGconn *conn)
 {
-    struct pollfd fd;
     int reads = 0;
 
-    fd.fd = PQsocket(conn);
-    fd.events = POLLIN;
-    fd.revents = 0;
-    while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && poll(&fd, 1, 0) > 0) {
+    while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && jobq_pg__conn_poll(conn, POLLIN, 0)) {
         PQconsumeInput(conn); /* first the reason, then the end of the stream */
     }
     return PQstatus(conn) == CONNECTION_OK;
@@ -3580,10 +4013,10 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     *conn = NULL;
     if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     if (pg->no_pool) return jobq_pg__invalid(error, "conn", "give one: the handle has no pool");
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     got = jobq_pg__reserve(pg, conn, &make);
     unchecked = pg->unchecked;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     if (!got) {
         *conn = NULL;
         return jobq_pg__fail(error, JOBQ_ERROR_FULL,
@@ -3662,7 +4095,7 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, jobq_pg__used used)
     }
     keep = jobq_pg__clean(pg, conn) && used != JOBQ_PG__SPENT;
     if (keep && used == JOBQ_PG__BY_OTHERS) keep = jobq_pg__reset(pg, conn);
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     if (keep && pg->idle_count == pg->idle_room) {
         int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
         PGconn **idle = (PGconn **)realloc(pg->idle, (size_t)room * sizeof *idle);
@@ -3674,8 +4107,8 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, jobq_pg__used used)
     }
     if (keep) pg->idle[pg->idle_count++] = conn;
     else pg->open_count--;
-    pthread_cond_signal(&pg->freed);
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_wake_one(&pg->freed);
+    jobq_pg__os_unlock(&pg->lock);
     if (!keep) PQfinish(conn);
 }
 
@@ -3926,7 +4359,6 @@ static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
  * shut down, because the rest would be taken for the answer to the next statement. */
 static bool jobq_pg__in_time(PGconn *conn, int64_t until)
 {
-    struct pollfd fd = {PQsocket(conn), 0, 0};
     int64_t left;
     int unsent;
 
@@ -3934,12 +4366,11 @@ static bool jobq_pg__in_time(PGconn *conn, int64_t until)
         unsent = PQflush(conn);
         if (unsent < 0 || (unsent == 0 && !PQisBusy(conn))) return true;
         left = until - jobq_pg__mono_us();
-        fd.events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0));
         if (left <= 0) break;
-        left = left > 60000000 ? 60000 : left / 1000 + 1;
-        if (poll(&fd, 1, (int)left) > 0 && !PQconsumeInput(conn)) return true;
+        if (jobq_pg__conn_poll(conn, unsent > 0 ? POLLIN | POLLOUT : POLLIN, left) &&
+            !PQconsumeInput(conn)) return true;
     }
-    shutdown(PQsocket(conn), SHUT_RDWR);
+    jobq_pg__os_shut(conn);
     PQconsumeInput(conn); /* it notices the end */
     return false;
 }
@@ -6588,13 +7019,10 @@ static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_body body, void *
 static void jobq_pg__transact_pause(uint32_t n)
 {
     jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
-    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32};
+    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)jobq_pg__os_pid() << 32};
     int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
-    struct timespec pause;
 
-    pause.tv_sec = (time_t)(us / 1000000);
-    pause.tv_nsec = (long)(us % 1000000 * 1000);
-    nanosleep(&pause, NULL);
+    jobq_pg__os_nap(us);
 }
 
 JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body body, void *user,
@@ -7634,7 +8062,7 @@ static jobq_error jobq_pg__wait_look(jobq_pg *pg, PGconn *conn, jobq_pg__waiting
     jobq_pg_rows_clear(rows.count > 0 ? jobs : &rows);
     if (rows.count == 0) return JOBQ_OK; /* none has ended */
     *jobs = rows;
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     for (i = w->left = w->open = 0; i < w->count; i++) {
         jobq_state state = ((const jobq_pg_job_row *)rows.rows)[i].facts.state;
         bool ended = jobq_state_final(state) || (int)state == 0;
@@ -7643,7 +8071,7 @@ static jobq_error jobq_pg__wait_look(jobq_pg *pg, PGconn *conn, jobq_pg__waiting
         w->left += !ended;
         w->open += !ended;
     }
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     return JOBQ_OK;
 }
 
@@ -7682,7 +8110,7 @@ static void jobq_pg__ear_heard(jobq_pg__ear *ear, const char *text)
             for (i = 0; i < w->count; i++) {
                 if (w->ids[i] != id || w->ended[i]) continue;
                 w->ended[i] = true;
-                if (--w->left == 0) pthread_cond_signal(&w->news);
+                if (--w->left == 0) jobq_pg__os_wake_one(&w->news);
             }
         }
     }
@@ -7717,12 +8145,8 @@ static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel, jobq_pg_
 static bool jobq_pg__ear_listen(PGconn *conn, int64_t until)
 {
     int64_t wait_us = until - jobq_pg__mono_us();
-    struct pollfd fd;
 
-    fd.fd = PQsocket(conn);
-    fd.events = POLLIN;
-    fd.revents = 0;
-    if (wait_us > 0) poll(&fd, 1, wait_us > 60000000 ? 60000 : (int)((wait_us + 999) / 1000));
+    if (wait_us > 0) jobq_pg__conn_poll(conn, POLLIN, wait_us);
     return PQconsumeInput(conn) != 0 && PQstatus(conn) == CONNECTION_OK;
 }
 
@@ -7730,9 +8154,9 @@ static bool jobq_pg__ear_up(jobq_pg *pg)
 {
     bool up;
 
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     up = pg->ear.conn != NULL;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     return up;
 }
 
@@ -7747,7 +8171,7 @@ static void jobq_pg__ear_use(jobq_pg *pg, int64_t until)
     PGnotify *n;
 
     ear->used = true;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
     if (makes) conn = jobq_pg__ear_connect(pg, ear->channel, &error);
     good = makes ? conn != NULL : jobq_pg__ear_listen(conn, until);
     if (makes && !good && !ear->deaf)
@@ -7755,7 +8179,7 @@ static void jobq_pg__ear_use(jobq_pg *pg, int64_t until)
                      "LISTEN: %s; meanwhile waits look four times a second", error.message);
     if (makes) ear->deaf = !good;
     if (!good) PQfinish(conn);
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     ear->used = false;
     ear->conn = good ? conn : NULL;
     if (!good) ear->retry_mono_us = jobq_pg__mono_us() + JOBQ_SECONDS(1);
@@ -7773,44 +8197,41 @@ static void jobq_pg__wait_news(jobq_pg *pg, jobq_pg__waiting *w, int64_t until)
     jobq_pg__waiting *other;
     int64_t now;
 
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     while (w->left > 0 && (now = jobq_pg__mono_us()) < until) {
         bool up = ear->conn != NULL;
         if (hears && !ear->used && (up || ear->retry_mono_us <= now)) {
             jobq_pg__ear_use(pg, until);
             if (!up) break; /* await can write where it listens now */
-        } else {
-            struct timespec end = jobq_pg__wait_end(until - now);
-            pthread_cond_timedwait(&w->news, &pg->lock, &end);
-        }
+        } else jobq_pg__os_wait(&w->news, &pg->lock, until);
     }
     for (other = ear->waiting; other == w || (other != NULL && other->left == 0);)
         other = other->next;
-    if (other != NULL && !ear->used) pthread_cond_signal(&other->news);
-    pthread_mutex_unlock(&pg->lock);
+    if (other != NULL && !ear->used) jobq_pg__os_wake_one(&other->news);
+    jobq_pg__os_unlock(&pg->lock);
 }
 
 static void jobq_pg__wait_join(jobq_pg *pg, jobq_pg__waiting *w)
 {
     uint64_t bits = 0;
 
-    jobq_pg__cond_init(&w->news);
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_cond_init(&w->news);
+    jobq_pg__os_lock(&pg->lock);
     while (pg->ear.channel == 0 && jobq_pg_random(&bits)) pg->ear.channel = (int64_t)bits;
     w->next = pg->ear.waiting;
     pg->ear.waiting = w;
-    pthread_mutex_unlock(&pg->lock);
+    jobq_pg__os_unlock(&pg->lock);
 }
 
 static void jobq_pg__wait_leave(jobq_pg *pg, jobq_pg__waiting *w)
 {
     jobq_pg__waiting **at = &pg->ear.waiting;
 
-    pthread_mutex_lock(&pg->lock);
+    jobq_pg__os_lock(&pg->lock);
     while (*at != w) at = &(*at)->next;
     *at = w->next;
-    pthread_mutex_unlock(&pg->lock);
-    pthread_cond_destroy(&w->news);
+    jobq_pg__os_unlock(&pg->lock);
+    jobq_pg__os_cond_end(&w->news);
 }
 
 /* Looks again and again. The first time that the ear is up, it writes that it waits, at once: a
@@ -9835,8 +10256,8 @@ struct jobq_pg__run_data {
 typedef struct jobq_pg__group {
     jobq_pg_worker **workers;  /* the program holds the first */
     size_t count;
-    pthread_mutex_t lock;      /* "the lock" below: guards what follows, and the workers' loops */
-    pthread_cond_t work, gone; /* there may be work; a thread or a worker has ended, or a worker's
+    jobq_pg__os_mutex lock;      /* "the lock" below: guards what follows, and the workers' loops */
+    jobq_pg__os_cond work, gone; /* there may be work; a thread or a worker has ended, or a worker's
                                   lease was renewed */
     jobq_pg__run *runs;
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
@@ -9862,8 +10283,8 @@ struct jobq_pg_worker {
     const char *kinds[JOBQ_LOOP_KINDS];   /* its kind, and the kind's id, from the answer */
     int32_t kind_ids[JOBQ_LOOP_KINDS];
     int32_t queue_ids[JOBQ_LOOP_QUEUES];
-    int poke[2];                    /* a pipe: wakes the stepping thread; 's' asks it to stop */
-    pthread_t thread;               /* its own thread, which steps it */
+    jobq_pg__os_socket poke[2];     /* a pair: wakes the stepping thread; 's' asks it to stop */
+    jobq_pg__os_thread thread;               /* its own thread, which steps it */
     bool threaded;                  /* that thread was started */
     PGconn *conn;                   /* for statements */
     jobq_pg__attempt *attempt;      /* to make conn; NULL: none is under way */
@@ -10005,15 +10426,6 @@ static void *jobq_pg__canceller(void *arg)
     return NULL;
 }
 
-static bool jobq_pg__detach(void *(*start)(void *), void *arg)
-{
-    pthread_t thread;
-
-    if (pthread_create(&thread, NULL, start, arg) != 0) return false;
-    pthread_detach(thread);
-    return true;
-}
-
 /* ---- >>handlers: their threads, and the deliveries that they get ----------------------------- */
 
 /* Records what jobq_pg_worker_health will report. The lock is held. */
@@ -10037,7 +10449,7 @@ static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_level l
 /* Sends and frees the cancel of what is given up. NULL: does nothing. The lock is held. */
 static void jobq_pg__cancel(jobq_pg_worker *w, PGcancel *cancel, const char *what)
 {
-    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
+    if (cancel == NULL || jobq_pg__os_detached(jobq_pg__canceller, cancel)) return;
     PQfreeCancel(cancel);
     jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "thread_missing", NULL),
                  "%s cannot be cancelled and runs on: " JOBQ_PG__NO_THREAD, what);
@@ -10057,9 +10469,7 @@ static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 
 static void jobq_pg__poke(jobq_pg_worker *w, char why)
 {
-    ssize_t ignored = write(w->poke[1], &why, 1);
-
-    (void)ignored;
+    jobq_pg__os_pair_write(w->poke, why);
 }
 
 /* Wakes the stepping thread if it would sleep too long after the loop was told something. */
@@ -10221,10 +10631,10 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg_event event = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, "transaction_left");
     char what[160];
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     cancel = run->cancel;
     run->cancel = NULL;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     PQfreeCancel(cancel);
     if (event.job != 0) snprintf(what, sizeof what, "queue %.*s, job %lld: ", (int)event.queue.len,
                                  event.queue.ptr, (long long)event.job);
@@ -10247,9 +10657,9 @@ static jobq_stop jobq_pg__run_asks(jobq_pg__run *run, int64_t *remaining_us)
         jobq_pg__turn(w);
         run->ask_mono_us = now + 1000;
     }
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work, remaining_us);
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return stop;
 }
 
@@ -10260,10 +10670,10 @@ static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
 
     if (run->conn != NULL) return run->conn;
     if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
-    pthread_mutex_lock(&run->worker->group->lock);
+    jobq_pg__os_lock(&run->worker->group->lock);
     run->conn = conn;
     run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&run->worker->group->lock);
+    jobq_pg__os_unlock(&run->worker->group->lock);
     return conn;
 }
 
@@ -10359,12 +10769,12 @@ static jobq_pg__ack jobq_pg__part_ack(jobq_pg__delivery *kept, int64_t partition
 /* Keeps text as the reason of a dead letter, or frees it if the delivery has been given up. */
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 {
-    pthread_mutex_lock(&run->worker->group->lock);
+    jobq_pg__os_lock(&run->worker->group->lock);
     if (run->busy && !run->abandoned) {
         free(*reason);
         *reason = text;
     } else free(text);
-    pthread_mutex_unlock(&run->worker->group->lock);
+    jobq_pg__os_unlock(&run->worker->group->lock);
     return run->busy;
 }
 
@@ -10474,18 +10884,18 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     bool wanted;
 
     error.message[0] = '\0';
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     wanted = jobq_pg__delivered(w, run, d, verdict, true);
     if (wanted && dead != NULL) {
         ack = jobq_pg__part_ack(run->kept, run->work.partition_id, &run->work.token,
                                 &run->data->ack, dead);
         ack.own = true;
     }
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
     else PQclear(PQexec(run->conn, "ROLLBACK"));
     free(dead);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     if (code != JOBQ_OK) run->data->planned = 0;
     if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
         run->kept->error_size =
@@ -10493,7 +10903,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     }
     if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
     jobq_pg__told(w, jobq_pg__mono_us());
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
 }
 
 static bool jobq_pg__run_begin(jobq_pg__run *run, jobq_pg_error *error)
@@ -10592,7 +11002,6 @@ static bool jobq_pg__open_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_c
 static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
                                    jobq_verdict *verdict)
 {
-    static const struct timespec nap = {0, 20000000};
     size_t size = (size_t)d->count * sizeof(jobq_message);
     jobq_message *copy;
     jobq_pg_error error;
@@ -10621,7 +11030,7 @@ static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, j
     memset(d->results, JOBQ_RESULT_LEFT, (size_t)d->count);
     verdict->result = JOBQ_RESULT_LEFT;
     for (i = 0; i < 50 && jobq_delivery_stopping(d, NULL) == JOBQ_STOP_NONE; i++)
-        nanosleep(&nap, NULL);
+        jobq_pg__os_nap(JOBQ_MILLISECONDS(20));
     return false;
 }
 
@@ -10677,16 +11086,16 @@ static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
 
     report->result = verdict->result;
     if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     w->handler_us += report->duration_us;
     if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &data->call, report);
     if (report->call == NULL && !told)
         jobq_pg__delivered(w, run, &data->delivery, verdict, false);
     run->busy = false;
     if (!run->abandoned && (w->hooks.after != NULL || jobq_pg__has_failed(w, report))) {
-        pthread_mutex_unlock(&w->group->lock);
+        jobq_pg__os_unlock(&w->group->lock);
         jobq_pg__tell(w, report, data, run->kept);
-        pthread_mutex_lock(&w->group->lock);
+        jobq_pg__os_lock(&w->group->lock);
     }
     free(run->next);
     free(data->log);
@@ -10709,7 +11118,7 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
     bool told;
 
     if (!jobq_pg__run_fill(w, run)) return;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     memset(&verdict, 0, sizeof verdict);
     jobq_pg__report_start(&report, run);
     if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
@@ -10757,7 +11166,7 @@ static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_
     n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
     n->next = w->hook_calls;
     w->hook_calls = n;
-    pthread_cond_signal(&w->group->work);
+    jobq_pg__os_wake_one(&w->group->work);
     return n;
 }
 
@@ -10785,7 +11194,7 @@ static void jobq_pg__hook_failed(jobq_pg_worker *w, const jobq_pg__rescue_row *o
     if (answer != NULL) answer->users++;
     n->next = w->hook_calls;
     w->hook_calls = n;
-    pthread_cond_signal(&w->group->work);
+    jobq_pg__os_wake_one(&w->group->work);
 }
 
 /* Lists the jobs that a rescue failed, and takes its result. */
@@ -10820,10 +11229,10 @@ static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
 
     if (n == NULL) return false;
     w->hook_calls = n->next;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     if (n->failed) jobq_pg__tell_failed(w, &n->report);
     else jobq_pg__tell(w, &n->report, &n->data, n->run.kept);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     jobq_pg__answer_drop(n->run.answer);
     jobq_pg__delivery_drop(n->run.kept);
     free(n);
@@ -10910,7 +11319,7 @@ static bool jobq_pg__group_runs(jobq_pg__group *group, jobq_pg__run *run)
         run->worker = w;
         ran = jobq_pg__run_one(w, run);
         if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
-        if (w->ended) pthread_cond_broadcast(&group->gone);
+        if (w->ended) jobq_pg__os_wake_all(&group->gone);
     }
     run->worker = NULL;
     return ran;
@@ -10961,13 +11370,16 @@ static int32_t jobq_pg__missing(const jobq_pg__group *group)
 }
 
 /* Waits for work and does it. The lock is held before and after. */
-static void jobq_pg__thread_work(jobq_pg__group *group, jobq_pg__run *run)
+static void jobq_pg__thread_work(void *arg)
 {
+    jobq_pg__run *run = (jobq_pg__run *)arg;
+    jobq_pg__group *group = run->data->group;
+
     while (group->open > 0 && !run->abandoned) {
         if (jobq_pg__group_runs(group, run)) continue;
         if (jobq_pg__missing(group) < 0) return;
         group->idle++;
-        pthread_cond_wait(&group->work, &group->lock);
+        jobq_pg__os_wait(&group->work, &group->lock, JOBQ_NEVER);
         group->idle--;
     }
 }
@@ -10979,7 +11391,7 @@ static bool jobq_pg__thread_start(jobq_pg__group *group)
     bool good;
 
     if (data != NULL) data->group = group;
-    good = data != NULL && jobq_pg__detach(jobq_pg__thread, data);
+    good = data != NULL && jobq_pg__os_detached(jobq_pg__thread, data);
     if (good) group->threads++;
     else free(data);
     if (good) group->fewer = 0;
@@ -11028,8 +11440,8 @@ static void jobq_pg__thread_end(jobq_pg__group *group, jobq_pg__run *run, jobq_p
     if (run->abandoned) group->stuck--;
     else group->threads--;
     if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
-    pthread_cond_broadcast(&group->gone);
-    pthread_mutex_unlock(&group->lock);
+    jobq_pg__os_wake_all(&group->gone);
+    jobq_pg__os_unlock(&group->lock);
     free(run->data);
 }
 
@@ -11051,7 +11463,7 @@ static void jobq_pg__thread_quit(void *arg)
             jobq_pg__retry_all(&run->data->delivery, &verdict, text);
         else jobq_call_error(&run->data->call, jobq_str_from(text));
         jobq_pg__run_ended(w, run, &report, &verdict, false);
-    } else pthread_mutex_lock(&w->group->lock);
+    } else jobq_pg__os_lock(&w->group->lock);
     jobq_pg__log(w->pg, event, "%s: return from handlers", text);
     jobq_pg__thread_end(w->group, run, w);
 }
@@ -11064,12 +11476,10 @@ static void *jobq_pg__thread(void *arg)
 
     memset(&run, 0, sizeof run);
     run.data = data;
-    pthread_mutex_lock(&group->lock);
+    jobq_pg__os_lock(&group->lock);
     run.link = group->runs;
     group->runs = &run;
-    pthread_cleanup_push(jobq_pg__thread_quit, &run);
-    jobq_pg__thread_work(group, &run);
-    pthread_cleanup_pop(0);
+    jobq_pg__os_guarded(jobq_pg__thread_work, jobq_pg__thread_quit, &run);
     jobq_pg__thread_end(group, &run, NULL);
     return NULL;
 }
@@ -11081,7 +11491,7 @@ static void jobq_pg__wake_threads(jobq_pg_worker *w)
     int32_t want = jobq_loop_status_of(w->loop).ready;
     int32_t n = w->group->idle < want ? w->group->idle : want;
 
-    while (n-- > 0) pthread_cond_signal(&w->group->work);
+    while (n-- > 0) jobq_pg__os_wake_one(&w->group->work);
 }
 
 /* Work waits, and no thread is idle: whether one is missing is seen when a server has been silent
@@ -11215,9 +11625,9 @@ static jobq_error jobq_pg__call_progress(jobq_call *call, int permille, const ch
                                   note[0] == '\0' ? NULL : note};
     bool kept;
 
-    pthread_mutex_lock(&run->worker->group->lock);
+    jobq_pg__os_lock(&run->worker->group->lock);
     kept = jobq_pg__progress_keep(run, permille, note);
-    pthread_mutex_unlock(&run->worker->group->lock);
+    jobq_pg__os_unlock(&run->worker->group->lock);
     if (!kept) return JOBQ_ERROR_LOST;
     return now ? jobq_pg__call_ask(run, JOBQ_PG__PROGRESS_HERE, &from, NULL) : JOBQ_OK;
 }
@@ -11227,18 +11637,14 @@ static void jobq_pg__call_log(jobq_call *call, jobq_level level, jobq_str text)
 {
     jobq_pg__run *run = (jobq_pg__run *)call->context;
     jobq_pg__run_data *data = run->data;
-    struct timespec now;
+    int64_t now = jobq_pg__os_wall_us();
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    pthread_mutex_lock(&run->worker->group->lock);
+    jobq_pg__os_lock(&run->worker->group->lock);
     if (run->busy && !run->abandoned) {
         if (data->log == NULL) data->log = (jobq_log *)calloc(1, sizeof *data->log);
-        if (data->log != NULL) {
-            jobq_log_add(data->log, (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000, level,
-                         text);
-        }
+        if (data->log != NULL) jobq_log_add(data->log, now, level, text);
     }
-    pthread_mutex_unlock(&run->worker->group->lock);
+    jobq_pg__os_unlock(&run->worker->group->lock);
 }
 
 static jobq_error jobq_pg__call_step(jobq_call *call, const char *name, const jobq_str *done,
@@ -11450,7 +11856,7 @@ struct jobq_pg__attempt {
     const char *conninfo, *name;
     jobq_pg__group *group;     /* valid while asks, which its lock guards */
     bool asks;                 /* the thread still uses the handle, or runs desc.connect */
-    pthread_mutex_t lock;      /* guards what follows */
+    jobq_pg__os_mutex lock;      /* guards what follows */
     jobq_pg_worker *worker;    /* NULL: given up, so its thread frees it; set under both locks */
     bool over;                 /* the thread is done with it */
     char proof[600];           /* a statement that fails if the schema does not serve; or empty */
@@ -11461,7 +11867,7 @@ struct jobq_pg__attempt {
 static void jobq_pg__attempt_free(jobq_pg__attempt *a)
 {
     PQfinish(a->conn);
-    pthread_mutex_destroy(&a->lock);
+    jobq_pg__os_mutex_end(&a->lock);
     free(a);
 }
 
@@ -11470,12 +11876,12 @@ static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
 {
     bool wanted;
 
-    pthread_mutex_lock(&a->group->lock);
+    jobq_pg__os_lock(&a->group->lock);
     a->asks = false;
     wanted = a->worker != NULL;
     if (wanted) jobq_pg__poke(a->worker, 'w');
     else a->group->stuck--;
-    pthread_mutex_unlock(&a->group->lock);
+    jobq_pg__os_unlock(&a->group->lock);
     return wanted;
 }
 
@@ -11501,11 +11907,11 @@ static void *jobq_pg__attempt_run(void *arg)
     }
     jobq_pg__attempt_prove(a);
     if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
-    pthread_mutex_lock(&a->lock);
+    jobq_pg__os_lock(&a->lock);
     a->over = true;
     wanted = a->worker != NULL;
     if (wanted) jobq_pg__poke(a->worker, 'w');
-    pthread_mutex_unlock(&a->lock);
+    jobq_pg__os_unlock(&a->lock);
     if (!wanted) jobq_pg__attempt_free(a);
     return NULL;
 }
@@ -11537,8 +11943,8 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     a->group = w->group;
     a->asks = true;
     if (w->unproved) jobq_pg__proof(a->proof, sizeof a->proof, w->pg);
-    pthread_mutex_init(&a->lock, NULL);
-    if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
+    jobq_pg__os_mutex_init(&a->lock);
+    if (jobq_pg__os_detached(jobq_pg__attempt_run, a)) return a;
     jobq_pg__attempt_free(a);
     jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "no connection: " JOBQ_PG__NO_THREAD);
     return NULL;
@@ -11551,9 +11957,9 @@ static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_
     bool over;
 
     if (a == NULL) return false;
-    pthread_mutex_lock(&a->lock);
+    jobq_pg__os_lock(&a->lock);
     over = a->over;
-    pthread_mutex_unlock(&a->lock);
+    jobq_pg__os_unlock(&a->lock);
     if (!over) return false;
     *conn = a->conn;
     *error = a->error;
@@ -11574,10 +11980,10 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
 
     if (a == NULL) return;
     *at = NULL;
-    pthread_mutex_lock(&a->lock);
+    jobq_pg__os_lock(&a->lock);
     over = a->over;
     a->worker = NULL;
-    pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
+    jobq_pg__os_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
         w->group->stuck++;
         jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "connect_stuck", NULL),
@@ -11992,10 +12398,10 @@ static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__registering from;
     char host[256] = "";
 
-    gethostname(host, sizeof host - 1);
+    jobq_pg__os_host(host, sizeof host);
     from.library = jobq_pg__newest();
     from.host = host;
-    from.pid = (int32_t)getpid();
+    from.pid = jobq_pg__os_pid();
     w->id = a->worker;
     from.worker = a->worker;
     from.lease_us = a->lease_us;
@@ -12325,7 +12731,7 @@ static bool jobq_pg__delivery_keep(jobq_pg_worker *w, int32_t slot, const jobq_p
     if (kept == NULL) return false;
     jobq_pg__delivery_drop(w->deliveries[slot]);
     w->deliveries[slot] = kept;
-    pthread_cond_signal(&w->group->work);
+    jobq_pg__os_wake_one(&w->group->work);
     return true;
 }
 
@@ -12604,10 +13010,10 @@ static void jobq_pg__async_tell(jobq_pg_worker *w)
     jobq_pg__async *n;
 
     for (;;) {
-        pthread_mutex_lock(&w->group->lock);
+        jobq_pg__os_lock(&w->group->lock);
         n = jobq_pg__async_pop(&w->answered);
         if (n != NULL) w->async_count--;
-        pthread_mutex_unlock(&w->group->lock);
+        jobq_pg__os_unlock(&w->group->lock);
         if (n == NULL) return;
         n->reply.error = &n->error;
         n->done(n->user, &n->reply);
@@ -12620,13 +13026,13 @@ static void jobq_pg__async_leave(jobq_pg_worker *w)
 {
     jobq_pg__async *n;
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     while ((n = jobq_pg__async_pop(&w->waiting)) != NULL)
         jobq_pg__async_end(w, n, JOBQ_ERROR_DEAD, "it was not sent: the worker has stopped");
     while ((n = jobq_pg__async_pop(&w->awaiting)) != NULL)
         jobq_pg__async_end(w, n, JOBQ_ERROR_DEAD, "the worker has stopped: await it elsewhere");
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     jobq_pg__async_tell(w);
 }
 
@@ -12638,7 +13044,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
     int64_t until;
 
     jobq_pg__put(&n->params, jobq_pg__specs[n->st].in, from);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     if (n->params.failed) code = jobq_pg__no_memory(error);
     else if (n->params.size > JOBQ_PG__MESSAGE_MAX)
         code = jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
@@ -12654,7 +13060,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
         jobq_pg__async_send(w);
         if (w->broken != NULL) w->io_until_us = 0; /* the next step is due */
     }
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     if (code != JOBQ_OK) jobq_pg__async_free(n);
     return code;
 }
@@ -12798,7 +13204,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (p->kind == JOBQ_REQUEST_HEARTBEAT && code == JOBQ_OK && w->answer->news.alive &&
         w->answer->news.written) jobq_pg__progress_known(w, p->worker);
     if (p->kind == JOBQ_REQUEST_REGISTER || p->kind == JOBQ_REQUEST_HEARTBEAT)
-        pthread_cond_broadcast(&w->group->gone);
+        jobq_pg__os_wake_all(&w->group->gone);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
         jobq_pg__wake_threads(w); /* they may have slept because the lease was over */
     }
@@ -12934,8 +13340,8 @@ static void jobq_pg__worker_end(jobq_pg_worker *w)
     w->ended = true;
     w->end_us = jobq_pg__mono_us() + w->config.answer_us;
     w->group->open--;
-    pthread_cond_broadcast(&w->group->work);
-    pthread_cond_broadcast(&w->group->gone);
+    jobq_pg__os_wake_all(&w->group->work);
+    jobq_pg__os_wake_all(&w->group->gone);
     if (w->maintenance.conn != NULL)
         jobq_pg__cancel(w, PQgetCancel(w->maintenance.conn), "maintenance");
 }
@@ -13065,7 +13471,7 @@ static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
     fds[0].revents = 0;
     for (i = 1; i < JOBQ_PG_FDS; i++) {
         bool writes = conns[i] != NULL && PQflush(conns[i]) > 0;
-        fds[i].fd = conns[i] != NULL ? PQsocket(conns[i]) : -1;
+        fds[i].fd = conns[i] != NULL ? (jobq_pg__os_socket)PQsocket(conns[i]) : JOBQ_PG__OS_NONE;
         fds[i].events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
         fds[i].revents = 0;
     }
@@ -13076,15 +13482,14 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
     char pokes[64];
-    ssize_t got, i;
     int64_t wait = until_us - jobq_pg__mono_us();
+    int got, i;
 
     jobq_pg__watch(w, fds);
-    pthread_mutex_unlock(&w->group->lock);
-    wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
-    poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
-    got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
+    jobq_pg__os_poll(fds, JOBQ_PG_FDS, wait);
+    got = fds[0].revents != 0 ? jobq_pg__os_pair_read(w->poke, pokes, sizeof pokes) : 0;
+    jobq_pg__os_lock(&w->group->lock);
     for (i = 0; i < got; i++) {
         bool again = !jobq_pg__works(w);
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
@@ -13108,12 +13513,12 @@ static void jobq_pg__hang_up(jobq_pg_worker *w)
     PGconn *conns[3];
     size_t i;
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     jobq_pg__conns_take(w, conns);
     jobq_pg__attempt_leave(w, &w->attempt);
     jobq_pg__attempt_leave(w, &w->listener.attempt);
     jobq_pg__attempt_leave(w, &w->maintenance.attempt);
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     for (i = 0; i < 3; i++) PQfinish(conns[i]);
 }
 
@@ -13122,11 +13527,11 @@ static void *jobq_pg__worker_run(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     while (jobq_pg__advance(w)) jobq_pg__await(w, jobq_pg__until(w));
-    while (jobq_pg__group_busy(w)) pthread_cond_wait(&w->group->gone, &w->group->lock);
+    while (jobq_pg__group_busy(w)) jobq_pg__os_wait(&w->group->gone, &w->group->lock, JOBQ_NEVER);
     while (jobq_pg__hook_call_run(w)) {}
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     jobq_pg__hang_up(w);
     return NULL;
 }
@@ -13134,11 +13539,11 @@ static void *jobq_pg__worker_run(void *arg)
 /* A hosted worker ends, or is freed before its end. */
 static void jobq_pg__host_ends(jobq_pg_worker *w)
 {
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     if (!w->ended) jobq_pg__worker_end(w);
     while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
     while (jobq_pg__hook_call_run(w)) {}
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     jobq_pg__hang_up(w);
     jobq_pg__async_leave(w);
 }
@@ -13173,10 +13578,10 @@ static bool jobq_pg__turn(jobq_pg_worker *w)
 {
     bool alive;
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     jobq_pg__await(w, 0);
     alive = jobq_pg__advance(w);
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return alive;
 }
 
@@ -13186,12 +13591,12 @@ static bool jobq_pg__host_runs(jobq_pg_worker *w)
     jobq_pg__run *run = &w->run;
     bool ran;
 
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     run->ask_mono_us = 0;
     ran = jobq_pg__run_one(w, run);
     if (run->abandoned) w->group->stuck--;
     run->abandoned = false;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return ran;
 }
 
@@ -13223,283 +13628,10 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
     if (jobq_pg__worker_forked(w)) return 0;
     jobq_pg__watch(w, fds);
     for (i = 0; i < JOBQ_PG_FDS; i++) {
-        if (fds[i].fd >= 0) fds[count++] = fds[i];
+        if (fds[i].fd != JOBQ_PG__OS_NONE) fds[count++] = fds[i];
     }
     if (until_mono_us != NULL) *until_mono_us = jobq_pg__until(w);
     return count;
-}
-
-/* ---- >>signals: for workers that asked for it ------------------------------------------------ */
-
-#define JOBQ_PG__SIGNALS 64 /* the highest signal number, and workers that one may stop */
-
-typedef void (*jobq_pg__on)(int number, siginfo_t *info, void *asked);
-
-struct jobq_pg__stopped {
-    jobq_pg_worker *worker; /* NULL: the entry is free */
-    pid_t pid;              /* its process; a forked child must not use it */
-    jobq_pg__on on_signal;  /* of its copy, */
-    void (*stop)(jobq_pg_worker *);
-};
-
-/*
- * Whom a signal stops. All copies of the library in the process share it, such as two plugins with
- * JOBQ_STATIC, and any copy's handler stops the workers of all. It outlives a plugin, and points
- * into one only while a worker of it is here. So plugins may come and go in any order.
- */
-typedef struct jobq_pg__signal {
-    pthread_mutex_t lock;
-    int copies;              /* that point to it: the last one frees it */
-    int busy;                /* handlers at work: they may still use a worker */
-    bool installed;          /* some copy's handler, perhaps below a later one of the program */
-    struct sigaction former; /* the action before it */
-    volatile pid_t pid;      /* the process of the worker that came last */
-    struct jobq_pg__stopped stopped[JOBQ_PG__SIGNALS];
-} jobq_pg__signal;
-
-static jobq_pg__signal *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */
-static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
-static int jobq_pg__signals_busy; /* handlers of this copy at work */
-
-/* The signals that are blocked meanwhile tell a copy's handler from any other. Change them when
- * jobq_pg__signal changes: copies that differ in it must not share one. */
-static struct sigaction jobq_pg__action(jobq_pg__on on_signal)
-{
-    struct sigaction action;
-
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_signal;
-    action.sa_flags = SA_RESTART | SA_SIGINFO;
-    sigaddset(&action.sa_mask, SIGTTIN);
-    sigaddset(&action.sa_mask, SIGTTOU);
-    sigaddset(&action.sa_mask, SIGURG);
-    sigaddset(&action.sa_mask, SIGVTALRM);
-    return action;
-}
-
-static bool jobq_pg__of_a_copy(const struct sigaction *action)
-{
-    struct sigaction like = jobq_pg__action(NULL);
-    bool same = (action->sa_flags & SA_SIGINFO) != 0;
-    int i;
-
-    for (i = 1; i <= JOBQ_PG__SIGNALS; i++)
-        same = same && sigismember(&action->sa_mask, i) == sigismember(&like.sa_mask, i);
-    return same;
-}
-
-/* True: it stopped a worker of this process. *forked: it has found another's. */
-static bool jobq_pg__signal_stops(jobq_pg__signal *s, bool *forked)
-{
-    pid_t pid = getpid();
-    bool mine = false;
-    int i;
-
-    __atomic_add_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
-    *forked = s->pid != pid;
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        struct jobq_pg__stopped *e = &s->stopped[i];
-        jobq_pg_worker *w = __atomic_load_n(&e->worker, __ATOMIC_SEQ_CST);
-        if (w == NULL) continue;
-        if (e->pid == pid) e->stop(w), mine = true;
-        else *forked = true;
-    }
-    __atomic_sub_fetch(&s->busy, 1, __ATOMIC_SEQ_CST);
-    return mine;
-}
-
-/* Gives another copy the signal, counted. */
-static void jobq_pg__signal_share(int number, jobq_pg__signal **to)
-{
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    *to = jobq_pg__signals[number];
-    if (*to != NULL) __atomic_add_fetch(&(*to)->copies, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-}
-
-/* A forked child must not stop its parent's workers. If it has none of its own, the signal's
- * default action happens. A negative number is another copy that asks. */
-static void jobq_pg__on_signal(int number, siginfo_t *info, void *asked)
-{
-    int saved = errno;
-    bool mine = false, forked = false;
-    jobq_pg__signal *s;
-
-    (void)info;
-    if (number < 0) {
-        jobq_pg__signal_share(-number, (jobq_pg__signal **)asked);
-        return;
-    }
-    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    s = __atomic_load_n(&jobq_pg__signals[number], __ATOMIC_SEQ_CST);
-    if (s != NULL) mine = jobq_pg__signal_stops(s, &forked);
-    __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    if (forked && !mine) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-    errno = saved;
-}
-
-static void jobq_pg__signal_drop(jobq_pg__signal *s)
-{
-    if (s == NULL || __atomic_sub_fetch(&s->copies, 1, __ATOMIC_SEQ_CST) > 0) return;
-    pthread_mutex_destroy(&s->lock);
-    free(s);
-}
-
-static jobq_pg__signal *jobq_pg__signal_new(void)
-{
-    jobq_pg__signal *s = (jobq_pg__signal *)calloc(1, sizeof *s);
-
-    if (s == NULL) return NULL;
-    pthread_mutex_init(&s->lock, NULL);
-    s->copies = 1;
-    return s;
-}
-
-static bool jobq_pg__signal_install(jobq_pg__signal *s, int number)
-{
-    struct sigaction ours = jobq_pg__action(jobq_pg__on_signal);
-
-    if (!s->installed) s->installed = sigaction(number, &ours, &s->former) == 0;
-    return s->installed;
-}
-
-/* An entry of the signal, for which a handler is installed. False: none is free, or it cannot be
- * handled. */
-static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int number)
-{
-    struct jobq_pg__stopped *e = s->stopped;
-
-    while (e < s->stopped + JOBQ_PG__SIGNALS && e->worker != NULL) e++;
-    if (e == s->stopped + JOBQ_PG__SIGNALS) return false;
-    e->pid = getpid();
-    s->pid = e->pid;
-    e->on_signal = jobq_pg__on_signal;
-    e->stop = jobq_pg_worker_stop;
-    __atomic_store_n(&e->worker, w, __ATOMIC_SEQ_CST);
-    if (jobq_pg__signal_install(s, number)) return true;
-    e->worker = NULL;
-    return false;
-}
-
-/* The signal that a copy with this action is in, counted; NULL: none, or it is no copy's action. */
-static jobq_pg__signal *jobq_pg__signal_asked(const struct sigaction *action, int number)
-{
-    jobq_pg__signal *s = NULL;
-
-    if (jobq_pg__of_a_copy(action)) action->sa_sigaction(-number, NULL, &s);
-    return s;
-}
-
-/* True: this copy has no worker left there. Then another's handler takes the place of ours, or the
- * former action comes back; a later one of the program stays. */
-static bool jobq_pg__signal_remove(jobq_pg__signal *s, const jobq_pg_worker *w, int number)
-{
-    struct jobq_pg__stopped *e, *heir = NULL;
-    struct sigaction there, next;
-    bool last = true;
-
-    pthread_mutex_lock(&s->lock);
-    for (e = s->stopped; e < s->stopped + JOBQ_PG__SIGNALS; e++) {
-        if (e->worker == w) __atomic_store_n(&e->worker, NULL, __ATOMIC_SEQ_CST);
-        if (e->worker == NULL) continue;
-        if (e->on_signal == jobq_pg__on_signal) last = false;
-        else heir = e;
-    }
-    next = heir != NULL ? jobq_pg__action(heir->on_signal) : s->former;
-    if (last && s->installed && sigaction(number, NULL, &there) == 0 &&
-        there.sa_sigaction == jobq_pg__on_signal) sigaction(number, &next, NULL);
-    if (last && heir == NULL) s->installed = false;
-    while (__atomic_load_n(&s->busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
-    pthread_mutex_unlock(&s->lock);
-    return last;
-}
-
-static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
-{
-    jobq_pg__signal *s;
-
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    s = jobq_pg__signals[number];
-    if (s != NULL && jobq_pg__signal_remove(s, w, number)) {
-        __atomic_store_n(&jobq_pg__signals[number], NULL, __ATOMIC_SEQ_CST);
-        while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
-        jobq_pg__signal_drop(s);
-    }
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-}
-
-/* there: another copy's signal, if its handler is installed, or this copy's. NULL: it did not. */
-static jobq_pg__signal *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
-{
-    jobq_pg__signal *s;
-    bool good = false;
-
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    s = jobq_pg__signals[number];
-    if (s != NULL) jobq_pg__signal_drop(there);
-    else s = there != NULL ? there : jobq_pg__signal_new();
-    if (s != NULL) {
-        __atomic_store_n(&jobq_pg__signals[number], s, __ATOMIC_SEQ_CST);
-        pthread_mutex_lock(&s->lock);
-        good = jobq_pg__signal_add(s, w, number);
-        pthread_mutex_unlock(&s->lock);
-    }
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-    return good ? s : NULL;
-}
-
-/* No lock is held while another copy is asked: it might be asking this one. So two that come at the
- * same time may each have installed its own handler; the later one sees it, and joins the other. */
-static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
-{
-    jobq_pg__signal *s, *below;
-    struct sigaction there;
-    bool apart;
-
-    if (number < 0 || number > JOBQ_PG__SIGNALS) return false;
-    do {
-        if (sigaction(number, NULL, &there) != 0) return false;
-        s = jobq_pg__signal_join(w, number, jobq_pg__signal_asked(&there, number));
-        if (s == NULL) return false;
-        below = jobq_pg__signal_asked(&s->former, number);
-        apart = below != NULL && below != s;
-        if (apart) jobq_pg__signal_leave(w, number);
-        jobq_pg__signal_drop(below);
-    } while (apart);
-    return true;
-}
-
-static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
-{
-    bool good = true;
-    int i;
-
-    for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
-    return good;
-}
-
-/* In a forked child, without the locks: a thread of the parent may have held them. */
-static void jobq_pg__signals_forget(const jobq_pg_worker *w)
-{
-    int number, i;
-
-    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) {
-        jobq_pg__signal *s = jobq_pg__signals[number];
-        for (i = 0; s != NULL && i < JOBQ_PG__SIGNALS; i++) {
-            if (s->stopped[i].worker == w) s->stopped[i].worker = NULL;
-        }
-    }
-}
-
-/* Afterwards no signal reaches the worker, and no signal handler still uses it. */
-static void jobq_pg__signals_clear(const jobq_pg_worker *w)
-{
-    int number;
-
-    for (number = 1; number <= JOBQ_PG__SIGNALS; number++) jobq_pg__signal_leave(w, number);
 }
 
 /* ---- >>life: start, stop, wait, free --------------------------------------------------------- */
@@ -13518,8 +13650,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
     for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__delivery_drop(w->deliveries[i]);
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
-    if (w->poke[0] >= 0) close(w->poke[0]);
-    if (w->poke[1] >= 0) close(w->poke[1]);
+    jobq_pg__os_pair_end(w->poke);
     jobq_pg__params_clear(&w->params);
     free(w->name);
     free(w->receivers);
@@ -13624,27 +13755,6 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
     return JOBQ_OK;
 }
 
-JOBQ_API bool jobq_pg_random(uint64_t *bits)
-{
-    int fd = open("/dev/urandom", O_RDONLY);
-    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
-
-    if (fd >= 0) close(fd);
-    return got == (ssize_t)sizeof *bits;
-}
-
-static bool jobq_pg__pipe(int *ends)
-{
-    int i;
-
-    if (pipe(ends) != 0) return false;
-    for (i = 0; i < 2; i++) {
-        fcntl(ends[i], F_SETFL, O_NONBLOCK);
-        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    }
-    return true;
-}
-
 /* Zeroed memory for count + 1 items, because calloc may return NULL for none. */
 static void *jobq_pg__room(size_t count, size_t size, bool *good)
 {
@@ -13717,7 +13827,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->no_failed_log = desc->no_failed_log;
     w->told_mono_us = jobq_pg__mono_us();
     w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : w->told_mono_us + w->stats_us;
-    w->poke[0] = w->poke[1] = -1;
+    w->poke[0] = w->poke[1] = JOBQ_PG__OS_NONE;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;
     w->receivers =
@@ -13728,9 +13838,9 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__pipe(w->poke) || !jobq_pg_random(&entropy)) {
+    if (!jobq_pg__os_pair(w->poke) || !jobq_pg_random(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
-                             "no pipe or no /dev/urandom: raise the open file limit");
+                             "no pipe or no random bits: raise the open file limit");
     }
     code = jobq_pg__handlers_copy(w, desc, &config, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
@@ -13745,11 +13855,11 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
 /* The pool's limit follows the number of handlers that may ask for a connection. */
 static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
 {
-    pthread_mutex_lock(&w->pg->lock);
+    jobq_pg__os_lock(&w->pg->lock);
     w->pg->pool_max += count;
     w->pool_share += count;
-    pthread_cond_broadcast(&w->pg->freed); /* a waiting caller may get one now */
-    pthread_mutex_unlock(&w->pg->lock);
+    jobq_pg__os_wake_all(&w->pg->freed); /* a waiting caller may get one now */
+    jobq_pg__os_unlock(&w->pg->lock);
 }
 
 static bool jobq_pg__group_start(jobq_pg__group *group)
@@ -13757,11 +13867,11 @@ static bool jobq_pg__group_start(jobq_pg__group *group)
     bool good = true;
     size_t i;
 
-    pthread_mutex_lock(&group->lock);
+    jobq_pg__os_lock(&group->lock);
     while (good && jobq_pg__missing(group) > 0) good = jobq_pg__thread_start(group);
     for (i = 0; good && i < group->count; i++) {
         jobq_pg_worker *w = group->workers[i];
-        good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
+        good = w->threaded = jobq_pg__os_start(&w->thread, jobq_pg__worker_run, w);
     }
     for (i = 0; !good && i < group->count; i++) {
         jobq_pg_worker *w = group->workers[i];
@@ -13769,14 +13879,14 @@ static bool jobq_pg__group_start(jobq_pg__group *group)
         else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
         jobq_pg__poke(w, 'w');
     }
-    pthread_mutex_unlock(&group->lock);
+    jobq_pg__os_unlock(&group->lock);
     if (good) return true;
     for (i = 0; i < group->count; i++) {
-        if (group->workers[i]->threaded) pthread_join(group->workers[i]->thread, NULL);
+        if (group->workers[i]->threaded) jobq_pg__os_join(group->workers[i]->thread);
     }
-    pthread_mutex_lock(&group->lock);
-    while (group->threads > 0) pthread_cond_wait(&group->gone, &group->lock);
-    pthread_mutex_unlock(&group->lock);
+    jobq_pg__os_lock(&group->lock);
+    while (group->threads > 0) jobq_pg__os_wait(&group->gone, &group->lock, JOBQ_NEVER);
+    jobq_pg__os_unlock(&group->lock);
     return false;
 }
 
@@ -13785,13 +13895,13 @@ static void jobq_pg__group_free(jobq_pg__group *group)
     size_t i;
 
     for (i = 0; i < group->count; i++) {
-        if (i == 0) jobq_pg__signals_clear(group->workers[i]);
+        if (i == 0) jobq_pg__os_signals_clear(group->workers[i]);
         jobq_pg__pool_add(group->workers[i], -group->workers[i]->pool_share);
         jobq_pg__worker_free(group->workers[i]);
     }
-    pthread_mutex_destroy(&group->lock);
-    pthread_cond_destroy(&group->work);
-    pthread_cond_destroy(&group->gone);
+    jobq_pg__os_mutex_end(&group->lock);
+    jobq_pg__os_cond_end(&group->work);
+    jobq_pg__os_cond_end(&group->gone);
     free(group->workers);
     free(group);
 }
@@ -13869,9 +13979,9 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
     if (code != JOBQ_OK) return code;
     group = (jobq_pg__group *)jobq_pg__room(1, sizeof *group, &good);
     if (group == NULL) return jobq_pg__no_memory(error);
-    pthread_mutex_init(&group->lock, NULL);
-    pthread_cond_init(&group->work, NULL);
-    jobq_pg__cond_init(&group->gone);
+    jobq_pg__os_mutex_init(&group->lock);
+    jobq_pg__os_cond_init(&group->work);
+    jobq_pg__os_cond_init(&group->gone);
     group->workers =
         (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *group->workers, &good);
     if (!good) code = jobq_pg__no_memory(error);
@@ -13886,7 +13996,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
         group->workers[i]->unproved = waits;
         jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
     }
-    if (code == JOBQ_OK && !jobq_pg__signals_set(group->workers[0], desc->stop_signals)) {
+    if (code == JOBQ_OK && !jobq_pg__os_signals_set(group->workers[0], desc->stop_signals)) {
         code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 workers share it");
     }
     if (code == JOBQ_OK) *worker = group->workers[0];
@@ -13935,12 +14045,10 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 {
     const jobq_pg__group *group = worker->group;
-    int saved = errno;
     size_t i;
 
     if (jobq_pg__forked(worker->pg)) return; /* the pipe belongs to the parent */
     for (i = 0; i < group->count; i++) jobq_pg__poke(group->workers[i], 's');
-    errno = saved;
 }
 
 /* Steps a hosted worker and waits for what comes next, at most wait_us. False: it has ended. */
@@ -13952,9 +14060,9 @@ static bool jobq_pg__host_turn(jobq_pg_worker *w, int64_t wait_us)
     now = jobq_pg__mono_us();
     until = jobq_pg__until(w);
     if (until > now && until - now > wait_us) until = now + wait_us;
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     jobq_pg__await(w, until);
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return true;
 }
 
@@ -13968,14 +14076,14 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
     while (w->hosted && jobq_pg__host_turn(w, JOBQ_NEVER)) {}
     for (i = 0; i < w->group->count; i++) {
         jobq_pg_worker *worker = w->group->workers[i];
-        if (worker->threaded) pthread_join(worker->thread, NULL);
+        if (worker->threaded) jobq_pg__os_join(worker->thread);
         jobq_pg__pool_add(worker, -worker->pool_share);
     }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w, JOBQ_PG_ALL);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     failed = w->group->stuck > 0;
     for (i = 0; i < w->group->count; i++) failed = failed || w->group->workers[i]->gave_up;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
 
@@ -13986,16 +14094,16 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
 
     if (w == NULL) return;
     if (jobq_pg__forked(w->pg)) { /* no lock: a thread of the parent may have held it */
-        jobq_pg__signals_forget(w->group->workers[0]);
+        jobq_pg__os_signals_forget(w->group->workers[0]);
         for (i = 0; i < w->group->count; i++) jobq_pg__worker_leave(w->group->workers[i]);
         return;
     }
     if (w->hosted) jobq_pg__host_ends(w);
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     stuck = w->group->stuck;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     if (stuck > 0) {
-        jobq_pg__signals_clear(w);
+        jobq_pg__os_signals_clear(w);
         jobq_pg__log(w->pg, jobq_pg__event(JOBQ_LEVEL_ERROR, "handlers_stuck"),
                      "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
@@ -14011,13 +14119,13 @@ static jobq_pg_stats jobq_pg__stats_of(jobq_pg_worker *w, size_t index)
     JOBQ_ASSERT(w != NULL);
     memset(&stats, 0, sizeof stats);
     if (jobq_pg__forked(w->pg) || index >= w->group->count) return stats;
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     w = w->group->workers[index];
     loop = jobq_loop_status_of(w->loop);
     stats.jobs = loop.jobs;
     stats.messages = loop.messages;
     stats.handler_us = w->handler_us;
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return stats;
 }
 
@@ -14273,7 +14381,7 @@ static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, in
     size_t i;
 
     *busy = 0;
-    pthread_mutex_lock(&group->lock);
+    jobq_pg__os_lock(&group->lock);
     for (i = 0; i < group->count; i++) {
         const jobq_pg_worker *w = group->workers[i];
         const char *schema = group->count > 1 ? jobq_pg_schema(w->pg) : NULL;
@@ -14282,7 +14390,7 @@ static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, in
         *busy += jobq_loop_status_of(w->loop).running;
     }
     *idle = *busy < group->threads ? group->threads - *busy : 0;
-    pthread_mutex_unlock(&group->lock);
+    jobq_pg__os_unlock(&group->lock);
 }
 
 JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
@@ -14348,16 +14456,16 @@ static jobq_error jobq_pg__health_of(jobq_pg_worker *w, size_t index, jobq_pg_he
         if (health != NULL) *health = h;
         return JOBQ_ERROR_INVALID;
     }
-    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__os_lock(&w->group->lock);
     w = w->group->workers[index];
     jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
     gave_up = w->gave_up;
     ended = w->ended;
-    pthread_mutex_unlock(&w->group->lock);
-    pthread_mutex_lock(&w->pg->lock);
+    jobq_pg__os_unlock(&w->group->lock);
+    jobq_pg__os_lock(&w->pg->lock);
     h.pool_open = w->pg->open_count;
     h.pool_idle = w->pg->idle_count;
-    pthread_mutex_unlock(&w->pg->lock);
+    jobq_pg__os_unlock(&w->pg->lock);
     if (health != NULL) *health = h;
     if (gave_up) return JOBQ_ERROR_TIMEOUT;
     if (ended) return JOBQ_ERROR_DEAD;
@@ -14423,21 +14531,20 @@ static bool jobq_pg__unready(const jobq_pg__group *group)
 
 JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
 {
-    int64_t began = jobq_pg__mono_us(), left;
+    int64_t until = jobq_pg__after(jobq_pg__mono_us(), wait_us), left;
 
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__forked(w->pg)) return JOBQ_ERROR_INVALID;
-    pthread_mutex_lock(&w->group->lock);
-    while ((left = wait_us - (jobq_pg__mono_us() - began)) > 0 && jobq_pg__unready(w->group)) {
-        struct timespec end = jobq_pg__wait_end(left);
-        if (!w->hosted) pthread_cond_timedwait(&w->group->gone, &w->group->lock, &end);
+    jobq_pg__os_lock(&w->group->lock);
+    while ((left = until - jobq_pg__mono_us()) > 0 && jobq_pg__unready(w->group)) {
+        if (!w->hosted) jobq_pg__os_wait(&w->group->gone, &w->group->lock, until);
         else {
-            pthread_mutex_unlock(&w->group->lock);
+            jobq_pg__os_unlock(&w->group->lock);
             jobq_pg__host_turn(w, left);
-            pthread_mutex_lock(&w->group->lock);
+            jobq_pg__os_lock(&w->group->lock);
         }
     }
-    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__os_unlock(&w->group->lock);
     return jobq_pg_worker_health(w, JOBQ_PG_ALL, NULL);
 }
 
@@ -14478,7 +14585,7 @@ struct jobq_pg_table {
     char *key;    /* names of the key's columns, with blanks between */
     struct jobq_pg__law *laws; /* constraints and unique indexes, for error texts */
     int law_count;
-    pthread_mutex_t lock; /* guards plans, which stay until the table is closed */
+    jobq_pg__os_mutex lock; /* guards plans, which stay until the table is closed */
     struct jobq_pg__plan *plans[JOBQ_PG__PLANS];
 };
 
@@ -15476,7 +15583,7 @@ static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape
     jobq_pg__plan **chain = &t->plans[jobq_pg__shape_hash(shape) % JOBQ_PG__PLANS];
     jobq_error code = JOBQ_OK;
 
-    pthread_mutex_lock(&t->lock);
+    jobq_pg__os_lock(&t->lock);
     *plan = *chain;
     while (*plan != NULL && !jobq_pg__shape_equal(&(*plan)->shape, shape)) *plan = (*plan)->next;
     if (*plan == NULL) {
@@ -15486,7 +15593,7 @@ static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape
             *chain = *plan;
         }
     }
-    pthread_mutex_unlock(&t->lock);
+    jobq_pg__os_unlock(&t->lock);
     return code;
 }
 
@@ -16206,7 +16313,7 @@ JOBQ_API void jobq_pg_table_close(jobq_pg_table *t)
     free(t->name);
     free(t->list);
     free(t->key);
-    pthread_mutex_destroy(&t->lock);
+    jobq_pg__os_mutex_end(&t->lock);
     free(t);
 }
 
@@ -16223,7 +16330,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     if (error == NULL) error = &local;
     *table = NULL;
     if (t == NULL) return jobq_pg__no_memory(error);
-    pthread_mutex_init(&t->lock, NULL);
+    jobq_pg__os_mutex_init(&t->lock);
     t->pg = pg;
     t->desc = desc;
     t->entity = desc->entity == NULL ? desc->name : desc->entity;
@@ -17000,7 +17107,7 @@ static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__sta
 /* The new count decides the delay: the first is the curve's second, 120 s by default. */
 static int64_t jobq_pg__work_delay(const jobq_pg_worktable *w, const char *row)
 {
-    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32 ^
+    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)jobq_pg__os_pid() << 32 ^
                           (uint64_t)(uintptr_t)row};
     int32_t failed;
 

@@ -21,6 +21,7 @@
 #define JOBQ_PG_IMPLEMENTATION
 #include "jobq_pg.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

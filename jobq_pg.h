@@ -3698,58 +3698,20 @@ static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error 
     if (desc->no_pool && (desc->pool_max != 0 || desc->acquire_us != 0 || desc->patience_us != 0))
         return jobq_pg__invalid(error, "no_pool", "then pool_max, acquire_us and patience_us "
                                 "mean nothing: leave them out");
-    if (desc->seal_name == NULL ||
-        (strlen(desc->seal_name) <= 64 && jobq_name_valid(jobq_str_from(desc->seal_name))))
-        return JOBQ_OK;
-    return jobq_pg__invalid(error, "seal_name", "1 to 64 of [A-Za-z0-9._-], alphanumeric at both "
-                            "ends");
+    if (desc->seal_name != NULL &&
+        (strlen(desc->seal_name) > 64 || !jobq_name_valid(jobq_str_from(desc->seal_name))))
+        return jobq_pg__invalid(error, "seal_name", "1 to 64 of [A-Za-z0-9._-], alphanumeric at "
+                                "both ends");
+    wrong = !jobq_pg__conninfo_valid(desc->conninfo)          ? "conninfo"
+            : !jobq_pg__conninfo_valid(desc->listen_conninfo) ? "listen_conninfo" : NULL;
+    if (wrong == NULL) return JOBQ_OK;
+    return jobq_pg__invalid(error, wrong, "neither a URI nor keyword=value pairs (keywords known "
+                            "to libpq, values with blanks in quotes)");
 }
 
-/* Makes a handle and its statements' texts, without a connection. */
-static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
+/* Copies what cannot fail; the schema's name comes with the check of it. */
+static void jobq_pg__desc_copy(jobq_pg *pg, const jobq_pg_desc *desc)
 {
-    jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
-    const char *wrong;
-    bool good;
-    size_t i;
-
-    if (pg == NULL) {
-        jobq_pg__no_memory(error);
-        return NULL;
-    }
-    if (jobq_pg__desc_invalid(desc, error)) {
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
-        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], not a digit first");
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    wrong = !jobq_pg__conninfo_valid(desc->conninfo)          ? "conninfo"
-            : !jobq_pg__conninfo_valid(desc->listen_conninfo) ? "listen_conninfo"
-                                                              : NULL;
-    if (wrong != NULL) {
-        jobq_pg__invalid(error, wrong, "neither a URI nor keyword=value pairs (keywords known "
-                         "to libpq, values with blanks in quotes)");
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
-    if (desc->behind_pooler && desc->listen_conninfo != NULL)
-        pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
-    good = pg->conninfo != NULL &&
-           (pg->listen_conninfo != NULL || !desc->behind_pooler || desc->listen_conninfo == NULL);
-    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
-        pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
-        good = good && pg->texts[i].sql != NULL;
-        pg->texts[i].hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->texts[i].sql);
-    }
-    if (!good) {
-        jobq_pg__no_memory(error);
-        jobq_pg__free(pg);
-        return NULL;
-    }
     pg->pid = jobq_pg__os_pid();
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
@@ -3768,7 +3730,42 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->log_event = desc->log_event;
     pg->log = desc->log == NULL && desc->log_event == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
-    return pg;
+}
+
+/* False: out of memory. */
+static bool jobq_pg__texts_make(jobq_pg *pg, const jobq_pg_desc *desc)
+{
+    bool good;
+    size_t i;
+
+    pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
+    if (desc->listen_conninfo != NULL) pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
+    good = pg->conninfo != NULL && (pg->listen_conninfo != NULL) == (desc->listen_conninfo != NULL);
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
+        pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
+        good = good && pg->texts[i].sql != NULL;
+        pg->texts[i].hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->texts[i].sql);
+    }
+    return good;
+}
+
+/* Makes a handle and its statements' texts, without a connection. NULL: error is filled. */
+static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    const char *schema = desc->schema == NULL ? "jobq" : desc->schema;
+    jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
+
+    if (pg == NULL) jobq_pg__no_memory(error);
+    else if (jobq_pg__desc_invalid(desc, error) != JOBQ_OK) {}
+    else if (!jobq_pg__schema_set(pg, schema))
+        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], not a digit first");
+    else if (!jobq_pg__texts_make(pg, desc)) jobq_pg__no_memory(error);
+    else {
+        jobq_pg__desc_copy(pg, desc);
+        return pg;
+    }
+    jobq_pg__free(pg);
+    return NULL;
 }
 
 /* ---- >>selfcheck: is there a pooler? --------------------------------------------------------- */

@@ -1,12 +1,12 @@
-# lengths.awk  refuses functions of more than 70 lines, in C and in SQL, and lines of C of more than
-#              100 columns
+# lengths.awk  refuses functions of more than 60 lines in C, and 70 in SQL, and lines of C of more
+#              than 100 columns
 #
 # A function of C begins with the line that has its name, and ends with a brace in the first column.
 
 FNR == 1 { start = body = 0; is_sql = FILENAME ~ /[.]sql$/ }
 
 function ends() {
-    if (start && FNR - start + 1 > 70) {
+    if (start && FNR - start + 1 > (is_sql ? 70 : 60)) {
         print FILENAME ":" start ": a function of " FNR - start + 1 " lines"
         bad = 1
     }

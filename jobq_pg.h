@@ -5347,22 +5347,22 @@ static int64_t jobq_pg__job_size(const void *row)
 
 /* A job's columns. C and CW make them: single values, or lists. */
 #define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
-    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS | JOBQ_PG__EXACT, payload_bytes),          \
-    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF | JOBQ_PG__EXACT, payload_bytes),               \
-    CW("headers", headers, JSONB, JSON, JOBQ_PG__EXACT, payload_bytes),                            \
-    C("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                \
-    C("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO),                                            \
-    C("priority", priority, INT2, INT32, JOBQ_PG_ZERO)
+    CW(payload, JSONB, JSON, JOBQ_PG__UNLESS | JOBQ_PG__EXACT, payload_bytes),                     \
+    CW(payload, BYTEA, BYTES, JOBQ_PG__IF | JOBQ_PG__EXACT, payload_bytes),                        \
+    CW(headers, JSONB, JSON, JOBQ_PG__EXACT, payload_bytes),                                       \
+    C(run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                          \
+    C(delay_us, INT8, INT64, JOBQ_PG_ZERO),                                                        \
+    C(priority, INT2, INT32, JOBQ_PG_ZERO)
 #define JOBQ_PG__JOB_LIMITS(C)                                                                     \
-    C("max_attempts", max_attempts, INT4, INT32, JOBQ_PG_ZERO),                                    \
-    C("timeout_us", timeout_us, INT8, INT64, JOBQ_PG_ZERO)
-#define JOBQ_PG__ONE(name, field, wire, type, flags) \
+    C(max_attempts, INT4, INT32, JOBQ_PG_ZERO),                                                    \
+    C(timeout_us, INT8, INT64, JOBQ_PG_ZERO)
+#define JOBQ_PG__ONE(field, wire, type, flags) \
     JOBQ_PG__COL(NULL, jobq_pg_job, field, wire, type, flags)
-#define JOBQ_PG__ONE_WHEN(name, field, wire, type, flags, when) \
+#define JOBQ_PG__ONE_WHEN(field, wire, type, flags, when) \
     JOBQ_PG__COL_WHEN(NULL, jobq_pg_job, field, wire, type, flags, when)
-#define JOBQ_PG__MANY(name, field, wire, type, flags) \
+#define JOBQ_PG__MANY(field, wire, type, flags) \
     JOBQ_PG__LIST(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE)
-#define JOBQ_PG__MANY_WHEN(name, field, wire, type, flags, when) \
+#define JOBQ_PG__MANY_WHEN(field, wire, type, flags, when) \
     JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
 
 static const jobq_pg__col jobq_pg__enqueue_in[] = {
@@ -5370,11 +5370,11 @@ static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
-    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
-    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__MANY(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY(key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__MANY("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 /* One of the things that a batch's jobs wait for. */
 typedef struct jobq_pg__edge {
@@ -5402,44 +5402,44 @@ static const jobq_pg__col jobq_pg__enqueue_linked_in[] = {
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
-    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
-    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__MANY(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY(key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__MANY("line", line, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__linked, flow, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__MANY("name", name, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__EDGE(child, INT4, INT32, 0),
+    JOBQ_PG__MANY(name, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__EDGE(child, INT4, INT32, 0),
     JOBQ_PG__EDGE(after.job, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__EDGE(after.name, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__EDGE(after.flow, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
-    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
-    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__ONE("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
-    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
-    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__ONE(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, on_known, JOBQ_ENUM_KNOWN),
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, unique_for, JOBQ_ENUM_UNIQUE),
-    JOBQ_PG__ONE("latest_us", at_latest_us, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__ONE("line", line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE(at_latest_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
-    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE(kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
+    JOBQ_PG__ONE(quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
     JOBQ_PG__COLS_END};
 
 /* The arguments of schedules_set. */
@@ -14922,6 +14922,12 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #ifndef JOBQ_PG_NO_TABLES
 
 /* ---- >>table: typed tables ------------------------------------------------------------------- */
+
+/*
+ * Here and in >>worktable, statements name operators, functions and types without a schema, unlike
+ * those on the library's own tables: a column may be of any type, such as citext, whose operators
+ * are where the session's search_path finds them.
+ */
 
 #define JOBQ_PG__ARGS_MAX 1024 /* parameters of one INSERT of create_many */
 #define JOBQ_PG__PAGE 1000     /* rows of a list that names no limit */

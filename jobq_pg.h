@@ -8321,15 +8321,27 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
 
 /* ---- >>request: a request as a statement, and a result as an answer -------------------------- */
 
+/* Of a COMPLETE: some ending needs more than to say that the job has succeeded. */
+static jobq_pg__statement jobq_pg__complete_of(const jobq_request *a, const jobq_pg_content *c)
+{
+    int32_t i;
+
+    for (i = 0; c->endings != NULL && i < a->ending_count; i++) {
+        const jobq_pg_ending *with = &c->endings[i];
+        if (with->payload.ptr != NULL || with->log.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
+    }
+    return JOBQ_PG__COMPLETE;
+}
+
 /* The statement of a request; STATEMENT_COUNT: it needs none. */
-static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
+static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a, const jobq_pg_content *c)
 {
     switch (a->kind) {
     case JOBQ_REQUEST_REGISTER: return JOBQ_PG__REGISTER;
     case JOBQ_REQUEST_POLICIES: return JOBQ_PG__POLICIES;
     case JOBQ_REQUEST_CLAIM: return JOBQ_PG__CLAIM;
     case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
-    case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
+    case JOBQ_REQUEST_COMPLETE: return jobq_pg__complete_of(a, c);
     case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
     case JOBQ_REQUEST_HEARTBEAT: return a->claim != 0 ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
     case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
@@ -8387,8 +8399,7 @@ static bool jobq_pg__is_dead(uint8_t outcome)
 
 /* The arguments of outbox_ack for a delivery. dead has room for all its messages. */
 static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition_id,
-                                    const jobq_holder *token, const jobq_message *messages,
-                                    const char *const *reasons, jobq_str error,
+                                    const jobq_holder *token, const jobq_pg_content *c,
                                     jobq_pg__dead *dead)
 {
     static const char refused[] = "the server refused the error's text";
@@ -8408,28 +8419,101 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition_id,
     ack.successes = after->mode.successes;
     ack.effective = after->mode.state == JOBQ_PARTITION_DEGRADED ? after->mode.effective : 0;
     ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
+    ack.own = c->in_transaction;
     ack.dead = dead;
     for (i = 0; i < a->plan.done; i++) {
         if (!jobq_pg__is_dead(a->results[i])) continue;
-        dead[ack.dead_count].seq = messages[i].seq;
-        dead[ack.dead_count].attempts = messages[i].attempts + (i < a->given);
-        dead[ack.dead_count++].reason = a->bare ? refused : reasons == NULL ? NULL : reasons[i];
+        dead[ack.dead_count].seq = c->messages[i].seq;
+        dead[ack.dead_count].attempts = c->messages[i].attempts + (i < a->given);
+        dead[ack.dead_count++].reason =
+            a->bare ? refused : c->reasons == NULL ? NULL : c->reasons[i];
     }
     if (a->plan.failed < 0) return ack;
-    ack.error = a->bare ? jobq_str_from(refused) : error;
+    ack.error = a->bare ? jobq_str_from(refused) : c->error;
     return ack;
 }
 
-/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. That of
- * a heartbeat holds only what is not in the request. */
+static void jobq_pg__put_register(jobq_pg__params *p, const jobq_request *a,
+                                  const jobq_pg_content *c)
+{
+    jobq_pg__registering from;
+    char host[256] = "";
+
+    jobq_pg__os_host(host, sizeof host);
+    from.worker = a->worker;
+    from.lease_us = a->lease_us;
+    from.name = c->name;
+    from.queues = c->queues;
+    from.kind_queues = c->kind_queues;
+    from.kinds = c->kinds;
+    from.queue_count = c->queue_count;
+    from.kind_count = c->kind_count;
+    from.library = jobq_pg__newest();
+    from.host = host;
+    from.pid = jobq_pg__os_pid();
+    jobq_pg__put(p, jobq_pg__register_in, &from);
+}
+
+static void jobq_pg__put_endings(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
+                                 const jobq_pg_content *c)
+{
+    jobq_pg__ends from = {NULL, a->ending_count};
+    int32_t i;
+
+    from.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1, sizeof *from.rows);
+    if (from.rows == NULL) {
+        p->failed = true;
+        return;
+    }
+    for (i = 0; i < a->ending_count; i++) {
+        from.rows[i].of = a->endings[i];
+        if (c->endings != NULL) from.rows[i].with = c->endings[i];
+    }
+    jobq_pg__ends_group(&from);
+    jobq_pg__put(p, jobq_pg__specs[st].in, &from);
+    free(from.rows);
+}
+
+static void jobq_pg__put_ack(jobq_pg__params *p, const jobq_request *a, const jobq_pg_content *c)
+{
+    jobq_pg__dead dead[JOBQ_LOOP_BATCH];
+    jobq_holder token = {a->worker, a->claim, 0, a->lease_us};
+    jobq_pg__ack from = jobq_pg__ack_of(&a->ack, a->partition_id, &token, c, dead);
+
+    from.limit = a->limit;
+    from.relaxed = a->relaxed;
+    from.bytes = a->bytes;
+    from.sweep = a->sweep;
+    jobq_pg__put(p, jobq_pg__ack_in, &from);
+}
+
+static void jobq_pg__put_aside(jobq_pg__params *p, const jobq_request *a, const jobq_pg_content *c)
+{
+    char reason[JOBQ_ERROR_MAX + 1];
+    jobq_pg__aside from;
+
+    jobq_utf8_mend(reason, JOBQ_ERROR_MAX, c->error);
+    from.job = a->id;
+    from.bytes = a->bytes;
+    from.reason = reason;
+    jobq_pg__put(p, jobq_pg__set_aside_in, &from);
+}
+
+/* Adds a request's parameters: what it says, and what the content adds. progress: of a heartbeat;
+ * NULL: none. */
 static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
-                                 const void *from)
+                                 const jobq_pg_content *c, const jobq_pg__progresses *progress)
 {
     static const jobq_pg__progresses nothing = {NULL, 0};
-    bool beats = st == JOBQ_PG__HEARTBEAT || st == JOBQ_PG__BEAT_CLAIM;
 
-    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL || beats ? a : from);
-    if (beats) jobq_pg__put(p, jobq_pg__progress_in, from == NULL ? &nothing : from);
+    if (a->kind == JOBQ_REQUEST_REGISTER) jobq_pg__put_register(p, a, c);
+    else if (a->kind == JOBQ_REQUEST_ACK) jobq_pg__put_ack(p, a, c);
+    else if (a->kind == JOBQ_REQUEST_SET_ASIDE) jobq_pg__put_aside(p, a, c);
+    else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE)
+        jobq_pg__put_endings(p, st, a, c);
+    else jobq_pg__put(p, jobq_pg__specs[st].in, a);
+    if (a->kind != JOBQ_REQUEST_HEARTBEAT) return;
+    jobq_pg__put(p, jobq_pg__progress_in, progress == NULL ? &nothing : progress);
     if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
 }
 
@@ -8886,81 +8970,6 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
     return code;
 }
 
-/* The parameters of a request that are not in the request itself. */
-typedef struct jobq_pg__given {
-    jobq_pg__ends ends;
-    jobq_pg__ack ack;
-    jobq_pg__aside aside;
-    void *room;        /* rows of ends, or dead of ack; to be freed */
-    char reason[JOBQ_ERROR_MAX + 1];
-} jobq_pg__given;
-
-/* *from: the struct that holds them; NULL: the request. False: out of memory. */
-static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jobq_pg_content *c,
-                              jobq_pg__registering *reg, const void **from)
-{
-    int32_t i;
-
-    *from = NULL;
-    if (a->kind == JOBQ_REQUEST_REGISTER) {
-        reg->worker = a->worker;
-        reg->lease_us = a->lease_us;
-        reg->name = c->name;
-        reg->queues = c->queues;
-        reg->kind_queues = c->kind_queues;
-        reg->kinds = c->kinds;
-        reg->queue_count = c->queue_count;
-        reg->kind_count = c->kind_count;
-        reg->library = jobq_pg__newest();
-        reg->host = NULL;
-        reg->pid = 0;
-        *from = reg;
-    } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
-        g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
-                                                            sizeof *g->ends.rows);
-        if (g->room == NULL) return false;
-        g->ends.count = a->ending_count;
-        for (i = 0; i < a->ending_count; i++) {
-            g->ends.rows[i].of = a->endings[i];
-            if (c->endings != NULL) g->ends.rows[i].with = c->endings[i];
-        }
-        jobq_pg__ends_group(&g->ends);
-        *from = &g->ends;
-    } else if (a->kind == JOBQ_REQUEST_ACK) {
-        jobq_holder token = {a->worker, a->claim, 0, a->lease_us};
-        g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
-        if (g->room == NULL) return false;
-        g->ack = jobq_pg__ack_of(&a->ack, a->partition_id, &token, c->messages, c->reasons,
-                                 c->error, (jobq_pg__dead *)g->room);
-        g->ack.limit = a->limit;
-        g->ack.relaxed = a->relaxed;
-        g->ack.bytes = a->bytes;
-        g->ack.sweep = a->sweep;
-        g->ack.own = c->in_transaction;
-        *from = &g->ack;
-    } else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
-        jobq_utf8_mend(g->reason, JOBQ_ERROR_MAX, c->error);
-        g->aside.job = a->id;
-        g->aside.bytes = a->bytes;
-        g->aside.reason = g->reason;
-        *from = &g->aside;
-    }
-    return true;
-}
-
-/* The statement of a request whose endings, if it has any, are these. */
-static jobq_pg__statement jobq_pg__statement_for(const jobq_request *a, const jobq_pg__ends *ends)
-{
-    int32_t i;
-
-    if (a->kind != JOBQ_REQUEST_COMPLETE || ends == NULL) return jobq_pg__statement_of(a);
-    for (i = 0; i < ends->count; i++) {
-        const jobq_pg_ending *with = &ends->rows[i].with;
-        if (with->payload.ptr != NULL || with->log.ptr != NULL) return JOBQ_PG__COMPLETE_WITH;
-    }
-    return JOBQ_PG__COMPLETE;
-}
-
 /* The code of a request's error. EXISTS: the worker's id, or the number of its claim, is in use. */
 static jobq_error jobq_pg__request_error(jobq_request_kind kind, const jobq_pg_error *error)
 {
@@ -8973,30 +8982,22 @@ static jobq_error jobq_pg__request_error(jobq_request_kind kind, const jobq_pg_e
 static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
                                    jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
 {
-    jobq_pg__statement st = jobq_pg__statement_of(a);
+    jobq_pg__statement st = jobq_pg__statement_of(a, c);
     jobq_pg__pending p = jobq_pg__pending_of(a, st);
     jobq_pg__params params;
     jobq_pg__found f;
-    jobq_pg__given g;
-    const void *from;
-    PGresult *res = NULL;
+    PGresult *res;
 
     memset(&f, 0, sizeof f);
-    memset(&g, 0, sizeof g);
-    jobq_pg__params_init(&params);
+    f.registered.queue_count = c->queue_count;
+    f.registered.kind_count = c->kind_count;
     f.rows_max = JOBQ_ENDINGS_MAX;
     f.rows = c->rows = (int *)calloc(JOBQ_ENDINGS_MAX, sizeof *f.rows);
-    if (f.rows == NULL || !jobq_pg__given_of(&g, a, c, &f.registered, &from)) {
-        answer->error = jobq_pg__no_memory(error);
-    } else {
-        p.st = st = jobq_pg__statement_for(a, &g.ends);
-        jobq_pg__put_request(&params, st, a, from);
-        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->behind_pooler,
-                                 error);
-        if (res == NULL) answer->error = jobq_pg__request_error(a->kind, error);
-    }
-    free(g.room);
-    if (res == NULL) return answer->error;
+    if (f.rows == NULL) return answer->error = jobq_pg__no_memory(error);
+    jobq_pg__params_init(&params);
+    jobq_pg__put_request(&params, st, a, c, NULL);
+    res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->behind_pooler, error);
+    if (res == NULL) return answer->error = jobq_pg__request_error(a->kind, error);
     c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
     c->messages = c->own = f.portion.messages;
     c->last_error = f.portion.error;
@@ -9022,7 +9023,7 @@ JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_reques
     if (error == NULL) error = &local;
     if (content == NULL) content = &none;
     jobq_answer_start(answer, request);
-    if (jobq_pg__statement_of(request) == JOBQ_PG__STATEMENT_COUNT)
+    if (jobq_pg__statement_of(request, content) == JOBQ_PG__STATEMENT_COUNT)
         answer->error = jobq_pg__invalid(error, "kind", "not a request to the database");
     else answer->error = jobq_pg__request_invalid(request, content, error);
     if (answer->error == JOBQ_OK)
@@ -10297,7 +10298,7 @@ struct jobq_pg_worker {
     int pending_first, pending_count;
     int64_t pending_mono_us;        /* when the first of them was sent */
     int rows[JOBQ_ENDINGS_MAX];     /* in the result, of the jobs of one answer */
-    jobq_pg__end_row *ends;         /* room for the rows of one flush */
+    jobq_pg_ending *endings;        /* room for those of one flush */
     char refusal[512];              /* why the database last refused a statement */
     jobq_pg__asyncs waiting;        /* asynchronous calls that were not sent yet */
     jobq_pg__asyncs awaiting;       /* ... those that look again, each at its time */
@@ -10749,16 +10750,18 @@ static void jobq_pg__delivery_reasons(jobq_pg__delivery *kept, const jobq_ack *a
     kept->reasons_done = true;
 }
 
-/* The parameters of an acknowledgement. dead: room for all of its messages. The lock is held. */
-static jobq_pg__ack jobq_pg__part_ack(jobq_pg__delivery *kept, int64_t partition_id,
-                                      const jobq_holder *token, const jobq_ack *a,
-                                      jobq_pg__dead *dead)
+/* What an acknowledgement adds to its request. The lock is held. */
+static jobq_pg_content jobq_pg__delivery_content(jobq_pg__delivery *kept, const jobq_ack *ack)
 {
-    jobq_str error = {kept->error, kept->error_size};
+    jobq_pg_content c;
 
-    jobq_pg__delivery_reasons(kept, a);
-    return jobq_pg__ack_of(a, partition_id, token, kept->portion.messages,
-                           (const char *const *)kept->reasons, error, dead);
+    memset(&c, 0, sizeof c);
+    jobq_pg__delivery_reasons(kept, ack);
+    c.messages = kept->portion.messages;
+    c.reasons = (const char *const *)kept->reasons;
+    c.error.ptr = kept->error;
+    c.error.len = kept->error_size;
+    return c;
 }
 
 /* -- messages: handlers -- */
@@ -10875,6 +10878,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
                                  const jobq_verdict *verdict)
 {
     jobq_pg__dead *dead = (jobq_pg__dead *)calloc((size_t)d->count + 1, sizeof *dead);
+    jobq_pg_content c;
     jobq_pg__ack ack;
     jobq_pg_error error;
     jobq_error code = JOBQ_ERROR_RETRYABLE;
@@ -10884,9 +10888,9 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     jobq_pg__os_lock(&w->group->lock);
     wanted = jobq_pg__delivered(w, run, d, verdict, true);
     if (wanted && dead != NULL) {
-        ack = jobq_pg__part_ack(run->kept, run->work.partition_id, &run->work.token,
-                                &run->data->ack, dead);
-        ack.own = true;
+        c = jobq_pg__delivery_content(run->kept, &run->data->ack);
+        c.in_transaction = true;
+        ack = jobq_pg__ack_of(&run->data->ack, run->work.partition_id, &run->work.token, &c, dead);
     }
     jobq_pg__os_unlock(&w->group->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
@@ -12258,13 +12262,14 @@ static void jobq_pg__send_params(jobq_pg_worker *w, jobq_pg__statement st,
     if (!good || !PQpipelineSync(w->conn)) jobq_pg__break(w, JOBQ_PG__BAD);
 }
 
-/* Sends a request. from: has its parameters; NULL: the request has them. */
-static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
+/* Sends a request, as jobq_pg__put_request writes it. */
+static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const jobq_pg_content *c,
+                          const jobq_pg__progresses *progress)
 {
-    jobq_pg__statement st = jobq_pg__statement_for(a, (const jobq_pg__ends *)from);
+    jobq_pg__statement st = jobq_pg__statement_of(a, c);
 
     jobq_pg__params_reset(&w->params);
-    jobq_pg__put_request(&w->params, st, a, from);
+    jobq_pg__put_request(&w->params, st, a, c, progress);
     JOBQ_PG_POINT("send", (int)a->kind, w->conn);
     jobq_pg__send_params(w, st, &w->params);
     *jobq_pg__pend(w) = jobq_pg__pending_of(a, st);
@@ -12392,23 +12397,17 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
 
 static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__registering from;
-    char host[256] = "";
+    jobq_pg_content c;
 
-    jobq_pg__os_host(host, sizeof host);
-    from.library = jobq_pg__newest();
-    from.host = host;
-    from.pid = jobq_pg__os_pid();
+    memset(&c, 0, sizeof c);
     w->id = a->worker;
-    from.worker = a->worker;
-    from.lease_us = a->lease_us;
-    from.name = w->name;
-    from.queues = w->queues;
-    from.kind_queues = w->kind_queues;
-    from.kinds = w->kinds;
-    from.queue_count = (int32_t)w->queue_count;
-    from.kind_count = (int32_t)w->handler_count;
-    jobq_pg__send(w, a, &from);
+    c.name = w->name;
+    c.queues = w->queues;
+    c.kind_queues = w->kind_queues;
+    c.kinds = w->kinds;
+    c.queue_count = (int32_t)w->queue_count;
+    c.kind_count = (int32_t)w->handler_count;
+    jobq_pg__send(w, a, &c, NULL);
     jobq_pg__listen(w);
 }
 
@@ -12471,15 +12470,16 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 
 static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__ends ends = {w->ends, a->ending_count};
+    jobq_pg_content c;
     int32_t i;
 
+    memset(&c, 0, sizeof c);
+    c.endings = w->endings;
     for (i = 0; i < a->ending_count; i++) {
         const jobq_ending *e = &a->endings[i];
         const jobq_pg__held *h = &w->held[e->slot];
-        jobq_pg_ending *with = &w->ends[i].with;
+        jobq_pg_ending *with = &w->endings[i];
         if (e->refused > 0) jobq_pg__refusal(w, e);
-        w->ends[i].of = *e;
         with->error.ptr = h->error;
         with->error.len = h->error_size;
         with->payload.ptr = e->refused == 0 ? h->next : NULL;
@@ -12488,8 +12488,7 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
         with->log.ptr = e->refused == 0 ? h->log : NULL;
         with->log.len = h->log_size;
     }
-    jobq_pg__ends_group(&ends);
-    jobq_pg__send(w, a, &ends);
+    jobq_pg__send(w, a, &c, NULL);
 }
 
 /* The progress of a run's job, if the worker runs it under this id; otherwise NULL. */
@@ -12519,7 +12518,7 @@ static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
         row->permille = p->permille;
         row->note = p->note[0] == '\0' ? NULL : p->note;
     }
-    jobq_pg__send(w, a, &from);
+    jobq_pg__send(w, a, NULL, &from);
 }
 
 /* A heartbeat has written what it carried. */
@@ -12536,14 +12535,13 @@ static void jobq_pg__progress_known(jobq_pg_worker *w, int64_t worker)
 static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 {
     char reason[sizeof w->refusal];
-    jobq_pg__aside from;
+    jobq_pg_content c;
 
+    memset(&c, 0, sizeof c);
     memcpy(reason, w->refusal, sizeof reason);
     jobq_pg__ascii(reason);
-    from.job = a->id;
-    from.bytes = a->bytes;
-    from.reason = reason;
-    jobq_pg__send(w, a, &from);
+    c.error = jobq_str_from(reason);
+    jobq_pg__send(w, a, &c, NULL);
 }
 
 /* Gives a run's thread up and cancels its statement. False: there is no such run. */
@@ -12613,16 +12611,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 
 static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__dead dead[JOBQ_LOOP_BATCH];
-    jobq_holder token = {a->worker, a->claim, 0, a->lease_us};
-    jobq_pg__ack ack =
-        jobq_pg__part_ack(w->deliveries[a->slot], a->partition_id, &token, &a->ack, dead);
+    jobq_pg_content c = jobq_pg__delivery_content(w->deliveries[a->slot], &a->ack);
 
-    ack.limit = a->limit;
-    ack.relaxed = a->relaxed;
-    ack.bytes = a->bytes;
-    ack.sweep = a->sweep;
-    jobq_pg__send(w, a, &ack);
+    jobq_pg__send(w, a, &c, NULL);
 }
 
 /* A handler of messages ran out of time: its batch is retried or, at a stop, given back. */
@@ -12690,7 +12681,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_REMAIN:
     case JOBQ_REQUEST_LOOK:
     case JOBQ_REQUEST_READ:
-    case JOBQ_REQUEST_RENEW: jobq_pg__send(w, a, NULL); break;
+    case JOBQ_REQUEST_RENEW: jobq_pg__send(w, a, NULL, NULL); break;
     case JOBQ_REQUEST_WAIT:
     case JOBQ_REQUEST_EXIT:
     case JOBQ_REQUEST_COUNT: break;
@@ -13651,7 +13642,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     jobq_pg__params_clear(&w->params);
     free(w->name);
     free(w->receivers);
-    free(w->ends);
+    free(w->endings);
     free(w->request);
     free(w->answer);
     free(w->loop);
@@ -13830,7 +13821,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->receivers =
         (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
     w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
-    w->ends = (jobq_pg__end_row *)jobq_pg__room(batch, sizeof *w->ends, &good);
+    w->endings = (jobq_pg_ending *)jobq_pg__room(batch, sizeof *w->endings, &good);
     w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);

@@ -12507,7 +12507,7 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
     return true;
 }
 
-/* Like jobq.hold_here. */
+/* Like jobq.hold_of_claim. */
 static jobq_error jobq__memory_hold_back(jobq_memory *m, const jobq_call *call, jobq_hold what,
                                          int64_t now_us, int64_t delay_us)
 {
@@ -13020,7 +13020,7 @@ static jobq_error jobq__test_call_step(jobq_call *call, const char *name, const 
     return JOBQ_OK;
 }
 
-/* Like jobq.signal_here. */
+/* Like jobq.signal_of_claim. */
 static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int64_t timeout_us,
                                          jobq_str *payload)
 {

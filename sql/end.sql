@@ -467,6 +467,8 @@ END $$;
 
 -- The same for one job, inside the handler's own transaction. It raises an error when the
 -- lease is lost, so the handler's COMMIT cannot succeed. Exactly-once effects depend on this.
+-- (The names *_here are of what may be part of a handler's transaction; *_of_claim of what is
+-- about a claimed job, too, but in a transaction of its own.)
 CREATE OR REPLACE FUNCTION jobq._settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
@@ -485,7 +487,7 @@ END $$;
 
 -- What a handler's jobq_call_hold does: see hold. Only the worker that has the job may do it.
 -- p_queue: its queue is held, not its line.
-CREATE OR REPLACE FUNCTION jobq._hold_here(
+CREATE OR REPLACE FUNCTION jobq._hold_of_claim(
     p_worker bigint, p_claim bigint, p_id bigint, p_queue boolean, p_delay_us bigint,
     p_why text)
 RETURNS void

@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- What a handler's jobq_call_progress does. Only the worker that has the job may do it.
-CREATE OR REPLACE FUNCTION jobq._progress_here(
+CREATE OR REPLACE FUNCTION jobq._progress_of_claim(
     p_worker bigint, p_claim bigint, p_id bigint, p_permille integer, p_note text)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

@@ -30,7 +30,7 @@ BEGIN
 END $$;
 
 -- What a handler's jobq_call_step does. value: as step_done_here has written it.
-CREATE OR REPLACE FUNCTION jobq._step_here(
+CREATE OR REPLACE FUNCTION jobq._step_of_claim(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, OUT done boolean,
     OUT value text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -80,7 +80,7 @@ END $$;
 
 -- What a handler's jobq_call_signal does: answers the signal if it came; else the job waits
 -- for it, once its attempt has ended. delay_us: until then, at most; 0: that time has passed.
-CREATE OR REPLACE FUNCTION jobq._signal_here(
+CREATE OR REPLACE FUNCTION jobq._signal_of_claim(
     p_worker bigint, p_claim bigint, p_id bigint, p_name text, p_delay_us bigint,
     OUT came boolean, OUT payload text, OUT delay_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

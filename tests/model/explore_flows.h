@@ -17,7 +17,7 @@
  *   lock_parents      6         3     0       0        0
  *   wait_here         5         1     0       0        2
  *   signal            4         0     0       1        2
- *   signal_here       5         0     0       1        2
+ *   signal_of_claim   5         0     0       1        2
  *   lock_claimed      2         1     0       0        1
  *   signal_look       1         0     0       0        1
  *   look_signals      3         1     1       0        2
@@ -571,18 +571,18 @@ static step step_lock_claimed_row(txn *t)
     if (!lock(t, JOB_ROW + i, NO_KEY_UPDATE)) return STEP_WAIT;
     if (!job_holds(t->last, i, r->worker, r->claim)) return STEP_RAISE;
     t->s->answer.error = JOBQ_OK;
-    return STEP_signal_here_look;
+    return STEP_signal_of_claim_look;
 }
 
-static step step_signal_here_look(txn *t)
+static step step_signal_of_claim_look(txn *t)
 {
     t->s->answer.done = tables_of(t->seen)->sent;
-    if (!t->s->answer.done) return STEP_signal_here_wait;
+    if (!t->s->answer.done) return STEP_signal_of_claim_wait;
     return delete_wait(t, (int)t->s->request.id - 1) ? STEP_COMMIT : STEP_WAIT;
 }
 
 /* ON CONFLICT DO UPDATE: the time limit of the first call stays. */
-static step step_signal_here_wait(txn *t)
+static step step_signal_of_claim_wait(txn *t)
 {
     int i = (int)t->s->request.id - 1;
     int64_t until_us = tables_of(t->last)->until_us[i];

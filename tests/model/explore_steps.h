@@ -151,8 +151,8 @@
     X(signal_insert)                                                                               \
     X(signal_nudge)                                                                                \
     X(lock_claimed_row)                                                                            \
-    X(signal_here_look)                                                                            \
-    X(signal_here_wait)                                                                            \
+    X(signal_of_claim_look)                                                                        \
+    X(signal_of_claim_wait)                                                                        \
     X(signal_look_nudge)                                                                           \
     X(look_signals_find)                                                                           \
     X(look_signals_lock)

@@ -686,7 +686,7 @@ static void a_flow_is_cancelled_under_a_handler(void **unused)
         {"SELECT jobq._settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)", "1"},
         {"SELECT jobq.work_done(9, 1, 1)", "1"},
         {"SELECT jobq._step_done_here(9, 1, 1, 's', '1')", "2"},
-        {"SELECT jobq._signal_here(9, 1, 1, 's', 1000000)", "2"},
+        {"SELECT jobq._signal_of_claim(9, 1, 1, 's', 1000000)", "2"},
     };
     PGconn *a, *b;
     size_t i;

@@ -98,8 +98,8 @@ static const call calls[] = {
      "jobq._complete_with('{1}', '{1}', ARRAY[" ID("run") "], '{1}', '{NULL}')", false},
     {"work_fail", "jobq.work_fail(1, 1, " ID("run") ", 'no', 'discard')", false},
     {"step_done_here", "jobq._step_done_here(1, 1, " ID("run") ", 's', '1')", false},
-    {"signal_here", "jobq._signal_here(1, 1, " ID("run") ", 's', 1000000)", false},
-    {"progress_here", "jobq._progress_here(1, 1, " ID("run") ", 500, 'half')", false},
+    {"signal_of_claim", "jobq._signal_of_claim(1, 1, " ID("run") ", 's', 1000000)", false},
+    {"progress_of_claim", "jobq._progress_of_claim(1, 1, " ID("run") ", 500, 'half')", false},
     {"work_heartbeat|heartbeat|unpark", "jobq.work_heartbeat(1, 1000000)", false},
     {"work_recover|recover", "jobq.work_recover(1, 1)", false},
     {"work_rescue|rescue|rescue_jobs", "jobq._rescue(1, 0, 10)", false},
@@ -110,7 +110,7 @@ static const call calls[] = {
 /* What only the library's worker calls, in sessions that it makes READ COMMITTED, and what writes
  * nothing. */
 #define NOT_HERE                                                                                   \
-    "policies|remains|settle|set_aside|hold_here|wait_here|schedules_set|citus_apart|digest|"      \
+    "policies|remains|settle|set_aside|hold_of_claim|wait_here|schedules_set|citus_apart|digest|"      \
     "parent_jobs|outbox_(hash|direct|partitions|look|read|ack|renew)|dead_letter_(list|count)"
 
 /* A function that is granted to somebody has its call above. */

@@ -843,7 +843,7 @@ static void a_strict_line_waits_for_a_signal(void **unused)
     (void)unused;
     line_set("strict => true");
     g = claim_lines(a, 7, 1);
-    RUN("SELECT jobq._signal_here(7, %lld, %lld, 's', 3600000000)", (long long)g.jobs[0].claim,
+    RUN("SELECT jobq._signal_of_claim(7, %lld, %lld, 's', 3600000000)", (long long)g.jobs[0].claim,
         (long long)first);
     g.jobs[0].attempt = 1;
     assert_int_equal(settle_with(&g.jobs[0], JOBQ_EVENT_SNOOZE, NULL), JOBQ_OK);

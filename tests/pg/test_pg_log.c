@@ -497,10 +497,10 @@ static void lines_of_a_step_and_of_progress_that_fail(void **unused)
 
     (void)unused;
     id = enqueue_with(&job);
-    RUN(WITHOUT("_progress_here"));
+    RUN(WITHOUT("_progress_of_claim"));
     start_on(loud, &work);
     h = event_of("step_failed", 30);
-    RUN(WITH_AGAIN("_progress_here"));
+    RUN(WITH_AGAIN("_progress_of_claim"));
     assert_non_null(h);
     lines_of_a_job(h, id);
     assert_string_equal(h->sqlstate, "22023");

@@ -442,7 +442,7 @@ static void a_signal_beside_the_end_of_the_attempt(void **unused)
         if (order == 0) register_worker(9, 60 * SECOND);
         enqueue_count(1);
         claim_one(9, order + 1, false);
-        RUN("SELECT jobq._signal_here(9, %d, (SELECT id FROM jobq.job), 's', 3600000000)",
+        RUN("SELECT jobq._signal_of_claim(9, %d, (SELECT id FROM jobq.job), 's', 3600000000)",
             order + 1);
         run_on_conn(a, "BEGIN");
         run_on_conn(a, "SELECT jobq.signal('s')");

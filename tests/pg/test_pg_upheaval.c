@@ -1339,7 +1339,7 @@ static void begins_what_ends_soon(void)
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 1, 1)",
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 2, 1)",
         "SELECT count(*) FROM dead, jobq.work_take(dead.worker, 3, 1)",
-        "SELECT jobq._hold_here(j.worker, j.claim, j.id, q.name = 'held', 2000000, 'full') "
+        "SELECT jobq._hold_of_claim(j.worker, j.claim, j.id, q.name = 'held', 2000000, 'full') "
         "FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id WHERE q.name ~ 'held'",
         "SELECT jobq.outbox_enqueue(o, '1') FROM unnest('{o, p}'::text[]) o",
         "SELECT jobq._outbox_read(101, 1, 2000000, id, 10) FROM jobq.partition",

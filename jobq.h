@@ -2443,7 +2443,8 @@ typedef enum jobq_phase {
 
 typedef struct jobq_loop jobq_loop;
 
-/* jobq_loop_size -- bytes of a loop. The memory is the caller's, aligned for int64_t. */
+/* jobq_loop_size -- bytes of a loop. The memory is the caller's, aligned for int64_t. Of calloc's,
+ * an idle loop uses a small part. */
 JOBQ_API size_t jobq_loop_size(void);
 
 /* jobq_loop_config_defaults -- the configuration with its zero fields filled and cut to the
@@ -5665,6 +5666,7 @@ struct jobq_loop {
         bool none_remain;  /* the store has just said that nothing remains */
         bool amid;         /* work in hand may enqueue more work */
     } until;
+    int32_t fresh; /* slots that were never used: the last ones. They are taken first */
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
@@ -5768,6 +5770,8 @@ static int32_t jobq__pop(jobq_loop *l, jobq_list *list)
     if (--list->count == 0) *list = jobq__empty;
     return i;
 }
+
+static int32_t jobq__slots_free(const jobq_loop *l) { return l->fresh + l->free.count; }
 
 /* Removes i from the list; prev is the slot before it, -1 for the head. */
 static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
@@ -6164,7 +6168,7 @@ static bool jobq__suspect_wanted(const jobq_loop *l)
 {
     return l->suspects.ready && l->suspects.held_count == 0 && l->orphan_count == 0 &&
            !l->suspects.quiet && jobq__threads_left(l) > 0 &&
-           l->free.count > 0 && /* an orphaned claim may hold one */
+           jobq__slots_free(l) > 0 && /* an orphaned claim may hold one */
            l->stats.started + l->queued.count < l->config.jobs_max;
 }
 
@@ -7394,6 +7398,19 @@ static void jobq__die(jobq_loop *l, bool refused)
     l->sleep.asleep = false;
 }
 
+/* Zeroes memory, but writes only where something stands: pages that calloc has given and nobody has
+ * used stay out of memory. */
+static void jobq__clear(void *block, size_t size)
+{
+    char *at = (char *)block;
+    size_t piece;
+
+    for (; size > 0; size -= piece, at += piece) {
+        piece = size < 4096 ? size : 4096;
+        if (at[0] != 0 || memcmp(at, at + 1, piece - 1) != 0) memset(at, 0, piece);
+    }
+}
+
 /* When a loop prunes first. Short-lived workers prune at once with probability 1/8; otherwise a
  * system that has no others would never prune. */
 static int64_t jobq__first_prune(jobq_loop *l)
@@ -7410,11 +7427,11 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     int32_t i;
 
     JOBQ_ASSERT(l != NULL);
-    memset(l, 0, sizeof *l);
+    jobq__clear(l, sizeof *l);
     l->config = jobq_loop_config_defaults(config);
     l->random.state = entropy;
     l->free = l->queued = l->done = l->odd = l->sent_done = l->sent_odd = jobq__empty;
-    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq__push(l, &l->free, i);
+    l->fresh = JOBQ_LOOP_SLOTS;
     l->lease.end_mono_us = INT64_MIN;
     l->lease.alive_mono_us = l->flush.due_mono_us = l->pace.due_mono_us = l->pace.busy_mono_us =
         JOBQ_NEVER;
@@ -7809,7 +7826,7 @@ static int32_t jobq__claim_want(const jobq_loop *l)
     want = l->config.threads + ahead - l->running_count - l->queued.count;
     want = jobq__min(want, l->config.jobs_max - l->stats.started - l->queued.count);
     want = jobq__min(want, l->config.batch_max);
-    return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
+    return (int32_t)jobq__max(jobq__min(want, jobq__slots_free(l)), 0);
 }
 
 /* When to claim, if permits allow it. */
@@ -8216,8 +8233,8 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     jobq_slot *s;
     int32_t i;
 
-    if (l->free.count == 0 || c->number != job->claim || c->worker != job->worker) return -1;
-    i = jobq__pop(l, &l->free);
+    if (jobq__slots_free(l) == 0 || c->number != job->claim || c->worker != job->worker) return -1;
+    i = l->fresh > 0 ? JOBQ_LOOP_SLOTS - l->fresh-- : jobq__pop(l, &l->free);
     s = &l->slots[i];
     s->job = *job;
     s->state = JOBQ_SLOT_QUEUED;

@@ -10261,6 +10261,8 @@ typedef struct jobq_pg__group {
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
     int32_t fewer;             /* threads when it was logged that no more could be started; 0: one
                                   was, since then */
+    jobq_request *request;     /* that some worker is carrying out */
+    jobq_answer *answer;       /* that some worker's loop is being told */
     size_t turn;               /* counts up: the worker that a free thread asks next */
     size_t open;               /* workers that have not ended */
 } jobq_pg__group;
@@ -10307,8 +10309,6 @@ struct jobq_pg_worker {
     bool async_turn;                /* behind a pooler: a call may go before the loop's statement */
     jobq_loop_config config;
     jobq_loop *loop;                /* guarded by the group's lock, as is all that follows */
-    jobq_request *request;          /* that is being carried out */
-    jobq_answer *answer;            /* that the loop is being told */
     int64_t id;                     /* in its last REGISTER; 0: it has sent none */
     jobq_pg__held held[JOBQ_LOOP_SLOTS]; /* by the loop's slot of a job */
     jobq_pg__delivery *deliveries[JOBQ_LOOP_PARTITIONS]; /* by that of a partition */
@@ -12026,7 +12026,7 @@ static PGconn *jobq_pg__conn_take(PGconn **conn)
 /* Starts the answer to the request of a statement. The lock is held. */
 static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
 {
-    jobq_request *of = w->request; /* free: no other request is being carried out */
+    jobq_request *of = w->group->request; /* free: no other request is being carried out */
 
     of->kind = p->kind;
     of->worker = p->worker;
@@ -12034,8 +12034,8 @@ static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, 
     of->id = p->id;
     of->slot = p->slot;
     of->generation = p->generation;
-    jobq_answer_start(w->answer, of);
-    w->answer->error = code;
+    jobq_answer_start(w->group->answer, of);
+    w->group->answer->error = code;
 }
 
 /* Answers a request of which only the kind is known. The lock is held. */
@@ -12046,7 +12046,7 @@ static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_er
     memset(&p, 0, sizeof p);
     p.kind = kind;
     jobq_pg__answer_start(w, &p, code);
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->group->answer);
 }
 
 /* Through a pooler a SET would reach other clients' statements, so VACUUM runs under the role's
@@ -12693,7 +12693,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 /* The loop was told of claimed jobs: their slots point into the result, which answer now owns. */
 static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
 {
-    const jobq_claimed *c = &w->answer->claimed;
+    const jobq_claimed *c = &w->group->answer->claimed;
     int i;
 
     answer->result = p->result;
@@ -12764,7 +12764,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
 
 static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
-    jobq_answer *a = w->answer;
+    jobq_answer *a = w->group->answer;
     jobq_pg_event event;
     jobq_pg__found f;
 
@@ -12798,7 +12798,7 @@ static int64_t jobq_pg__left(const jobq_pg_worker *w)
 /* Logs what operators should know of an answer. left: jobs left to a rescuer before it came. */
 static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
 {
-    const jobq_answer *a = w->answer;
+    const jobq_answer *a = w->group->answer;
     jobq_pg_event e;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
@@ -13178,19 +13178,19 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (p->kind == JOBQ_REQUEST_WAIT) return;
     jobq_pg__answer_start(w, p, code);
     if (code == JOBQ_OK) jobq_pg__found_in(w, p);
-    if (w->answer->claimed.count > 0) {
+    if (w->group->answer->claimed.count > 0) {
         jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
         if (jobs == NULL) { /* the next connection recovers the claim */
             jobq_pg__break(w, "no memory for the jobs of a claim");
             return;
         }
     }
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->group->answer);
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
     if (p->kind == JOBQ_REQUEST_RESCUE && code == JOBQ_OK) jobq_pg__rescue_failed(w, p);
     jobq_pg__log_answer(w, left);
-    if (p->kind == JOBQ_REQUEST_HEARTBEAT && code == JOBQ_OK && w->answer->news.alive &&
-        w->answer->news.written) jobq_pg__progress_known(w, p->worker);
+    if (p->kind == JOBQ_REQUEST_HEARTBEAT && code == JOBQ_OK && w->group->answer->news.alive &&
+        w->group->answer->news.written) jobq_pg__progress_known(w, p->worker);
     if (p->kind == JOBQ_REQUEST_REGISTER || p->kind == JOBQ_REQUEST_HEARTBEAT)
         jobq_pg__os_wake_all(&w->group->gone);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
@@ -13403,7 +13403,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 /* Does what is due. False: the worker has ended and waits for nothing more. The lock is held. */
 static bool jobq_pg__advance(jobq_pg_worker *w)
 {
-    jobq_request *a = w->request;
+    jobq_request *a = w->group->request;
     jobq_pg_error error;
     PGconn *conn;
     int64_t await_us, overdue_us;
@@ -13643,8 +13643,6 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     free(w->name);
     free(w->receivers);
     free(w->endings);
-    free(w->request);
-    free(w->answer);
     free(w->loop);
     free(w);
 }
@@ -13822,8 +13820,6 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
         (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
     w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
     w->endings = (jobq_pg_ending *)jobq_pg__room(batch, sizeof *w->endings, &good);
-    w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
-    w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
     if (!jobq_pg__os_pair(w->poke) || !jobq_pg_random(&entropy)) {
@@ -13890,6 +13886,8 @@ static void jobq_pg__group_free(jobq_pg__group *group)
     jobq_pg__os_mutex_end(&group->lock);
     jobq_pg__os_cond_end(&group->work);
     jobq_pg__os_cond_end(&group->gone);
+    free(group->request);
+    free(group->answer);
     free(group->workers);
     free(group);
 }
@@ -13970,8 +13968,11 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
     jobq_pg__os_mutex_init(&group->lock);
     jobq_pg__os_cond_init(&group->work);
     jobq_pg__os_cond_init(&group->gone);
+    group->request = (jobq_request *)malloc(sizeof *group->request); /* filled as far as used */
+    group->answer = (jobq_answer *)malloc(sizeof *group->answer);
     group->workers =
         (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *group->workers, &good);
+    good = good && group->request != NULL && group->answer != NULL;
     if (!good) code = jobq_pg__no_memory(error);
     for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
         jobq_pg *on = i == 0 ? pg : desc->also[i - 1];

@@ -58,7 +58,7 @@ int main(void)
         {.queue = PICTURES, .kind = FLAKY, .run = {flaky}},
         {.queue = PICTURES, .kind = HOPELESS, .run = {hopeless}}};
     void *block = malloc(jobq_memory_size(10, 2, 100));
-    jobq_loop *loop = malloc(sizeof *loop);
+    jobq_loop *loop = calloc(1, sizeof *loop);
     jobq_memory *memory;
     jobq_policy policy = {0};
     jobq_job like = jobq_job_new(0);

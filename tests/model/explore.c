@@ -636,7 +636,7 @@ static void check_books(const jobq_loop *l)
         violate("law 6: a worker holds more than the job that must run alone");
     }
     if (orphans != l->orphan_count) violate("the loop miscounts its orphans");
-    if (slots + l->free.count != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
+    if (slots + jobq__slots_free(l) != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
 }
 
 static void check_lease(const world *w, const node *d)

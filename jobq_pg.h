@@ -4120,18 +4120,6 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
 /* Whether this connection's role may enqueue by a plain INSERT; see >>enqueue. */
 typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
 
-typedef struct jobq_pg__direct {
-    jobq_pg__right right;
-    unsigned role; /* hash of the role that was asked about */
-} jobq_pg__direct;
-
-/* The rights in one schema. */
-typedef struct jobq_pg__rights {
-    struct jobq_pg__rights *next;
-    char schema[52];
-    jobq_pg__direct jobs, messages;
-} jobq_pg__rights;
-
 typedef enum jobq_pg__how {
     JOBQ_PG__NOT_PREPARED,
     JOBQ_PG__PREPARING, /* sent in one flush with its first use */
@@ -4145,6 +4133,8 @@ typedef struct jobq_pg__known {
     struct jobq_pg__known *next;
     uint64_t hash;
     jobq_pg__how how;
+    jobq_pg__right right; /* of a plain INSERT */
+    unsigned role;        /* ... hash of the role that was asked about */
     char *sql; /* compared too: hashes may collide */
 } jobq_pg__known;
 
@@ -4152,7 +4142,6 @@ typedef struct jobq_pg__known {
 
 typedef struct jobq_pg__registry {
     jobq_pg__known *chains[JOBQ_PG__CHAINS];
-    jobq_pg__rights *rights;
 } jobq_pg__registry;
 
 static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
@@ -4170,11 +4159,6 @@ static void jobq_pg__registry_free(PGconn *conn)
             free(r->chains[i]);
             r->chains[i] = next;
         }
-    }
-    while (r->rights != NULL) {
-        jobq_pg__rights *next = r->rights->next;
-        free(r->rights);
-        r->rights = next;
     }
     free(r);
 }
@@ -4201,24 +4185,6 @@ static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
     return NULL;
 }
 
-/* The rights of the connection's role in the handle's schema. NULL: out of memory, or there is a
- * pooler, which gives each transaction another session. */
-static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
-{
-    jobq_pg__registry *registry = pg->behind_pooler ? NULL : jobq_pg__registry_of(conn);
-    jobq_pg__rights *r;
-
-    if (registry == NULL) return NULL;
-    for (r = registry->rights; r != NULL && strcmp(r->schema, pg->schema) != 0; r = r->next) {}
-    if (r != NULL) return r;
-    r = (jobq_pg__rights *)calloc(1, sizeof *r);
-    if (r == NULL) return NULL;
-    jobq_pg__copy(r->schema, sizeof r->schema, pg->schema);
-    r->next = registry->rights;
-    registry->rights = r;
-    return r;
-}
-
 /* A text's record, made at its first use. NULL: out of memory. Names are made from hashes, so of
  * two texts with the same hash the second is never prepared. */
 static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
@@ -4239,6 +4205,8 @@ static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text
     k->next = *chain;
     k->hash = text->hash;
     k->how = how;
+    k->right = JOBQ_PG__UNASKED;
+    k->role = 0;
     k->sql = strcpy((char *)(k + 1), text->sql);
     *chain = k;
     return k;
@@ -4302,14 +4270,13 @@ static int jobq_pg__ship_text(PGconn *conn, const char *sql)
     return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
 }
 
-/* Sends one statement in pipeline mode. If prepare, it is prepared at its first use; otherwise its
- * text is sent. */
+/* Sends one statement in pipeline mode. If known, it is prepared at its first use; NULL: its text
+ * is sent. */
 static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
-                          bool prepare)
+                          jobq_pg__known *known)
 {
     const char *values[JOBQ_PG__PARAMS_MAX];
     int formats[JOBQ_PG__PARAMS_MAX], i;
-    jobq_pg__known *known = prepare ? jobq_pg__known_of(conn, text) : NULL;
     char name[32];
 
     for (i = 0; i < p->count; i++) {
@@ -4331,11 +4298,11 @@ static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg
  * its time-outs; all in one flush. Connections through a pooler need this, because another client's
  * session settings may be in force there. */
 static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
-                                const jobq_pg__params *p, bool prepare)
+                                const jobq_pg__params *p, jobq_pg__known *known)
 {
     return jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) &&
            (limits == NULL || jobq_pg__ship_text(conn, limits)) &&
-           jobq_pg__ship(conn, text, p, prepare) && jobq_pg__ship_text(conn, "COMMIT");
+           jobq_pg__ship(conn, text, p, known) && jobq_pg__ship_text(conn, "COMMIT");
 }
 
 /* Keeps one of two results of a flush: the first error, else the latest rows. */
@@ -4386,8 +4353,8 @@ static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const j
 
     if (!PQenterPipelineMode(conn)) return NULL;
     if (until != JOBQ_NEVER) PQsetnonblocking(conn, 1);
-    sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, prepare)
-                 : jobq_pg__ship(conn, text, p, prepare);
+    sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, known)
+                 : jobq_pg__ship(conn, text, p, known);
     if (!PQpipelineSync(conn)) return NULL;
     while (!synced && PQstatus(conn) == CONNECTION_OK) {
         if (until != JOBQ_NEVER && !jobq_pg__in_time(conn, until)) break;
@@ -7532,7 +7499,7 @@ static unsigned jobq_pg__role_hash(const PGconn *conn)
 }
 
 /* Asks once for each connection and role. False: error is filled. */
-static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
+static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__known *direct,
                                 jobq_pg__statement ask, jobq_pg_error *error)
 {
     unsigned role = jobq_pg__role_hash(conn);
@@ -7547,14 +7514,16 @@ static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *dire
 
 /* Sends the INSERT, which returns an id, if the role may. *done: it wrote a row. If the right was
  * revoked, that is an error only in the caller's transaction, because the INSERT aborted it. */
-static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
-                                       jobq_pg__statement ask, jobq_pg__statement insert,
-                                       const void *row, int64_t *id, bool *done,
-                                       jobq_pg_error *error)
+static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__statement ask,
+                                       jobq_pg__statement insert, const void *row, int64_t *id,
+                                       bool *done, jobq_pg_error *error)
 {
+    jobq_pg__known *direct =
+        pg->behind_pooler ? NULL : jobq_pg__known_of(conn, &pg->texts[insert]);
     bool idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
     PGresult *res;
 
+    if (direct == NULL) return JOBQ_OK;
     if (!jobq_pg__direct_ask(pg, conn, direct, ask, error)) return error->code;
     if (direct->right != JOBQ_PG__GRANTED) return JOBQ_OK;
     res = jobq_pg__call(pg, conn, insert, row, error);
@@ -7630,7 +7599,6 @@ static jobq_error jobq_pg__enqueue_batch(jobq_pg *pg, PGconn *conn, const jobq_p
 static jobq_error jobq_pg__enqueue_sealed(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                           int64_t *id, jobq_pg_error *error)
 {
-    jobq_pg__rights *rights = NULL;
     PGconn *mine = NULL;
     bool done = false;
     jobq_error code = JOBQ_OK;
@@ -7642,11 +7610,9 @@ static jobq_error jobq_pg__enqueue_sealed(jobq_pg *pg, PGconn *conn, const jobq_
         code = jobq_pg__enqueue_batch(pg, conn, job, 1, id, error);
         done = true;
     } else if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0) {
-        rights = jobq_pg__rights_of(pg, conn);
+        code = jobq_pg__direct_send(pg, conn, JOBQ_PG__MAY_ENQUEUE, JOBQ_PG__ENQUEUE_DIRECT, job,
+                                    id, &done, error);
     }
-    if (rights != NULL)
-        code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
-                                    JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, error);
     if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
@@ -9196,16 +9162,14 @@ static const jobq_pg__sealable jobq_pg__message_content = {
 static jobq_error jobq_pg__outbox_sealed(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
                                          int64_t *id, jobq_pg_error *error)
 {
-    jobq_pg__rights *rights;
     PGconn *mine = NULL;
     bool done = false;
     jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
 
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    rights = m->key != NULL ? NULL : jobq_pg__rights_of(pg, conn);
-    if (rights != NULL)
-        code = jobq_pg__direct_send(pg, conn, &rights->messages, JOBQ_PG__OUTBOX_DIRECT,
+    if (m->key == NULL)
+        code = jobq_pg__direct_send(pg, conn, JOBQ_PG__OUTBOX_DIRECT,
                                     JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
     if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
@@ -12257,8 +12221,8 @@ static void jobq_pg__send_params(jobq_pg_worker *w, jobq_pg__statement st,
     bool good = !params->failed;
 
     if (w->pg->behind_pooler)
-        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, params, false);
-    else good = good && jobq_pg__ship(w->conn, text, params, true);
+        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, params, NULL);
+    else good = good && jobq_pg__ship(w->conn, text, params, jobq_pg__known_of(w->conn, text));
     if (!good || !PQpipelineSync(w->conn)) jobq_pg__break(w, JOBQ_PG__BAD);
 }
 

@@ -427,7 +427,10 @@ static void views_bear_infinite_times_and_odd_errors(void **unused)
 
 /* ---- the plain statement --------------------------------------------------------------------- */
 
-static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__rights_of(pg, conn)->jobs.right; }
+static jobq_pg__right right_on(PGconn *conn)
+{
+    return jobq_pg__known_of(conn, &pg->texts[JOBQ_PG__ENQUEUE_DIRECT])->right;
+}
 
 /* A right that is taken back: the function from then on. */
 static void a_right_that_is_taken_back_is_remembered(void **unused)

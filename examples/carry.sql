@@ -184,7 +184,7 @@ SELECT j.worker, j.claim, statement_timestamp(), array_agg(j.id)
 FROM :"schema".job j WHERE j.state = 'x' GROUP BY j.worker, j.claim;
 SELECT coalesce(sum(r.rescued), 0) AS rescued, coalesce(sum(r.failed), 0) AS failed
 FROM (SELECT DISTINCT c.worker FROM :"schema".claim c) w
-CROSS JOIN LATERAL :"schema".rescue(w.worker, 0, 2147483647) r \gset
+CROSS JOIN LATERAL :"schema"._rescue(w.worker, 0, 2147483647) r \gset
 
 -- Sequences go on where they were. What was drawn may be known outside, or to history only.
 SELECT setval(i.oid::regclass, greatest(pg_sequence_last_value(o.oid::regclass),

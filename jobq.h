@@ -170,10 +170,8 @@
  *     JOBQ_TALLY_KINDS     kinds that a worker counts each by itself       (default: 64)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
- *     JOBQ_MEMORY_QUOTAS, JOBQ_MEMORY_PERMITS  of a jobq_memory         (default: 4, 32)
  *     JOBQ_MEMORY_EDGES    what jobs of a jobq_memory wait for                      (default: 32)
  *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
- *     JOBQ_MEMORY_SCHEDULES  of a jobq_memory                              (default: 4)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
  *                          headers                                   (default: 256, 1,000,000)
  *
@@ -213,7 +211,7 @@
  *     ready   -> running   [claim]       jobq__on_claim     attempt + 1, takes the token
  *     ready   -> cancelled [cancel]      jobq__on_cancel
  *     waiting -> cancelled [cancel]      jobq__on_cancel
- *     waiting -> ready     [ready]       the store, by jobq_end_serves: all that it waits for ended
+ *     waiting -> ready     [ready]       the store: all that it waits for ended as it wants
  *     running -> succeeded [success]     jobq__on_success   in the last stage
  *     running -> ready     [success]     jobq__on_success   stages left: the next one, attempt 0
  *     running -> ready     [retry]       jobq__on_retry     after the backoff or its own delay
@@ -441,12 +439,6 @@
 #endif
 #ifndef JOBQ_MEMORY_MESSAGES
 #define JOBQ_MEMORY_MESSAGES 1024
-#endif
-#ifndef JOBQ_MEMORY_QUOTAS
-#define JOBQ_MEMORY_QUOTAS 4
-#endif
-#ifndef JOBQ_MEMORY_PERMITS
-#define JOBQ_MEMORY_PERMITS 32
 #endif
 #ifndef JOBQ_MEMORY_EDGES
 #define JOBQ_MEMORY_EDGES 32
@@ -823,16 +815,14 @@ JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_nam
 
 /* -- words of keys, schedules and flows -- */
 
-/* What an enqueue does if another job has its key; also what jobq_known_decide answers. */
+/* What an enqueue does if another job has its key. */
 typedef enum jobq_known {
     JOBQ_KNOWN_LEAVE,   /* nothing */
     JOBQ_KNOWN_REPLACE, /* give it this payload, headers, priority and run_at (debounce) */
     JOBQ_KNOWN_MERGE,   /* append the payload, an array, or join the two, objects */
     JOBQ_KNOWN_BUMP,    /* let it run earlier */
     JOBQ_KNOWN_CANCEL,  /* cancel it; the new job runs after its end */
-    JOBQ_KNOWN_REJECT,  /* refuse the new job */
-    JOBQ_KNOWN_NEW,     /* only an answer: the new job takes the key */
-    JOBQ_KNOWN_FOLLOW   /* only an answer: ... and waits for the other one to end */
+    JOBQ_KNOWN_REJECT   /* refuse the new job */
 } jobq_known;
 
 /* How long a key counts as known. */
@@ -1562,15 +1552,6 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     jobq_cursor_attempts       how often a message was delivered so far
  *     jobq_cursor_check          whether a cursor is valid
  *     jobq_cron_parse            reads a cron expression
- *     jobq_cron_next             the first local time after local_us that matches
- *     jobq_end_serves            whether a job that waits may run after this end
- *     jobq_known_decide          what becomes of an enqueue whose key is known
- *     jobq_permit_fair           a worker's fair share of a quota
- *     jobq_permit_share          what a worker may hold of a quota
- *     jobq_rate_chunk            the tokens that a worker gets at once
- *     jobq_tokens_move           puts tokens back and takes some
- *     jobq_line_room             how many jobs a line may give
- *     jobq_line_used             what a line has left after it gave some
  *     jobq_times_bound           the longest time of a bucket
  *     jobq_times_bucket          the bucket of a time
  *     jobq_answer_start          an empty answer to this request
@@ -1595,20 +1576,13 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     jobq_memory_size           bytes of a store
  *     jobq_memory_init           an empty store
  *     jobq_memory_policy         the policy of a queue
- *     jobq_memory_kind_policy    the policy of a kind
- *     jobq_memory_pause          pauses a kind, 1 to 63, or not
- *     jobq_memory_limit          the quota of a queue or kind
- *     jobq_memory_ageing         every 16th claim takes the oldest jobs
  *     jobq_memory_line           the rules of a line
  *     jobq_memory_enqueue        adds a ready job
  *     jobq_memory_after          makes a job wait for another one
- *     jobq_memory_enqueue_known  adds a job with a key
- *     jobq_memory_schedule_add   adds a schedule
  *     jobq_memory_get            the job with this id
  *     jobq_memory_event          cancels, revives, or lets a job wait
  *     jobq_memory_outbox         gives a queue this many partitions
  *     jobq_memory_send           adds a message
- *     jobq_memory_message_at     a message by its number
  *     jobq_memory_work           one step of one worker
  *
  *
@@ -1774,12 +1748,12 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     input rules              >>input    names, UTF-8, JSON
  *     traces                   >>trace    jobq_trace_of, jobq_trace_format
  *     backoff                  >>backoff  jobq_backoff_delay
- *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
+ *     cron expressions         >>calendar jobq_cron_parse
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
  *     partitions               >>partition PartitionMode: the size of the next batch
  *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
- *     limits over all workers  >>permits  jobq_permit_share, jobq_tokens_move, jobq_line_room
+ *     lines                    >>room     how many jobs a line may give
  *     counts and times         >>tally    jobq_tally, jobq_times_bucket, jobq_loop_tally
  *     the worker's loop        >>loop     its state, and what both parts use
  *                              >>wire     statements on their way
@@ -1796,7 +1770,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *                              >>rest     schedules, sleep, prune, vacuum
  *     both parts               >>next     the connection, requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
- *                              >>memory_lines, >>memory_keys, >>memory_outbox, >>memory_wire
+ *                              >>memory_lines, >>memory_edges, >>memory_outbox, >>memory_wire
  *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
  */
 
@@ -1945,29 +1919,7 @@ typedef struct jobq_cron {
  */
 JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
 
-/*
- * jobq_cron_next -- the first local time after local_us that matches.
- *
- * Shape   by a clock that never changes: for a time zone ask SQL. JOBQ_NEVER: there is none within
- *         50 years, or in what the type holds.
- * Units   microseconds since 1970-01-01 00:00 of that clock, in the Gregorian calendar of all
- *         times. The result is a whole second.
- */
-JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us);
-
-/* ---- ends and keys --------------------------------------------------------------------------- */
-
-/* jobq_end_serves -- whether a job that waits for one of these ends may run after this one.
- * ended: a final state. */
-JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended);
-
-/* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
- * begun: it runs, has finished a stage, or waits for jobs that it spawned. Never CANCEL for any
- * other waiting job: it has not begun, so the new payload replaces its own. */
-JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
-                                      bool begun);
-
-/* ---- permits --------------------------------------------------------------------------------- */
+/* ---- rates and lines ------------------------------------------------------------------------- */
 
 /* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
  * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
@@ -1977,37 +1929,6 @@ typedef struct jobq_rate {
     int32_t burst; /* 1 to 1,000,000 */
 } jobq_rate;
 
-/* jobq_permit_fair -- what each of so many workers may hold of running_max: at least 1. */
-JOBQ_API int32_t jobq_permit_fair(int32_t running_max, int32_t wanting);
-
-/*
- * jobq_permit_share -- what a worker may hold: its fair share, or more if others leave it.
- *
- * Shape   wanting: workers that want some, this one included. held: what the others hold.
- *         reserved: what each of them holds, or wants up to jobq_permit_fair, whichever is more.
- *         wanted: how many this one could run. The result plus held is at most running_max, or the
- *         result is 0.
- */
-JOBQ_API int32_t jobq_permit_share(int32_t running_max, int32_t wanting, int64_t reserved,
-                                   int64_t held, int32_t wanted);
-
-/* jobq_rate_chunk -- the tokens of 100 ms, at least 1: what a worker gets at once. */
-JOBQ_API int32_t jobq_rate_chunk(const jobq_rate *rate);
-
-/*
- * jobq_tokens_move -- puts tokens back and takes some; returns how many it took.
- *
- * Shape   held: tokens that workers have, before this. The bucket holds at most max(burst, chunk);
- *         bucket and workers together at most burst + chunk. So, since each start uses a token up,
- *         at most burst + rate * t + chunk jobs start in any window of length t.
- * Units   *wait_us: time until the next token; 0: one is there.
- */
-JOBQ_API int32_t jobq_tokens_move(const jobq_rate *rate, int64_t *free_us, int64_t now_us,
-                                  int64_t held, int32_t returned, int32_t wanted,
-                                  int64_t *wait_us);
-
-/* ---- lines ----------------------------------------------------------------------------------- */
-
 /* What holds for a line. */
 typedef struct jobq_line {
     int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
@@ -2016,22 +1937,6 @@ typedef struct jobq_line {
     bool paused;
     jobq_rate rate;
 } jobq_line;
-
-/*
- * jobq_line_room -- how many jobs a line may give in one visit of a claim.
- *
- * Shape   free_us: what jobq_line_used returned last (INT64_MIN: nothing). until_us: the line is
- *         held until then. held: jobs that were claimed from it and count: those that run, and
- *         suspects. quantum: of a line with weight 1.
- * Units   *due_us: time until it may give one; 0: now, or it is paused. A full line says a minute,
- *         because it opens when one of its jobs ends.
- */
-JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t until_us,
-                                int64_t now_us, int32_t held, int32_t quantum, int64_t *due_us);
-
-/* jobq_line_used -- the new free_us of a line that has given so many jobs. */
-JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
-                                int32_t jobs);
 
 /* ---- counts and times ------------------------------------------------------------------------ */
 
@@ -2568,9 +2473,6 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *
 #ifndef JOBQ_MEMORY_KINDS
 #define JOBQ_MEMORY_KINDS 8  /* kinds 1 to 8 may have a policy; others have their queue's */
 #endif
-#ifndef JOBQ_MEMORY_SCHEDULES
-#define JOBQ_MEMORY_SCHEDULES 4
-#endif
 
 typedef struct jobq_memory jobq_memory;
 
@@ -2582,58 +2484,10 @@ typedef struct jobq_memory_job {
     int64_t finished_at_us;
     jobq_reason reason;     /* failed: why, for jobq_reason_format */
     int32_t limit;
-    int32_t merged;         /* payloads that MERGE has put in the place of an older one */
     int32_t follows;        /* waiting: the job whose end it waits for (0: none) */
-    int64_t key;            /* in its queue (0: none) */
-    int64_t tick_us;        /* the tick of the schedule that wrote it */
     int64_t line;           /* the line that it belongs to (0: none). job.line: it stands there */
     bool holds;             /* it was claimed from its line, which had a limit then */
-    bool marked;            /* while jobq_memory_after looks: it is waited for */
 } jobq_memory_job;
-
-/* The key of an enqueue on a jobq_memory. A number, because the block is flat; not 0. */
-typedef struct jobq_memory_key {
-    int64_t key;
-    jobq_known on_known;   /* MERGE takes the newer payload, and counts it in merged */
-    jobq_unique unique_for; /* PERIOD: for good, because a jobq_memory keeps every job */
-    int64_t at_latest_us;  /* of REPLACE and BUMP: the job's run_at is at most this much after it
-                              was added (default: no limit) */
-} jobq_memory_key;
-
-/* A schedule on a jobq_memory. Its clock has no time zone. */
-typedef struct jobq_memory_schedule {
-    jobq_cron cron;           /* by the store's clock; every_us must be 0 then */
-    int64_t every_us;         /* at least a second, counted from time 0 */
-    int64_t missed_within_us; /* how late a tick may be (default: LAST: without limit; ALL: a day;
-                                 SKIP: a minute) */
-    jobq_missed missed;
-    jobq_overlap overlap;
-    int32_t queue, kind;
-    int16_t priority;
-    jobq_str payload;         /* borrowed: must live as long as the store */
-    int64_t tick_us;          /* the next tick; JOBQ_NEVER: none. jobq_memory_schedule_add sets it
-                                 and the next two */
-    int64_t next_us;          /* when to fire it: later while there is no room for its job */
-    int64_t last_id;          /* the job that it wrote last; 0: none */
-} jobq_memory_schedule;
-
-/* What a job on a jobq_memory waits for. */
-typedef struct jobq_memory_edge {
-    int32_t parent, child; /* 0: free */
-    jobq_on_end on_end;
-    bool cascade;
-    bool ended;            /* the parent has; else */
-    bool holds;            /* the child cannot run because of this edge */
-} jobq_memory_edge;
-
-/* A message on a jobq_memory. */
-typedef struct jobq_memory_message {
-    int64_t seq;       /* 0: no number yet, because no read has reached it */
-    int32_t partition_id; /* 0: free */
-    int32_t attempts;  /* of a dead letter: its deliveries, including the last */
-    bool dead;
-    jobq_str payload;  /* borrowed */
-} jobq_memory_message;
 
 /* jobq_memory_size -- bytes of a block for this many jobs, workers and claims with unsettled
  * jobs. */
@@ -2645,26 +2499,6 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
 /* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and pauses it or not. */
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
                                  bool paused);
-
-/* jobq_memory_kind_policy -- sets the policy of kind 1 to JOBQ_MEMORY_KINDS, all of it. NULL: that
- * of its queue. */
-JOBQ_API void jobq_memory_kind_policy(jobq_memory *memory, int32_t kind, const jobq_policy *policy);
-
-/* jobq_memory_pause -- pauses a kind, 1 to 63, or not. Workers that have it do not claim its jobs
- * then. */
-JOBQ_API void jobq_memory_pause(jobq_memory *memory, int32_t kind, bool paused);
-
-/*
- * jobq_memory_limit -- sets the quota of a queue, or of one of its kinds: a limit over all workers.
- *
- * Shape   kind 0: of the queue. running_max 0: no limit; rate NULL: none; neither: removes it.
- *         False: no room. Loops follow with their next heartbeat.
- */
-JOBQ_API bool jobq_memory_limit(jobq_memory *memory, int32_t queue, int32_t kind,
-                                int32_t running_max, const jobq_rate *rate);
-
-/* jobq_memory_ageing -- every 16th claim takes the oldest jobs of the queue, or not. */
-JOBQ_API void jobq_memory_ageing(jobq_memory *memory, int32_t queue, bool on);
 
 /* jobq_memory_line -- sets the rules of a line; line 0: of all lines of the queue that have none.
  * NULL: it has none. False: no room. */
@@ -2681,32 +2515,13 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
                                      int64_t now_us);
 
 /*
- * jobq_memory_after -- makes a job wait for another one, too. A job that no worker has claimed yet
- * waits at once, for an earlier one; one that runs, when JOBQ_EVENT_WAIT comes.
+ * jobq_memory_after -- makes a job that no worker has claimed yet wait for an earlier one, too.
  *
  * Shape   on_end: which end of the parent lets it run. cascade: another end cancels it; otherwise
- *         it waits on, and a revive of the parent continues. False: there is no room; or the job
- *         is running, and the parent waits for it or is behind it in a strict line.
+ *         it waits on, and a revive of the parent continues. False: there is no room.
  */
 JOBQ_API bool jobq_memory_after(jobq_memory *memory, int64_t child, int64_t parent,
                                 jobq_on_end on_end, bool cascade, int64_t now_us);
-
-/*
- * jobq_memory_enqueue_known -- the same with a key; see jobq_known_decide.
- *
- * Shape   id: the job that has the key afterwards; 0: no room, and nothing has changed. Returns
- *         what was done: LEAVE and REJECT add nothing; NEW, CANCEL and FOLLOW added a job. One that
- *         waits becomes ready when the job that it follows has ended, however it ended.
- */
-JOBQ_API jobq_known jobq_memory_enqueue_known(jobq_memory *memory, const jobq_job *like,
-                                              jobq_str payload, const jobq_memory_key *key,
-                                              int64_t now_us, int64_t *id);
-
-/* jobq_memory_schedule_add -- adds a schedule, which fires from the first tick after now_us on.
- * Loops learn of it with their next heartbeat. Returns it; NULL: no room. */
-JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *memory,
-                                                        const jobq_memory_schedule *schedule,
-                                                        int64_t now_us);
 
 /* jobq_memory_get -- the job with this id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
@@ -2725,10 +2540,6 @@ JOBQ_API int32_t jobq_memory_outbox(jobq_memory *memory, int32_t queue, int32_t 
  * or no such partition. */
 JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t number,
                                jobq_str payload);
-
-/* jobq_memory_message_at -- the message with this seq in the partition with this id; NULL: none. */
-JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition_id,
-                                                     int64_t seq);
 
 /* The handler of a kind's jobs, or of a queue's messages, on a jobq_memory. */
 typedef struct jobq_memory_handler {
@@ -2863,7 +2674,7 @@ static const char *const jobq__request_names[] = {
     "settle", "heartbeat", "rescue", "sleep", "unpark", "tick", "prune", "vacuum", "deregister",
     "remain", "set aside", "look", "read", "ack", "renew", "abandon", "exit", NULL};
 static const char *const jobq__known_names[] = {"leave", "replace", "merge", "bump", "cancel",
-                                                "reject", "new", "follow", NULL};
+                                                "reject", NULL};
 static const char *const jobq__unique_names[] = {"", "period", "live", "ready", NULL};
 static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
 static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
@@ -3793,73 +3604,6 @@ static void jobq__date_of(int64_t days, int64_t *year, int *month, int *day)
     *year = y + era * 400 + (*month <= 2);
 }
 
-static int jobq__month_length(int64_t year, int month)
-{
-    if (month != 2) return 30 + ((month + (month >= 8)) & 1);
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
-}
-
-/* The lowest bit of a set from `from` on; 64: there is none. */
-static int jobq__bit_from(uint64_t set, int from)
-{
-    while (from < 64 && (set >> from & 1) == 0) from++;
-    return from;
-}
-
-/* The days of a month that match, as bits 1 to 31. first: its first day, from 1970-01-01. */
-static uint64_t jobq__cron_days(const jobq_cron *c, int64_t first, int length)
-{
-    int weekday = (int)(first + 4 - 7 * jobq__floor_div(first + 4, 7));
-    uint64_t week = (c->weekdays | (uint64_t)c->weekdays << 7) >> weekday & 127;
-    uint64_t days = c->days | (uint64_t)(c->days & 1) << length;
-    bool both = (c->flags & (JOBQ_CRON_ANY_DAY | JOBQ_CRON_ANY_WEEKDAY)) != 0;
-
-    week = week * 0x10204081u << 1; /* five weeks; the first begins with the month */
-    return (both ? days & week : days | week) & (((uint64_t)2 << length) - 2);
-}
-
-/* The first time of a day that matches, from a second of the day on; -1: there is none. */
-static int jobq__cron_time(const jobq_cron *c, int from)
-{
-    int h = from / 3600, m = from / 60 % 60, s = from % 60;
-    bool hour = (c->hours >> h & 1) != 0;
-
-    s = hour && (c->minutes >> m & 1) != 0 ? jobq__bit_from(c->seconds, s) : 64;
-    if (s == 64) m = hour ? jobq__bit_from(c->minutes, m + 1) : 64;
-    if (m == 64) h = jobq__bit_from(c->hours, h + 1);
-    if (h == 64) return -1;
-    if (m == 64) m = jobq__bit_from(c->minutes, 0);
-    if (s == 64) s = jobq__bit_from(c->seconds, 0);
-    return h * 3600 + m * 60 + s;
-}
-
-JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us)
-{
-    int64_t at = jobq__floor_div(local_us, JOBQ__SECOND) + 1, today, first, year;
-    int month, day, length, time, i;
-
-    JOBQ_ASSERT(cron != NULL && cron->seconds != 0 && cron->minutes != 0 && cron->hours != 0);
-    if (local_us > JOBQ_NEVER - JOBQ__DAY * 366 * 51) return JOBQ_NEVER;
-    today = jobq__floor_div(at, 86400);
-    jobq__date_of(today, &year, &month, &day);
-    first = today - day + 1;
-    time = jobq__cron_time(cron, (int)(at - today * 86400));
-    if (time < 0) day++;
-    for (i = 0; i <= 600; i++) {
-        length = jobq__month_length(year, month);
-        if ((cron->months >> month & 1) != 0) {
-            day = jobq__bit_from(jobq__cron_days(cron, first, length), day);
-            if (day < 64 && first + day - 1 != today) time = jobq__cron_time(cron, 0);
-            if (day < 64) return ((first + day - 1) * 86400 + time) * JOBQ__SECOND;
-        }
-        first += length;
-        year += month == 12;
-        month = month % 12 + 1;
-        day = 1;
-    }
-    return JOBQ_NEVER;
-}
-
 /* ---- >>job ----------------------------------------------------------------------------------- */
 
 JOBQ_API jobq_policy jobq_policy_defaults(const jobq_policy *policy)
@@ -4461,27 +4205,11 @@ JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome 
     return jobq_reason_format(out, decision, message);
 }
 
-JOBQ_API bool jobq_end_serves(jobq_on_end on_end, jobq_state ended)
+/* Whether a job that waits for one of these ends may run after this one. ended: a final state. */
+static bool jobq__end_serves(jobq_on_end on_end, jobq_state ended)
 {
     JOBQ_ASSERT(jobq_state_final(ended));
     return on_end == JOBQ_ON_ANY || (on_end == JOBQ_ON_SUCCESS) == (ended == JOBQ_STATE_SUCCEEDED);
-}
-
-JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
-                                      bool begun)
-{
-    bool leaves = on_known == JOBQ_KNOWN_LEAVE || on_known == JOBQ_KNOWN_REJECT;
-    bool ended = jobq_state_final(state);
-
-    JOBQ_ASSERT(on_known <= JOBQ_KNOWN_REJECT && unique <= JOBQ_UNIQUE_READY);
-    if (unique == JOBQ_UNIQUE_DEFAULT) unique = leaves ? JOBQ_UNIQUE_PERIOD : JOBQ_UNIQUE_LIVE;
-    if (ended ? unique != JOBQ_UNIQUE_PERIOD : begun && unique == JOBQ_UNIQUE_READY)
-        return JOBQ_KNOWN_NEW;
-    if (leaves) return on_known;
-    if (ended || (begun && on_known == JOBQ_KNOWN_BUMP)) return JOBQ_KNOWN_LEAVE;
-    if (begun && on_known != JOBQ_KNOWN_CANCEL) return JOBQ_KNOWN_FOLLOW;
-    if (state == JOBQ_STATE_WAITING && on_known == JOBQ_KNOWN_CANCEL) return JOBQ_KNOWN_REPLACE;
-    return on_known;
 }
 
 /* ---- >>partition ----------------------------------------------------------------------------- */
@@ -5043,58 +4771,7 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
     verdict->delay_named = d->delay_named;
 }
 
-/* ---- >>permits ------------------------------------------------------------------------------- */
-
-JOBQ_API int32_t jobq_permit_fair(int32_t running_max, int32_t wanting)
-{
-    return (int32_t)jobq__max(running_max / jobq__max(wanting, 1), 1);
-}
-
-JOBQ_API int32_t jobq_permit_share(int32_t running_max, int32_t wanting, int64_t reserved,
-                                   int64_t held, int32_t wanted)
-{
-    int64_t share = jobq__max(jobq_permit_fair(running_max, wanting), running_max - reserved);
-
-    return (int32_t)jobq__max(jobq__min(jobq__min(wanted, running_max - held), share), 0);
-}
-
-JOBQ_API int32_t jobq_rate_chunk(const jobq_rate *rate)
-{
-    JOBQ_ASSERT(rate != NULL && rate->us >= rate->count && rate->count >= 1);
-    return (int32_t)jobq__max((int64_t)rate->count * 100000 / rate->us, 1);
-}
-
-/* The time that n tokens take; up: rounded up, so that rounding never makes a token. */
-static int64_t jobq__tokens_us(const jobq_rate *rate, int64_t n, bool up)
-{
-    return (n * rate->us + (up ? rate->count - 1 : 0)) / rate->count;
-}
-
-JOBQ_API int32_t jobq_tokens_move(const jobq_rate *rate, int64_t *free_us, int64_t now_us,
-                                  int64_t held, int32_t returned, int32_t wanted,
-                                  int64_t *wait_us)
-{
-    int64_t chunk, full, room, level, granted;
-
-    JOBQ_ASSERT(rate != NULL && free_us != NULL && wait_us != NULL);
-    JOBQ_ASSERT(rate->us <= JOBQ_DAYS(1) && rate->count <= 1000000);
-    JOBQ_ASSERT(rate->burst >= 1 && rate->burst <= 1000000);
-    chunk = jobq_rate_chunk(rate);
-    full = jobq__max(rate->burst, chunk);
-    /* First with what workers had until now: a bucket does not fill up behind their backs. An
-     * instant that has not come was written before the clock ran back: the bucket is empty. */
-    room = jobq__max(jobq__min(full, rate->burst + chunk - held), 0);
-    *free_us = jobq__max(jobq__min(*free_us, now_us), now_us - jobq__tokens_us(rate, room, false));
-    *free_us -= jobq__tokens_us(rate, returned, false);
-    *free_us = jobq__max(*free_us, now_us - jobq__tokens_us(rate, full, false));
-    level = (now_us - *free_us) * rate->count / rate->us;
-    granted = jobq__max(jobq__min(jobq__min(level, wanted), chunk), 0);
-    *free_us += jobq__tokens_us(rate, granted, true);
-    *wait_us = jobq__max(*free_us + jobq__tokens_us(rate, 1, true) - now_us, 0);
-    return (int32_t)granted;
-}
-
-/* -- lines -- */
+/* ---- >>room ---------------------------------------------------------------------------------- */
 
 /* The time that one token takes, so that no more than count start in us. */
 static int64_t jobq__token_us(const jobq_rate *rate)
@@ -5111,8 +4788,13 @@ static int64_t jobq__line_free(const jobq_rate *rate, int64_t free_us, int64_t n
     return free_us > now_us + 60 * JOBQ__SECOND ? full_us : jobq__max(free_us, full_us);
 }
 
-JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t until_us,
-                                int64_t now_us, int32_t held, int32_t quantum, int64_t *due_us)
+/* How many jobs a line may give in one visit of a claim. free_us: what jobq__line_used returned
+ * last (INT64_MIN: nothing). until_us: the line is held until then. held: jobs claimed from it that
+ * count: running ones and suspects. quantum: of a line with weight 1. *due_us: time until it may
+ * give one; 0: now, or it is paused. A full line says a minute: it opens when one of its jobs
+ * ends. */
+static int32_t jobq__line_room(const jobq_line *line, int64_t free_us, int64_t until_us,
+                               int64_t now_us, int32_t held, int32_t quantum, int64_t *due_us)
 {
     int64_t most, room, token_us, tokens_us;
 
@@ -5132,7 +4814,8 @@ JOBQ_API int32_t jobq_line_room(const jobq_line *line, int64_t free_us, int64_t 
     return (int32_t)jobq__max(jobq__min(room, tokens_us / token_us), 0);
 }
 
-JOBQ_API int64_t jobq_line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
+/* The new free_us of a line that has given so many jobs. */
+static int64_t jobq__line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
                                 int32_t jobs)
 {
     JOBQ_ASSERT(line != NULL && jobs >= 0);
@@ -10208,20 +9891,23 @@ typedef struct jobq_memory_partition {
     int64_t run_at_us;
 } jobq_memory_partition;
 
-/* Like the tables quota and permit. */
-typedef struct jobq_memory_quota {
-    int32_t id; /* 0: free */
-    int32_t queue, kind, most;
-    jobq_rate rate;
-    int64_t free_us;
-} jobq_memory_quota;
+/* What a job on a jobq_memory waits for. */
+typedef struct jobq_memory_edge {
+    int32_t parent, child; /* 0: free */
+    jobq_on_end on_end;
+    bool cascade;
+    bool ended;            /* the parent has; else */
+    bool holds;            /* the child cannot run because of this edge */
+} jobq_memory_edge;
 
-typedef struct jobq_memory_permit {
-    int64_t worker;
-    int64_t number;
-    int32_t quota; /* 0: free */
-    int32_t held, wanted, tokens;
-} jobq_memory_permit;
+/* A message on a jobq_memory. */
+typedef struct jobq_memory_message {
+    int64_t seq;       /* 0: no number yet, because no read has reached it */
+    int32_t partition_id; /* 0: free */
+    int32_t attempts;  /* of a dead letter: its deliveries, including the last */
+    bool dead;
+    jobq_str payload;  /* borrowed */
+} jobq_memory_message;
 
 /* Like the table line. */
 typedef struct jobq_memory_line_row {
@@ -10234,6 +9920,7 @@ typedef struct jobq_memory_line_row {
 
 /* The head of the block. The jobs, workers and claims follow it. */
 struct jobq_memory {
+    size_t used;            /* bytes before the scratch of jobq_memory_work */
     int32_t job_max, worker_max, claim_max;
     int32_t job_count;      /* jobs[0 .. job_count) have been used */
     int64_t policy_version; /* changes with every change of a policy or pause */
@@ -10245,15 +9932,10 @@ struct jobq_memory {
     int64_t held_at_us[64];    /* when that was written */
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
     jobq_policy kind_policies[JOBQ_MEMORY_KINDS];
-    int32_t schedule_count;
-    jobq_memory_schedule schedules[JOBQ_MEMORY_SCHEDULES];
     uint64_t lines;     /* bit i: queue i has lines */
     uint64_t ageing;    /* bit i: queue i has ageing */
     jobq_memory_line_row line_rows[JOBQ_MEMORY_LINES];
     jobq_memory_edge edges[JOBQ_MEMORY_EDGES];
-    int32_t quota_last; /* id */
-    jobq_memory_quota quotas[JOBQ_MEMORY_QUOTAS];
-    jobq_memory_permit permits[JOBQ_MEMORY_PERMITS];
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 };
@@ -10310,6 +9992,7 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
 
     JOBQ_ASSERT(block != NULL && jobs > 0 && workers > 0 && claims > 0);
     m = (jobq_memory *)memset(block, 0, jobq__memory_used(jobs, workers, claims));
+    m->used = jobq__memory_used(jobs, workers, claims);
     m->job_max = jobs;
     m->worker_max = workers;
     m->claim_max = claims;
@@ -10321,9 +10004,7 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
 
 static jobq__memory_scratch *jobq__memory_scratch_of(const jobq_memory *m)
 {
-    size_t used = jobq__memory_used(m->job_max, m->worker_max, m->claim_max);
-
-    return (jobq__memory_scratch *)(void *)((char *)(uintptr_t)m + used);
+    return (jobq__memory_scratch *)(void *)((char *)(uintptr_t)m + m->used);
 }
 
 static jobq_memory_job *jobq__memory_jobs(const jobq_memory *m)
@@ -10351,20 +10032,14 @@ JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_polic
     m->policy_version++;
 }
 
-JOBQ_API void jobq_memory_kind_policy(jobq_memory *m, int32_t kind, const jobq_policy *policy)
+/* Sets the policy of kind 1 to JOBQ_MEMORY_KINDS, all of it. NULL: that of its queue. */
+static void jobq__memory_kind_policy(jobq_memory *m, int32_t kind, const jobq_policy *policy)
 {
     JOBQ_ASSERT(m != NULL && kind >= 1 && kind <= JOBQ_MEMORY_KINDS);
     m->own_policies &= ~((uint64_t)1 << kind);
     m->own_policies |= (uint64_t)(policy != NULL) << kind;
     m->kind_policies[kind - 1] = jobq_policy_defaults(policy);
     m->policy_version++;
-}
-
-JOBQ_API void jobq_memory_pause(jobq_memory *m, int32_t kind, bool paused)
-{
-    JOBQ_ASSERT(m != NULL && kind >= 1 && kind < 64);
-    m->paused_kinds &= ~((uint64_t)1 << kind);
-    m->paused_kinds |= (uint64_t)paused << kind;
 }
 
 static const jobq_policy *jobq__memory_policy(const jobq_memory *m, int32_t queue)
@@ -10524,7 +10199,7 @@ static void jobq__memory_mark(jobq_memory *m, const jobq_job *ended)
         if (e->child == ended->id) e->child = 0;
         if (e->child == 0 || e->parent != ended->id || e->ended) continue;
         e->ended = true;
-        e->holds = !jobq_end_serves(e->on_end, ended->state);
+        e->holds = !jobq__end_serves(e->on_end, ended->state);
     }
     for (i = 0; i < m->job_count && jobq_state_final(ended->state); i++) {
         jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
@@ -10604,191 +10279,6 @@ static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
     return false;
 }
 
-/* -- its permits -- */
-
-/* The permits of a worker; worker 0 and quota 0: a free place. NULL: none. */
-static jobq_memory_permit *jobq__memory_permit(jobq_memory *m, int32_t quota, int64_t worker)
-{
-    int32_t i;
-
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        jobq_memory_permit *p = &m->permits[i];
-        if (p->quota == quota && p->worker == worker) return p;
-    }
-    return NULL;
-}
-
-/* Finds or adds them; NULL: no room. */
-static jobq_memory_permit *jobq__memory_permit_add(jobq_memory *m, int32_t quota, int64_t worker)
-{
-    jobq_memory_permit *p = jobq__memory_permit(m, quota, worker);
-
-    if (p != NULL) return p;
-    p = jobq__memory_permit(m, 0, 0);
-    if (p == NULL) return NULL;
-    p->quota = quota;
-    p->worker = worker;
-    return p;
-}
-
-/* Like jobq.permits_free. */
-static void jobq__memory_permits_free(jobq_memory *m, int64_t worker)
-{
-    int32_t i;
-
-    if (jobq__memory_left(m, worker)) return;
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        jobq_memory_permit *p = &m->permits[i];
-        if (p->quota != 0 && p->worker == worker) memset(p, 0, sizeof *p);
-    }
-}
-
-/* Removes a quota with its permits. */
-static void jobq__memory_quota_drop(jobq_memory *m, jobq_memory_quota *q)
-{
-    int32_t i;
-
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        if (m->permits[i].quota == q->id) memset(&m->permits[i], 0, sizeof m->permits[i]);
-    }
-    memset(q, 0, sizeof *q);
-}
-
-/* Like jobq.quota_new. */
-static bool jobq__memory_quota_new(jobq_memory *m, jobq_memory_quota *q, int32_t queue,
-                                   int32_t kind)
-{
-    int32_t i;
-
-    memset(q, 0, sizeof *q);
-    q->id = ++m->quota_last;
-    q->queue = queue;
-    q->kind = kind;
-    for (i = 0; i < m->worker_max; i++) {
-        const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
-        bool serves = (w->queues >> queue & 1) != 0 && (kind == 0 || (w->kinds >> kind & 1) != 0);
-        if (w->id == 0 || !serves || (w->dead && !jobq__memory_left(m, w->id))) continue;
-        if (jobq__memory_permit_add(m, q->id, w->id) == NULL) return false;
-    }
-    return true;
-}
-
-JOBQ_API bool jobq_memory_limit(jobq_memory *m, int32_t queue, int32_t kind, int32_t running_max,
-                                const jobq_rate *rate)
-{
-    jobq_memory_quota *q = NULL, *room = NULL;
-    int64_t free_us = INT64_MIN / 2;
-    int32_t i;
-
-    JOBQ_ASSERT(m != NULL && queue >= 1 && kind >= 0 && running_max >= 0);
-    for (i = 0; i < JOBQ_MEMORY_QUOTAS; i++) {
-        jobq_memory_quota *one = &m->quotas[i];
-        if (one->id == 0) room = room == NULL ? one : room;
-        else if (one->queue == queue && one->kind == kind) q = one;
-    }
-    if (running_max == 0 && rate == NULL) {
-        if (q != NULL) jobq__memory_quota_drop(m, q);
-        return true;
-    }
-    /* A limit that was not there is new, because workers have not told what it needs. */
-    if (q != NULL && ((q->most == 0 && running_max > 0) || (q->rate.us == 0 && rate != NULL))) {
-        free_us = q->free_us;
-        jobq__memory_quota_drop(m, q);
-        room = q;
-        q = NULL;
-    }
-    if (q == NULL && room == NULL) return false;
-    if (q == NULL && !jobq__memory_quota_new(m, room, queue, kind)) {
-        jobq__memory_quota_drop(m, room);
-        return false;
-    }
-    if (q == NULL) {
-        q = room;
-        q->free_us = free_us;
-    }
-    q->most = running_max;
-    memset(&q->rate, 0, sizeof q->rate);
-    if (rate != NULL) q->rate = *rate;
-    return true;
-}
-
-/* What the others have of a quota. */
-typedef struct jobq__memory_others_have {
-    int32_t wanting;
-    int64_t held, reserved, tokens;
-    bool unheard;
-} jobq__memory_others_have;
-
-static jobq__memory_others_have jobq__memory_rest(const jobq_memory *m, const jobq_memory_quota *q,
-                                                  int64_t worker)
-{
-    jobq__memory_others_have rest = {0, 0, 0, 0, false};
-    int32_t i;
-
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        const jobq_memory_permit *p = &m->permits[i];
-        if (p->quota != q->id || p->worker == worker) continue;
-        rest.wanting += p->wanted > 0;
-        rest.held += p->held;
-        rest.tokens += p->tokens;
-        rest.unheard |= p->number == 0;
-    }
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        const jobq_memory_permit *p = &m->permits[i];
-        if (p->quota != q->id || p->worker == worker) continue;
-        rest.reserved += jobq__max(
-            p->held, jobq__min(p->wanted, jobq_permit_fair(q->most, rest.wanting + 1)));
-    }
-    return rest;
-}
-
-/* Like jobq.permit_one. */
-static void jobq__memory_permit_one(jobq_memory *m, jobq_memory_quota *q, const jobq_request *r,
-                                    const jobq_ask *ask, int64_t now_us, jobq_permit *answer)
-{
-    jobq_memory_permit *p = jobq__memory_permit_add(m, q->id, r->worker);
-    jobq__memory_others_have rest = jobq__memory_rest(m, q, r->worker);
-
-    if (p == NULL || p->number >= r->exchange) return; /* no room, or it arrived late */
-    if (q->most > 0 && !rest.unheard) {
-        answer->held = jobq_permit_share(q->most, rest.wanting + 1, rest.reserved, rest.held,
-                                         ask->wanted);
-    }
-    if (q->rate.us > 0) {
-        int64_t back = jobq__min(ask->returned, jobq__max(p->tokens - ask->tokens, 0));
-        answer->tokens = jobq_tokens_move(&q->rate, &q->free_us, now_us, rest.tokens + p->tokens,
-                                          (int32_t)back, rest.unheard ? 0 : ask->needed,
-                                          &answer->wait_us);
-    }
-    p->number = r->exchange;
-    p->held = (int32_t)jobq__max(ask->running, answer->held);
-    p->wanted = ask->wanted;
-    p->tokens = ask->tokens + answer->tokens;
-}
-
-/* Like jobq.permit_exchange. Quotas are answered in the order of their places. */
-static void jobq__memory_exchange(jobq_memory *m, const jobq_memory_worker *me,
-                                  const jobq_request *r, int64_t now_us, jobq_news *n)
-{
-    int32_t i, k;
-
-    for (i = 0; i < JOBQ_MEMORY_QUOTAS && n->permit_count < JOBQ_LOOP_QUOTAS; i++) {
-        jobq_memory_quota *q = &m->quotas[i];
-        jobq_permit *answer = &n->permits[n->permit_count];
-        if (q->id == 0 || (me->queues >> q->queue & 1) == 0) continue;
-        if (q->kind != 0 && (me->kinds >> q->kind & 1) == 0) continue;
-        memset(answer, 0, sizeof *answer);
-        answer->quota = q->id;
-        answer->queue = q->queue;
-        answer->kind = q->kind;
-        answer->most = q->most;
-        answer->chunk = q->rate.us > 0 ? jobq_rate_chunk(&q->rate) : 0;
-        n->permit_count++;
-        for (k = 0; k < r->ask_count && r->asks[k].quota != q->id;) k++;
-        if (k < r->ask_count) jobq__memory_permit_one(m, q, r, &r->asks[k], now_us, answer);
-    }
-}
-
 /* -- its workers and claims -- */
 
 /* Deletes a worker's claim rows that hold no job; burned numbers only if asked. Returns whether any
@@ -10846,7 +10336,6 @@ static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t 
     w = jobq__memory_place(m);
     if (w == NULL) return JOBQ_ERROR_FULL;
     if (w->id != 0) jobq__memory_forget(m, w->id, true);
-    if (w->id != 0) jobq__memory_permits_free(m, w->id);
     memset(w, 0, sizeof *w);
     w->id = worker;
     w->lease_us = lease_us;
@@ -10930,15 +10419,6 @@ static jobq_memory_line_row *jobq__memory_line_add(jobq_memory *m, int32_t queue
     return row;
 }
 
-JOBQ_API void jobq_memory_ageing(jobq_memory *m, int32_t queue, bool on)
-{
-    uint64_t bit = (uint64_t)1 << (queue & 63);
-
-    JOBQ_ASSERT(m != NULL && queue >= 1);
-    m->ageing = on ? m->ageing | bit : m->ageing & ~bit;
-    m->policy_version++;
-}
-
 JOBQ_API bool jobq_memory_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
 {
     jobq_memory_line_row *row;
@@ -10989,7 +10469,7 @@ static bool jobq__memory_suspect_goes(const jobq_memory *m, const jobq_memory_jo
     int64_t due_us;
 
     return mj->line == 0 || !mj->job.suspect ||
-           jobq_line_room(&rules, row == NULL ? INT64_MIN : row->free_us,
+           jobq__line_room(&rules, row == NULL ? INT64_MIN : row->free_us,
                           jobq__memory_line_until(row, now_us), now_us,
                           jobq__memory_line_held(m, queue, mj->line, false), 1, &due_us) > 0;
 }
@@ -11003,7 +10483,7 @@ static bool jobq__memory_suspect_counts(jobq_memory *m, jobq_memory_job *mj, int
     mj->holds = mj->holds || rules.strict || rules.running_max > 0;
     if (rules.rate.us == 0) return true;
     row = jobq__memory_line_add(m, mj->job.queue, mj->line, now_us);
-    if (row != NULL) row->free_us = jobq_line_used(&rules, row->free_us, now_us, 1);
+    if (row != NULL) row->free_us = jobq__line_used(&rules, row->free_us, now_us, 1);
     return row != NULL;
 }
 
@@ -11150,7 +10630,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         walk->due_us = jobq__min(jobq__or(walk->due_us, JOBQ__SECOND), JOBQ__SECOND);
         return JOBQ_OK;
     }
-    room = jobq_line_room(&rules, free_us, jobq__memory_line_until(row, now_us), now_us, held,
+    room = jobq__line_room(&rules, free_us, jobq__memory_line_until(row, now_us), now_us, held,
                           quantum, &due_us);
     if (due_us > 0) walk->due_us = walk->due_us == 0 ? due_us : jobq__min(walk->due_us, due_us);
     if (rules.strict) from.after_at_us = INT64_MIN;
@@ -11171,7 +10651,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         jobq__memory_chance(r, line) % room < room - count) {
         walk->after = line - 1; /* see jobq._walk_stop */
     }
-    if (rules.rate.us > 0) row->free_us = jobq_line_used(&rules, free_us, now_us, count);
+    if (rules.rate.us > 0) row->free_us = jobq__line_used(&rules, free_us, now_us, count);
     else if (count > 0 && count == room && (most == 0 || room < most - held)) *more = true;
     return JOBQ_OK;
 }
@@ -11491,7 +10971,6 @@ static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, in
         *rescued += jobq__memory_take_back(m, c, now_us);
     }
     *more = c != NULL;
-    jobq__memory_permits_free(m, victim);
     return true;
 }
 
@@ -11505,310 +10984,53 @@ JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kin
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, kind, now_us);
 }
 
-/* ---- >>memory_keys: keys and schedules ------------------------------------------------------- */
+/* ---- >>memory_edges: what jobs wait for, and what else a loop asks --------------------------- */
 
-/* The job that has a key: the newest one with it that has not ended, or else the newest. So if a
- * job that waits is cancelled, its predecessor has the key again. NULL: none. */
-static jobq_memory_job *jobq__memory_keyed(jobq_memory *m, int32_t queue, int64_t key)
+/* The row of an edge, or a free one; NULL: no room. */
+static jobq_memory_edge *jobq__memory_edge(jobq_memory *m, int64_t child, int64_t parent)
 {
-    jobq_memory_job *ended = NULL;
-    int32_t i;
-
-    for (i = m->job_count - 1; i >= 0; i--) {
-        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
-        if (mj->key != key || mj->job.queue != queue) continue;
-        if (!jobq_state_final(mj->job.state)) return mj;
-        if (ended == NULL) ended = mj;
-    }
-    return ended;
-}
-
-/* Like jobq.known_change. */
-static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known what,
-                                const jobq_job *like, jobq_str payload, int64_t latest_us,
-                                int64_t now_us)
-{
-    int64_t run_at_us = jobq__max(jobq__min(like->run_at_us, latest_us), now_us);
-
-    if (what == JOBQ_KNOWN_BUMP) {
-        if (mj->job.state != JOBQ_STATE_READY || mj->job.run_at_us <= run_at_us) return;
-        mj->job.run_at_us = run_at_us;
-        return;
-    }
-    mj->payload = payload;
-    mj->merged += what == JOBQ_KNOWN_MERGE;
-    if (what == JOBQ_KNOWN_MERGE) return;
-    mj->job.priority = like->priority;
-    mj->job.attempt = 0;
-    if (mj->job.state == JOBQ_STATE_READY) mj->job.run_at_us = run_at_us;
-    jobq__memory_lane(m, &mj->job);
-}
-
-/* Whether a job holds the strict line of a marked job, so that the marked one waits for it. */
-static bool jobq__memory_in_the_way(const jobq_memory *m, const jobq_memory_job *mj)
-{
-    const jobq_memory_job *jobs = jobq__memory_jobs(m);
-    int32_t queue = mj->job.queue, i;
-
-    if (!mj->holds || jobq_state_final(mj->job.state)) return false;
-    if (!jobq__memory_rules(m, queue, mj->line).strict) return false;
-    for (i = 0; i < m->job_count; i++) {
-        if (!jobs[i].marked || jobs[i].line != mj->line || jobs[i].job.queue != queue) continue;
-        if (jobs[i].holds || jobs[i].job.state == JOBQ_STATE_RUNNING) continue;
-        if (!jobq_state_final(jobs[i].job.state)) return true;
-    }
-    return false;
-}
-
-/* Marks what the marked jobs wait for. Returns whether any of it was not marked before. */
-static bool jobq__memory_mark_on(jobq_memory *m)
-{
-    jobq_memory_job *jobs = jobq__memory_jobs(m);
-    bool more = false;
+    jobq_memory_edge *room = NULL;
     int32_t i;
 
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
-        const jobq_memory_edge *e = &m->edges[i];
-        if (e->child == 0 || !e->holds || !jobs[e->child - 1].marked) continue;
-        more = more || !jobs[e->parent - 1].marked;
-        jobs[e->parent - 1].marked = true;
+        jobq_memory_edge *e = &m->edges[i];
+        if (e->child == child && e->parent == parent) return e;
+        if (e->child == 0 && room == NULL) room = e;
     }
-    for (i = 0; i < m->job_count; i++) {
-        if (jobs[i].marked || !jobq__memory_in_the_way(m, &jobs[i])) continue;
-        jobs[i].marked = more = true;
-    }
-    return more;
+    return room;
 }
 
-/* Whether a job waits for another one, directly or through others. As jobq._awaited in SQL. */
-static bool jobq__memory_waits_for(jobq_memory *m, int64_t id, int64_t other)
+/* Writes that a job waits for another one. */
+static void jobq__memory_link(jobq_memory *m, jobq_memory_edge *e, int64_t child, int64_t parent,
+                              jobq_on_end on_end, bool cascade)
 {
-    jobq_memory_job *jobs = jobq__memory_jobs(m);
-    bool found;
-    int32_t i;
+    jobq_state state = jobq_memory_get(m, parent)->job.state;
 
-    jobs[id - 1].marked = true;
-    while (jobq__memory_mark_on(m)) {}
-    found = jobs[other - 1].marked;
-    for (i = 0; i < m->job_count; i++) jobs[i].marked = false;
-    return found;
+    e->child = (int32_t)child;
+    e->parent = (int32_t)parent;
+    e->on_end = on_end;
+    e->cascade = cascade;
+    e->ended = jobq_state_final(state);
+    e->holds = !e->ended || !jobq__end_serves(on_end, state);
 }
 
 JOBQ_API bool jobq_memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
                                 bool cascade, int64_t now_us)
 {
-    jobq_memory_job *mj = jobq_memory_get(m, child), *first = jobq_memory_get(m, parent);
-    jobq_memory_edge *e = m->edges;
-    bool runs = mj != NULL && mj->job.state == JOBQ_STATE_RUNNING;
+    jobq_memory_job *mj = jobq_memory_get(m, child);
+    jobq_memory_edge *e;
 
-    JOBQ_ASSERT(mj != NULL && first != NULL && !jobq_state_final(mj->job.state));
-    JOBQ_ASSERT(runs ? parent != child : parent < child);
-    if (runs && jobq__memory_waits_for(m, parent, child)) return false;
-    while (e < m->edges + JOBQ_MEMORY_EDGES && (e->child != child || e->parent != parent)) e++;
-    if (e < m->edges + JOBQ_MEMORY_EDGES && !runs) return true; /* it was written before */
-    if (e == m->edges + JOBQ_MEMORY_EDGES) {
-        for (e = m->edges; e < m->edges + JOBQ_MEMORY_EDGES && e->child != 0;) e++;
-    }
-    if (e == m->edges + JOBQ_MEMORY_EDGES) return false;
-    e->child = (int32_t)child;
-    e->parent = (int32_t)parent;
-    e->on_end = on_end;
-    e->cascade = cascade;
-    e->ended = jobq_state_final(first->job.state);
-    e->holds = !e->ended || !jobq_end_serves(on_end, first->job.state);
-    if (e->holds && !runs) {
-        mj->job.state = JOBQ_STATE_WAITING;
-        mj->job.line = 0;
-        jobq__memory_waits(m, mj, now_us);
-        jobq__memory_promote(m, &mj->job, now_us);
-    }
-    return true;
-}
-
-/* Adds a job that waits for the end of another one; NULL: no room. */
-static jobq_memory_job *jobq__memory_follow(jobq_memory *m, const jobq_job *like,
-                                            jobq_str payload, int64_t old, int64_t now_us)
-{
-    jobq_memory_job *mj = jobq_memory_get(m, jobq_memory_enqueue(m, like, payload, now_us));
-
-    if (mj == NULL || old == 0) return mj;
+    JOBQ_ASSERT(mj != NULL && parent >= 1 && parent < child);
+    JOBQ_ASSERT(mj->job.state != JOBQ_STATE_RUNNING && !jobq_state_final(mj->job.state));
+    e = jobq__memory_edge(m, child, parent);
+    if (e == NULL || e->child != 0) return e != NULL; /* it was written before */
+    jobq__memory_link(m, e, child, parent, on_end, cascade);
+    if (!e->holds) return true;
     mj->job.state = JOBQ_STATE_WAITING;
-    mj->job.run_at_us = JOBQ_NEVER;
-    mj->follows = (int32_t)old;
-    return mj;
-}
-
-JOBQ_API jobq_known jobq_memory_enqueue_known(jobq_memory *m, const jobq_job *like,
-                                              jobq_str payload, const jobq_memory_key *key,
-                                              int64_t now_us, int64_t *id)
-{
-    jobq_memory_job *mj;
-    jobq_known what = JOBQ_KNOWN_NEW;
-    int64_t old = 0;
-
-    JOBQ_ASSERT(m != NULL && like != NULL && key != NULL && key->key != 0 && id != NULL);
-    mj = jobq__memory_keyed(m, like->queue, key->key);
-    if (mj != NULL) {
-        bool begun = mj->job.state == JOBQ_STATE_RUNNING || mj->job.stage > 0;
-        what = jobq_known_decide(key->on_known, key->unique_for, mj->job.state, begun);
-        *id = mj->job.id;
-        if (what == JOBQ_KNOWN_REPLACE || what == JOBQ_KNOWN_MERGE || what == JOBQ_KNOWN_BUMP) {
-            int64_t latest_us = key->at_latest_us == 0
-                ? JOBQ_NEVER : jobq__add(mj->job.enqueued_at_us, key->at_latest_us);
-            jobq__memory_change(m, mj, what, like, payload, latest_us, now_us);
-        }
-        if (what < JOBQ_KNOWN_NEW && what != JOBQ_KNOWN_CANCEL) return what;
-        *id = 0;
-        if (m->job_count == m->job_max) return what;
-        if (what == JOBQ_KNOWN_CANCEL) {
-            jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
-            if (mj->job.state == JOBQ_STATE_RUNNING) old = mj->job.id;
-        }
-        if (what == JOBQ_KNOWN_FOLLOW) old = mj->job.id;
-    }
-    mj = jobq__memory_follow(m, like, payload, old, now_us);
-    *id = mj == NULL ? 0 : mj->job.id;
-    if (mj != NULL) mj->key = key->key;
-    return what;
-}
-
-/* -- schedules -- */
-
-#define JOBQ__TICKS_MAX 100 /* that one schedule fires in one TICK */
-
-/* The first tick after an instant; JOBQ_NEVER: there is none. */
-static int64_t jobq__schedule_after(const jobq_memory_schedule *s, int64_t after_us)
-{
-    if (s->every_us == 0) return jobq_cron_next(&s->cron, after_us);
-    return (jobq__floor_div(after_us, s->every_us) + 1) * s->every_us;
-}
-
-/* The last tick that is not after until_us. tick_us is one. Each step halves the time that is left
- * to search. */
-static int64_t jobq__schedule_last(const jobq_memory_schedule *s, int64_t tick_us,
-                                   int64_t until_us)
-{
-    int64_t next;
-
-    while ((next = jobq__schedule_after(s, tick_us)) <= until_us) {
-        int64_t middle = next + (until_us - next) / 2;
-        tick_us = jobq__schedule_after(s, middle);
-        if (tick_us <= until_us) continue;
-        tick_us = next;
-        until_us = middle;
-    }
-    return tick_us;
-}
-
-JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *m,
-                                                        const jobq_memory_schedule *schedule,
-                                                        int64_t now_us)
-{
-    static const int64_t within[] = {JOBQ_NEVER, JOBQ__DAY, JOBQ__MINUTE};
-    jobq_memory_schedule *s;
-
-    JOBQ_ASSERT(m != NULL && schedule != NULL && schedule->missed_within_us >= 0);
-    JOBQ_ASSERT(schedule->every_us == 0 ? schedule->cron.minutes != 0
-                                        : schedule->every_us >= JOBQ__SECOND);
-    if (m->schedule_count == JOBQ_MEMORY_SCHEDULES) return NULL;
-    s = &m->schedules[m->schedule_count++];
-    *s = *schedule;
-    if (s->missed_within_us == 0) s->missed_within_us = within[s->missed];
-    s->tick_us = s->next_us = jobq__schedule_after(s, now_us);
-    s->last_id = 0;
-    return s;
-}
-
-/* Writes the job of one tick. Like jobq._fire_job: while one waits for the job before it, it takes
- * over the newer tick. One that waits for other jobs has begun.
- * *written: whether it wrote one; not if overlap leaves this tick out. False: there is no room. */
-static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us,
-                                  bool *written)
-{
-    jobq_memory_job *mj = s->overlap == JOBQ_OVERLAP_ALLOW ? NULL : jobq_memory_get(m, s->last_id);
-    jobq_job like = jobq_job_new(0);
-    int64_t old = mj == NULL || jobq_state_final(mj->job.state) ? 0 : mj->job.id;
-
-    *written = false;
-    if (old != 0 && mj->follows != 0) {
-        mj->tick_us = s->tick_us;
-        return *written = true;
-    }
-    if (old != 0 && s->overlap == JOBQ_OVERLAP_SKIP) return true;
-    if (m->job_count == m->job_max) return false;
-    if (old != 0 && s->overlap == JOBQ_OVERLAP_CANCEL) {
-        jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
-        if (mj->job.state != JOBQ_STATE_RUNNING) old = 0;
-    }
-    like.queue = s->queue;
-    like.kind = s->kind;
-    like.priority = s->priority;
-    mj = jobq__memory_follow(m, &like, s->payload, old, now_us);
-    mj->tick_us = s->tick_us;
-    s->last_id = mj->job.id;
-    return *written = true;
-}
-
-/* Like jobq._fire: what is missed is decided here. Returns how many jobs it wrote. If there is no
- * room, the tick is fired again after a minute. */
-static int32_t jobq__memory_fire(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us)
-{
-    bool limited = s->missed_within_us != JOBQ_NEVER, written;
-    int32_t count = 0, n;
-
-    if (limited && s->tick_us < now_us - s->missed_within_us) {
-        s->tick_us = jobq__schedule_after(s, now_us - s->missed_within_us - 1);
-    }
-    if (s->missed != JOBQ_MISSED_ALL && s->tick_us <= now_us) {
-        s->tick_us = jobq__schedule_last(s, s->tick_us, now_us);
-    }
-    for (n = 0; s->tick_us <= now_us && n < JOBQ__TICKS_MAX; n++) {
-        if (!jobq__memory_fire_job(m, s, now_us, &written)) {
-            s->next_us = now_us + JOBQ__MINUTE;
-            return count;
-        }
-        count += written;
-        s->tick_us = jobq__schedule_after(s, s->tick_us);
-    }
-    s->next_us = s->tick_us;
-    return count;
-}
-
-/* Whether a schedule fires here: it is of these queues, and neither its queue nor its kind is
- * paused. */
-static bool jobq__memory_fires(const jobq_memory *m, const jobq_memory_schedule *s,
-                               uint64_t queues)
-{
-    return (queues >> s->queue & 1) != 0 && (m->paused >> s->queue & 1) == 0 &&
-           (m->paused_kinds >> s->kind & 1) == 0;
-}
-
-/* 1 plus the microseconds until the next tick of these queues; 0: there is none. */
-static int64_t jobq__memory_next_tick(const jobq_memory *m, uint64_t queues, int64_t now_us)
-{
-    int64_t next = JOBQ_NEVER;
-    int32_t i;
-
-    for (i = 0; i < m->schedule_count; i++) {
-        if (!jobq__memory_fires(m, &m->schedules[i], queues)) continue;
-        next = jobq__min(next, m->schedules[i].next_us);
-    }
-    return next == JOBQ_NEVER ? 0 : jobq__max(next - now_us, 0) + 1;
-}
-
-/* Like jobq.tick. */
-static void jobq__memory_tick(jobq_memory *m, uint64_t queues, int32_t limit, int64_t now_us,
-                              jobq_answer *a)
-{
-    int32_t i;
-
-    for (i = 0; i < m->schedule_count && limit > 0; i++) {
-        jobq_memory_schedule *s = &m->schedules[i];
-        if (s->next_us > now_us || !jobq__memory_fires(m, s, queues)) continue;
-        a->count += jobq__memory_fire(m, s, now_us);
-        limit--;
-    }
-    a->due_us = jobq__memory_next_tick(m, queues, now_us);
+    mj->job.line = 0;
+    jobq__memory_waits(m, mj, now_us);
+    jobq__memory_promote(m, &mj->job, now_us);
+    return true;
 }
 
 /* Whether any job of these queues (bit i: queue i) has not ended, or any message of message_queues
@@ -11859,7 +11081,6 @@ static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_
     JOBQ_ASSERT(m != NULL && worker != 0);
     w = jobq__memory_worker(m, worker);
     left = jobq__memory_forget(m, worker, false);
-    jobq__memory_permits_free(m, worker);
     if (w != NULL && left) jobq__memory_die(w, now_us);
     if (w != NULL && !left) memset(w, 0, sizeof *w);
 }
@@ -11874,7 +11095,6 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
         jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         if (!w->dead || w->dead_at_us >= now_us - JOBQ__DAY) continue;
         if (jobq__memory_left(m, w->id)) continue;
-        jobq__memory_permits_free(m, w->id);
         memset(w, 0, sizeof *w);
     }
     for (i = 0; i < m->claim_max; i++) {
@@ -11921,7 +11141,8 @@ JOBQ_API bool jobq_memory_send(jobq_memory *m, int32_t queue, int32_t number, jo
     return true;
 }
 
-JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t partition_id,
+/* The message with this seq in the partition with this id; NULL: none. */
+static jobq_memory_message *jobq__memory_message_at(jobq_memory *m, int64_t partition_id,
                                                      int64_t seq)
 {
     int32_t i;
@@ -12015,7 +11236,7 @@ static void jobq__memory_deliver(jobq_memory *m, const jobq_request *r, jobq_rea
     int64_t seq = p->cursor.acked, bytes = r->bytes;
 
     while (out->count < size && seq < p->last && !out->cut) {
-        bytes -= (int64_t)jobq_memory_message_at(m, r->partition_id, ++seq)->payload.len;
+        bytes -= (int64_t)jobq__memory_message_at(m, r->partition_id, ++seq)->payload.len;
         out->cut = bytes < 0 && out->count > 0;
         out->count += !out->cut;
     }
@@ -12110,7 +11331,7 @@ static void jobq__memory_aside(jobq_memory *m, const jobq_request *r, int64_t no
     jobq_memory_message *message;
 
     if (p->cursor.acked != r->acked || !jobq__memory_take(m, r, now_us, out)) return;
-    message = jobq_memory_message_at(m, r->partition_id, p->cursor.acked + 1);
+    message = jobq__memory_message_at(m, r->partition_id, p->cursor.acked + 1);
     message->dead = true;
     message->attempts = jobq_cursor_attempts(&p->cursor, message->seq);
     jobq__plan_tried(&p->cursor, 0, 1);
@@ -12126,7 +11347,7 @@ static void jobq__memory_bury(jobq_memory *m, const jobq_request *r, const jobq_
 
     for (i = 0; i < ack->plan.done; i++) {
         int64_t seq = before->acked + 1 + i;
-        jobq_memory_message *message = jobq_memory_message_at(m, r->partition_id, seq);
+        jobq_memory_message *message = jobq__memory_message_at(m, r->partition_id, seq);
         if (ack->results[i] == JOBQ_RESULT_SUCCESS) continue;
         message->dead = true; /* the cursor counts this delivery for all */
         message->attempts = jobq_cursor_attempts(before, seq) - (i >= ack->given);
@@ -12396,9 +11617,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     me = jobq__memory_worker(m, r->worker);
     jobq__memory_own(m, me, n);
     jobq__memory_others(m, me, now_us, n);
-    jobq__memory_exchange(m, me, r, now_us, n);
     n->policy = m->policy_version;
-    n->tick_us = jobq__memory_next_tick(m, me->queues, now_us);
     kinds = jobq__memory_kinds(m, me, now_us, &n->every_kind);
     taken = n->every_kind ? UINT64_MAX : kinds;
     n->suspects = jobq__memory_suspects(m, me->queues, taken, false, now_us) != 0;
@@ -12479,9 +11698,7 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
     case JOBQ_REQUEST_ACK: a->error = jobq__memory_ack(m, r, now_us, &a->reading); break;
     case JOBQ_REQUEST_RENEW: a->error = jobq__memory_renew(m, r, now_us); break;
     case JOBQ_REQUEST_SET_ASIDE: jobq__memory_do_set_aside(m, r, now_us, a); break;
-    case JOBQ_REQUEST_TICK:
-        jobq__memory_tick(m, jobq__memory_bits(r->queues, r->queue_count), r->limit, now_us, a);
-        break;
+    case JOBQ_REQUEST_TICK: /* there are no schedules */
     case JOBQ_REQUEST_VACUUM:
     case JOBQ_REQUEST_CONNECT:
     case JOBQ_REQUEST_DISCONNECT:
@@ -12632,7 +11849,7 @@ static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_me
         messages[i].seq = work->cursor.acked + 1 + i;
         messages[i].attempts = jobq_cursor_attempts(&work->cursor, messages[i].seq);
         messages[i].payload =
-            jobq_memory_message_at(m, work->partition_id, messages[i].seq)->payload;
+            jobq__memory_message_at(m, work->partition_id, messages[i].seq)->payload;
     }
 }
 
@@ -12807,7 +12024,7 @@ JOBQ_API void jobq_test_policy(jobq_test *t, const char *queue, const char *kind
     if (queue != NULL) {
         jobq_memory_policy(t->memory, jobq__test_id(&t->queues, queue), policy, false);
     } else {
-        jobq_memory_kind_policy(t->memory, jobq__test_id(&t->kinds, kind), policy);
+        jobq__memory_kind_policy(t->memory, jobq__test_id(&t->kinds, kind), policy);
     }
 }
 

@@ -1,6 +1,5 @@
--- jobq, current text: the calendar of periodic jobs. jobq.h has the same parser, and the same
--- search in local time; CALENDAR there explains expressions and what happens when the clocks
--- change.
+-- jobq, current text: the calendar of periodic jobs. jobq.h has the same parser; CALENDAR
+-- there explains expressions and what happens when the clocks change.
 
 -- A field as a set of bits; NULL if it breaks a rule. p_field is in upper case. p_names[1] is
 -- a name of p_low. FRI-SUN is allowed, although Sunday is 0.

@@ -363,7 +363,7 @@ END $$;
 
 -- ---- unique jobs -------------------------------------------------------------------------
 
--- What to do with an enqueue whose key another job has, as jobq_known_decide in jobq.h says:
+-- What to do with an enqueue whose key another job has, as model_known_decide in C says:
 -- leave it, reject; new: the new job takes the key; replace, merge, bump: change the job that
 -- has it; follow: the new job takes the key and waits for the other one to end; cancel: the
 -- same, and the other one is cancelled. p_state: r or w, not begun; x: begun, also if it waits

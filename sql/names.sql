@@ -17,16 +17,18 @@
 --
 -- Most decisions come from jobq.h as parameters. Those about rows that C has not read are made
 -- here: claim (which jobs may be taken), rescue (crash and suspect), cancel, revive, enqueue
--- (defaults). These rules stand in both places, and a test holds each pair together:
---     rule                          here                       jobq.h             test_pg_...
+-- (defaults). These rules stand in both places, and a test holds each pair together. Those
+-- that jobq.h does not need are in tests/model/ (model_...):
+--     rule                          here                       in C               test_pg_...
 --     what an event makes of a job  work_decide, rescue_jobs   jobq_job_decide    differential
 --     backoff                       work_backoff               jobq_backoff_delay differential
---     a key that is known           known_decide               jobq_known_decide  unique
---     whether an end serves         edges_end                  jobq_end_serves    conform
---     a share of a quota            permit_fair, permit_share  the same names     permits
---     tokens of a rate              tokens_move, rate_chunk    the same names     permits
---     the room of a line            line_rooms                 jobq_line_room     conform
---     cron expressions              cron_parse, cron_next      the same names     calendar
+--     a key that is known           known_decide               model_known_decide unique
+--     whether an end serves         edges_end                  jobq__end_serves   conform
+--     a share of a quota            permit_fair, permit_share  model_permit_...   permits
+--     tokens of a rate              tokens_move, rate_chunk    model_tokens_...   permits
+--     the room of a line            line_rooms                 jobq__line_room    conform
+--     a cron expression             cron_parse                 jobq_cron_parse    calendar
+--     the times of one              cron_next                  model_cron_next    calendar
 --
 -- State letters: r ready, x running, s succeeded, f failed, c cancelled, w waits.
 -- Answers about a claimed job: l lost (the row no longer has the token), b busy (the row is

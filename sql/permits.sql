@@ -66,7 +66,7 @@ END $$;
 -- forgotten a grant would repeat it to another worker.
 
 -- What a worker may hold of running_max: its fair share, or more if others leave it. Pure:
--- jobq_permit_share in jobq.h is the same. p_wanted: how many it could run. p_wanting: how
+-- model_permit_share in C is the same. p_wanted: how many it could run. p_wanting: how
 -- many workers want some, this one included. p_held: what the others hold. p_reserved: what
 -- each of them holds, or wants up to jobq._permit_fair, whichever is more.
 CREATE OR REPLACE FUNCTION jobq._permit_share(
@@ -87,7 +87,7 @@ END $$;
 -- The tokens of a rate: (now - free_at) / (rate_us / rate_count) of them are in the bucket, at
 -- most max(burst, chunk). Those that workers have count, too: bucket and workers together have
 -- at most burst + chunk. That is law (3), because a start takes one of them. Pure:
--- jobq_tokens_move in jobq.h is the same.
+-- model_tokens_move in C is the same.
 --   p_held      tokens that workers have, as their rows say before this exchange
 --   p_returned  what the worker puts back
 --   p_wanted    what it asks for; granted: what it gets

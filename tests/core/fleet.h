@@ -7,6 +7,7 @@
 #define FLEET_INCLUDED (1)
 
 #include "check.h"
+#include "model/model.h"
 
 #define MS ((int64_t)1000)
 #define LEASE (2 * SECOND)
@@ -85,9 +86,9 @@ static int64_t throw_dice(int64_t low, int64_t high)
 static void fleet_reset(void)
 {
     free(block);
-    block = malloc(jobq_memory_size(JOBS, 64, 4096));
+    block = malloc(model_size(JOBS, 64, 4096));
     assert_non_null(block);
-    memory = jobq_memory_init(block, JOBS, 64, 4096);
+    memory = model_init(block, JOBS, 64, 4096);
     memset(all, 0, sizeof all);
     memset(flights, 0, sizeof flights);
     memset(runs, 0, sizeof runs);
@@ -226,7 +227,7 @@ static void arrives(flight *f)
 
     if (!f->executed) {
         f->executed = true;
-        jobq__memory_execute(memory, &f->request, p->queues, p->kinds, now, &f->answer);
+        model_execute(memory, &f->request, p->queues, p->kinds, now, &f->answer);
         fleet_executed(&f->request, &f->answer);
         f->due_us = now + throw_dice(latency_us / 4, latency_us);
         if (throw_dice(0, 999) >= lost_permille) return;

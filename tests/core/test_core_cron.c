@@ -6,6 +6,7 @@
 #include "jobq.h"
 
 #include "cron.h"
+#include "model/calendar.h"
 
 static jobq_cron parsed(const char *text)
 {
@@ -116,7 +117,7 @@ static void golden_expressions(void **unused)
         jobq_cron cron = parsed(golden[i].text);
         int64_t at = local_us(golden[i].after);
         for (k = 0; k < 3 && golden[i].next[k] != NULL; k++) {
-            at = jobq_cron_next(&cron, at);
+            at = model_cron_next(&cron, at);
             local_text(text, at);
             if (strcmp(text, golden[i].next[k]) != 0) {
                 fail_msg("%s: %s, not %s", golden[i].text, text, golden[i].next[k]);
@@ -209,7 +210,7 @@ static void random_expressions_agree_with_the_oracle(void **unused)
         assert_int_equal((cron.flags & JOBQ_CRON_ELAPSED) != 0, s.elapsed);
         after = jobq_random_between(jobq_random_next(&dice), -2000000000, 3700000000);
         wanted = oracle_next(&s, after, end);
-        next = jobq_cron_next(&cron, after * SECOND + draw(&dice, 0, 999999));
+        next = model_cron_next(&cron, after * SECOND + draw(&dice, 0, 999999));
         if (next != wanted * SECOND) {
             fail_msg("%s after %lld: %lld, not %lld", text, (long long)after,
                      (long long)(next / SECOND), (long long)wanted);
@@ -227,12 +228,12 @@ static void ends_of_time(void **unused)
 
     (void)unused;
     never.days = 0;
-    assert_true(jobq_cron_next(&never, 0) == JOBQ_NEVER);
-    assert_true(jobq_cron_next(&always, INT64_MAX) == JOBQ_NEVER);
-    assert_true(jobq_cron_next(&always, INT64_MAX - 52 * 366 * 86400 * SECOND) < JOBQ_NEVER);
-    next = jobq_cron_next(&rarely, INT64_MIN);
+    assert_true(model_cron_next(&never, 0) == JOBQ_NEVER);
+    assert_true(model_cron_next(&always, INT64_MAX) == JOBQ_NEVER);
+    assert_true(model_cron_next(&always, INT64_MAX - 52 * 366 * 86400 * SECOND) < JOBQ_NEVER);
+    next = model_cron_next(&rarely, INT64_MIN);
     assert_true(next > INT64_MIN && next < INT64_MIN + 9 * 366 * 86400 * SECOND);
-    assert_true(jobq_cron_next(&always, INT64_MIN) < INT64_MIN + 2 * SECOND);
+    assert_true(model_cron_next(&always, INT64_MIN) < INT64_MIN + 2 * SECOND);
 }
 
 int main(void)

@@ -254,8 +254,8 @@ static void messages_reach_their_handler_in_order(void **unused)
     (void)unused;
     work_messages(deliver, NULL);
     assert_string_equal(trace, "1/0 2/0 2/1 2/2 3/0 4/0 ");
-    assert_true(jobq_memory_message_at(memory, 1, 3)->dead);
-    assert_int_equal(jobq_memory_message_at(memory, 1, 3)->attempts, 1);
+    assert_true(jobq__memory_message_at(memory, 1, 3)->dead);
+    assert_int_equal(jobq__memory_message_at(memory, 1, 3)->attempts, 1);
     assert_int_equal(loop.relay.stats.succeeded, 3);
 }
 
@@ -264,7 +264,7 @@ static void a_batch_reaches_its_handler_whole(void **unused)
     (void)unused;
     work_messages(NULL, deliver_all);
     assert_string_equal(trace, "1/0 2/0 3/0 4/0 ");
-    assert_true(jobq_memory_message_at(memory, 1, 4)->dead);
+    assert_true(jobq__memory_message_at(memory, 1, 4)->dead);
 }
 
 /* It was there when its worker died, as often as it may: nobody gets it again, and what its dead
@@ -298,10 +298,10 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
     h.each = deliver;
     h.user = &runs;
     while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, &h, 1, now);
-    assert_true(jobq_memory_message_at(memory, 1, 1)->dead);
-    assert_int_equal(jobq_memory_message_at(memory, 1, 1)->attempts, 2);
+    assert_true(jobq__memory_message_at(memory, 1, 1)->dead);
+    assert_int_equal(jobq__memory_message_at(memory, 1, 1)->attempts, 2);
     assert_string_equal(trace, "2/0 2/1 "); /* and that one fails by itself, at its limit */
-    assert_int_equal(jobq_memory_message_at(memory, 1, 2)->attempts, 2);
+    assert_int_equal(jobq__memory_message_at(memory, 1, 2)->attempts, 2);
 }
 
 /* ---- jobq_test: handlers by name, with simulated time ---------------------------------------- */

@@ -67,7 +67,7 @@ static void a_line_gives_what_its_rules_allow(void **unused)
     for (i = 0; i < COUNT(cases); i++) {
         const room_case *c = &cases[i];
         int64_t due_us = -1;
-        int32_t room = jobq_line_room(&c->line, c->free_us, c->until_us, 10 * SECOND, c->held,
+        int32_t room = jobq__line_room(&c->line, c->free_us, c->until_us, 10 * SECOND, c->held,
                                       c->quantum, &due_us);
         if (room != c->room || due_us != c->due_us) {
             fail_msg("case %d: room %d, due %lld", (int)i, room, (long long)due_us);
@@ -93,17 +93,17 @@ static void starts_are_never_more_than_the_rate(void **unused)
         for (i = 0; i < 20000; i++) {
             at_us += jobq_random_between(jobq_random_next(&random), 0,
                                          2 * (rates[r].us / rates[r].count) + 1);
-            room = jobq_line_room(&line, free_us, INT64_MIN, at_us, 0, 1000, &due_us);
+            room = jobq__line_room(&line, free_us, INT64_MIN, at_us, 0, 1000, &due_us);
             assert_true(room >= 0 && room <= jobq__max(rates[r].burst, 1));
             assert_true((room == 0) == (due_us > 0));
             room = (int32_t)jobq_random_between(jobq_random_next(&random), 0, room);
             for (n = 0; n < room; n++) leak_start(&starts, &rates[r], 0, at_us);
-            if (room > 0) free_us = jobq_line_used(&line, free_us, at_us, room);
+            if (room > 0) free_us = jobq__line_used(&line, free_us, at_us, room);
         }
         /* Who comes when it is told to, and takes what there is, gets all of the rate. */
         for (first = at_us, i = 0; i < 1000; i++) {
-            room = jobq_line_room(&line, free_us, INT64_MIN, at_us, 0, 1000, &due_us);
-            if (room > 0) free_us = jobq_line_used(&line, free_us, at_us, room);
+            room = jobq__line_room(&line, free_us, INT64_MIN, at_us, 0, 1000, &due_us);
+            if (room > 0) free_us = jobq__line_used(&line, free_us, at_us, room);
             for (n = 0; n < room; n++) leak_start(&starts, &rates[r], 0, at_us);
             count += room;
             if (room == 0) at_us += due_us;
@@ -125,15 +125,15 @@ static void a_clock_that_runs_back_closes_no_line(void **unused)
         int64_t token_us = (rates[r].us + rates[r].count - 1) / rates[r].count, back_us;
         for (back_us = 1; back_us < 600 * SECOND; back_us = back_us * 3 + 7) {
             int64_t at_us = 1000000 * SECOND, due_us, free_us;
-            int32_t room = jobq_line_room(&line, INT64_MIN, INT64_MIN, at_us, 0, 1000, &due_us);
-            free_us = jobq_line_used(&line, INT64_MIN, at_us, room);
+            int32_t room = jobq__line_room(&line, INT64_MIN, INT64_MIN, at_us, 0, 1000, &due_us);
+            free_us = jobq__line_used(&line, INT64_MIN, at_us, room);
             assert_true(free_us <= at_us);
-            room = jobq_line_room(&line, free_us, INT64_MIN, at_us - back_us, 0, 1000, &due_us);
+            room = jobq__line_room(&line, free_us, INT64_MIN, at_us - back_us, 0, 1000, &due_us);
             if (back_us <= 60 * SECOND) assert_int_equal(room, 0);
             assert_true(due_us <= 60 * SECOND + token_us);
             assert_true(room <= jobq__max(rates[r].burst, 1));
             if (room > 0) {
-                free_us = jobq_line_used(&line, free_us, at_us - back_us, room);
+                free_us = jobq__line_used(&line, free_us, at_us - back_us, room);
                 assert_true(free_us <= at_us - back_us);
             }
         }
@@ -837,7 +837,7 @@ static void every_16th_claim_takes_the_oldest(void **unused)
 
     (void)unused;
     fleet_reset();
-    jobq_memory_ageing(memory, 1, true);
+    model_ageing(memory, 1, true);
     jobq__memory_lines(memory, 1);
     jobq_loop_init(&loop, &(jobq_loop_config){.threads = 2, .lease_us = 1000 * SECOND}, 1, SECOND);
     a = until_claim(SECOND);
@@ -1418,7 +1418,7 @@ static void low_priorities_get_a_share_with_ageing(void **unused)
     (void)unused;
     for (ageing = 0; ageing < 2; ageing++) {
         setup(NULL);
-        if (ageing) jobq_memory_ageing(memory, 1, true);
+        if (ageing) model_ageing(memory, 1, true);
         for (i = 0; i < 3000; i++) add(i % 2 == 0 ? 0 : 5, 0, 0);
         for (i = 0; i < 100; i++) add(i % 2 == 0 ? 0 : 6, 5, 0);
         workers(1, 4);
@@ -1506,7 +1506,7 @@ static void schedule(uint64_t seed)
     dice.state = seed;
     lost_permille = throw_dice(0, 2) == 0 ? 0 : 10;
     late_permille = throw_dice(0, 2) == 0 ? 0 : 5;
-    if (throw_dice(0, 1) == 0) jobq_memory_ageing(memory, 1, true);
+    if (throw_dice(0, 1) == 0) model_ageing(memory, 1, true);
     rule(1, 1, 1, false, NULL);
     rule(2, 3, 2, false, NULL);
     rule(3, 0, 1, true, NULL);

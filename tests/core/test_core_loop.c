@@ -12,6 +12,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "model/model.h"
 #include "told.h"
 
 #define LEASE (30 * SECOND)
@@ -35,8 +36,8 @@ static int setup(void **unused)
     config.lease_us = LEASE;
     config.listen = true;
     jobq_loop_init(&loop, &config, 12345, 0);
-    assert_true(jobq_memory_size(100, 8, 600) <= sizeof block);
-    memory = jobq_memory_init(&block, 100, 8, 600);
+    assert_true(model_size(100, 8, 600) <= sizeof block);
+    memory = model_init(&block, 100, 8, 600);
     return 0;
 }
 
@@ -850,14 +851,14 @@ static void until_empty_waits_for_a_tick_under_way(void **unused)
 {
     static const int64_t hour = 3600 * SECOND;
     static jobq_request tick;
-    jobq_memory_schedule hourly = {.every_us = hour, .queue = 1, .kind = 1};
+    model_schedule hourly = {.every_us = hour, .queue = 1, .kind = 1};
     jobq_loop_config config;
     bool ticks = false;
     int32_t slot;
     int n;
 
     (void)unused;
-    assert_non_null(jobq_memory_schedule_add(memory, &hourly, 0));
+    assert_non_null(model_schedule_add(memory, &hourly, 0));
     memset(&config, 0, sizeof config);
     config.until = JOBQ_UNTIL_EMPTY;
     jobq_loop_init(&loop, &config, 7, hour);
@@ -865,9 +866,8 @@ static void until_empty_waits_for_a_tick_under_way(void **unused)
         jobq_request a = asks(&loop, hour);
         bool late = a.kind == JOBQ_REQUEST_WAIT && ticks;
         if (a.kind == JOBQ_REQUEST_TICK) tick = a, ticks = true;
-        else if (late) jobq__memory_perform(memory, &loop, &tick, 2, 2, hour, hour);
-        else if (a.kind != JOBQ_REQUEST_WAIT)
-            jobq__memory_perform(memory, &loop, &a, 2, 2, hour, hour);
+        else if (late) model_perform(memory, &loop, &tick, 2, 2, hour, hour);
+        else if (a.kind != JOBQ_REQUEST_WAIT) model_perform(memory, &loop, &a, 2, 2, hour, hour);
         if (late) ticks = false;
         slot = jobq__take_job(&loop, hour);
         if (slot >= 0) succeeds(slot, hour);
@@ -1757,8 +1757,8 @@ static void a_kind_may_have_a_policy_of_its_own(void **unused)
     jobq_memory_policy(memory, 1, &policy, false);
     policy.timeout_us = 7 * SECOND;
     policy.max_attempts = 1;
-    jobq_memory_kind_policy(memory, 1, &policy);
-    jobq_memory_kind_policy(memory, 2, &policy); /* which this worker does not have */
+    jobq__memory_kind_policy(memory, 1, &policy);
+    jobq__memory_kind_policy(memory, 2, &policy); /* which this worker does not have */
     for (n = 0; n < 2; n++) add_job(0);
     jobq_memory_get(memory, 2)->job.timeout_us = 9 * SECOND;
     jobq_memory_get(memory, 2)->job.max_attempts = 2;
@@ -1774,7 +1774,7 @@ static void a_kind_may_have_a_policy_of_its_own(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
     assert_int_equal(jobq_memory_get(memory, 1)->limit, 1);
     assert_int_not_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_FAILED);
-    jobq_memory_kind_policy(memory, 1, NULL);
+    jobq__memory_kind_policy(memory, 1, NULL);
     add_job(10 * SECOND);
     settle_down(10 * SECOND);
     assert_int_equal(loop.kind_policy_count, 0);

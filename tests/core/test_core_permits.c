@@ -26,12 +26,12 @@ static void shares_are_fair_and_never_too_many(void **unused)
     int i, n;
 
     (void)unused;
-    assert_int_equal(jobq_permit_share(10, 1, 0, 0, 4), 4);
-    assert_int_equal(jobq_permit_share(10, 1, 0, 0, 40), 10);
-    assert_int_equal(jobq_permit_share(10, 2, 5, 10, 40), 0); /* the other one must shrink first */
-    assert_int_equal(jobq_permit_share(10, 2, 5, 0, 40), 5);
-    assert_int_equal(jobq_permit_share(10, 2, 2, 2, 40), 8); /* the other one wants no more */
-    assert_int_equal(jobq_permit_share(1, 5, 4, 0, 40), 1);
+    assert_int_equal(model_permit_share(10, 1, 0, 0, 4), 4);
+    assert_int_equal(model_permit_share(10, 1, 0, 0, 40), 10);
+    assert_int_equal(model_permit_share(10, 2, 5, 10, 40), 0); /* the other one must shrink first */
+    assert_int_equal(model_permit_share(10, 2, 5, 0, 40), 5);
+    assert_int_equal(model_permit_share(10, 2, 2, 2, 40), 8); /* the other one wants no more */
+    assert_int_equal(model_permit_share(1, 5, 4, 0, 40), 1);
     for (i = 0; i < 20000; i++) {
         int32_t held[5] = {0}, wanted[5], most = (int32_t)(jobq_random_next(&random) % 20 + 1);
         int32_t round, sum = 0, wanting = 0;
@@ -45,9 +45,9 @@ static void shares_are_fair_and_never_too_many(void **unused)
                     if (k == n) continue;
                     others += held[k];
                     reserved += jobq__max(
-                        held[k], jobq__min(wanted[k], jobq_permit_fair(most, wanting)));
+                        held[k], jobq__min(wanted[k], model_permit_fair(most, wanting)));
                 }
-                held[n] = jobq_permit_share(most, wanting, reserved, others, wanted[n]);
+                held[n] = model_permit_share(most, wanting, reserved, others, wanted[n]);
                 assert_true(held[n] >= 0 && held[n] <= wanted[n] && others + held[n] <= most);
             }
         }
@@ -81,14 +81,14 @@ static void tokens_are_never_more_than_the_rate(void **unused)
             n = (int32_t)(jobq_random_next(&random) % 4);
             spent = (int32_t)jobq_random_between(jobq_random_next(&random), 0, has[n]);
             has[n] -= spent;
-            while (spent-- > 0) leak_start(&starts, rate, jobq_rate_chunk(rate), at_us);
+            while (spent-- > 0) leak_start(&starts, rate, model_rate_chunk(rate), at_us);
             if (jobq_random_next(&random) % 3 != 0) continue;
             kept = (int32_t)jobq_random_between(jobq_random_next(&random), 0, has[n]);
             back = jobq_random_next(&random) % 2 == 0 ? has[n] - kept : 0; /* or it is lost */
             for (w = 0; w < 4; w++) held += told[w];
-            got = jobq_tokens_move(rate, &free_us, at_us, held, back,
+            got = model_tokens_move(rate, &free_us, at_us, held, back,
                                    (int32_t)(jobq_random_next(&random) % 2000), &wait);
-            assert_true(got >= 0 && got <= jobq_rate_chunk(rate) && wait >= 0);
+            assert_true(got >= 0 && got <= model_rate_chunk(rate) && wait >= 0);
             told[n] = kept + got;
             has[n] = jobq_random_next(&random) % 8 == 0 ? kept : told[n]; /* the answer is lost */
         }
@@ -98,9 +98,9 @@ static void tokens_are_never_more_than_the_rate(void **unused)
         first = at_us;
         starts.count = 0;
         while (at_us - first < 200 * rate->us / rate->count || at_us - first < SECOND) {
-            has[0] = jobq_tokens_move(rate, &free_us, at_us, told[0], 0, 1 << 30, &wait);
+            has[0] = model_tokens_move(rate, &free_us, at_us, told[0], 0, 1 << 30, &wait);
             told[0] = has[0];
-            while (has[0]-- > 0) leak_start(&starts, rate, jobq_rate_chunk(rate), at_us);
+            while (has[0]-- > 0) leak_start(&starts, rate, model_rate_chunk(rate), at_us);
             at_us += jobq__max(wait, 50 * MS);
         }
         assert_true((double)starts.count >
@@ -115,17 +115,17 @@ static void a_rate_goes_on_after_the_clock_ran_back(void **unused)
     int64_t now_us = 1000 * SECOND, free_us = now_us + 3600 * SECOND, wait_us;
 
     (void)unused;
-    assert_int_equal(jobq_tokens_move(&rate, &free_us, now_us, 0, 0, 5, &wait_us), 0);
+    assert_int_equal(model_tokens_move(&rate, &free_us, now_us, 0, 0, 5, &wait_us), 0);
     assert_int_equal(wait_us, 50 * MS);
-    assert_int_equal(jobq_tokens_move(&rate, &free_us, now_us + wait_us, 0, 0, 5, &wait_us), 1);
+    assert_int_equal(model_tokens_move(&rate, &free_us, now_us + wait_us, 0, 0, 5, &wait_us), 1);
 }
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static leak leaks[JOBQ_MEMORY_QUOTAS];
-static int32_t quota_seen[JOBQ_MEMORY_QUOTAS]; /* id */
-static int64_t excess[JOBQ_MEMORY_QUOTAS];     /* above the limit since it was lowered, or added */
-static int32_t peak[JOBQ_MEMORY_QUOTAS];
+static leak leaks[MODEL_QUOTAS];
+static int32_t quota_seen[MODEL_QUOTAS]; /* id */
+static int64_t excess[MODEL_QUOTAS];     /* above the limit since it was lowered, or added */
+static int32_t peak[MODEL_QUOTAS];
 
 static int setup(void **unused)
 {
@@ -138,7 +138,7 @@ static int setup(void **unused)
     return 0;
 }
 
-static bool counts(const jobq_memory_quota *q, const jobq_job *job)
+static bool counts(const model_quota *q, const jobq_job *job)
 {
     return job->queue == q->queue && (q->kind == 0 || q->kind == job->kind);
 }
@@ -149,15 +149,15 @@ static void check_laws(void)
 {
     int32_t i, k;
 
-    for (i = 0; i < JOBQ_MEMORY_QUOTAS; i++) {
-        const jobq_memory_quota *q = &memory->quotas[i];
+    for (i = 0; i < MODEL_QUOTAS; i++) {
+        const model_quota *q = &model_of(memory)->quotas[i];
         int64_t sum = 0, running = 0;
         bool unheard = false;
         if (q->id == 0 || q->most == 0) continue;
-        for (k = 0; k < JOBQ_MEMORY_PERMITS; k++) {
-            if (memory->permits[k].quota != q->id) continue;
-            sum += memory->permits[k].held;
-            unheard |= memory->permits[k].number == 0;
+        for (k = 0; k < MODEL_PERMITS; k++) {
+            if (model_of(memory)->permits[k].quota != q->id) continue;
+            sum += model_of(memory)->permits[k].held;
+            unheard |= model_of(memory)->permits[k].number == 0;
         }
         for (k = 0; k < memory->job_count; k++) {
             const jobq_job *job = &jobq__memory_jobs(memory)[k].job;
@@ -181,13 +181,13 @@ static void check_workers(void)
 {
     int32_t i, k, n;
 
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        const jobq_memory_permit *p = &memory->permits[i];
-        const jobq_memory_quota *q = NULL;
+    for (i = 0; i < MODEL_PERMITS; i++) {
+        const model_permits *p = &model_of(memory)->permits[i];
+        const model_quota *q = NULL;
         int32_t running = 0;
         if (p->quota == 0 || p->number == 0) continue;
-        for (n = 0; n < JOBQ_MEMORY_QUOTAS; n++) {
-            if (memory->quotas[n].id == p->quota) q = &memory->quotas[n];
+        for (n = 0; n < MODEL_QUOTAS; n++) {
+            if (model_of(memory)->quotas[n].id == p->quota) q = &model_of(memory)->quotas[n];
         }
         assert_non_null(q);
         for (k = 0; k < memory->job_count; k++) {
@@ -206,9 +206,9 @@ static void limit(int32_t queue, int32_t kind, int32_t most, const jobq_rate *ra
 {
     int32_t i;
 
-    assert_true(jobq_memory_limit(memory, queue, kind, most, rate));
-    for (i = 0; i < JOBQ_MEMORY_QUOTAS; i++) {
-        const jobq_memory_quota *q = &memory->quotas[i];
+    assert_true(model_limit(memory, queue, kind, most, rate));
+    for (i = 0; i < MODEL_QUOTAS; i++) {
+        const model_quota *q = &model_of(memory)->quotas[i];
         if (q->queue != queue || q->kind != kind) continue;
         if (quota_seen[i] != q->id) memset(&leaks[i], 0, sizeof leaks[i]);
         quota_seen[i] = q->id;
@@ -222,13 +222,13 @@ static void count_starts(const jobq_answer *answer)
     int32_t i, k;
 
     for (i = 0; i < answer->claimed.count && answer->error == JOBQ_OK; i++) {
-        for (k = 0; k < JOBQ_MEMORY_QUOTAS; k++) {
-            const jobq_memory_quota *q = &memory->quotas[k];
-            const jobq_memory_permit *p;
+        for (k = 0; k < MODEL_QUOTAS; k++) {
+            const model_quota *q = &model_of(memory)->quotas[k];
+            const model_permits *p;
             if (q->id == 0 || q->rate.us == 0 || !counts(q, &answer->claimed.jobs[i])) continue;
-            p = jobq__memory_permit(memory, q->id, answer->worker);
+            p = model_permit(memory, q->id, answer->worker);
             if (p == NULL || p->number == 0) continue; /* it does not know of the rate yet */
-            leak_start(&leaks[k], &q->rate, jobq_rate_chunk(&q->rate), now);
+            leak_start(&leaks[k], &q->rate, model_rate_chunk(&q->rate), now);
         }
     }
 }
@@ -261,8 +261,8 @@ static int32_t held(void)
 {
     int32_t i, sum = 0;
 
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        sum += memory->permits[i].held + memory->permits[i].tokens;
+    for (i = 0; i < MODEL_PERMITS; i++) {
+        sum += model_of(memory)->permits[i].held + model_of(memory)->permits[i].tokens;
     }
     return sum;
 }
@@ -385,13 +385,13 @@ static void a_permit_that_comes_during_a_claim_is_used(void **unused)
         }
         if (r.kind == JOBQ_REQUEST_CLAIM) jobq__memory_execute(memory, &r, 2, 6, at_us, &claimed);
         if (exchange.kind != JOBQ_REQUEST_WAIT) {
-            jobq__memory_perform(memory, l, &exchange, 2, 6, at_us, at_us);
+            model_perform(memory, l, &exchange, 2, 6, at_us, at_us);
             exchange.kind = JOBQ_REQUEST_WAIT;
             if (l->permits.shares[0].held == 1 && granted_us == 0) granted_us = at_us;
         }
         if (r.kind == JOBQ_REQUEST_CLAIM) jobq_loop_tell(l, at_us, &claimed);
         else if (r.kind != JOBQ_REQUEST_WAIT)
-            jobq__memory_perform(memory, l, &r, 2, 6, at_us, at_us);
+            model_perform(memory, l, &r, 2, 6, at_us, at_us);
         else at_us = jobq__max(jobq__min(r.until_mono_us, at_us + SECOND), at_us + 1);
     }
     assert_true(at_us - granted_us <= MS);

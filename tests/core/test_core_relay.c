@@ -820,7 +820,7 @@ static void a_message_is_given_up_when_others_are_answered(void **unused)
     assert_true(a.aside);
     jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     assert_int_equal(row(1)->cursor.acked, 1);
-    assert_true(jobq_memory_message_at(memory, 1, 1)->dead);
+    assert_true(jobq__memory_message_at(memory, 1, 1)->dead);
     settle_down(now);
     assert_int_equal(row(1)->reading, 2); /* and the next one comes */
 }
@@ -1105,10 +1105,10 @@ static void acknowledged_messages_give_their_places_back(void **unused)
     live_until(1, 100 * MS);
     handle(part_of(1, 100 * MS), 100 * MS, JOBQ_RESULT_REJECT); /* a dead letter stays */
     settle_down(100 * MS);
-    assert_null(jobq_memory_message_at(memory, 1, 1));
-    assert_null(jobq_memory_message_at(memory, 1, 2));
-    assert_non_null(jobq_memory_message_at(memory, 1, 3));
-    assert_non_null(jobq_memory_message_at(memory, 2, 1)); /* not acknowledged */
+    assert_null(jobq__memory_message_at(memory, 1, 1));
+    assert_null(jobq__memory_message_at(memory, 1, 2));
+    assert_non_null(jobq__memory_message_at(memory, 1, 3));
+    assert_non_null(jobq__memory_message_at(memory, 2, 1)); /* not acknowledged */
 }
 
 /* A place that is free again does not let a message pass those that wait. */
@@ -1122,7 +1122,7 @@ static void what_is_sent_first_is_numbered_first(void **unused)
     settle_down(1); /* leaves two places */
     assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("late")));
     live_until(1, 10 * MS);
-    assert_true(jobq_str_equal(jobq_memory_message_at(memory, 1, 3)->payload,
+    assert_true(jobq_str_equal(jobq__memory_message_at(memory, 1, 3)->payload,
                                jobq_str_from("early")));
 }
 
@@ -1667,7 +1667,7 @@ static void check_done(int32_t part)
     LAW(p->last == w.sent[part] && p->cursor.acked == p->last, "law 5: a partition stands still");
     LAW(p->cursor.tried_count == 0, "deliveries are counted of messages that are gone");
     for (seq = 1; seq <= w.sent[part]; seq++) {
-        const jobq_memory_message *m = jobq_memory_message_at(memory, part, seq);
+        const jobq_memory_message *m = jobq__memory_message_at(memory, part, seq);
         char nature = w.nature[part][seq];
         bool dead = m != NULL && m->dead;
         LAW(dead || nature == 'g' || nature == 'f', "law 2: a bad message was acknowledged");

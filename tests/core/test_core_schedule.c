@@ -13,6 +13,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "model/model.h"
 
 enum { JOBS = 1000, WORKERS = 8, CLAIMS = 64 };
 #define MINUTE (60 * SECOND)
@@ -30,8 +31,8 @@ static int32_t runs;
 static int setup(void **unused)
 {
     (void)unused;
-    assert_true(jobq_memory_size(JOBS, WORKERS, CLAIMS) <= sizeof block);
-    memory = jobq_memory_init(&block, JOBS, WORKERS, CLAIMS);
+    assert_true(model_size(JOBS, WORKERS, CLAIMS) <= sizeof block);
+    memory = model_init(&block, JOBS, WORKERS, CLAIMS);
     runs = 0;
     return 0;
 }
@@ -57,14 +58,21 @@ static jobq_outcome counts(jobq_call *call)
 static int64_t work(int64_t now, int64_t until)
 {
     jobq_memory_handler h = {.queue = 1, .kind = 1, .run = {counts}};
+    static jobq_request r;
 
-    while (now <= until) now = jobq_memory_work(memory, &loop, &h, 1, now);
+    while (now <= until) {
+        jobq_loop_next(&loop, now, &r);
+        if (r.kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
+        if (r.kind != JOBQ_REQUEST_WAIT) model_perform(memory, &loop, &r, 2, 2, now, now);
+        else if (!jobq__memory_run_one(memory, &loop, &h, 1, now))
+            now = jobq__max(r.until_mono_us, now + 1);
+    }
     return now;
 }
 
-static jobq_memory_schedule every(int64_t us)
+static model_schedule every(int64_t us)
 {
-    jobq_memory_schedule s;
+    model_schedule s;
 
     memset(&s, 0, sizeof s);
     s.every_us = us;
@@ -72,17 +80,17 @@ static jobq_memory_schedule every(int64_t us)
     return s;
 }
 
-static jobq_memory_schedule cron(const char *text)
+static model_schedule cron(const char *text)
 {
-    jobq_memory_schedule s = every(0);
+    model_schedule s = every(0);
 
     assert_int_equal(jobq_cron_parse(jobq_str_from(text), &s.cron, NULL), JOBQ_OK);
     return s;
 }
 
-static jobq_memory_schedule *add(jobq_memory_schedule s, int64_t now)
+static model_schedule *add(model_schedule s, int64_t now)
 {
-    jobq_memory_schedule *added = jobq_memory_schedule_add(memory, &s, now);
+    model_schedule *added = model_schedule_add(memory, &s, now);
 
     assert_non_null(added);
     return added;
@@ -98,7 +106,7 @@ static int32_t tick(int64_t now, int64_t *due_us)
     r.kind = JOBQ_REQUEST_TICK;
     r.queues[0] = r.queue_count = 1;
     r.limit = 100;
-    jobq__memory_execute(memory, &r, 2, 2, now, &a);
+    model_execute(memory, &r, 2, 2, now, &a);
     if (due_us != NULL) *due_us = a.due_us;
     return a.count;
 }
@@ -153,7 +161,7 @@ static void a_worker_until_empty_fires_what_is_due_first(void **unused)
     start(JOBQ_UNTIL_EMPTY, 1, HOUR);
     assert_true(work(HOUR, 2 * HOUR) == JOBQ_NEVER);
     assert_int_equal(runs, 1);
-    assert_int_equal(memory->schedules[0].tick_us, 2 * HOUR);
+    assert_int_equal(model_of(memory)->schedules[0].tick_us, 2 * HOUR);
 }
 
 static void a_schedule_that_is_added_fires_with_the_next_heartbeat(void **unused)
@@ -167,14 +175,14 @@ static void a_schedule_that_is_added_fires_with_the_next_heartbeat(void **unused
     work(now, now + MINUTE);
     assert_in_range(runs, 5, 6);
     assert_int_equal(jobq_memory_get(memory, 1)->job.enqueued_at_us -
-                     jobq_memory_get(memory, 1)->tick_us, 0); /* and in time */
-    assert_true(jobq_memory_get(memory, 1)->tick_us >= tick_us);
+                     model_job_of(memory, 1)->tick_us, 0); /* and in time */
+    assert_true(model_job_of(memory, 1)->tick_us >= tick_us);
 }
 
 /* Each instant of the calendar has one job, also those at which no worker lived. */
 static void ticks_are_exact_over_days_in_which_workers_die(void **unused)
 {
-    jobq_memory_schedule a = every(20 * MINUTE), b = cron("*/30 6-8 * * *");
+    model_schedule a = every(20 * MINUTE), b = cron("*/30 6-8 * * *");
     int64_t from = 19000 * DAY + 17 * SECOND, now = from, id, n[2] = {0, 0};
     int64_t last[2] = {from, from}, until = from + 3 * DAY;
     jobq_random random = {99};
@@ -195,9 +203,10 @@ static void ticks_are_exact_over_days_in_which_workers_die(void **unused)
     for (id = 1; id <= memory->job_count; id++) {
         const jobq_memory_job *mj = jobq_memory_get(memory, id);
         int which = mj->payload.len > 0;
-        assert_true(mj->tick_us == jobq__schedule_after(&memory->schedules[which], last[which]));
+        const model_schedule *s = &model_of(memory)->schedules[which];
+        assert_true(model_job_of(memory, id)->tick_us == model_schedule_after(s, last[which]));
         assert_true(mj->job.state == JOBQ_STATE_SUCCEEDED);
-        last[which] = mj->tick_us;
+        last[which] = model_job_of(memory, id)->tick_us;
         n[which]++;
     }
     assert_int_equal(runs, memory->job_count);
@@ -215,9 +224,9 @@ static void who_pauses_a_queue_or_a_kind_pauses_its_schedules(void **unused)
     assert_int_equal(tick(HOUR, &due), 0);
     assert_int_equal(due, 0);
     jobq_memory_policy(memory, 1, NULL, false);
-    jobq_memory_pause(memory, 1, true);
+    model_pause(memory, 1, true);
     assert_int_equal(tick(HOUR, &due), 0);
-    jobq_memory_pause(memory, 1, false);
+    model_pause(memory, 1, false);
     assert_int_equal(tick(HOUR, &due), 1);
     assert_int_equal(due, HOUR + 1);
 }
@@ -228,13 +237,13 @@ static void a_tick_without_room_is_fired_later(void **unused)
     int i;
 
     (void)unused;
-    memory = jobq_memory_init(&block, 1, WORKERS, CLAIMS);
+    memory = model_init(&block, 1, WORKERS, CLAIMS);
     add(every(HOUR), 0);
     assert_int_equal(tick(HOUR, NULL), 1);
     for (i = 0; i < 2; i++) {
         assert_int_equal(tick(2 * HOUR + i * MINUTE, &due), 0);
         assert_int_equal(due, MINUTE + 1);
-        assert_int_equal(memory->schedules[0].tick_us, 2 * HOUR);
+        assert_int_equal(model_of(memory)->schedules[0].tick_us, 2 * HOUR);
     }
 }
 
@@ -262,7 +271,7 @@ static void missed_ticks_fire_as_the_schedule_says(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(rows); i++) {
-        jobq_memory_schedule s = every(HOUR);
+        model_schedule s = every(HOUR);
         int64_t from = 20000 * DAY, now = from + rows[i].gap, due;
         int32_t fired = 0;
         setup(NULL);
@@ -271,8 +280,8 @@ static void missed_ticks_fire_as_the_schedule_says(void **unused)
         add(s, from);
         do fired += tick(now, &due); while (due == 1); /* a hundred at a time */
         assert_int_equal(fired, rows[i].fired);
-        if (fired > 0) assert_true(jobq_memory_get(memory, 1)->tick_us == now - rows[i].first);
-        assert_true(memory->schedules[0].tick_us == now - now % HOUR + HOUR);
+        if (fired > 0) assert_true(model_job_of(memory, 1)->tick_us == now - rows[i].first);
+        assert_true(model_of(memory)->schedules[0].tick_us == now - now % HOUR + HOUR);
         assert_int_equal(tick(now, NULL), 0);
         assert_int_equal(memory->job_count, fired);
     }
@@ -287,12 +296,12 @@ static void the_last_tick_is_found(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(texts); i++) {
-        jobq_memory_schedule s = cron(texts[i]);
-        int64_t first = jobq__schedule_after(&s, 19000 * DAY), tick = first;
+        model_schedule s = cron(texts[i]);
+        int64_t first = model_schedule_after(&s, 19000 * DAY), tick = first;
         for (n = 0; n < 50; n++) {
-            int64_t next = jobq__schedule_after(&s, tick);
-            assert_true(jobq__schedule_last(&s, first, tick) == tick);
-            assert_true(jobq__schedule_last(&s, first, next - 1) == tick);
+            int64_t next = model_schedule_after(&s, tick);
+            assert_true(model_schedule_last(&s, first, tick) == tick);
+            assert_true(model_schedule_last(&s, first, next - 1) == tick);
             tick = next;
         }
     }
@@ -318,7 +327,7 @@ static void overlap_allows_skips_waits_or_cancels(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(rows); i++) {
         for (begun = 0; begun < 2; begun++) {
-            jobq_memory_schedule s = every(HOUR);
+            model_schedule s = every(HOUR);
             jobq_memory_job *first;
             setup(NULL);
             s.overlap = rows[i].overlap;
@@ -334,7 +343,7 @@ static void overlap_allows_skips_waits_or_cancels(void **unused)
                 assert_true(first->job.cancel_requested);
             }
             if (strchr(live(), 'w') == NULL) continue;
-            assert_int_equal(jobq_memory_get(memory, 2)->tick_us, 3 * HOUR); /* the newest */
+            assert_int_equal(model_job_of(memory, 2)->tick_us, 3 * HOUR); /* the newest */
             if (!begun) first = claim(1, 3 * HOUR);
             end(first, JOBQ_EVENT_SUCCESS, 3 * HOUR);
             assert_string_equal(live(), "rp");
@@ -352,7 +361,7 @@ static void a_job_that_waits_for_its_child_has_begun(void **unused)
 
     (void)unused;
     for (i = 0; i <= JOBQ_OVERLAP_CANCEL; i++) {
-        jobq_memory_schedule s = every(HOUR);
+        model_schedule s = every(HOUR);
         jobq_job like = jobq_job_new(0);
         jobq_memory_job *first;
         setup(NULL);
@@ -362,7 +371,7 @@ static void a_job_that_waits_for_its_child_has_begun(void **unused)
         assert_int_equal(tick(HOUR, NULL), 1);
         first = claim(1, HOUR);
         assert_true(jobq_memory_enqueue(memory, &like, s.payload, HOUR) == 2);
-        assert_true(jobq_memory_after(memory, 1, 2, JOBQ_ON_ANY, false, HOUR));
+        assert_true(model_after(memory, 1, 2, JOBQ_ON_ANY, false, HOUR));
         end(first, JOBQ_EVENT_WAIT, HOUR);
         assert_int_equal(tick(2 * HOUR, NULL), i != JOBQ_OVERLAP_SKIP);
         assert_string_equal(live(), live_then[i]);
@@ -371,16 +380,16 @@ static void a_job_that_waits_for_its_child_has_begun(void **unused)
 
 /* -- keys -- */
 
-static jobq_known put(const char *payload, jobq_known on_known, jobq_unique unique, int64_t delay,
-                      int64_t now, int64_t *id)
+static int put(const char *payload, jobq_known on_known, jobq_unique unique, int64_t delay,
+               int64_t now, int64_t *id)
 {
     jobq_job like = jobq_job_new(0);
-    jobq_memory_key key = {.key = 5, .on_known = on_known, .unique_for = unique};
+    model_key key = {.key = 5, .on_known = on_known, .unique_for = unique};
 
     like.queue = like.kind = 1;
     like.stages = 2;
     like.run_at_us = now + delay;
-    return jobq_memory_enqueue_known(memory, &like, jobq_str_from(payload), &key, now, id);
+    return model_enqueue_known(memory, &like, jobq_str_from(payload), &key, now, id);
 }
 
 /* Brings the job of the key into a state: r ready, s between two stages, x running, e ended. */
@@ -417,7 +426,8 @@ static void every_word_meets_every_state(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(rows); i++) {
-        jobq_known how = rows[i].on_known, did;
+        jobq_known how = rows[i].on_known;
+        int did;
         bool begun = rows[i].state == 's' || rows[i].state == 'x';
         bool left = how == JOBQ_KNOWN_LEAVE || how == JOBQ_KNOWN_REJECT ||
                     (how == JOBQ_KNOWN_BUMP && begun);
@@ -447,7 +457,7 @@ static void a_key_is_known_as_long_as_is_said(void **unused)
     for (i = 0; i < COUNT(rows); i++) {
         int64_t old = in_state(rows[i].state), id;
         assert_int_equal(put("2", JOBQ_KNOWN_LEAVE, rows[i].unique, 0, 0, &id),
-                         rows[i].known ? JOBQ_KNOWN_LEAVE : JOBQ_KNOWN_NEW);
+                         rows[i].known ? JOBQ_KNOWN_LEAVE : MODEL_KNOWN_NEW);
         assert_int_equal(id == old, rows[i].known);
     }
 }
@@ -467,14 +477,14 @@ static void one_runs_and_one_waits(void **unused)
         old = in_state('s');
         mj = claim(2, 0);
         assert_int_equal(put("2", JOBQ_KNOWN_REPLACE, JOBQ_UNIQUE_DEFAULT, 0, 0, &first),
-                         JOBQ_KNOWN_FOLLOW);
+                         MODEL_KNOWN_FOLLOW);
         put("3", JOBQ_KNOWN_REPLACE, JOBQ_UNIQUE_DEFAULT, 0, 0, &id);
         assert_int_equal(id, first);
         put("4", JOBQ_KNOWN_MERGE, JOBQ_UNIQUE_DEFAULT, 0, 0, &id);
         put("5", JOBQ_KNOWN_CANCEL, JOBQ_UNIQUE_DEFAULT, 0, 0, &id);
         put("9", JOBQ_KNOWN_LEAVE, JOBQ_UNIQUE_DEFAULT, 0, 0, &id);
         assert_int_equal(id, first);
-        assert_int_equal(jobq_memory_get(memory, id)->merged, 1);
+        assert_int_equal(model_job_of(memory, id)->merged, 1);
         assert_null(claim(3, DAY)); /* it waits, however late it is */
         assert_true(jobq__memory_remains(memory, 2, 0));
         end(mj, ends[i], MINUTE);
@@ -511,7 +521,7 @@ static void a_waiting_job_can_be_cancelled(void **unused)
     assert_int_equal(jobq_memory_event(memory, id, JOBQ_EVENT_CANCEL, 0), JOBQ_OK);
     assert_string_equal(live(), "x1");
     assert_int_equal(put("3", JOBQ_KNOWN_REPLACE, JOBQ_UNIQUE_DEFAULT, 0, 0, &id),
-                     JOBQ_KNOWN_FOLLOW); /* the key is still known, so no two run at once */
+                     MODEL_KNOWN_FOLLOW); /* the key is still known, so no two run at once */
     assert_string_equal(live(), "x1 w3");
     end(jobq_memory_get(memory, 1), JOBQ_EVENT_DISCARD, 0);
     assert_string_equal(live(), "r3");
@@ -520,26 +530,26 @@ static void a_waiting_job_can_be_cancelled(void **unused)
 static void a_debounce_ends_at_the_latest(void **unused)
 {
     jobq_job like = jobq_job_new(0);
-    jobq_memory_key key = {.key = 5, .on_known = JOBQ_KNOWN_REPLACE, .at_latest_us = 25 * SECOND};
+    model_key key = {.key = 5, .on_known = JOBQ_KNOWN_REPLACE, .at_latest_us = 25 * SECOND};
     int64_t now, id;
 
     (void)unused;
     like.queue = like.kind = 1;
     for (now = 0; now < 24 * SECOND; now += 8 * SECOND) {
         like.run_at_us = now + 10 * SECOND;
-        jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
+        model_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
         assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us,
                          now < 16 * SECOND ? now + 10 * SECOND : 25 * SECOND);
     }
     key.on_known = JOBQ_KNOWN_BUMP;
     like.run_at_us = now + SECOND / 2;
-    jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
+    model_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
     assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us, now + SECOND / 2);
     like.run_at_us = now + MINUTE;
-    jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
+    model_enqueue_known(memory, &like, jobq_str_from("p"), &key, now, &id);
     assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us, now + SECOND / 2);
     jobq_memory_get(memory, 1)->job.run_at_us = HOUR;
-    jobq_memory_enqueue_known(memory, &like, jobq_str_from("p"), &key, MINUTE, &id);
+    model_enqueue_known(memory, &like, jobq_str_from("p"), &key, MINUTE, &id);
     assert_int_equal(jobq_memory_get(memory, 1)->job.run_at_us, MINUTE); /* not in the past */
     assert_int_equal(memory->job_count, 1);
 }

@@ -5,6 +5,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 
@@ -275,14 +276,14 @@ static void a_running_job_waits_for_younger_ones(void **unused)
     int64_t first, second, third;
 
     (void)unused;
-    memory = jobq_memory_init(&block, 16, 8, 60);
+    memory = model_init(&block, 16, 8, 60);
     first = enqueue();
     second = enqueue();
     third = enqueue();
     runs_now(first);
     runs_now(second);
-    assert_true(jobq_memory_after(memory, first, second, JOBQ_ON_SUCCESS, true, 0));
-    assert_true(jobq_memory_after(memory, second, third, JOBQ_ON_SUCCESS, true, 0));
+    assert_true(model_after(memory, first, second, JOBQ_ON_SUCCESS, true, 0));
+    assert_true(model_after(memory, second, third, JOBQ_ON_SUCCESS, true, 0));
     assert_int_equal(job(first)->state, JOBQ_STATE_RUNNING);
     event(first, JOBQ_EVENT_WAIT);
     event(second, JOBQ_EVENT_WAIT);
@@ -303,7 +304,7 @@ static void nothing_to_wait_for_is_no_wait(void **unused)
     int64_t id;
 
     (void)unused;
-    memory = jobq_memory_init(&block, 16, 8, 60);
+    memory = model_init(&block, 16, 8, 60);
     id = enqueue();
     runs_now(id);
     event(id, JOBQ_EVENT_WAIT);

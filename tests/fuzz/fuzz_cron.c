@@ -1,5 +1,5 @@
 /*
- * fuzz_cron.c -- libFuzzer on jobq_cron_parse and jobq_cron_next: any text, at any time.
+ * fuzz_cron.c -- libFuzzer on jobq_cron_parse and model_cron_next: any text, at any time.
  *
  * The first eight bytes are the time. The rest is the text, in memory of exactly its length. What
  * is taken has a next time, which is later, matches the sets, and is found again from just before
@@ -7,6 +7,8 @@
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
+
+#include "../model/calendar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_next(const jobq_cron *cron, int64_t after)
 {
-    int64_t next = jobq_cron_next(cron, after), seconds = next / 1000000, second;
+    int64_t next = model_cron_next(cron, after), seconds = next / 1000000, second;
 
     if (next == JOBQ_NEVER) {
         MUST(after > INT64_MAX - 52 * 366 * INT64_C(86400000000));
@@ -30,8 +32,8 @@ static void check_next(const jobq_cron *cron, int64_t after)
     MUST((cron->minutes >> second / 60 % 60 & 1) != 0);
     MUST((cron->hours >> second / 3600 & 1) != 0);
     if (next > INT64_MAX - 52 * 366 * INT64_C(86400000000)) return; /* the end is near */
-    MUST(jobq_cron_next(cron, next - 1) == next);
-    MUST(next - after < 2 || jobq_cron_next(cron, after + (next - after) / 2) == next);
+    MUST(model_cron_next(cron, next - 1) == next);
+    MUST(next - after < 2 || model_cron_next(cron, after + (next - after) / 2) == next);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

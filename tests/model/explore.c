@@ -39,11 +39,11 @@
 #define JOBQ_STRAYS_MAX 1
 #define JOBQ_TALLY_KINDS 1
 #define JOBQ_MEMORY_KINDS 1
-#define JOBQ_MEMORY_SCHEDULES 1
+#define MODEL_SCHEDULES 1
 #define JOBQ_MEMORY_EDGES 4
 #define JOBQ_MEMORY_LINES 2
-#define JOBQ_MEMORY_QUOTAS 1
-#define JOBQ_MEMORY_PERMITS 4
+#define MODEL_QUOTAS 1
+#define MODEL_PERMITS 4
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
 
@@ -52,7 +52,10 @@ static void explore_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
+#include "model/model.h"
+
 #define WIRE_PRIORITY 0
+#define WIRE_EXECUTE model_execute
 #include "wire.h"
 #include "laws.h"
 static void violate(const char *format, ...);
@@ -87,7 +90,7 @@ typedef struct tables {
 
 #define MEMORY_SIZE                                                                                \
     (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
-     CLAIM_ROWS * sizeof(jobq_memory_claim))
+     CLAIM_ROWS * sizeof(jobq_memory_claim) + sizeof(model) + JOBS * sizeof(model_job))
 #define STORE_SIZE (MEMORY_SIZE + sizeof(tables))
 
 /* id, text of the story. Faults are bounded: each alone, and all of a path together. */
@@ -2300,7 +2303,7 @@ static void calm(world *w)
 
     while (w->zombies > 0) remove_ghost(w, 0);
     if ((store(w)->paused & QUEUE_BITS) != 0) jobq_memory_policy(store(w), 1, &policy, false);
-    if (set->paused) jobq_memory_pause(store(w), 2, false);
+    if (set->paused) model_pause(store(w), 2, false);
     for (n = 0; n < set->nodes; n++) {
         node *d = &w->nodes[n];
         d->slow = d->hung = false;
@@ -2643,9 +2646,9 @@ static void begin(world *w)
     policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     policy.backoff.base_us = policy.backoff.cap_us = TICK;
     policy = jobq_policy_defaults(&policy);
-    jobq_memory_init(w->store.bytes, JOBS, ROWS, CLAIM_ROWS);
+    model_init(w->store.bytes, JOBS, ROWS, CLAIM_ROWS);
     jobq_memory_policy(store(w), 1, &policy, false);
-    if (set->paused) jobq_memory_pause(store(w), 2, true);
+    if (set->paused) model_pause(store(w), 2, true);
     store(w)->stages_max = (int16_t)set->stages;
     bound_faults(w);
     if (set->pairs) {

@@ -198,7 +198,7 @@ static step step_edges_end_mark(txn *t)
         if (!to_mark(&t->last->edges[i], f->ended)) continue;
         e = write_edge(t, i);
         e->ended = true;
-        e->holds = !jobq_end_serves(e->on_end, (jobq_state)f->state);
+        e->holds = !jobq__end_serves(e->on_end, (jobq_state)f->state);
         children |= bit(e->child - 1);
         if (e->holds && e->cascade) cancel |= bit(e->child - 1);
     }

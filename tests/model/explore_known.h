@@ -19,14 +19,14 @@ static int payload_of(const jobq_memory_job *mj)
 
 static void begin_schedule(world *w)
 {
-    jobq_memory_schedule s;
+    model_schedule s;
 
     if (!set->schedule) return;
     memset(&s, 0, sizeof s);
     s.every_us = EVERY * TICK;
     s.missed = JOBQ_MISSED_ALL;
     s.queue = s.kind = 1;
-    jobq_memory_schedule_add(store(w), &s, store_us(w));
+    model_schedule_add(store(w), &s, store_us(w));
 }
 
 /* Promise 1, of ticks: never two jobs of one, never none, and none too early. */
@@ -37,14 +37,14 @@ static void check_fired(world *w, const jobq_memory *before, int64_t now_us)
 
     if (!set->schedule) return;
     for (i = before->job_count; i < m->job_count; i++) {
-        int64_t tick_us = jobq__memory_jobs(m)[i].tick_us;
+        int64_t tick_us = model_job_of(m, i + 1)->tick_us;
         int64_t want_us = (2000 + EVERY * (i + 1)) * TICK;
         if (tick_us < want_us) violate("promise 1: a tick has two jobs");
         if (tick_us > want_us) violate("promise 1: a tick has no job");
         if (tick_us > now_us) violate("a tick was fired before its time");
     }
     if (m->job_count < FIRED) return;
-    m->schedules[0].tick_us = m->schedules[0].next_us = JOBQ_NEVER;
+    model_of(m)->schedules[0].tick_us = model_of(m)->schedules[0].next_us = JOBQ_NEVER;
 }
 
 /* Whether a tick is still to fire. */
@@ -56,20 +56,19 @@ static bool waiting(const world *w)
 /* Whatever is accepted takes the place of what has not begun. */
 static void produce(world *w, jobq_known how)
 {
-    jobq_memory_key key = {.key = KEY, .on_known = how, .unique_for = JOBQ_UNIQUE_LIVE};
+    model_key key = {.key = KEY, .on_known = how, .unique_for = JOBQ_UNIQUE_LIVE};
     jobq_job like = jobq_job_new(0);
     bool live = false, accepted;
-    jobq_known did;
     int64_t id;
-    int i;
+    int i, did;
 
     for (i = 0; i < store(w)->job_count; i++) live |= !jobq_state_final(job_at(w, i)->state);
     accepted = !live || how == JOBQ_KNOWN_REPLACE || how == JOBQ_KNOWN_MERGE ||
                how == JOBQ_KNOWN_CANCEL;
     like.queue = like.kind = 1;
     w->produced++;
-    did = jobq_memory_enqueue_known(store(w), &like, (jobq_str){&payloads[w->produced], 1}, &key,
-                                    store_us(w), &id);
+    did = model_enqueue_known(store(w), &like, (jobq_str){&payloads[w->produced], 1}, &key,
+                              store_us(w), &id);
     if (accepted) w->newest = w->produced;
     if (accepted == (did == JOBQ_KNOWN_LEAVE || did == JOBQ_KNOWN_REJECT ||
                      did == JOBQ_KNOWN_BUMP)) {
@@ -130,7 +129,7 @@ static void check_begun(const world *w, const jobq_memory *before)
 
 static void put_known(digest *g)
 {
-    const jobq_memory_schedule *s = &store(g->w)->schedules[0];
+    const model_schedule *s = &model_of(store(g->w))->schedules[0];
     int i;
 
     if (set->schedule) {

@@ -159,7 +159,7 @@ static int32_t room_of(txn *t, int n)
     for (i = 0; i < t->b->count; i++) {
         held += jobq__memory_jobs(t->seen)[t->b->jobs[i]].line == line && is_limited(&rules);
     }
-    room = jobq_line_room(&rules, INT64_MIN, INT64_MIN, t->b->now_us, held, v->quantum, &due_us);
+    room = jobq__line_room(&rules, INT64_MIN, INT64_MIN, t->b->now_us, held, v->quantum, &due_us);
     due_at_most(t, due_us);
     v->spare &= (uint8_t)~(1 << n);
     if (!is_limited(&rules) || (!rules.strict && room < rules.running_max - held)) {

@@ -186,7 +186,7 @@ static void check_begin(const world *w, const jobq_part *p)
         violate("law 10: a handler gets messages that do not exist");
     }
     for (seq = 1; seq <= p->cursor.acked; seq++) {
-        const jobq_memory_message *m = jobq_memory_message_at(store(w), p->id, seq);
+        const jobq_memory_message *m = jobq__memory_message_at(store(w), p->id, seq);
         if (!handled(w, p->id, seq) && (m == NULL || !m->dead)) {
             violate("law 10: partition %d goes on after message %d, which nobody handled",
                     (int)p->id, (int)seq);
@@ -212,7 +212,7 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
     int64_t seq;
 
     for (seq = before->acked + 1; seq <= row->cursor.acked; seq++) {
-        const jobq_memory_message *m = jobq_memory_message_at(store(w), id, seq);
+        const jobq_memory_message *m = jobq__memory_message_at(store(w), id, seq);
         char nature = nature_of(w, id, seq);
         bool dead = m != NULL && m->dead;
         if (dead && nature == 'g' && (set->attempts > 1 || blameless(w))) {
@@ -260,7 +260,7 @@ static bool reads_unreadable(const world *w, const wire *s)
     if (count == 0) return false;
     seq = store(w)->partitions[partition - 1].cursor.acked;
     for (; count > 0; count--) {
-        const jobq_memory_message *m = jobq_memory_message_at(store(w), partition, ++seq);
+        const jobq_memory_message *m = jobq__memory_message_at(store(w), partition, ++seq);
         if (m->payload.ptr[0] == 'u') return true;
     }
     return false;

@@ -7,7 +7,7 @@
 
 static void begin_permits(world *w)
 {
-    if (set->permits > 0) jobq_memory_limit(store(w), 1, 0, set->permits, NULL);
+    if (set->permits > 0) model_limit(store(w), 1, 0, set->permits, NULL);
 }
 
 /* Law (1): a worker's jobs are at most what its row says. Law (2): the rows together have no more
@@ -17,8 +17,8 @@ static void check_permits(world *w)
     const jobq_memory *m = store(w);
     int32_t sum = 0, i, k;
 
-    for (i = 0; i < JOBQ_MEMORY_PERMITS && set->permits > 0; i++) {
-        const jobq_memory_permit *p = &m->permits[i];
+    for (i = 0; i < MODEL_PERMITS && set->permits > 0; i++) {
+        const model_permits *p = &model_of(m)->permits[i];
         int32_t running = 0;
         if (p->quota == 0) continue;
         for (k = 0; k < m->job_count; k++) {
@@ -34,7 +34,7 @@ static void check_permits(world *w)
 /* How far a number is behind that of the worker's row; 9: it has none. */
 static int64_t behind_row(const digest *g, int64_t worker, int64_t number)
 {
-    const jobq_memory_permit *p = jobq__memory_permit(store(g->w), 1, worker);
+    const model_permits *p = model_permit(store(g->w), 1, worker);
 
     return p == NULL ? 9 : jobq__max(jobq__min(number - p->number, 3), -3);
 }
@@ -45,8 +45,8 @@ static void put_permits(digest *g, const jobq_memory *m)
     int i;
 
     if (set->permits == 0) return;
-    for (i = 0; i < JOBQ_MEMORY_PERMITS; i++) {
-        const jobq_memory_permit *p = &m->permits[i];
+    for (i = 0; i < MODEL_PERMITS; i++) {
+        const model_permits *p = &model_of(m)->permits[i];
         if (p->quota == 0) continue;
         sum += mix(mix(99, worker_label(g, p->worker)), p->held * 64 + p->wanted * 2 +
                                                             (p->number == 0));
@@ -84,8 +84,8 @@ static void say_permits(const world *w)
 {
     int32_t i;
 
-    for (i = 0; i < JOBQ_MEMORY_PERMITS && set->permits > 0; i++) {
-        const jobq_memory_permit *p = &store(w)->permits[i];
+    for (i = 0; i < MODEL_PERMITS && set->permits > 0; i++) {
+        const model_permits *p = &model_of(store(w))->permits[i];
         const node *d = owner(w, p->worker);
         if (p->quota == 0) continue;
         if (d != NULL) printf("       worker %d", (int)(d - w->nodes) + 1);

@@ -700,7 +700,7 @@ static uint64_t suspects(const txn *t, bool alone)
 
 static step step_heartbeat_suspects(txn *t)
 {
-    t->s->answer.news.tick_us = jobq__memory_next_tick(t->seen, me(t)->queues, t->b->now_us);
+    t->s->answer.news.tick_us = model_next_tick(t->seen, me(t)->queues, t->b->now_us);
     t->s->answer.news.suspects = suspects(t, false) != 0;
     return STEP_heartbeat_alone;
 }

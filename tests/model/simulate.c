@@ -38,6 +38,8 @@ static void simulate_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
+#include "model/model.h"
+
 #define WIRE_PRIORITY 2
 #include "wire.h"
 #include "laws.h"
@@ -590,7 +592,7 @@ static void check_written(const wire *s, bool live)
 
 /* ---- a worker and its connection ------------------------------------------------------------- */
 
-static size_t store_size(void) { return jobq_memory_size(JOBS, ROWS, CLAIM_ROWS); }
+static size_t store_size(void) { return model_size(JOBS, ROWS, CLAIM_ROWS); }
 
 /* Dead workers' rows go with the housekeeping. */
 static void prune_store(void)
@@ -1425,7 +1427,7 @@ static bool run(uint64_t seed, double hours, int part, uint64_t *hash, summary *
     w->seed = seed;
     w->random.state = seed * 0x9e3779b97f4a7c15u + 1;
     if (part >= PART_GRAPHS) w->random.state += (uint64_t)part << 40;
-    jobq_memory_init(store, JOBS, ROWS, CLAIM_ROWS);
+    model_init(store, JOBS, ROWS, CLAIM_ROWS);
     settle_tales();
     if (part == PART_ILL) settle_ill(seed, hours);
     else if (part == PART_FAULTS) settle_seed(seed, hours);

@@ -96,7 +96,7 @@ static bool spawn(const jobq_job *job)
     for (i = 0; i < 2; i++) {
         jobq_on_end on_end = some_end();
         bool cascades = chance(300);
-        jobq_memory_after(store, job->id, graph_job(), on_end, cascades, store_us());
+        model_after(store, job->id, graph_job(), on_end, cascades, store_us());
     }
     touch(job->id, JOBQ_EVENT_WAIT);
     wake_sleepers(2);

@@ -81,7 +81,7 @@ static void check_numbers(int64_t id)
 
     if (row_of(id)->last > w->sent_count[id - 1]) violate("promise 6: a number for no message");
     while (++seq <= row_of(id)->last) {
-        const jobq_memory_message *m = jobq_memory_message_at(store, id, seq);
+        const jobq_memory_message *m = jobq__memory_message_at(store, id, seq);
         if (m == NULL || mail_of(m) != mail_at(id, seq)) {
             violate("promise 6: message %d of partition %d is not the one that was committed there",
                     (int)seq, (int)id);
@@ -136,7 +136,7 @@ static void check_acknowledged(const wire *s, bool own)
     int64_t id = s->request.partition_id, seq = before->partitions[id - 1].cursor.acked;
 
     while (++seq <= row_of(id)->cursor.acked) {
-        const jobq_memory_message *letter = jobq_memory_message_at(store, id, seq);
+        const jobq_memory_message *letter = jobq__memory_message_at(store, id, seq);
         mail *m = mail_at(id, seq);
         bool dead = letter != NULL && letter->dead;
         if (dead) check_dead(s, m, letter->attempts);

@@ -4,6 +4,7 @@
 #ifndef STORE_MEMORY_INCLUDED
 #define STORE_MEMORY_INCLUDED (1)
 
+#include "model/model.h"
 #include "store.h"
 
 static jobq_memory *memory;
@@ -12,8 +13,8 @@ static void memory_reset(void)
 {
     static int64_t block[1 << 17];
 
-    assert_true(jobq_memory_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
-    memory = jobq_memory_init(block, SHOWN, SHOWN, SHOWN * 4);
+    assert_true(model_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
+    memory = model_init(block, SHOWN, SHOWN, SHOWN * 4);
     assert_int_equal(jobq_memory_outbox(memory, 1, PARTS), 1); /* ids are numbers plus 1 */
 }
 
@@ -24,10 +25,10 @@ static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
 
 static void memory_kind_policy(int32_t kind, const jobq_policy *whole)
 {
-    jobq_memory_kind_policy(memory, kind, whole);
+    jobq__memory_kind_policy(memory, kind, whole);
 }
 
-static void memory_pause(int32_t kind, bool paused) { jobq_memory_pause(memory, kind, paused); }
+static void memory_pause(int32_t kind, bool paused) { model_pause(memory, kind, paused); }
 
 static int64_t memory_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
 {
@@ -163,7 +164,7 @@ static bool memory_await(const jobq_job *held, int64_t parent, jobq_on_end on_en
                          const jobq_decision *decision, int64_t now_us)
 {
     (void)decision;
-    if (!jobq_memory_after(memory, held->id, parent, on_end, on_end == JOBQ_ON_FAILURE, now_us))
+    if (!model_after(memory, held->id, parent, on_end, on_end == JOBQ_ON_FAILURE, now_us))
         return false;
     assert_int_equal(jobq_memory_event(memory, held->id, JOBQ_EVENT_WAIT, now_us), JOBQ_OK);
     return true;
@@ -258,7 +259,7 @@ static void memory_look_parts(view *v)
         to->reading = p->reading;
         to->run_at_us = p->run_at_us;
         for (seq = 1; seq <= p->last; seq++) {
-            const jobq_memory_message *m = jobq_memory_message_at(memory, i + 1, seq);
+            const jobq_memory_message *m = jobq__memory_message_at(memory, i + 1, seq);
             if (m == NULL || !m->dead) continue;
             v->letter[v->letters].part = i;
             v->letter[v->letters].seq = seq;

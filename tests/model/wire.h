@@ -7,6 +7,7 @@
  * the store refuses.
  *
  * WIRE_PRIORITY is the highest priority number of jobs here; lanes above it are left out.
+ * WIRE_EXECUTE executes a statement (default: jobq__memory_execute).
  */
 #ifndef WIRE_INCLUDED
 #define WIRE_INCLUDED (1)
@@ -14,6 +15,10 @@
 #include "jobq.h"
 
 #include <string.h> /* memset, memcpy */
+
+#ifndef WIRE_EXECUTE
+#define WIRE_EXECUTE jobq__memory_execute
+#endif
 
 typedef struct wire {
     jobq_request request;
@@ -190,7 +195,7 @@ static void wire__execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kin
 
     r.limit = (int32_t)jobq__min(r.limit, w->portion);
     r.look = r.look && w->busy == 0;
-    jobq__memory_execute(m, &r, queues, kinds, now_us, &w->answer);
+    WIRE_EXECUTE(m, &r, queues, kinds, now_us, &w->answer);
     wire__hide(w, m, state);
     if (r.kind != JOBQ_REQUEST_CLAIM) return;
     wire__cut_claim(w, m);

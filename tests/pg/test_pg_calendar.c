@@ -4,9 +4,11 @@
  *
  *   test_pg_calendar --golden   prints what tests/core/calendar.txt must contain: see there
  */
+#define TEST_PRIVATE
 #include "pg.h"
 
 #include "cron.h"
+#include "model/calendar.h"
 
 #include <ctype.h>
 
@@ -153,7 +155,7 @@ static void expected(char *out, const char *text, const int64_t *after)
     out += sprintf(out, "(%llu,%llu,%u,%u,%u,%u,%u)", (unsigned long long)c.seconds,
                    (unsigned long long)c.minutes, c.hours, c.days, c.months, c.weekdays, c.flags);
     for (i = 0; i < EACH; i++) {
-        out += sprintf(out, " %lld", (long long)jobq_cron_next(&c, after[i]));
+        out += sprintf(out, " %lld", (long long)model_cron_next(&c, after[i]));
     }
 }
 

@@ -4,6 +4,8 @@
  */
 #include "processes.h"
 
+#include "model/rules.h"
+
 enum { STARTS = 4000 };
 
 /* What the processes of a test count. */
@@ -282,8 +284,8 @@ static void sql_and_c_decide_alike(void **unused)
 
         assert_int_equal(number("SELECT jobq._permit_share(%d, %d, %lld, %lld, %d)", most, wanting,
                                 (long long)reserved, (long long)held, wanted),
-                         jobq_permit_share(most, wanting, reserved, held, wanted));
-        got = jobq_tokens_move(&rate, &free_us, now, held + back, back, wanted, &wait);
+                         model_permit_share(most, wanting, reserved, held, wanted));
+        got = model_tokens_move(&rate, &free_us, now, held + back, back, wanted, &wait);
         assert_int_equal(number("SELECT (free_us = %lld AND granted = %d AND wait_us = %lld)::int "
                                 "FROM jobq._tokens_move(%d, %lld, %d, %lld, %lld, %lld, %d, %d)",
                                 (long long)free_us, got, (long long)wait, rate.count,

@@ -4,6 +4,8 @@
  */
 #include "pg_work.h"
 
+#include "model/rules.h"
+
 static jobq_pg_job keyed(const char *payload, jobq_known on_known)
 {
     jobq_pg_job j = plain_job();
@@ -124,9 +126,10 @@ static void both_decide_the_same(void **unused)
                 snprintf(query, sizeof query, "SELECT jobq._known_decide('%s', nullif('%s', "
                          "'unknown'), '%s')", jobq_enum_name(JOBQ_ENUM_KNOWN, known),
                          jobq_enum_name(JOBQ_ENUM_UNIQUE, unique), states[s].letter);
-                expect_text(jobq_enum_name(JOBQ_ENUM_KNOWN, jobq_known_decide(
-                                (jobq_known)known, (jobq_unique)unique, states[s].state,
-                                states[s].begun)), query);
+                expect_text(model_known_name(model_known_decide((jobq_known)known,
+                                                                (jobq_unique)unique,
+                                                                states[s].state, states[s].begun)),
+                            query);
             }
         }
     }

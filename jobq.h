@@ -103,7 +103,11 @@
  *     jobq_test_init            an empty queue and a worker with these handlers
  *     jobq_test_policy          sets the policy of a queue, or of a kind
  *     jobq_test_conn            what jobq_pg_call_conn returns
+ *     jobq_test_line            sets the rules of a line
  *     jobq_test_enqueue         adds a job
+ *     jobq_test_receive         gives the messages of a queue to a handler
+ *     jobq_test_send            sends a message
+ *     jobq_test_sent            a message, and what has become of it
  *     jobq_test_run             runs what falls due
  *     jobq_test_fault           what goes wrong during the next run
  *     jobq_test_sleep           lets time pass in a handler
@@ -351,8 +355,13 @@
  *     assert(runs == 1 && jobq_test_get(test, id)->state == JOBQ_STATE_SUCCEEDED);
  *
  * jobq_test_fault makes something go wrong during the next run: a crash, a lost connection, the
- * time limit. jobq_test_sleep lets time pass in a handler. examples/test_handlers.c shows all of
- * it. A single call needs no queue either: a zeroed jobq_call, its payload set, is enough.
+ * time limit. jobq_test_sleep lets time pass in a handler. A job may have a line, which handlers
+ * hold; a key, whose job an enqueue leaves; and jobs that it waits for. jobq_test_receive and
+ * jobq_test_send do the same for messages. examples/test_handlers.c shows all of it. A single call
+ * needs no queue either: a zeroed jobq_call, its payload set, is enough.
+ *
+ * A file with handlers that includes jobq_pg.h needs libpq. To link a test without it, put handlers
+ * that call nothing of jobq_pg.h into a file that includes only jobq.h.
  *
  *
  * C++     A handler's exception is a failed attempt, and the text of std::exception::what is its
@@ -1423,6 +1432,25 @@ typedef struct jobq_relay_stats {
     int64_t aside;     /* messages that could not be read and became dead letters */
 } jobq_relay_stats;
 
+/* ---- rates and lines ------------------------------------------------------------------------- */
+
+/* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
+ * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
+typedef struct jobq_rate {
+    int64_t us;    /* at most a day here; SQL takes 366 */
+    int32_t count; /* at most us, and 1,000,000 */
+    int32_t burst; /* 1 to 1,000,000 */
+} jobq_rate;
+
+/* What holds for a line. */
+typedef struct jobq_line {
+    int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
+    int32_t weight;      /* how many turns' jobs it gives in one (default: 1) */
+    bool strict;         /* one job at a time; that one keeps the line until it has ended */
+    bool paused;
+    jobq_rate rate;
+} jobq_line;
+
 /* ---- tests of handlers ----------------------------------------------------------------------- */
 
 /*
@@ -1441,8 +1469,14 @@ typedef struct jobq_relay_stats {
 
 typedef struct jobq_test jobq_test;
 
-/* A job to add, with the names and meanings of jobq_pg_job. Payload and headers are copied; names
- * must live as long as the test. */
+/* What a job waits for, with the names and meanings of jobq_pg_after. */
+typedef struct jobq_test_after {
+    int64_t job;        /* its id */
+    jobq_on_end on_end; /* (default: its success) */
+} jobq_test_after;
+
+/* A job to add, with the names and meanings of jobq_pg_job. It is copied, but for the names of its
+ * queue and kind, which must live as long as the test. */
 typedef struct jobq_test_job {
     const char *queue;
     const char *kind;
@@ -1454,6 +1488,13 @@ typedef struct jobq_test_job {
     int priority;       /* -9 to 9 (default 0) */
     int stages;         /* 1 to JOBQ_STAGES_MAX (default 1) */
     int max_attempts;   /* (default: the queue's) */
+    const char *line;   /* its line in the queue: 1 to 1024 bytes of UTF-8 (default: none). A test
+                           has room for 63 lines */
+    const char *key;    /* one job per queue and key, until a day after its end: then the id is that
+                           of the job which has the key */
+    jobq_known on_known; /* only JOBQ_KNOWN_LEAVE; the others need the database */
+    const jobq_test_after *after; /* what it waits for: all of these (default: nothing) */
+    int after_count;
 } jobq_test_job;
 
 /* What goes wrong during a run. */
@@ -1463,7 +1504,7 @@ typedef enum jobq_test_event {
     JOBQ_TEST_UNSURE,   /* the handler's result is written, but the connection is lost before the
                            answer */
     JOBQ_TEST_TIMEOUT,  /* the time limit passes before the handler starts. The job needs one */
-    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs */
+    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs. Nothing, if it gets messages */
     JOBQ_TEST_SHUTDOWN  /* the worker is told to stop; another one goes on afterwards */
 } jobq_test_event;
 
@@ -1484,12 +1525,55 @@ JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *k
  * not look at the job's token. */
 JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
 
-/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload, header or number
- * that is not valid, or no room. */
+/* jobq_test_line -- sets the rules of a line; line NULL: of all lines of the queue that have none
+ * of their own. rules NULL: it has none of its own. False: no room, or not a name. */
+JOBQ_API bool jobq_test_line(jobq_test *test, const char *queue, const char *line,
+                             const jobq_line *rules);
+
+/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: it is refused, and
+ * jobq_test_get(test, 0)->error names the field and says why. */
 JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
 
-/* jobq_test_run -- runs what falls due, until every job has ended or this much time has passed.
- * Returns how many times a handler ran. */
+/* Who gets the messages of a queue, with the names and meanings of jobq_pg_receiver. */
+typedef struct jobq_test_receiver {
+    const char *queue;
+    jobq_message_handler each; /* one of the two */
+    jobq_batch_handler all;
+    void *user;                /* delivery->user */
+} jobq_test_receiver;
+
+/* jobq_test_receive -- gives a queue an outbox of one partition, and its messages to a handler.
+ * Call it before the first jobq_test_run, once for each queue. Names must live as long as the
+ * test. */
+JOBQ_API void jobq_test_receive(jobq_test *test, const jobq_test_receiver *receiver);
+
+/* A message to send, with the names and meanings of jobq_pg_message. Copied. */
+typedef struct jobq_test_message {
+    const char *queue;  /* that of a receiver */
+    const char *type;   /* 1 to 1024 printable ASCII (default: none) */
+    jobq_str payload;   /* JSON text, checked (default: none) */
+    bool payload_bytes; /* payload holds bytes */
+    jobq_str headers;   /* a JSON object, checked (default: none) */
+} jobq_test_message;
+
+/* jobq_test_send -- sends a message, which comes after all those sent before to its queue. Returns
+ * its number: 1, 2, 3 ... over all queues. 0: it is refused, as by jobq_test_enqueue. */
+JOBQ_API int64_t jobq_test_send(jobq_test *test, const jobq_test_message *message);
+
+/* A message, and what has become of it. */
+typedef struct jobq_test_sent_view {
+    int32_t deliveries; /* times that a handler returned from it */
+    bool done;          /* it is acknowledged: it succeeded, or is a dead letter */
+    bool dead;          /* it is a dead letter */
+    const char *error;  /* why its latest delivery failed, as Postgres keeps it; "": it did not */
+} jobq_test_sent_view;
+
+/* jobq_test_sent -- what is to be seen of a message; valid until the next call. NULL: no such
+ * message. */
+JOBQ_API const jobq_test_sent_view *jobq_test_sent(jobq_test *test, int64_t number);
+
+/* jobq_test_run -- runs what falls due, until every job has ended and every message is
+ * acknowledged, or this much time has passed. Returns how many times a handler ran. */
 JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
 
 /* jobq_test_fault -- what goes wrong during the next run of a handler, once. */
@@ -1514,7 +1598,8 @@ typedef struct jobq_test_view {
                           [["1970-01-01T00:00:00.000000Z","info","text"], ...]; "": nothing */
 } jobq_test_view;
 
-/* jobq_test_get -- what is to be seen of a job; valid until the next call. NULL: no such job. */
+/* jobq_test_get -- what is to be seen of a job; valid until the next call. NULL: no such job. id 0:
+ * only the error, which is why a job or message was refused last. */
 JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *test, int64_t id);
 
 /* jobq_test_step -- whether a step of the job is done, see jobq_call_step. *value (may be NULL):
@@ -1576,13 +1661,9 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     jobq_memory_size           bytes of a store
  *     jobq_memory_init           an empty store
  *     jobq_memory_policy         the policy of a queue
- *     jobq_memory_line           the rules of a line
  *     jobq_memory_enqueue        adds a ready job
- *     jobq_memory_after          makes a job wait for another one
  *     jobq_memory_get            the job with this id
  *     jobq_memory_event          cancels, revives, or lets a job wait
- *     jobq_memory_outbox         gives a queue this many partitions
- *     jobq_memory_send           adds a message
  *     jobq_memory_work           one step of one worker
  *
  *
@@ -1918,25 +1999,6 @@ typedef struct jobq_cron {
  *         *why (may be NULL) is a constant text with the field and what is allowed, as in SQL.
  */
 JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
-
-/* ---- rates and lines ------------------------------------------------------------------------- */
-
-/* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
- * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
-typedef struct jobq_rate {
-    int64_t us;    /* at most a day here; SQL takes 366 */
-    int32_t count; /* at most us, and 1,000,000 */
-    int32_t burst; /* 1 to 1,000,000 */
-} jobq_rate;
-
-/* What holds for a line. */
-typedef struct jobq_line {
-    int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
-    int32_t weight;      /* how many turns' jobs it gives in one (default: 1) */
-    bool strict;         /* one job at a time; that one keeps the line until it has ended */
-    bool paused;
-    jobq_rate rate;
-} jobq_line;
 
 /* ---- counts and times ------------------------------------------------------------------------ */
 
@@ -2500,11 +2562,6 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
                                  bool paused);
 
-/* jobq_memory_line -- sets the rules of a line; line 0: of all lines of the queue that have none.
- * NULL: it has none. False: no room. */
-JOBQ_API bool jobq_memory_line(jobq_memory *memory, int32_t queue, int64_t line,
-                               const jobq_line *rules);
-
 /*
  * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), or 0 if there is no room.
  *
@@ -2514,40 +2571,20 @@ JOBQ_API bool jobq_memory_line(jobq_memory *memory, int32_t queue, int64_t line,
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
                                      int64_t now_us);
 
-/*
- * jobq_memory_after -- makes a job that no worker has claimed yet wait for an earlier one, too.
- *
- * Shape   on_end: which end of the parent lets it run. cascade: another end cancels it; otherwise
- *         it waits on, and a revive of the parent continues. False: there is no room.
- */
-JOBQ_API bool jobq_memory_after(jobq_memory *memory, int64_t child, int64_t parent,
-                                jobq_on_end on_end, bool cascade, int64_t now_us);
-
 /* jobq_memory_get -- the job with this id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
 /* jobq_memory_event -- CANCEL cancels a job that has not begun, or requests it of a running one;
- * REVIVE makes a failed job ready again; WAIT makes a running one wait, see jobq_memory_after.
+ * REVIVE makes a failed job ready again; WAIT makes a running one wait for those of its edges.
  * JOBQ_ERROR_TRANSITION: the job is in another state. */
 JOBQ_API jobq_error jobq_memory_event(jobq_memory *memory, int64_t id, jobq_event_kind kind,
                                       int64_t now_us);
 
-/* jobq_memory_outbox -- gives a queue this many partitions. Returns the id of the first (ids count
- * up from 1), or 0 if there is no room. */
-JOBQ_API int32_t jobq_memory_outbox(jobq_memory *memory, int32_t queue, int32_t partitions);
-
-/* jobq_memory_send -- adds a message, without a seq yet, to a partition of a queue. False: no room
- * or no such partition. */
-JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t number,
-                               jobq_str payload);
-
-/* The handler of a kind's jobs, or of a queue's messages, on a jobq_memory. */
+/* The handler of a kind's jobs on a jobq_memory. */
 typedef struct jobq_memory_handler {
-    int32_t queue, kind;               /* kind: for jobs only */
-    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler; all NULL: messages */
+    int32_t queue, kind;
+    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler */
     void *user;
-    jobq_message_handler each;         /* messages: one of these two */
-    jobq_batch_handler all;
 } jobq_memory_handler;
 
 /*
@@ -10419,7 +10456,9 @@ static jobq_memory_line_row *jobq__memory_line_add(jobq_memory *m, int32_t queue
     return row;
 }
 
-JOBQ_API bool jobq_memory_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
+/* Sets the rules of a line; line 0: of all lines of the queue that have none. NULL: it has none.
+ * False: no room. */
+static bool jobq__memory_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
 {
     jobq_memory_line_row *row;
     int32_t i;
@@ -11014,8 +11053,11 @@ static void jobq__memory_link(jobq_memory *m, jobq_memory_edge *e, int64_t child
     e->holds = !e->ended || !jobq__end_serves(on_end, state);
 }
 
-JOBQ_API bool jobq_memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
-                                bool cascade, int64_t now_us)
+/* Makes a job that no worker has claimed yet wait for an earlier one, too. cascade: an end that is
+ * not wanted cancels it; otherwise it waits on, and a revive of the parent continues. False: there
+ * is no room. */
+static bool jobq__memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
+                               bool cascade, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, child);
     jobq_memory_edge *e;
@@ -11106,7 +11148,9 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
 
 /* ---- >>memory_outbox ------------------------------------------------------------------------- */
 
-JOBQ_API int32_t jobq_memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
+/* Gives a queue this many partitions. Returns the id of the first (ids count up from 1), or 0 if
+ * there is no room. */
+static int32_t jobq__memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
 {
     int32_t first = 0, i;
 
@@ -11126,7 +11170,9 @@ static jobq_memory_partition *jobq__memory_partition(jobq_memory *m, int64_t id)
     return &m->partitions[id - 1];
 }
 
-JOBQ_API bool jobq_memory_send(jobq_memory *m, int32_t queue, int32_t number, jobq_str payload)
+/* Adds a message, without a seq yet, to a partition of a queue. False: no room or no such
+ * partition. */
+static bool jobq__memory_send(jobq_memory *m, int32_t queue, int32_t number, jobq_str payload)
 {
     int32_t id = 1, i;
 
@@ -11784,7 +11830,7 @@ static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping,
                                                jobq__memory_call_hold, NULL, NULL, NULL, NULL};
 
-/* The handler of a kind in a queue; kind 0: of the queue's messages. NULL: none. */
+/* The handler of a kind in a queue. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
                                                        int32_t count, int32_t queue, int32_t kind)
 {
@@ -11792,7 +11838,7 @@ static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler
 
     for (i = 0; i < count; i++) {
         const jobq_memory_handler *h = &handlers[i];
-        if (h->queue == queue && (h->run[0] == NULL ? kind == 0 : h->kind == kind)) return h;
+        if (h->queue == queue && h->kind == kind) return h;
     }
     return NULL;
 }
@@ -11821,80 +11867,18 @@ static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_
     jobq_loop_handled(l, run->now_us, &run->work, &handled, NULL);
 }
 
-/* The reason of a rejection belongs to the dead letter, which has no text here. */
-static bool jobq__memory_refuse(jobq_delivery *delivery, int32_t index, jobq_str why)
-{
-    (void)delivery;
-    (void)index;
-    (void)why;
-    return true;
-}
-
-static int jobq__memory_hurry(const jobq_delivery *delivery, int64_t *remaining_us)
-{
-    const jobq__memory_run *run = (const jobq__memory_run *)delivery->context;
-
-    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work, remaining_us);
-}
-
-static const jobq_delivery_store jobq__memory_delivery_store = {jobq__memory_refuse,
-                                                                jobq__memory_hurry, NULL, NULL};
-
-static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_message *messages)
-{
-    int32_t i;
-
-    memset(messages, 0, (size_t)work->given * sizeof *messages);
-    for (i = 0; i < work->given; i++) {
-        messages[i].seq = work->cursor.acked + 1 + i;
-        messages[i].attempts = jobq_cursor_attempts(&work->cursor, messages[i].seq);
-        messages[i].payload =
-            jobq__memory_message_at(m, work->partition_id, messages[i].seq)->payload;
-    }
-}
-
-/* Runs the handler of messages in this thread. */
-static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
-                                      const jobq_memory_handler *h)
-{
-    jobq_message *messages = jobq__memory_scratch_of(run->memory)->messages;
-    jobq_delivery d;
-    jobq_verdict v;
-    jobq_ack ack;
-
-    JOBQ_ASSERT(h != NULL);
-    memset(&d, 0, sizeof d);
-    memset(&v, 0, sizeof v);
-    jobq__memory_messages(run->memory, &run->work, messages);
-    d.messages = messages;
-    d.count = run->work.given;
-    d.partition = run->work.partition;
-    d.partition_id = run->work.partition_id;
-    d.user = h->user;
-    d.results = run->work.results;
-    d.store = &jobq__memory_delivery_store;
-    d.context = run;
-    jobq_delivery_run(&d, h->each, h->all, &v);
-    jobq_loop_delivered(l, run->now_us, &run->work, &v, false, &ack);
-}
-
-/* Takes work and runs its handler. False: there is none. */
+/* Takes a job and runs its handler. False: there is none. */
 static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
                                  int32_t count, int64_t now_us)
 {
-    const jobq_memory_handler *h;
     jobq__memory_run run;
-    int32_t queue;
 
     if (!jobq_loop_take(l, now_us, &run.work)) return false;
     run.memory = m;
     run.loop = l;
     run.now_us = now_us;
-    queue = run.work.partition_id == 0 ? run.work.job.queue
-                                       : m->partitions[run.work.partition_id - 1].queue;
-    h = jobq__memory_handler(handlers, count, queue, run.work.job.kind);
-    if (run.work.partition_id != 0) jobq__memory_run_messages(&run, l, h);
-    else jobq__memory_handle(&run, l, h);
+    jobq__memory_handle(&run, l, jobq__memory_handler(handlers, count, run.work.job.queue,
+                                                      run.work.job.kind));
     return true;
 }
 
@@ -11909,7 +11893,7 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
     r = &jobq__memory_scratch_of(m)->request;
     for (i = 0; i < count; i++) {
         queues |= (uint64_t)1 << handlers[i].queue;
-        if (handlers[i].run[0] != NULL) kinds |= (uint64_t)1 << handlers[i].kind;
+        kinds |= (uint64_t)1 << handlers[i].kind;
     }
     do {
         jobq_loop_next(l, now_us, r);
@@ -11925,7 +11909,7 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
 
 /* What a jobq_memory_job does not hold. */
 typedef struct jobq__test_kept {
-    jobq_str headers;
+    jobq_str headers, key;
     int permille; /* of the latest attempt; -1: its handler did not tell */
     char note[JOBQ_NOTE_MAX + 1];
     char error[JOBQ_ERROR_MAX + 1];
@@ -11934,6 +11918,14 @@ typedef struct jobq__test_kept {
     jobq_str signal; /* that it waits for, until then */
     int64_t until_us;
 } jobq__test_kept;
+
+/* What a jobq_memory_message does not hold. */
+typedef struct jobq__test_mail {
+    jobq_message message; /* as its handler gets it; seq counts from when it is sent */
+    int32_t partition_id;
+    int32_t deliveries;
+    char error[JOBQ_ERROR_MAX + 1];
+} jobq__test_mail;
 
 /* What a step has left, or a signal (job 0). */
 typedef struct jobq__test_note {
@@ -11950,9 +11942,12 @@ struct jobq_test {
     jobq_memory *memory;
     int64_t now_us;
     uint64_t workers; /* started so far */
-    jobq__test_names queues, kinds;
+    jobq__test_names queues, kinds, lines;
+    const char *refused; /* why the latest job or message was */
     int32_t handler_count;
     jobq_memory_handler handlers[63];
+    int32_t receiver_count;
+    jobq_test_receiver receivers[JOBQ_MEMORY_PARTITIONS]; /* of the partition with this id - 1 */
     void *conn;
     jobq_test_event fault;
     bool unsure; /* the answer to the next FLUSH is lost */
@@ -11963,6 +11958,9 @@ struct jobq_test {
     jobq__test_kept kept[JOBQ_TEST_JOBS];
     int32_t note_count;
     jobq__test_note notes[JOBQ_TEST_JOBS];
+    int32_t mail_count;
+    jobq__test_mail mails[JOBQ_TEST_JOBS];
+    jobq_test_sent_view sent; /* what jobq_test_sent has returned */
     char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
     jobq_test_view view;           /* what jobq_test_get has returned */
 };
@@ -11974,24 +11972,48 @@ JOBQ_API size_t jobq_test_size(void)
     return JOBQ__TEST_HEAD + jobq_memory_size(JOBQ_TEST_JOBS, JOBQ__TEST_WORKERS, JOBQ_TEST_JOBS);
 }
 
-/* The id of a name, which is added if it is new. 0: no room, or not a name. */
-static int32_t jobq__test_id(jobq__test_names *names, const char *name)
+/* The id of a name; 0: it is not among them. */
+static int32_t jobq__test_known(const jobq__test_names *names, const char *name)
 {
-    int32_t i;
+    int32_t i = names->count;
 
-    if (!jobq_name_valid(jobq_str_from(name))) return 0;
-    for (i = 0; i < names->count; i++) {
-        if (jobq_str_equal(jobq_str_from(names->name[i]), jobq_str_from(name))) return i + 1;
-    }
-    if (i == (int32_t)(sizeof names->name / sizeof names->name[0])) return 0;
+    while (i > 0 && !jobq_str_equal(jobq_str_from(names->name[i - 1]), jobq_str_from(name))) i--;
+    return i;
+}
+
+/* ... which is added if it is new. 0: no room. */
+static int32_t jobq__test_add_name(jobq__test_names *names, const char *name)
+{
+    int32_t id = jobq__test_known(names, name);
+
+    if (id > 0) return id;
+    if (names->count == (int32_t)(sizeof names->name / sizeof names->name[0])) return 0;
     names->name[names->count++] = name;
     return names->count;
+}
+
+/* The id of a queue or kind. 0: no room, or not a name. */
+static int32_t jobq__test_id(jobq__test_names *names, const char *name)
+{
+    return jobq_name_valid(jobq_str_from(name)) ? jobq__test_add_name(names, name) : 0;
 }
 
 /* A worker process starts. */
 static void jobq__test_start(jobq_test *t)
 {
-    jobq_loop_init(&t->loop, NULL, ++t->workers, t->now_us);
+    jobq_loop_config config;
+    uint64_t jobs = 0, messages = 0;
+    int32_t number = 0, id, i;
+
+    memset(&config, 0, sizeof config);
+    for (i = 0; i < t->handler_count; i++) jobs |= (uint64_t)1 << t->handlers[i].queue;
+    for (i = 0; i < t->receiver_count; i++)
+        messages |= (uint64_t)1 << t->memory->partitions[i].queue;
+    for (id = 1; id < 64; id++) { /* the loop numbers its queues in the order of their ids */
+        if ((messages >> id & 1) != 0) config.message_queues |= 1u << number;
+        number += ((jobs | messages) >> id & 1) != 0;
+    }
+    jobq_loop_init(&t->loop, &config, ++t->workers, t->now_us);
 }
 
 JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count)
@@ -12074,15 +12096,116 @@ static bool jobq__test_object(jobq_str text)
     return text.ptr[at] == '{';
 }
 
+static int64_t jobq__test_refuse(jobq_test *t, const char *why)
+{
+    t->refused = why;
+    return 0;
+}
+
+/* The number of a line; 0: none. False: no room, or not a name of a line. */
+static bool jobq__test_line_no(jobq_test *t, const char *line, int64_t *number)
+{
+    jobq_str text = jobq_str_from(line);
+
+    *number = 0;
+    if (line == NULL) return true;
+    if (!jobq__step_name(line)) return false;
+    *number = jobq__test_known(&t->lines, line);
+    if (*number > 0) return true;
+    text.len++; /* with its NUL */
+    if (!jobq__test_copy(t, &text, false)) return false;
+    *number = jobq__test_add_name(&t->lines, text.ptr);
+    return *number > 0;
+}
+
+JOBQ_API bool jobq_test_line(jobq_test *t, const char *queue, const char *line,
+                             const jobq_line *rules)
+{
+    int64_t number;
+    int32_t id;
+
+    JOBQ_ASSERT(t != NULL);
+    id = jobq__test_id(&t->queues, queue);
+    return id > 0 && jobq__test_line_no(t, line, &number) &&
+           jobq__memory_line(t->memory, id, number, rules);
+}
+
+/* The job that has a key, until a day after its end; 0: none. */
+static int64_t jobq__test_keyed(const jobq_test *t, int32_t queue, jobq_str key)
+{
+    int64_t id = key.ptr == NULL ? 0 : t->memory->job_count;
+
+    for (; id > 0; id--) {
+        const jobq_memory_job *mj = jobq_memory_get(t->memory, id);
+        bool ended = jobq_state_final(mj->job.state);
+        if (mj->job.queue != queue || !jobq_str_equal(t->kept[id - 1].key, key)) continue;
+        if (!ended || mj->finished_at_us >= t->now_us - JOBQ__DAY) break;
+    }
+    return id;
+}
+
+/* What is wrong with the numbers and words of a job; NULL: nothing. */
+static const char *jobq__test_wrong(const jobq_test *t, const jobq_test_job *job)
+{
+    int32_t room = 0, i;
+
+    if (job->delay_us < 0) return "invalid delay_us: must not be negative";
+    if (job->timeout_us < 0) return "invalid timeout_us: must not be negative";
+    if (job->max_attempts < 0) return "invalid max_attempts: must not be negative";
+    if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX) return "invalid stages: must be 1 to 16";
+    if (job->priority < JOBQ_PRIORITY_MIN || job->priority > JOBQ_PRIORITY_MAX)
+        return "invalid priority: must be -9 to 9";
+    if (job->key != NULL && !jobq__step_name(job->key))
+        return "invalid key: must be 1 to 1024 bytes of UTF-8";
+    if (job->on_known != JOBQ_KNOWN_LEAVE)
+        return "invalid on_known: must be JOBQ_KNOWN_LEAVE in a test without a database";
+    for (i = 0; i < JOBQ_MEMORY_EDGES; i++) room += t->memory->edges[i].child == 0;
+    if (job->after_count < 0) return "invalid after_count: must not be negative";
+    if (job->after_count > 0 && job->after == NULL) return "invalid after: must not be NULL";
+    if (job->after_count > room) return "invalid after: no room (JOBQ_MEMORY_EDGES)";
+    for (i = 0; i < job->after_count; i++) {
+        if (jobq_memory_get(t->memory, job->after[i].job) == NULL)
+            return "invalid after: a job waits for jobs that were added before it";
+        if (job->after[i].on_end > JOBQ_ON_ANY) return "invalid after: not a jobq_on_end";
+    }
+    return NULL;
+}
+
+/* Checks the texts of a job or message, and copies them. Returns what is wrong, or NULL. */
+static const char *jobq__test_texts(jobq_test *t, jobq_str *payload, bool bytes, jobq_str *headers)
+{
+    if (!bytes && !jobq__test_json(*payload)) return "invalid payload: not JSON";
+    if (!jobq__test_object(*headers)) return "invalid headers: not a JSON object";
+    return jobq__test_copy_both(t, payload, bytes, headers) ? NULL : "no room (JOBQ_TEST_BYTES)";
+}
+
+/* Adds a job that has been checked; 0: no room. */
+static int64_t jobq__test_put(jobq_test *t, const jobq_test_job *job, const jobq_job *like,
+                              jobq_str payload)
+{
+    int64_t id = jobq_memory_enqueue(t->memory, like, payload, t->now_us);
+    int32_t i;
+
+    for (i = 0; i < job->after_count && id > 0; i++) {
+        jobq_on_end on_end = job->after[i].on_end;
+        jobq__memory_after(t->memory, id, job->after[i].job, on_end, on_end == JOBQ_ON_FAILURE,
+                           t->now_us);
+        if (jobq_state_final(jobq_memory_get(t->memory, id)->job.state)) break;
+    }
+    return id;
+}
+
 JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
 {
     jobq_job like = jobq_job_new(0);
-    jobq_str payload, headers;
+    jobq_str payload, headers, key;
+    const char *wrong;
     int64_t id;
 
     JOBQ_ASSERT(t != NULL && job != NULL);
     payload = job->payload;
     headers = job->headers;
+    key = jobq_str_from(job->key);
     like.queue = jobq__test_id(&t->queues, job->queue);
     like.kind = jobq__test_id(&t->kinds, job->kind);
     like.stages = (int16_t)jobq__max(job->stages, 1);
@@ -12090,17 +12213,100 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     like.max_attempts = job->max_attempts;
     like.timeout_us = job->timeout_us;
     like.run_at_us = jobq__add(t->now_us, jobq__max(job->delay_us, 0));
-    if (job->delay_us < 0 || job->timeout_us < 0 || job->max_attempts < 0 || job->stages < 0 ||
-        job->stages > JOBQ_STAGES_MAX || job->priority < JOBQ_PRIORITY_MIN ||
-        job->priority > JOBQ_PRIORITY_MAX) return 0;
-    if (like.queue == 0 || like.kind == 0 || !jobq__test_object(headers) ||
-        (!job->payload_bytes && !jobq__test_json(payload)) ||
-        !jobq__test_copy_both(t, &payload, job->payload_bytes, &headers)) {
-        return 0;
-    }
-    id = jobq_memory_enqueue(t->memory, &like, payload, t->now_us);
-    if (id > 0) t->kept[id - 1].headers = headers;
+    if (like.queue == 0) return jobq__test_refuse(t, "invalid queue: not a name, or over 63");
+    if (like.kind == 0) return jobq__test_refuse(t, "invalid kind: not a name, or over 63");
+    wrong = jobq__test_wrong(t, job);
+    if (wrong != NULL) return jobq__test_refuse(t, wrong);
+    id = jobq__test_keyed(t, like.queue, key);
+    if (id > 0) return id;
+    if (!jobq__test_line_no(t, job->line, &like.line))
+        return jobq__test_refuse(t, "invalid line: not 1 to 1024 bytes of UTF-8, or over 63");
+    wrong = jobq__test_texts(t, &payload, job->payload_bytes, &headers);
+    if (wrong == NULL && !jobq__test_copy(t, &key, false)) wrong = "no room (JOBQ_TEST_BYTES)";
+    if (wrong != NULL) return jobq__test_refuse(t, wrong);
+    id = jobq__test_put(t, job, &like, payload);
+    if (id == 0) return jobq__test_refuse(t, "no room (JOBQ_TEST_JOBS)");
+    t->kept[id - 1].headers = headers;
+    t->kept[id - 1].key = key;
     return id;
+}
+
+/* -- messages -- */
+
+/* The id of the partition of a queue; 0: it has none. */
+static int32_t jobq__test_partition(const jobq_test *t, const char *queue)
+{
+    int32_t id = t->receiver_count;
+
+    while (id > 0 && !jobq_str_equal(jobq_str_from(t->receivers[id - 1].queue),
+                                     jobq_str_from(queue))) id--;
+    return id;
+}
+
+JOBQ_API void jobq_test_receive(jobq_test *t, const jobq_test_receiver *receiver)
+{
+    int32_t queue;
+
+    JOBQ_ASSERT(t != NULL && receiver != NULL && t->workers == 1);
+    JOBQ_ASSERT((receiver->each == NULL) != (receiver->all == NULL));
+    JOBQ_ASSERT(jobq__test_partition(t, receiver->queue) == 0);
+    JOBQ_ASSERT(t->receiver_count < JOBQ_MEMORY_PARTITIONS);
+    queue = jobq__test_id(&t->queues, receiver->queue);
+    JOBQ_ASSERT(queue > 0);
+    jobq__memory_outbox(t->memory, queue, 1);
+    t->receivers[t->receiver_count++] = *receiver;
+    t->workers = 0;
+    jobq__test_start(t);
+}
+
+static jobq__test_mail *jobq__test_mail_of(jobq_test *t, int64_t partition_id, int64_t seq)
+{
+    jobq__test_mail *mail = t->mails;
+
+    while (mail->partition_id != partition_id || mail->message.seq != seq) mail++;
+    return mail;
+}
+
+static bool jobq__test_type(const char *type)
+{
+    size_t i = 0;
+
+    if (type == NULL) return true;
+    while (type[i] >= ' ' && type[i] <= '~') i++;
+    return type[i] == '\0' && i > 0 && i <= JOBQ_NAME_MAX;
+}
+
+JOBQ_API int64_t jobq_test_send(jobq_test *t, const jobq_test_message *message)
+{
+    jobq__test_mail *mail;
+    jobq_message m;
+    const char *wrong;
+    int32_t id, i;
+
+    JOBQ_ASSERT(t != NULL && message != NULL);
+    id = jobq__test_partition(t, message->queue);
+    if (id == 0) return jobq__test_refuse(t, "invalid queue: has no receiver");
+    if (!jobq__test_type(message->type))
+        return jobq__test_refuse(t, "invalid type: must be 1 to 1024 printable ASCII");
+    if (t->mail_count == JOBQ_TEST_JOBS) return jobq__test_refuse(t, "no room (JOBQ_TEST_JOBS)");
+    memset(&m, 0, sizeof m);
+    m.payload = message->payload;
+    m.headers = message->headers;
+    m.type = jobq_str_from(message->type);
+    wrong = jobq__test_texts(t, &m.payload, message->payload_bytes, &m.headers);
+    if (wrong == NULL && !jobq__test_copy(t, &m.type, false)) wrong = "no room (JOBQ_TEST_BYTES)";
+    if (wrong != NULL) return jobq__test_refuse(t, wrong);
+    if (!jobq__memory_send(t->memory, t->memory->partitions[id - 1].queue, 0, m.payload))
+        return jobq__test_refuse(t, "no room (JOBQ_MEMORY_MESSAGES)");
+    m.payload_bytes = message->payload_bytes;
+    m.created_at_us = t->now_us;
+    m.seq = 1;
+    for (i = 0; i < t->mail_count; i++) m.seq += t->mails[i].partition_id == id;
+    mail = &t->mails[t->mail_count++];
+    mail->message = m;
+    mail->partition_id = id;
+    jobq_loop_notified(&t->loop, t->now_us, "");
+    return t->mail_count;
 }
 
 static const jobq__test_note *jobq__test_find(const jobq_test *t, int64_t job, jobq_str name)
@@ -12142,17 +12348,20 @@ static int64_t jobq__test_serve(jobq_test *t)
         queues |= (uint64_t)1 << t->handlers[i].queue;
         kinds |= (uint64_t)1 << t->handlers[i].kind;
     }
+    for (i = 0; i < t->receiver_count; i++)
+        queues |= (uint64_t)1 << t->memory->partitions[i].queue;
     for (;;) {
         jobq__test_wake(t);
         jobq_loop_next(&t->loop, t->now_us, r);
         if (r->kind == JOBQ_REQUEST_WAIT) return jobq__max(r->until_mono_us, t->now_us + 1);
         if (r->kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
-        if (r->kind == JOBQ_REQUEST_ABANDON && !r->stopping) {
+        if (r->kind == JOBQ_REQUEST_ABANDON && !r->stopping && r->id > 0) {
             jobq_reason_format(t->kept[r->id - 1].error, &r->endings[0].decision,
                                jobq_str_from("the handler ran out of time"));
         }
         jobq__memory_execute(t->memory, r, queues, kinds, t->now_us, answer);
-        if (!t->unsure || (r->kind != JOBQ_REQUEST_COMPLETE && r->kind != JOBQ_REQUEST_SETTLE)) {
+        if (!t->unsure || (r->kind != JOBQ_REQUEST_COMPLETE && r->kind != JOBQ_REQUEST_SETTLE &&
+                           r->kind != JOBQ_REQUEST_ACK)) {
             jobq_loop_tell(&t->loop, t->now_us, answer);
             continue;
         }
@@ -12284,18 +12493,18 @@ static const jobq_store jobq__test_store = {
     jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,       jobq__test_call_progress,
     jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal};
 
-/* What goes wrong before the handler starts. */
-static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_call *call)
+/* What goes wrong before the handler starts. job 0: it gets messages. */
+static void jobq__test_befall(jobq_test *t, jobq_test_event fault, int64_t job)
 {
     int64_t remaining_us;
 
     if (fault == JOBQ_TEST_TIMEOUT) {
-        jobq__test_stopping(call, &remaining_us);
+        jobq_loop_stopping(&t->loop, t->now_us, &t->work, &remaining_us);
         JOBQ_ASSERT(remaining_us != JOBQ_NEVER); /* the job has no time limit */
         jobq_test_sleep(t, remaining_us);
     }
-    if (fault == JOBQ_TEST_CANCEL) {
-        jobq_memory_event(t->memory, call->job.id, JOBQ_EVENT_CANCEL, t->now_us);
+    if (fault == JOBQ_TEST_CANCEL && job != 0) {
+        jobq_memory_event(t->memory, job, JOBQ_EVENT_CANCEL, t->now_us);
         jobq_loop_notified(&t->loop, t->now_us, "cancel");
     }
     if (fault == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
@@ -12341,7 +12550,7 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     kept->log.size = 0;
     kept->log.dropped = 0;
     t->fault = JOBQ_TEST_NOTHING;
-    jobq__test_befall(t, fault, &call);
+    jobq__test_befall(t, fault, job->id);
     while (h->run[stage] == NULL) stage--;
     handled.outcome = jobq_call_run(&call, h->run[stage]);
     handled.delay_us = call.delay_us;
@@ -12356,13 +12565,99 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     }
 }
 
-/* Takes a job and runs its handler, or parks it if there is none. */
+static bool jobq__test_reject(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    jobq__test_mail *mail = jobq__test_mail_of((jobq_test *)d->context, d->partition_id,
+                                               d->messages[index].seq);
+
+    jobq_utf8_mend(mail->error, JOBQ_ERROR_MAX, why);
+    return true;
+}
+
+static int jobq__test_hurry(const jobq_delivery *d, int64_t *remaining_us)
+{
+    const jobq_test *t = (const jobq_test *)d->context;
+
+    return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+}
+
+static const jobq_delivery_store jobq__test_delivery_store = {jobq__test_reject, jobq__test_hurry,
+                                                              NULL, NULL};
+
+/* Why each message failed, as a worker writes it. failed: what the handler says of all that it did
+ * not reject itself. */
+static void jobq__test_explain(jobq_test *t, const jobq_ack *ack, jobq_str failed)
+{
+    int32_t i;
+
+    for (i = 0; i < t->work.given; i++) {
+        jobq__test_mail *mail = jobq__test_mail_of(t, t->work.partition_id,
+                                                   t->work.cursor.acked + 1 + i);
+        jobq_result result = (jobq_result)ack->results[i];
+        jobq_decision d;
+        mail->deliveries++;
+        if (result == JOBQ_RESULT_SUCCESS || result == JOBQ_RESULT_LEFT) continue;
+        memset(&d, 0, sizeof d);
+        d.reason = result == JOBQ_RESULT_EXCEEDED ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
+        d.limit = ack->max_attempts;
+        if (mail->error[0] == '\0') jobq_reason_format(mail->error, &d, failed);
+    }
+}
+
+/* Runs the handler of the messages in t->work. */
+static void jobq__test_deliver(jobq_test *t, const jobq_test_receiver *h)
+{
+    jobq_message *messages = jobq__memory_scratch_of(t->memory)->messages;
+    jobq_test_event fault = t->fault;
+    jobq_str why;
+    jobq_delivery d;
+    jobq_verdict v;
+    jobq_ack ack;
+    int32_t i;
+
+    memset(&d, 0, sizeof d);
+    memset(&v, 0, sizeof v);
+    for (i = 0; i < t->work.given; i++) {
+        int64_t seq = t->work.cursor.acked + 1 + i;
+        jobq__test_mail *mail = jobq__test_mail_of(t, t->work.partition_id, seq);
+        messages[i] = mail->message;
+        messages[i].attempts = jobq_cursor_attempts(&t->work.cursor, seq);
+        mail->error[0] = '\0';
+    }
+    d.messages = messages;
+    d.count = t->work.given;
+    d.partition_id = t->work.partition_id;
+    d.queue = jobq_str_from(h->queue);
+    d.user = h->user;
+    d.results = t->work.results;
+    d.store = &jobq__test_delivery_store;
+    d.context = t;
+    t->fault = JOBQ_TEST_NOTHING;
+    jobq__test_befall(t, fault, 0);
+    jobq_delivery_run(&d, h->each, h->all, &v);
+    if (d.error_size == 0 && v.result != JOBQ_RESULT_SUCCESS) {
+        jobq_delivery_error(&d, jobq_str_from(v.result == JOBQ_RESULT_RETRY
+                                                  ? "message handler returned Retry" : "rejected"));
+    }
+    why.ptr = d.error;
+    why.len = d.error_size;
+    if (fault == JOBQ_TEST_CRASH) jobq__test_start(t);
+    else if (jobq_loop_delivered(&t->loop, t->now_us, &t->work, &v, false, &ack))
+        jobq__test_explain(t, &ack, why);
+}
+
+/* Takes work and runs its handler, or parks the job if there is none. */
 static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
 {
     const jobq_memory_handler *h;
     jobq_handled handled;
 
     if (!jobq_loop_take(&t->loop, t->now_us, &t->work)) return false;
+    if (t->work.partition_id != 0) {
+        jobq__test_deliver(t, &t->receivers[t->work.partition_id - 1]);
+        ++*runs;
+        return true;
+    }
     h = jobq__memory_handler(t->handlers, t->handler_count, t->work.job.queue, t->work.job.kind);
     if (h != NULL) {
         jobq__test_handle(t, h);
@@ -12372,16 +12667,6 @@ static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
     memset(&handled, 0, sizeof handled);
     handled.missing = true;
     jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, NULL);
-    return true;
-}
-
-static bool jobq__test_ended(const jobq_test *t)
-{
-    int32_t i;
-
-    for (i = 0; i < t->memory->job_count; i++) {
-        if (!jobq_state_final(jobq__memory_jobs(t->memory)[i].job.state)) return false;
-    }
     return true;
 }
 
@@ -12395,7 +12680,7 @@ JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
         due = jobq__test_serve(t);
         if (t->loop.phase == JOBQ_PHASE_EXITED) jobq__test_start(t);
         else if (jobq__test_run_one(t, &runs)) continue;
-        else if (jobq__test_ended(t)) return runs;
+        else if (!jobq__memory_remains(t->memory, UINT64_MAX, UINT64_MAX)) return runs;
         else if (due > end) break;
         else t->now_us = due;
     }
@@ -12435,6 +12720,9 @@ JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *t, int64_t id)
     const jobq_memory_job *mj;
 
     JOBQ_ASSERT(t != NULL);
+    memset(&t->view, 0, sizeof t->view);
+    t->view.error = t->refused == NULL ? "" : t->refused;
+    if (id == 0) return &t->view;
     mj = jobq_memory_get(t->memory, id);
     if (mj == NULL) return NULL;
     kept = &t->kept[id - 1];
@@ -12446,6 +12734,30 @@ JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *t, int64_t id)
     t->view.note = kept->note;
     t->view.log = t->log;
     return &t->view;
+}
+
+JOBQ_API const jobq_test_sent_view *jobq_test_sent(jobq_test *t, int64_t number)
+{
+    jobq__test_mail *mail;
+    const jobq_memory_partition *p;
+    const jobq_memory_message *letter;
+    jobq_decision d;
+
+    JOBQ_ASSERT(t != NULL);
+    if (number < 1 || number > t->mail_count) return NULL;
+    mail = &t->mails[number - 1];
+    p = &t->memory->partitions[mail->partition_id - 1];
+    letter = jobq__memory_message_at(t->memory, mail->partition_id, mail->message.seq);
+    t->sent.deliveries = mail->deliveries;
+    t->sent.done = p->cursor.acked >= mail->message.seq;
+    t->sent.dead = letter != NULL && letter->dead;
+    t->sent.error = mail->error;
+    if (!t->sent.dead || mail->error[0] != '\0') return &t->sent;
+    memset(&d, 0, sizeof d);
+    d.reason = JOBQ_REASON_ATTEMPTS;
+    d.limit = jobq__memory_policy(t->memory, p->queue)->max_attempts;
+    jobq_reason_format(mail->error, &d, jobq_str_from("its worker died each time"));
+    return &t->sent;
 }
 
 JOBQ_API bool jobq_test_step(jobq_test *t, int64_t id, const char *name, jobq_str *value)

@@ -1,9 +1,10 @@
 /*
- * test_handlers.c -- unit tests of a handler: retries, a crash, a time limit, without a database.
+ * test_handlers.c -- unit tests of handlers: retries, a crash, a time limit, a line that is held, a
+ * message that comes again, without a database.
  *
  * Build   cc examples/test_handlers.c -I. -o test_handlers
  * Run     ./test_handlers
- * Prints  one line for each test, then "6 tests passed"
+ * Prints  one line for each test, then "8 tests passed"
  *
  * The handler and its table are the ones that the worker gets: jobq_pg_worker_desc takes the same
  * table. In a program of your own they are in a file of their own, and the test includes it. Only
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what ships: a handler, and the table for the worker ------------------------------------- */
+/* ---- what ships: handlers, and the table for the worker -------------------------------------- */
 
 struct mailer {
     int (*send)(struct mailer *mailer, jobq_str to, int64_t time_left_us); /* an SMTP code */
@@ -33,8 +34,22 @@ static jobq_outcome welcome(jobq_call *call)
     if (stop == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
     code = mailer->send(mailer, call->payload, left_us);
     if (code == 250) return JOBQ_OUTCOME_SUCCESS;
+    if (code == 421) { /* too many: no other mail to this domain for a minute */
+        jobq_call_hold(call, JOBQ_HOLD_LINE, JOBQ_MINUTES(1), jobq_str_from("421"));
+        jobq_call_delay(call, JOBQ_MINUTES(1));
+        return JOBQ_OUTCOME_SNOOZE;
+    }
     jobq_call_error(call, jobq_str_from(code == 550 ? "no such mailbox" : "mailbox full"));
     return code == 550 ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_RETRY;
+}
+
+/* Gets the messages of the outbox "bounces". */
+static jobq_result bounced(jobq_delivery *delivery, const jobq_message *message)
+{
+    struct mailer *mailer = delivery->user;
+
+    return mailer->send(mailer, message->payload, JOBQ_NEVER) == 250 ? JOBQ_RESULT_SUCCESS
+                                                                     : JOBQ_RESULT_RETRY;
 }
 
 #define WELCOME(mailer) {.queue = "mail", .kind = "welcome", .run = {welcome}, .user = mailer}
@@ -165,6 +180,51 @@ static void test_a_deploy_uses_up_no_attempt(void)
     free(fake.test);
 }
 
+/* The job's line is its domain: see LINES AND LIMITS in jobq_pg.h. */
+static void test_a_busy_server_holds_only_its_domain(void)
+{
+    struct fake fake = {.codes = {250, 421, 250, 250}}; /* the first is for the mail of set_up */
+    jobq_test_job job = {.queue = "mail", .kind = "welcome", .line = "example.org"};
+    int64_t first, second, third;
+
+    set_up(&fake);
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1);
+    job.key = "order 7"; /* a second enqueue of this order writes nothing */
+    first = jobq_test_enqueue(fake.test, &job);
+    CHECK(first > 0 && jobq_test_enqueue(fake.test, &job) == first);
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(10)) == 1);
+    job.key = NULL;
+    second = jobq_test_enqueue(fake.test, &job);
+    job.line = "example.net";
+    third = jobq_test_enqueue(fake.test, &job);
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(30)) == 1);
+    CHECK(jobq_test_get(fake.test, third)->job.state == JOBQ_STATE_SUCCEEDED);
+    CHECK(jobq_test_get(fake.test, second)->job.state == JOBQ_STATE_READY);
+    free(fake.test);
+}
+
+/* A message that fails is delivered again, and after three deliveries it is a dead letter. */
+static void test_a_bounce_comes_again_until_its_limit(void)
+{
+    struct fake fake = {.codes = {250, 250, 452, 452, 452}};
+    jobq_test_receiver receiver = {.queue = "bounces", .each = bounced, .user = &fake.mailer};
+    jobq_test_message message = {.queue = "bounces", .payload = {"\"ann\"", 5}};
+    jobq_policy policy = {.max_attempts = 3};
+    int64_t number;
+
+    set_up(&fake);
+    jobq_test_receive(fake.test, &receiver);
+    jobq_test_policy(fake.test, "bounces", NULL, &policy);
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1); /* the mail of set_up */
+    number = jobq_test_send(fake.test, &message);
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(10)) == 1);
+    CHECK(jobq_test_sent(fake.test, number)->done && !jobq_test_sent(fake.test, number)->dead);
+    number = jobq_test_send(fake.test, &message);
+    CHECK(jobq_test_run(fake.test, JOBQ_HOURS(1)) == 3);
+    CHECK(jobq_test_sent(fake.test, number)->dead);
+    free(fake.test);
+}
+
 int main(void)
 {
     test_a_full_mailbox_is_tried_again();
@@ -179,6 +239,10 @@ int main(void)
     printf("ok  a slow server runs into the time limit\n");
     test_a_deploy_uses_up_no_attempt();
     printf("ok  a deploy uses up no attempt\n");
-    printf("6 tests passed\n");
+    test_a_busy_server_holds_only_its_domain();
+    printf("ok  a busy server holds only its domain\n");
+    test_a_bounce_comes_again_until_its_limit();
+    printf("ok  a bounce comes again until its limit\n");
+    printf("8 tests passed\n");
     return 0;
 }

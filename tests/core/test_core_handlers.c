@@ -195,7 +195,7 @@ static void note(const jobq_message *m)
     size_t at = strlen(trace);
 
     snprintf(trace + at, sizeof trace - at, "%d/%d ", (int)m->seq, (int)m->attempts);
-    assert_true(jobq_str_equal(m->payload, jobq_str_from("x")));
+    assert_true(jobq_str_equal(m->payload, jobq_str_from("\"x\"")));
 }
 
 static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
@@ -209,6 +209,7 @@ static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
         jobq_delivery_delay(d, SECOND);
         return JOBQ_RESULT_RETRY;
     }
+    if (m->seq == 3) jobq_delivery_error(d, jobq_str_from("not wanted"));
     return m->seq == 3 ? JOBQ_RESULT_REJECT : JOBQ_RESULT_SUCCESS;
 }
 
@@ -223,30 +224,35 @@ static jobq_result deliver_all(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-/* Four messages of partition 0; a job beside them. */
+static jobq_test *by_name;
+
+/* A test whose queue has these handlers. */
+static void receive_by(jobq_message_handler each, jobq_batch_handler all)
+{
+    static const jobq_job_handler h = {
+        .queue = "mail", .kind = "two", .run = {extract}, .user = &runs};
+    jobq_test_receiver r = {.queue = "mail", .each = each, .all = all, .user = &runs};
+
+    runs = 0;
+    trace[0] = '\0';
+    free(by_name);
+    by_name = jobq_test_init(malloc(jobq_test_size()), &h, 1);
+    jobq_test_receive(by_name, &r);
+}
+
+/* Four messages, and a job beside them. */
 static void work_messages(jobq_message_handler each, jobq_batch_handler all)
 {
-    jobq_loop_config config;
-    jobq_memory_handler h[2];
-    int64_t now = 0, id;
-    int i;
+    jobq_test_message x = {.queue = "mail", .payload = {"\"x\"", 3}};
+    jobq_test_job job = {.queue = "mail", .kind = "two", .payload = {"{\"in\":1}", 8}};
+    int64_t i, id;
 
-    memset(&config, 0, sizeof config);
-    memset(h, 0, sizeof h);
-    config.message_queues = 1;
-    start(&config);
-    assert_int_equal(jobq_memory_outbox(memory, QUEUE, 1), 1);
-    for (i = 0; i < 4; i++) assert_true(jobq_memory_send(memory, QUEUE, 0, jobq_str_from("x")));
-    id = add(TWO_STAGES, 1, "{\"in\":1}");
-    h[0].queue = h[1].queue = QUEUE;
-    h[0].user = h[1].user = &runs;
-    h[0].kind = TWO_STAGES;
-    h[0].run[0] = extract;
-    h[1].each = each;
-    h[1].all = all;
-    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, h, 2, now);
-    assert_int_equal(job(id)->state, JOBQ_STATE_SUCCEEDED);
-    assert_int_equal(memory->partitions[0].cursor.acked, 4);
+    receive_by(each, all);
+    for (i = 1; i <= 4; i++) assert_int_equal(jobq_test_send(by_name, &x), i);
+    id = jobq_test_enqueue(by_name, &job);
+    jobq_test_run(by_name, 20 * SECOND);
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, JOBQ_STATE_SUCCEEDED);
+    for (i = 1; i <= 4; i++) assert_true(jobq_test_sent(by_name, i)->done);
 }
 
 static void messages_reach_their_handler_in_order(void **unused)
@@ -254,9 +260,12 @@ static void messages_reach_their_handler_in_order(void **unused)
     (void)unused;
     work_messages(deliver, NULL);
     assert_string_equal(trace, "1/0 2/0 2/1 2/2 3/0 4/0 ");
-    assert_true(jobq__memory_message_at(memory, 1, 3)->dead);
-    assert_int_equal(jobq__memory_message_at(memory, 1, 3)->attempts, 1);
-    assert_int_equal(loop.relay.stats.succeeded, 3);
+    assert_true(jobq_test_sent(by_name, 3)->dead);
+    assert_string_equal(jobq_test_sent(by_name, 3)->error, "not wanted");
+    assert_string_equal(jobq_test_sent(by_name, 2)->error, "");
+    assert_int_equal(jobq_test_sent(by_name, 2)->deliveries, 3);
+    assert_int_equal(jobq__memory_message_at(by_name->memory, 1, 3)->attempts, 1);
+    assert_int_equal(by_name->loop.relay.stats.succeeded, 3);
 }
 
 static void a_batch_reaches_its_handler_whole(void **unused)
@@ -264,49 +273,40 @@ static void a_batch_reaches_its_handler_whole(void **unused)
     (void)unused;
     work_messages(NULL, deliver_all);
     assert_string_equal(trace, "1/0 2/0 3/0 4/0 ");
-    assert_true(jobq__memory_message_at(memory, 1, 4)->dead);
+    assert_true(jobq_test_sent(by_name, 4)->dead);
+    assert_string_equal(jobq_test_sent(by_name, 4)->error, "the last one");
 }
 
 /* It was there when its worker died, as often as it may: nobody gets it again, and what its dead
  * letter counts are the deliveries that it had. */
 static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void **unused)
 {
-    jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_loop_config config;
-    jobq_memory_handler h;
-    jobq_holder other;
-    int64_t now = 0;
+    jobq_policy policy = {.max_attempts = 2};
+    jobq_test_message x = {.queue = "mail", .payload = {"\"x\"", 3}};
+    jobq_holder other = {.worker = 77, .lease_us = SECOND};
     int i;
 
     (void)unused;
-    memset(&config, 0, sizeof config);
-    memset(&h, 0, sizeof h);
-    memset(&other, 0, sizeof other);
-    config.message_queues = 1;
-    start(&config);
-    policy.max_attempts = 2;
-    jobq_memory_policy(memory, QUEUE, &policy, false);
-    jobq_memory_outbox(memory, QUEUE, 1);
-    for (i = 0; i < 2; i++) jobq_memory_send(memory, QUEUE, 0, jobq_str_from("x"));
+    receive_by(deliver, NULL);
+    jobq_test_policy(by_name, "mail", NULL, &policy);
+    for (i = 1; i <= 2; i++) assert_int_equal(jobq_test_send(by_name, &x), i);
     for (i = 1; i <= 2; i++) { /* a worker that dies of it, twice */
-        other.worker = 77;
         other.claim = i;
-        other.lease_us = SECOND;
-        assert_int_equal(other_reads(memory, 1, &other, i - 1, NULL, 1, 0).count, 1);
+        assert_int_equal(other_reads(by_name->memory, 1, &other, i - 1, NULL, 1, 0).count, 1);
     }
-    h.queue = QUEUE;
-    h.each = deliver;
-    h.user = &runs;
-    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, &h, 1, now);
-    assert_true(jobq__memory_message_at(memory, 1, 1)->dead);
-    assert_int_equal(jobq__memory_message_at(memory, 1, 1)->attempts, 2);
+    jobq_test_run(by_name, 20 * SECOND);
+    assert_true(jobq_test_sent(by_name, 1)->dead);
+    assert_string_equal(jobq_test_sent(by_name, 1)->error,
+                        "Max retries (2) exceeded: its worker died each time");
+    assert_int_equal(jobq_test_sent(by_name, 1)->deliveries, 0);
+    assert_int_equal(jobq__memory_message_at(by_name->memory, 1, 1)->attempts, 2);
     assert_string_equal(trace, "2/0 2/1 "); /* and that one fails by itself, at its limit */
-    assert_int_equal(jobq__memory_message_at(memory, 1, 2)->attempts, 2);
+    assert_int_equal(jobq__memory_message_at(by_name->memory, 1, 2)->attempts, 2);
+    assert_string_equal(jobq_test_sent(by_name, 2)->error, "Max retries (2) exceeded: not yet");
 }
 
 /* ---- jobq_test: handlers by name, with simulated time ---------------------------------------- */
 
-static jobq_test *by_name;
 static int64_t started_us[32]; /* of each run */
 static jobq_stop stops;
 static int succeeds, pause_seconds;
@@ -565,6 +565,218 @@ static void a_handler_holds_its_queue(void **unused)
     free(t);
 }
 
+/* -- lines, keys, and what a job waits for -- */
+
+static char ran[64]; /* the letters of the jobs, as they ran; in upper case what failed */
+
+static jobq_outcome calls_once(jobq_call *call)
+{
+    size_t at = strlen(ran);
+
+    ran[at] = (char)call->payload.ptr[1];
+    ran[at + 1] = '\0';
+    if (call->job.attempt > 1 || ran[at] != 'a') return JOBQ_OUTCOME_SUCCESS;
+    held_line = jobq_call_hold(call, JOBQ_HOLD_LINE, 60 * SECOND, jobq_str_from("429"));
+    jobq_call_delay(call, 0);
+    return JOBQ_OUTCOME_RETRY;
+}
+
+static jobq_outcome calls_and_fails(jobq_call *call)
+{
+    (void)call;
+    strcat(ran, "F");
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+static int open_calls(void **unused)
+{
+    static const jobq_job_handler handlers[] = {
+        {.queue = "api", .kind = "call", .run = {calls_once}},
+        {.queue = "api", .kind = "fail", .run = {calls_and_fails}}};
+
+    (void)unused;
+    free(by_name);
+    by_name = jobq_test_init(malloc(jobq_test_size()), handlers, 2);
+    ran[0] = '\0';
+    return 0;
+}
+
+static int64_t call_in(const char *payload, const char *line)
+{
+    jobq_test_job job = {.queue = "api", .kind = "call", .payload = jobq_str_from(payload)};
+
+    job.line = line;
+    return jobq_test_enqueue(by_name, &job);
+}
+
+static const char *ran_in(int64_t us)
+{
+    ran[0] = '\0';
+    jobq_test_run(by_name, us);
+    return ran;
+}
+
+/* A server answers 429 to one tenant: the others go on. */
+static void a_handler_holds_its_line(void **unused)
+{
+    char line[] = "tenant 1";
+
+    (void)unused;
+    assert_int_equal(call_in("\"a\"", line), 1);
+    assert_int_equal(jobq_test_run(by_name, 1), 1);
+    assert_int_equal(held_line, JOBQ_OK);
+    call_in("\"b\"", line);
+    line[7] = '2'; /* it has been copied */
+    call_in("\"c\"", line);
+    call_in("\"d\"", NULL);
+    assert_int_equal(strlen(ran_in(50 * SECOND)), 2);
+    assert_true(strchr(ran, 'c') != NULL && strchr(ran, 'd') != NULL);
+    assert_int_equal(strlen(ran_in(60 * SECOND)), 2);
+    assert_true(strchr(ran, 'a') != NULL && strchr(ran, 'b') != NULL);
+}
+
+static void the_rules_of_a_line_hold_in_a_test(void **unused)
+{
+    jobq_line strict = {.strict = true}, paused = {.paused = true};
+
+    (void)unused;
+    assert_true(jobq_test_line(by_name, "api", NULL, &strict));
+    call_in("\"b\"", "x");
+    call_in("\"c\"", "x");
+    call_in("\"d\"", "x");
+    assert_string_equal(ran_in(60 * SECOND), "bcd");
+    assert_true(jobq_test_line(by_name, "api", "x", &paused));
+    call_in("\"b\"", "x");
+    call_in("\"c\"", "y");
+    assert_string_equal(ran_in(60 * SECOND), "c");
+    assert_true(jobq_test_line(by_name, "api", "x", NULL));
+    assert_string_equal(ran_in(120 * SECOND), "b");
+    assert_false(jobq_test_line(by_name, "no name!", "x", NULL));
+    assert_false(jobq_test_line(by_name, "api", "", NULL));
+}
+
+static void a_known_key_leaves_its_job(void **unused)
+{
+    char key[] = "order 1";
+    jobq_test_job job = {.queue = "api", .kind = "call", .payload = {"\"b\"", 3}, .key = key};
+
+    (void)unused;
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 1);
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 1);
+    assert_string_equal(ran_in(JOBQ_HOURS(1)), "b");
+    ran_in(JOBQ_HOURS(1));
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 1); /* it has ended less than a day ago */
+    job.queue = "other";
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 2);
+    job.queue = "api";
+    key[6] = '2'; /* it has been copied */
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 3);
+    key[6] = '1';
+    jobq_test_run(by_name, JOBQ_HOURS(25)); /* the job of the other queue has no handler */
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 4);
+}
+
+static void a_job_waits_for_what_it_is_said_to(void **unused)
+{
+    jobq_test_job fails = {.queue = "api", .kind = "fail"};
+    jobq_test_job job = {.queue = "api", .kind = "call", .payload = {"\"m\"", 3}};
+    jobq_test_after parts[2] = {{.job = 1}, {.job = 2}}, late = {.job = 4};
+    int64_t i;
+
+    (void)unused;
+    for (i = 1; i <= 2; i++) assert_int_equal(call_in("\"b\"", NULL), i);
+    job.after = parts;
+    job.after_count = 2;
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 3);
+    assert_int_equal(jobq_test_get(by_name, 3)->job.state, JOBQ_STATE_WAITING);
+    assert_string_equal(ran_in(60 * SECOND), "bbm");
+
+    assert_int_equal(jobq_test_enqueue(by_name, &fails), 4);
+    job.after = &late;
+    job.after_count = 1;
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 5);
+    late.on_end = JOBQ_ON_FAILURE;
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 6);
+    assert_string_equal(ran_in(60 * SECOND), "Fm");
+    assert_int_equal(jobq_test_get(by_name, 5)->job.state, JOBQ_STATE_WAITING);
+    assert_int_equal(jobq_test_get(by_name, 6)->job.state, JOBQ_STATE_SUCCEEDED);
+}
+
+/* Each refusal names its field. */
+static void a_test_refuses_by_name(void **unused)
+{
+    static const jobq_test_after none = {.job = 1}, odd = {.job = 1, .on_end = (jobq_on_end)9};
+    static const struct { const char *field; jobq_test_job job; } rows[] = {
+        {"queue", {.kind = "call"}},
+        {"kind", {.queue = "api", .kind = "no name!"}},
+        {"payload", {.queue = "api", .kind = "call", .payload = {"{", 1}}},
+        {"headers", {.queue = "api", .kind = "call", .headers = {"1", 1}}},
+        {"delay_us", {.queue = "api", .kind = "call", .delay_us = -1}},
+        {"timeout_us", {.queue = "api", .kind = "call", .timeout_us = -1}},
+        {"priority", {.queue = "api", .kind = "call", .priority = 10}},
+        {"stages", {.queue = "api", .kind = "call", .stages = 17}},
+        {"max_attempts", {.queue = "api", .kind = "call", .max_attempts = -1}},
+        {"line", {.queue = "api", .kind = "call", .line = ""}},
+        {"key", {.queue = "api", .kind = "call", .key = "\xff"}},
+        {"on_known", {.queue = "api", .kind = "call", .key = "k", .on_known = JOBQ_KNOWN_MERGE}},
+        {"after", {.queue = "api", .kind = "call", .after = &none, .after_count = 1}},
+        {"after", {.queue = "api", .kind = "call", .after_count = 1}},
+        {"after_count", {.queue = "api", .kind = "call", .after_count = -1}},
+    };
+    jobq_test_job job = {.queue = "api", .kind = "call", .after = &odd, .after_count = 1};
+    jobq_test_message to_nobody = {.queue = "api"};
+    char wanted[40];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t id = jobq_test_enqueue(by_name, &rows[i].job);
+        snprintf(wanted, sizeof wanted, "invalid %s: ", rows[i].field);
+        if (id != 0 || strncmp(jobq_test_get(by_name, id)->error, wanted, strlen(wanted)) != 0)
+            fail_msg("%s: %s", rows[i].field, jobq_test_get(by_name, id)->error);
+    }
+    assert_int_equal(call_in("\"b\"", NULL), 1);
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 0);
+    assert_string_equal(jobq_test_get(by_name, 0)->error, "invalid after: not a jobq_on_end");
+    assert_int_equal(jobq_test_send(by_name, &to_nobody), 0);
+    assert_string_equal(jobq_test_get(by_name, 0)->error, "invalid queue: has no receiver");
+    assert_null(jobq_test_sent(by_name, 1));
+}
+
+static jobq_result notes_all(jobq_delivery *d)
+{
+    assert_true(jobq_str_equal(d->queue, jobq_str_from("mail")));
+    assert_true(jobq_str_equal(d->messages[0].type, jobq_str_from("paid")));
+    assert_true(jobq_str_equal(d->messages[0].headers, jobq_str_from("{\"a\":1}")));
+    assert_true(d->messages[0].payload_bytes);
+    runs++;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* The worker dies once it has handled a message: the message comes again. */
+static void a_message_comes_again_after_a_crash(void **unused)
+{
+    jobq_test_message paid = {.queue = "mail", .type = "paid", .payload = {"\1", 1},
+                              .payload_bytes = true, .headers = {"{\"a\":1}", 7}};
+
+    (void)unused;
+    receive_by(NULL, notes_all);
+    assert_int_equal(jobq_test_send(by_name, &paid), 1);
+    jobq_test_fault(by_name, JOBQ_TEST_CRASH);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
+    assert_true(jobq_test_now(by_name) > SECOND); /* after the lease */
+    assert_true(jobq_test_sent(by_name, 1)->done && !jobq_test_sent(by_name, 1)->dead);
+    assert_int_equal(jobq_test_sent(by_name, 1)->deliveries, 1); /* one was never answered */
+    jobq_test_send(by_name, &paid);
+    jobq_test_fault(by_name, JOBQ_TEST_UNSURE);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 1);
+    assert_true(jobq_test_sent(by_name, 2)->done);
+    paid.type = "\n";
+    assert_int_equal(jobq_test_send(by_name, &paid), 0);
+    assert_string_equal(jobq_test_get(by_name, 0)->error,
+                        "invalid type: must be 1 to 1024 printable ASCII");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -584,6 +796,12 @@ int main(void)
         cmocka_unit_test(a_test_lets_time_pass_in_a_handler),
         cmocka_unit_test(a_result_is_that_of_the_attempt_that_succeeded),
         cmocka_unit_test(a_handler_holds_its_queue),
+        cmocka_unit_test_setup(a_handler_holds_its_line, open_calls),
+        cmocka_unit_test_setup(the_rules_of_a_line_hold_in_a_test, open_calls),
+        cmocka_unit_test_setup(a_known_key_leaves_its_job, open_calls),
+        cmocka_unit_test_setup(a_job_waits_for_what_it_is_said_to, open_calls),
+        cmocka_unit_test_setup(a_test_refuses_by_name, open_calls),
+        cmocka_unit_test(a_message_comes_again_after_a_crash),
     };
 
     return cmocka_run_group_tests_name("handlers", tests, NULL, NULL);

@@ -285,7 +285,7 @@ static void what_must_run_alone_runs_first_and_alone(void **unused)
     config.lease_us = LEASE;
     config.message_queues = 1;
     jobq_loop_init(&loop, &config, 12345, 0);
-    jobq_memory_outbox(memory, 1, 1);
+    jobq__memory_outbox(memory, 1, 1);
     for (i = 0; i < 10; i++) add_job(0);
     must_run_alone(7);
     must_run_alone(9);
@@ -294,7 +294,7 @@ static void what_must_run_alone_runs_first_and_alone(void **unused)
         assert_int_equal(loop.queued.count, 1);
         slot = jobq__take_job(&loop, i * SECOND);
         assert_int_equal(loop.slots[slot].job.id, i == 0 ? 7 : 9);
-        if (i == 0) assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("{}")));
+        if (i == 0) assert_true(jobq__memory_send(memory, 1, 0, jobq_str_from("{}")));
         jobq_loop_notified(&loop, i * SECOND, "");
         settle_down(i * SECOND + SECOND / 2);
         assert_int_equal(loop.queued.count + loop.relay.held, 0);
@@ -2423,7 +2423,7 @@ static void a_link_of_a_chain_is_claimed_at_once(void **unused)
     (void)unused;
     for (i = 1; i <= 5; i++) {
         assert_int_equal(add_job(0), i);
-        if (i > 1) assert_true(jobq_memory_after(memory, i, i - 1, JOBQ_ON_SUCCESS, false, 0));
+        if (i > 1) assert_true(jobq__memory_after(memory, i, i - 1, JOBQ_ON_SUCCESS, false, 0));
     }
     for (i = 1; i <= 5; i++) {
         settle_down(0);

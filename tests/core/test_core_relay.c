@@ -62,7 +62,7 @@ static void start(const jobq_loop_config *config)
     jobq_loop_init(&loop, config, 4711, 0);
     assert_true(jobq_memory_size(4, 16, 64) <= sizeof block);
     memory = jobq_memory_init(&block, 4, 16, 64);
-    assert_int_equal(jobq_memory_outbox(memory, 1, 2), 1);
+    assert_int_equal(jobq__memory_outbox(memory, 1, 2), 1);
 }
 
 static int setup(void **unused)
@@ -77,7 +77,7 @@ static int setup(void **unused)
 static void send(int32_t number, int count)
 {
     while (count-- > 0) {
-        assert_true(jobq_memory_send(memory, 1, number, jobq_str_from("{}")));
+        assert_true(jobq__memory_send(memory, 1, number, jobq_str_from("{}")));
     }
 }
 
@@ -533,14 +533,14 @@ static void an_outbox_takes_what_room_there_is(void **unused)
     assert_true(jobq__memory_remains(memory, 0, 2));
     assert_false(jobq__memory_remains(memory, 0, 4));
     memset(memory->messages, 0, sizeof memory->messages);
-    assert_int_equal(jobq_memory_outbox(memory, 2, 3), 0);
-    assert_int_equal(jobq_memory_outbox(memory, 2, 2), 3);
-    assert_false(jobq_memory_send(memory, 2, 2, jobq_str_from("{}")));
-    assert_false(jobq_memory_send(memory, 3, 0, jobq_str_from("{}")));
+    assert_int_equal(jobq__memory_outbox(memory, 2, 3), 0);
+    assert_int_equal(jobq__memory_outbox(memory, 2, 2), 3);
+    assert_false(jobq__memory_send(memory, 2, 2, jobq_str_from("{}")));
+    assert_false(jobq__memory_send(memory, 3, 0, jobq_str_from("{}")));
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        assert_true(jobq_memory_send(memory, 2, 1, jobq_str_from("{}")));
+        assert_true(jobq__memory_send(memory, 2, 1, jobq_str_from("{}")));
     }
-    assert_false(jobq_memory_send(memory, 2, 1, jobq_str_from("{}")));
+    assert_false(jobq__memory_send(memory, 2, 1, jobq_str_from("{}")));
 }
 
 /* The plan of a handler that acknowledges in its own transaction. */
@@ -1117,10 +1117,10 @@ static void what_is_sent_first_is_numbered_first(void **unused)
     (void)unused;
     send(0, 2);
     settle_down(0);
-    assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("early")));
+    assert_true(jobq__memory_send(memory, 1, 0, jobq_str_from("early")));
     handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
     settle_down(1); /* leaves two places */
-    assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("late")));
+    assert_true(jobq__memory_send(memory, 1, 0, jobq_str_from("late")));
     live_until(1, 10 * MS);
     assert_true(jobq_str_equal(jobq__memory_message_at(memory, 1, 3)->payload,
                                jobq_str_from("early")));
@@ -1693,7 +1693,7 @@ static void world_run(uint64_t seed)
     w.seed = seed;
     w.random.state = seed;
     memory = jobq_memory_init(&block, 4, 16, 64);
-    jobq_memory_outbox(memory, 1, 2);
+    jobq__memory_outbox(memory, 1, 2);
     policy.max_attempts = TRIES;
     jobq_memory_policy(memory, 1, &policy, false);
     w.nodes = (int32_t)draw(2, NODES);

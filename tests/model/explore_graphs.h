@@ -31,7 +31,7 @@ static void begin_graph(world *w)
     const char *at = set->graph;
 
     for (; at != NULL && *at != '\0'; at += at[3] == '\0' ? 3 : 4) {
-        jobq_memory_after(store(w), at[1] - '0', at[0] - '0',
+        jobq__memory_after(store(w), at[1] - '0', at[0] - '0',
                           at[2] == 'a' ? JOBQ_ON_ANY : JOBQ_ON_SUCCESS, at[2] == 'c', store_us(w));
     }
 }

@@ -524,10 +524,10 @@ static void begin_outbox(world *w)
     int i;
 
     if (set->partitions == 0) return;
-    jobq_memory_outbox(store(w), 1, set->partitions);
+    jobq__memory_outbox(store(w), 1, set->partitions);
     w->hidden = set->late_message;
     for (i = w->hidden; set->messages[i] != '\0'; i++) {
-        jobq_memory_send(store(w), 1, i % set->partitions, jobq_str_from(&set->messages[i]));
+        jobq__memory_send(store(w), 1, i % set->partitions, jobq_str_from(&set->messages[i]));
     }
 }
 

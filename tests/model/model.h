@@ -462,7 +462,7 @@ static inline bool model_waits_for(jobq_memory *m, int64_t id, int64_t other)
     return found;
 }
 
-/* As jobq_memory_after, also for a job that runs: it waits when JOBQ_EVENT_WAIT comes. False then,
+/* As jobq__memory_after, also for a job that runs: it waits when JOBQ_EVENT_WAIT comes. False then,
  * too: the parent waits for it, or is behind it in a strict line. */
 static inline bool model_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
                                bool cascade, int64_t now_us)
@@ -470,7 +470,7 @@ static inline bool model_after(jobq_memory *m, int64_t child, int64_t parent, jo
     jobq_memory_edge *e;
 
     if (jobq_memory_get(m, child)->job.state != JOBQ_STATE_RUNNING)
-        return jobq_memory_after(m, child, parent, on_end, cascade, now_us);
+        return jobq__memory_after(m, child, parent, on_end, cascade, now_us);
     JOBQ_ASSERT(parent != child);
     if (model_waits_for(m, parent, child)) return false;
     e = jobq__memory_edge(m, child, parent);

@@ -78,7 +78,7 @@ static void enqueue_graph(void)
             jobq_on_end on_end = some_end();
             bool cascades = chance(cascade);
             if (jobq_state_final(job_of(id)->state)) break;
-            jobq_memory_after(store, id, between(first, id - 1), on_end, cascades, store_us());
+            jobq__memory_after(store, id, between(first, id - 1), on_end, cascades, store_us());
         }
     }
     check_graphs();

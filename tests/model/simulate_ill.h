@@ -523,7 +523,7 @@ static void settle_ill(uint64_t seed, double hours)
     t->batch = (int32_t)between(2, JOBQ_LOOP_BATCH);
     t->lease_us = 6 * SECOND;
     w->config.message_queues = w->config.jobless_queues = 1u << (OUTBOX - 1);
-    jobq_memory_outbox(store, OUTBOX, w->partitions);
+    jobq__memory_outbox(store, OUTBOX, w->partitions);
     w->config = jobq_loop_config_defaults(&w->config);
     w->calm_us = (int64_t)((hours < 0.5 ? hours : 0.5) * (double)HOUR);
     node_count = chance(500) ? 1 : (int)between(2, 3);

@@ -67,7 +67,7 @@ static void commit_mails(int32_t first, int32_t count)
         jobq_str payload = {(const char *)m, (size_t)m->bytes}; /* nobody reads them */
         w->sent[m->partition - 1][w->sent_count[m->partition - 1]++] = i;
         m->committed = true;
-        if (!jobq_memory_send(store, OUTBOX, m->partition - 1, payload)) violate("no room");
+        if (!jobq__memory_send(store, OUTBOX, m->partition - 1, payload)) violate("no room");
     }
     if (commits) wake_sleepers(count);
 }
@@ -553,7 +553,7 @@ static void settle_outbox(void)
     t->lease_us = leases[between(0, 2)] * SECOND;
     t->budget_us = between(1, 30) * SECOND;
     w->config.message_queues = w->config.jobless_queues = 1u << (OUTBOX - 1);
-    jobq_memory_outbox(store, OUTBOX, w->partitions);
+    jobq__memory_outbox(store, OUTBOX, w->partitions);
 }
 
 /* All that was sent is acknowledged. */

@@ -15,7 +15,7 @@ static void memory_reset(void)
 
     assert_true(model_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
     memory = model_init(block, SHOWN, SHOWN, SHOWN * 4);
-    assert_int_equal(jobq_memory_outbox(memory, 1, PARTS), 1); /* ids are numbers plus 1 */
+    assert_int_equal(jobq__memory_outbox(memory, 1, PARTS), 1); /* ids are numbers plus 1 */
 }
 
 static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
@@ -157,7 +157,7 @@ static jobq_error memory_revive(int64_t job, int64_t now_us)
 static void memory_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cascade,
                          int64_t now_us)
 {
-    if (!jobq_memory_after(memory, child, parent, on_end, cascade, now_us)) fail_msg("no room");
+    if (!jobq__memory_after(memory, child, parent, on_end, cascade, now_us)) fail_msg("no room");
 }
 
 static bool memory_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
@@ -186,7 +186,7 @@ static void memory_prune(int64_t now_us) { jobq__memory_prune(memory, now_us); }
 static void memory_send(int32_t part, int64_t now_us)
 {
     (void)now_us;
-    assert_true(jobq_memory_send(memory, 1, part, jobq_str_from("{}")));
+    assert_true(jobq__memory_send(memory, 1, part, jobq_str_from("{}")));
 }
 
 static void memory_ask_part(jobq_request_kind kind, const delivered *r)
@@ -329,7 +329,7 @@ static void memory_look(view *v)
 
 static void memory_line(int64_t line, const jobq_line *rules, int64_t until_us, int64_t now_us)
 {
-    assert_true(jobq_memory_line(memory, 1, line, rules));
+    assert_true(jobq__memory_line(memory, 1, line, rules));
     if (line > 0) jobq__memory_line_add(memory, 1, line, now_us)->until_us = until_us;
 }
 

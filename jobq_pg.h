@@ -9799,12 +9799,15 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
     return JOBQ_OK;
 }
 
-/* What the server cannot see, because it gets no such field. It checks the rest. */
+/* What the server cannot see, because it gets no such field, and a calendar, whose mistake would
+ * abort the caller's transaction. The server checks the rest. */
 static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_schedule *s,
                                             jobq_pg_error *error)
 {
     const jobq_pg_job *job = &s->job;
     jobq_pg_job checked = *job;
+    jobq_cron cron;
+    const char *why;
     const char *unused = job->run_at_us != 0                          ? "run_at_us"
                          : job->delay_us != 0                         ? "delay_us"
                          : job->stages > 1                            ? "stages"
@@ -9827,6 +9830,8 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
     if (job->kind == NULL) checked.kind = "message";
     if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
         return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
+    if (s->cron != NULL && jobq_cron_parse(jobq_str_from(s->cron), &cron, &why) != JOBQ_OK)
+        return jobq_pg__invalid(error, "cron", why);
     return jobq_pg__job_invalid(pg, &checked, error);
 }
 

@@ -7,7 +7,7 @@
 #define FLEET_INCLUDED (1)
 
 #include "check.h"
-#include "model/model.h"
+#include "model.h"
 
 #define MS ((int64_t)1000)
 #define LEASE (2 * SECOND)

@@ -6,7 +6,7 @@
 #include "jobq.h"
 
 #include "cron.h"
-#include "model/calendar.h"
+#include "calendar.h"
 
 static jobq_cron parsed(const char *text)
 {

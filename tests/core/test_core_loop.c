@@ -12,7 +12,7 @@
 #include "jobq.h"
 
 #include "check.h"
-#include "model/model.h"
+#include "model.h"
 #include "told.h"
 
 #define LEASE (30 * SECOND)

@@ -13,7 +13,7 @@
 #include "jobq.h"
 
 #include "check.h"
-#include "model/model.h"
+#include "model.h"
 
 enum { JOBS = 1000, WORKERS = 8, CLAIMS = 64 };
 #define MINUTE (60 * SECOND)

@@ -5,7 +5,7 @@
 #include "jobq.h"
 
 #include "check.h"
-#include "model/model.h"
+#include "model.h"
 
 #include <stdlib.h>
 

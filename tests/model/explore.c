@@ -52,7 +52,7 @@ static void explore_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
-#include "model/model.h"
+#include "model.h"
 
 #define WIRE_PRIORITY 0
 #define WIRE_EXECUTE model_execute

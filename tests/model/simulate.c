@@ -38,7 +38,7 @@ static void simulate_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
-#include "model/model.h"
+#include "model.h"
 
 #define WIRE_PRIORITY 2
 #include "wire.h"

@@ -4,7 +4,7 @@
 #ifndef STORE_MEMORY_INCLUDED
 #define STORE_MEMORY_INCLUDED (1)
 
-#include "model/model.h"
+#include "model.h"
 #include "store.h"
 
 static jobq_memory *memory;

@@ -8,7 +8,7 @@
 #include "pg.h"
 
 #include "cron.h"
-#include "model/calendar.h"
+#include "calendar.h"
 
 #include <ctype.h>
 

@@ -4,7 +4,7 @@
  */
 #include "processes.h"
 
-#include "model/rules.h"
+#include "rules.h"
 
 enum { STARTS = 4000 };
 

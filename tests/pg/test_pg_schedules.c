@@ -565,6 +565,27 @@ static void a_set_with_a_mistake_is_not_taken(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.schedules"), 1);
 }
 
+/* Nothing has been sent, so the caller's transaction goes on. */
+static void a_wrong_calendar_is_refused_before_it_is_sent(void **unused)
+{
+    jobq_pg_schedule s = {.name = "a", .cron = "0 0 30 2 *", .zone = "UTC",
+                          .job = {.queue = "q", .kind = "k"}};
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "cron");
+    assert_non_null(strstr(error.message, "day and month: there is no such date"));
+    s.cron = "61 * * * *";
+    assert_int_equal(jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "minute: 0 to 59"));
+    assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
+    s.cron = "59 * * * *";
+    assert_int_equal(jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+}
+
 /* -- operators -- */
 
 static void operators_pause_run_and_look(void **unused)
@@ -742,6 +763,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_field_arrives, fresh, all_stop),
         cmocka_unit_test_setup_teardown(wrong_schedules_are_refused_by_name, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_set_with_a_mistake_is_not_taken, fresh, all_stop),
+        cmocka_unit_test_setup_teardown(a_wrong_calendar_is_refused_before_it_is_sent, fresh, all_stop),
         cmocka_unit_test_setup_teardown(operators_pause_run_and_look, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_schedule_that_fails_says_why, fresh, all_stop),
         cmocka_unit_test_setup_teardown(a_schedule_that_only_sql_serves_says_why, fresh, all_stop),

@@ -4,7 +4,7 @@
  */
 #include "pg_work.h"
 
-#include "model/rules.h"
+#include "rules.h"
 
 static jobq_pg_job keyed(const char *payload, jobq_known on_known)
 {

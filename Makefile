@@ -406,6 +406,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		/^JOBQ_API/ && match($$0, /jobq_[a-z0-9_]+\(/) { n[substr($$0, RSTART, RLENGTH - 1)]++ } \
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
+	@awk -f tests/errors.awk jobq.h >&2
 	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \

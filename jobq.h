@@ -364,14 +364,41 @@
  * that call nothing of jobq_pg.h into a file that includes only jobq.h.
  *
  *
+ * ERRORS
+ *
+ * Functions that read outside data, or talk to a store, return a jobq_error. jobq_error_text gives
+ * this line of the table; jobq_pg_error adds the field, the value and the server's words.
+ *
+ *     JOBQ_ERROR_ when                                               what to do
+ *     INVALID     an argument or outside data breaks a rule          correct it
+ *     TRANSITION  the event does not apply in this state             read it again
+ *     LOST        the lease token is no longer in the row            stop this work
+ *     DEAD        this worker was declared dead, or has ended        start another
+ *     BUSY        another transaction has the row locked             send it again
+ *     NOT_FOUND   no such row                                        check its id or name
+ *     EXISTS      a row with this key exists already                 use that or another key
+ *     TIMEOUT     it took too long                                   try again, or allow more time
+ *     FULL        no room left in something of limited size          enlarge it, or free some
+ *     MEMORY      out of memory                                      try again with less
+ *     VERSION     the schema is too new or too old for this library  update one
+ *     CONNECTION  the connection is lost                             see whether the work was done
+ *     RETRYABLE   the database could not do it now                   run the transaction again
+ *     DATABASE    the database refused                               read its own message
+ *
+ * After INVALID nothing has been written. After RETRYABLE and a refusal by the database the
+ * transaction is rolled back, or aborted if it is yours. After CONNECTION, and a TIMEOUT of a
+ * statement, the work may have been done: look, or repeat it under the same key. What else a
+ * function means by a code stands at the function.
+ *
+ * A function that cannot fail returns its value. It asserts only what is wrong in the program's
+ * text: NULL for what must be there, a value outside its enum, something that was not opened or
+ * checked before. A number that a program computes is not asserted: a time, share or count outside
+ * its range counts as the nearest one in it (deadline - now in the past: no time), or is INVALID.
+ *
+ *
  * C++     A handler's exception is a failed attempt, and the text of std::exception::what is its
  *         error, if this implementation is compiled as C++, with exceptions. If it is compiled as
  *         C, an exception that leaves a handler ends the program (std::terminate).
- * ERRORS  Functions that read outside data return a jobq_error. Functions that cannot fail return
- *         their value. Asserted is only what is wrong in the program's text: NULL for what must be
- *         there, a value outside its enum, something that was not opened or checked before. A
- *         number that a program computes is not: a time, share or count outside its range counts
- *         as the nearest one in it (deadline - now in the past: no time), or is JOBQ_ERROR_INVALID.
  * MEMORY  No allocation. Strings are borrowed: pointer and length. The caller owns every struct.
  * THREADS No global state. One thread at a time per struct.
  */
@@ -471,17 +498,17 @@ extern "C" {
     X(ERROR_INVALID, "invalid", "an argument or outside data breaks a rule; correct it")           \
     X(ERROR_TRANSITION, "transition", "the event does not apply in this state; read it again")     \
     X(ERROR_LOST, "lost", "the lease token is no longer in the row; stop this work")               \
-    X(ERROR_DEAD, "dead", "this worker was declared dead; register anew")                          \
+    X(ERROR_DEAD, "dead", "this worker was declared dead, or has ended; start another")            \
     X(ERROR_BUSY, "busy", "another transaction has the row locked; send it again")                 \
-    X(ERROR_NOT_FOUND, "not_found", "no such row; check its id")                                   \
+    X(ERROR_NOT_FOUND, "not_found", "no such row; check its id or name")                           \
     X(ERROR_EXISTS, "exists", "a row with this key exists already; use that or another key")       \
     X(ERROR_TIMEOUT, "timeout", "it took too long; try again, or allow more time")                 \
     X(ERROR_FULL, "full", "no room left in something of limited size; enlarge it, or free some")   \
     X(ERROR_MEMORY, "memory", "out of memory; try again with less")                                \
     X(ERROR_VERSION, "version", "the schema is too new or too old for this library; update one")   \
-    X(ERROR_CONNECTION, "connection", "the connection is lost; check whether the work was done")   \
-    X(ERROR_RETRYABLE, "retryable", "the database asks to run the transaction again")              \
-    X(ERROR_DATABASE, "database", "the database refused; its own message says why")
+    X(ERROR_CONNECTION, "connection", "the connection is lost; see whether the work was done")     \
+    X(ERROR_RETRYABLE, "retryable", "the database could not do it now; run the transaction again") \
+    X(ERROR_DATABASE, "database", "the database refused; read its own message")
 
 typedef enum jobq_error {
 #define JOBQ__X(id, name, text) JOBQ_##id,

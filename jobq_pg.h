@@ -143,7 +143,8 @@
  * THREADS    Any thread may use a jobq_pg, a worker or a table. A PGconn belongs to one thread at a
  *            time.
  * ERRORS     Every function that can fail returns a jobq_error and fills jobq_pg_error (which may
- *            be NULL): what is wrong, in which field, and how to mend it. A fault that C can find
+ *            be NULL): what is wrong, in which field, and how to mend it. ERRORS in jobq.h has the
+ *            table of codes. A fault that C can find
  *            (in names, JSON, UTF-8, sizes, ranges) is reported before anything is sent, so it does
  *            not abort your transaction.
  * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.

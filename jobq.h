@@ -99,6 +99,9 @@
  *     jobq_json_quote           writes text as a JSON string
  *     jobq_json_check           whether Postgres accepts text as jsonb
  *     jobq_json_member          the value of a member of an object
+ *     jobq_json_text            a string of a payload, without its quotes and escapes
+ *     jobq_json_int             an integer of a payload
+ *     jobq_json_double          a number of a payload
  *     jobq_test_size            bytes of a test
  *     jobq_test_init            an empty queue and a worker with these handlers
  *     jobq_test_policy          sets the policy of a queue, or of a kind
@@ -1378,6 +1381,41 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
  * escapes are not found; jsonb writes none that needs none. */
 JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
 
+/*
+ * Reading a payload. The next three read the member of this name, or, if name is NULL, json itself:
+ *
+ *     char to[200];
+ *     int64_t copies = 1;
+ *     if (jobq_json_text(call->payload, "to", to, sizeof to) != JOBQ_OK ||
+ *         jobq_json_int(call->payload, "copies", &copies) == JOBQ_ERROR_INVALID)
+ *         return JOBQ_OUTCOME_DISCARD;
+ *
+ * JOBQ_OK               the value is in *out; with every other answer *out is as it was, so that it
+ *                       may hold a default, such as one copy
+ * JOBQ_ERROR_NOT_FOUND  there is no such member, or it is null; json is {NULL, 0} or not an object
+ * JOBQ_ERROR_INVALID    it is of another type or out of range; json, read itself, is not valid
+ * JOBQ_ERROR_FULL       the text does not fit
+ *
+ * An object in an object is jobq_json_member(json, "address"). A boolean is true if it is the text:
+ * jobq_str_equal(jobq_json_member(json, "urgent"), jobq_str_from("true")).
+ *
+ * This is not a JSON library. It does not walk through arrays and objects, and each call reads json
+ * from its beginning. If a payload has more than a few members, take a library, such as yyjson: one
+ * C file and one header, MIT, fast, and strict.
+ */
+
+/* jobq_json_text -- a string as UTF-8, without its quotes and escapes, terminated. out holds size
+ * bytes; as many as jobq_json_member's value has always suffice. */
+JOBQ_API jobq_error jobq_json_text(jobq_str json, const char *name, char *out, size_t size);
+
+/* jobq_json_int -- an integer, exactly. INVALID, too: it is beyond an int64_t, or is written with a
+ * point or an exponent, such as 1.0 and 1e3. */
+JOBQ_API jobq_error jobq_json_int(jobq_str json, const char *name, int64_t *out);
+
+/* jobq_json_double -- the double that is nearest to a number; of two, the even one. INVALID, too:
+ * it is too large. The locale and the rounding mode do not matter. */
+JOBQ_API jobq_error jobq_json_double(jobq_str json, const char *name, double *out);
+
 /* ---- a worker's settings and counts ---------------------------------------------------------- */
 
 /* When a loop stops by itself. */
@@ -1854,6 +1892,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     random bits              >>random   jobq_random
  *     worker ids               >>worker   jobq_worker_name_format
  *     input rules              >>input    names, UTF-8, JSON
+ *     payloads                 >>payload  jobq_json_text, jobq_json_int, jobq_json_double
  *     traces                   >>trace    jobq_trace_of, jobq_trace_format
  *     backoff                  >>backoff  jobq_backoff_delay
  *     cron expressions         >>calendar jobq_cron_parse
@@ -2940,25 +2979,27 @@ JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes)
     return size;
 }
 
+/* The characters that have an escape of one letter, and their letters. */
+static const char jobq__escaped[] = "\"\\\b\f\n\r\t", jobq__escapes[] = "\"\\bfnrt";
+
 /* How a character of len bytes (0: a bad one) is written in a JSON string; at most 6 bytes. */
 static size_t jobq__quoted_one(char *out, const char *p, size_t len)
 {
-    static const char digits[] = "0123456789abcdef", escaped[] = "\"\\\b\f\n\r\t",
-                      letters[] = "\"\\bfnrt";
+    static const char digits[] = "0123456789abcdef";
     int i = 0;
 
     if (len == 0) {
         *out = '?';
         return 1;
     }
-    while (escaped[i] != '\0' && escaped[i] != *p) i++;
-    if (escaped[i] == '\0' && (unsigned char)*p >= 0x20) {
+    while (jobq__escaped[i] != '\0' && jobq__escaped[i] != *p) i++;
+    if (jobq__escaped[i] == '\0' && (unsigned char)*p >= 0x20) {
         memcpy(out, p, len);
         return len;
     }
     out[0] = '\\';
-    if (escaped[i] != '\0') {
-        out[1] = letters[i];
+    if (jobq__escaped[i] != '\0') {
+        out[1] = jobq__escapes[i];
         return 2;
     }
     out[1] = 'u';
@@ -3034,31 +3075,34 @@ static int32_t jobq__json_hex(jobq__json *j)
     return value;
 }
 
-/* Reads the rest of an escape that starts with a backslash and u. jsonb stores text, which has no
- * NUL and no lone surrogates. */
-static bool jobq__json_unicode(jobq__json *j)
+/* Reads the rest of an escape that starts with a backslash and u; after a high surrogate also the
+ * low one. jsonb stores text, which has no NUL and no lone surrogates. */
+static bool jobq__json_unicode(jobq__json *j, int32_t *code)
 {
-    int32_t code = jobq__json_hex(j), low;
+    int32_t low;
 
-    if (code < 0) return jobq__json_fail(j, "\\u needs four hex digits");
+    *code = jobq__json_hex(j);
+    if (*code < 0) return jobq__json_fail(j, "\\u needs four hex digits");
     if (j->any) return true;
-    if (code == 0) return jobq__json_fail(j, "\\u0000 cannot be stored as text");
-    if (code >= 0xdc00 && code <= 0xdfff) return jobq__json_fail(j, "lone low surrogate");
-    if (code < 0xd800 || code > 0xdbff) return true;
+    if (*code == 0) return jobq__json_fail(j, "\\u0000 cannot be stored as text");
+    if (*code >= 0xdc00 && *code <= 0xdfff) return jobq__json_fail(j, "lone low surrogate");
+    if (*code < 0xd800 || *code > 0xdbff) return true;
     if (jobq__json_peek(j) != '\\' || j->at + 1 >= j->len || j->ptr[j->at + 1] != 'u') {
         return jobq__json_fail(j, "lone high surrogate");
     }
     j->at += 2;
     low = jobq__json_hex(j);
+    *code = 0x10000 + (*code - 0xd800) * 0x400 + (low - 0xdc00);
     return (low >= 0xdc00 && low <= 0xdfff) || jobq__json_fail(j, "lone high surrogate");
 }
 
 static bool jobq__json_escape(jobq__json *j)
 {
     int c = jobq__json_peek(j);
+    int32_t code;
 
     j->at++;
-    if (c == 'u') return jobq__json_unicode(j);
+    if (c == 'u') return jobq__json_unicode(j, &code);
     if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
         c == 't') {
         return true;
@@ -3288,6 +3332,249 @@ JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name)
         c = jobq__json_peek(&j);
     } while (c == ',');
     return c == '}' ? found : none;
+}
+
+/* ---- >>payload ------------------------------------------------------------------------------- */
+
+/* Leaves j at the first byte of the value. */
+static jobq_error jobq__json_find(jobq__json *j, jobq_str json, const char *name)
+{
+    jobq_str value = name == NULL ? json : jobq_json_member(json, name);
+
+    memset(j, 0, sizeof *j);
+    if (value.ptr == NULL) return JOBQ_ERROR_NOT_FOUND;
+    if (jobq_json_check(value, NULL, NULL) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    j->ptr = value.ptr;
+    j->len = value.len;
+    jobq__json_space(j);
+    return jobq__json_peek(j) == 'n' ? JOBQ_ERROR_NOT_FOUND : JOBQ_OK;
+}
+
+/* Writes a character as UTF-8, 1 to 4 bytes. */
+static size_t jobq__utf8_put(char *out, int32_t code)
+{
+    static const int32_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4, i;
+
+    for (i = len - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (code & 0x3f));
+        code >>= 6;
+    }
+    out[0] = (char)(lead[len] | code);
+    return len;
+}
+
+/* Reads a byte or an escape of a valid string; out gets 1 to 4 bytes. */
+static size_t jobq__json_unescape(jobq__json *j, char *out)
+{
+    const char *letter;
+    int32_t code;
+
+    *out = j->ptr[j->at++];
+    if (*out != '\\') return 1;
+    *out = j->ptr[j->at++];
+    if (*out == 'u') {
+        jobq__json_unicode(j, &code);
+        return jobq__utf8_put(out, code);
+    }
+    letter = strchr(jobq__escapes, *out);
+    if (letter != NULL) *out = jobq__escaped[letter - jobq__escapes];
+    return 1;
+}
+
+JOBQ_API jobq_error jobq_json_text(jobq_str json, const char *name, char *out, size_t size)
+{
+    jobq__json j, from;
+    char unused[4];
+    size_t len = 0;
+    jobq_error code = jobq__json_find(&j, json, name);
+
+    JOBQ_ASSERT(out != NULL);
+    if (code != JOBQ_OK) return code;
+    if (jobq__json_peek(&j) != '"') return JOBQ_ERROR_INVALID;
+    j.at++;
+    from = j;
+    while (jobq__json_peek(&j) != '"') len += jobq__json_unescape(&j, unused);
+    if (len >= size) return JOBQ_ERROR_FULL;
+    while (jobq__json_peek(&from) != '"') out += jobq__json_unescape(&from, out);
+    *out = '\0';
+    return JOBQ_OK;
+}
+
+/* Leaves j at the first digit of a number. False: it is not a number. */
+static bool jobq__json_minus(jobq__json *j, bool *negative)
+{
+    int c = jobq__json_peek(j);
+
+    *negative = c == '-';
+    if (*negative) j->at++;
+    return *negative || (c >= '0' && c <= '9');
+}
+
+JOBQ_API jobq_error jobq_json_int(jobq_str json, const char *name, int64_t *out)
+{
+    jobq__json j;
+    bool negative;
+    int64_t value = 0, least; /* both with a minus: there are more negative numbers */
+    int c;
+    jobq_error code = jobq__json_find(&j, json, name);
+
+    JOBQ_ASSERT(out != NULL);
+    if (code != JOBQ_OK) return code;
+    if (!jobq__json_minus(&j, &negative)) return JOBQ_ERROR_INVALID;
+    least = negative ? INT64_MIN : -INT64_MAX;
+    for (; (c = jobq__json_peek(&j)) >= '0' && c <= '9'; j.at++) {
+        if (value < (least + (c - '0')) / 10) return JOBQ_ERROR_INVALID;
+        value = value * 10 - (c - '0');
+    }
+    if (c == '.' || c == 'e' || c == 'E') return JOBQ_ERROR_INVALID;
+    *out = negative ? value : -value;
+    return JOBQ_OK;
+}
+
+/* A number is read as n / m * 2^exponent, exactly: n comes from its digits, m is a power of 5 where
+ * the exponent is negative. JOBQ__DIGITS digits, and one for all that follow, decide how it is
+ * rounded; with m above 5^1092 it would be 0. So n and m need at most 2556 bits. */
+#define JOBQ__DIGITS 768
+
+typedef struct jobq__big {
+    uint32_t limb[84]; /* the lowest first */
+    int size;          /* limbs in use; the highest of them is not 0 */
+} jobq__big;
+
+/* b = b * factor + more */
+static void jobq__big_times(jobq__big *b, uint32_t factor, uint32_t more)
+{
+    uint64_t carry = more;
+    int i;
+
+    for (i = 0; i < b->size || carry > 0; i++) {
+        if (i < b->size) carry += (uint64_t)b->limb[i] * factor;
+        b->limb[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+    b->size = i;
+}
+
+static void jobq__big_shift(jobq__big *b, int bits)
+{
+    for (; bits > 31; bits -= 31) jobq__big_times(b, (uint32_t)1 << 31, 0);
+    jobq__big_times(b, (uint32_t)1 << bits, 0);
+}
+
+static int jobq__big_bits(const jobq__big *b)
+{
+    uint32_t top = b->limb[b->size - 1];
+    int bits = 32 * (b->size - 1);
+
+    for (; top > 0; top >>= 1) bits++;
+    return bits;
+}
+
+/* Below 0, 0 or above: a is less than, equal to or greater than b, which is not 0. */
+static int jobq__big_compare(const jobq__big *a, const jobq__big *b)
+{
+    int i = a->size - 1;
+
+    if (a->size != b->size) return a->size - b->size;
+    while (i > 0 && a->limb[i] == b->limb[i]) i--;
+    return a->limb[i] < b->limb[i] ? -1 : a->limb[i] > b->limb[i];
+}
+
+/* a = a - b; b is not greater. */
+static void jobq__big_minus(jobq__big *a, const jobq__big *b)
+{
+    uint64_t had, take = 0;
+    int i;
+
+    for (i = 0; i < a->size; i++) {
+        had = a->limb[i];
+        if (i < b->size) take += b->limb[i];
+        a->limb[i] = (uint32_t)(had - take);
+        take = had < take;
+    }
+    while (a->size > 0 && a->limb[a->size - 1] == 0) a->size--;
+}
+
+/* The double nearest to n / m * 2^exponent, as it lies in memory. Neither n nor m is 0. */
+static uint64_t jobq__double_bits(jobq__big *n, jobq__big *m, int exponent)
+{
+    int apart = jobq__big_bits(n) - jobq__big_bits(m), count = 53, rest;
+    uint64_t mantissa = 0;
+
+    jobq__big_shift(apart > 0 ? m : n, apart > 0 ? apart : -apart);
+    exponent += apart;
+    if (jobq__big_compare(n, m) < 0) {
+        jobq__big_shift(n, 1);
+        exponent--;
+    }
+    /* Now n / m is at least 1 and less than 2. A subnormal has fewer bits. */
+    if (exponent < -1022) count += exponent + 1022;
+    if (count < 0) return 0;
+    for (; count > 0; count--) {
+        mantissa *= 2;
+        if (jobq__big_compare(n, m) >= 0) {
+            jobq__big_minus(n, m);
+            mantissa++;
+        }
+        jobq__big_shift(n, 1);
+    }
+    rest = jobq__big_compare(n, m); /* with half of the last bit */
+    if (rest > 0 || (rest == 0 && mantissa % 2 == 1)) mantissa++;
+    /* The mantissa's first bit, which is not stored, adds 1 to the exponent. */
+    return mantissa + ((uint64_t)(exponent < -1022 ? 0 : exponent + 1022) << 52);
+}
+
+/* Reads a valid number, from its first digit on, as n * 10^exponent. Returns k if it is less than
+ * 10^k and not less than 10^(k-1). */
+static int64_t jobq__double_digits(jobq__json *j, jobq__big *n, int64_t *exponent)
+{
+    int64_t written = 0, fraction = 0;
+    int digits = 0, c;
+    bool point = false, more = false;
+
+    n->size = 0;
+    for (; (c = jobq__json_peek(j)) == '.' || (c >= '0' && c <= '9'); j->at++) {
+        if (c == '.') point = true;
+        else if (point) fraction++;
+        if (c == '.' || (c == '0' && n->size == 0)) continue;
+        if (digits < JOBQ__DIGITS) jobq__big_times(n, 10, (uint32_t)(c - '0'));
+        else more = more || c != '0';
+        digits++;
+    }
+    jobq__json_exponent(j, &written);
+    *exponent = written - fraction;
+    if (digits > JOBQ__DIGITS) *exponent += digits - JOBQ__DIGITS;
+    if (more) {
+        jobq__big_times(n, 10, 1);
+        --*exponent;
+    }
+    return written - fraction + digits;
+}
+
+JOBQ_API jobq_error jobq_json_double(jobq_str json, const char *name, double *out)
+{
+    jobq__big n, m = {{1}, 1};
+    jobq__json j;
+    bool negative;
+    int64_t exponent, below, i;
+    uint64_t bits = 0;
+    jobq_error code = jobq__json_find(&j, json, name);
+
+    JOBQ_ASSERT(out != NULL);
+    if (code != JOBQ_OK) return code;
+    if (!jobq__json_minus(&j, &negative)) return JOBQ_ERROR_INVALID;
+    below = jobq__double_digits(&j, &n, &exponent);
+    if (n.size > 0 && below > 309) return JOBQ_ERROR_INVALID;
+    if (n.size > 0 && below > -324) {
+        for (i = 0; i < exponent; i++) jobq__big_times(&n, 5, 0);
+        for (i = 0; i > exponent; i--) jobq__big_times(&m, 5, 0);
+        bits = jobq__double_bits(&n, &m, (int)exponent);
+    }
+    if (bits >= (uint64_t)0x7ff << 52) return JOBQ_ERROR_INVALID;
+    if (negative) bits |= (uint64_t)1 << 63;
+    memcpy(out, &bits, sizeof *out);
+    return JOBQ_OK;
 }
 
 /* ---- >>trace --------------------------------------------------------------------------------- */

@@ -18,7 +18,11 @@
  *
  *     static jobq_outcome greet(jobq_call *call)
  *     {
- *         printf("hello %.*s\n", (int)call->payload.len, call->payload.ptr);
+ *         char name[100];
+ *
+ *         if (jobq_json_text(call->payload, NULL, name, sizeof name) != JOBQ_OK)
+ *             return JOBQ_OUTCOME_DISCARD;
+ *         printf("hello %s\n", name);
  *         return JOBQ_OUTCOME_SUCCESS;
  *     }
  *

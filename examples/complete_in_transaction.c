@@ -64,10 +64,12 @@ static jobq_outcome transfer(jobq_call *call)
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
     char amount[32];
+    int64_t number;
     int rows;
 
     if (conn == NULL) return retry(call, error.message);
-    snprintf(amount, sizeof amount, "%.*s", (int)call->payload.len, call->payload.ptr);
+    if (jobq_json_int(call->payload, NULL, &number) != JOBQ_OK) return JOBQ_OUTCOME_DISCARD;
+    snprintf(amount, sizeof amount, "%lld", (long long)number);
     if (!run(conn, "BEGIN")) return retry(call, PQerrorMessage(conn));
     rows = update(conn,
                   "UPDATE " SCHEMA ".account SET balance = balance - $1::int"

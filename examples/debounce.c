@@ -49,12 +49,11 @@ static void edited(int version)
 
 static jobq_outcome index_document(jobq_call *call)
 {
-    char text[20];
-    int version, i;
+    int64_t version;
+    int i;
 
-    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
-    version = atoi(text);
-    printf("  indexes version %d\n", version);
+    if (jobq_json_int(call->payload, NULL, &version) != JOBQ_OK) return JOBQ_OUTCOME_DISCARD;
+    printf("  indexes version %d\n", (int)version);
     for (i = 6; version == 5 && i <= 7; i++) {
         printf("  edited while it is indexed: version %d\n", i);
         edited(i);

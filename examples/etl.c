@@ -70,19 +70,18 @@ static PGresult *run_sql(const char *sql)
 
 static jobq_outcome load(jobq_call *call)
 {
-    char text[20], rows[20];
-    int part;
+    char rows[20];
+    int64_t part;
 
-    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
-    part = atoi(text);
-    printf("load part %d: ", part);
+    if (jobq_json_int(call->payload, NULL, &part) != JOBQ_OK) return JOBQ_OUTCOME_DISCARD;
+    printf("load part %d: ", (int)part);
     if (part == damaged) {
         printf("the file is damaged\n");
         jobq_call_error(call, jobq_str_from("the file is damaged"));
         return JOBQ_OUTCOME_DISCARD;
     }
-    printf("%d rows\n", part * 100);
-    snprintf(rows, sizeof rows, "%d", part * 100);
+    snprintf(rows, sizeof rows, "%d", (int)part * 100);
+    printf("%s rows\n", rows);
     if (!jobq_call_result(call, jobq_str_from(rows), false)) return JOBQ_OUTCOME_RETRY;
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -92,13 +91,17 @@ static int parents_rows(const jobq_call *call)
 {
     jobq_pg_error error;
     jobq_pg_rows parents;
-    int sum = 0;
+    int64_t sum = 0, rows;
+    bool good = true;
 
     if (jobq_pg_parents(pg, NULL, call->job.id, &parents, &error) != JOBQ_OK) return -1;
-    for (size_t i = 0; i < parents.count; i++)
-        sum += atoi(((const jobq_pg_job_row *)parents.rows)[i].result.ptr);
+    for (size_t i = 0; i < parents.count && good; i++) {
+        const jobq_pg_job_row *parent = (const jobq_pg_job_row *)parents.rows + i;
+        good = jobq_json_int(parent->result, NULL, &rows) == JOBQ_OK;
+        if (good) sum += rows;
+    }
     jobq_pg_rows_clear(&parents);
-    return sum;
+    return good ? (int)sum : -1;
 }
 
 static jobq_outcome merge(jobq_call *call)

@@ -7,9 +7,9 @@
  * Prints  (times vary a little)
  *           0.20 s  enqueued "a.png" as job 1
  *           0.20 s  enqueued "b.png" as job 2
- *           0.20 s  resize "a.png"
- *           0.20 s  resize "b.png": no memory, again in 0.3 s
- *           0.50 s  resize "b.png"
+ *           0.20 s  resize a.png
+ *           0.20 s  resize b.png: no memory, again in 0.3 s
+ *           0.50 s  resize b.png
  *         frames ..., jobs 3, worst wait for a frame ... ms
  *
  * The loop draws a frame every 20 ms, as a game does, and runs jobs in between. It also enqueues
@@ -46,10 +46,14 @@ static int64_t now_us(void)
 /* Must take a few milliseconds at most, because the next frame waits for it. */
 static jobq_outcome resize(jobq_call *call)
 {
-    bool fails = call->job.attempt == 1 && memchr(call->payload.ptr, 'b', call->payload.len);
+    char picture[80];
+    bool fails;
 
-    printf("%6.2f s  resize %.*s%s\n", (double)(now_us() - begin_us) / 1e6, (int)call->payload.len,
-           call->payload.ptr, fails ? ": no memory, again in 0.3 s" : "");
+    if (jobq_json_text(call->payload, NULL, picture, sizeof picture) != JOBQ_OK)
+        return JOBQ_OUTCOME_DISCARD;
+    fails = call->job.attempt == 1 && strcmp(picture, "b.png") == 0;
+    printf("%6.2f s  resize %s%s\n", (double)(now_us() - begin_us) / 1e6, picture,
+           fails ? ": no memory, again in 0.3 s" : "");
     if (!fails) return JOBQ_OUTCOME_SUCCESS;
     jobq_call_delay(call, JOBQ_MILLISECONDS(300));
     return JOBQ_OUTCOME_RETRY;

@@ -46,10 +46,10 @@ static PGresult *ask(PGconn *conn, const char *sql)
 /* The headers of the job say which night it is for, also if it runs late. */
 static jobq_outcome report(jobq_call *call)
 {
-    jobq_str tick = jobq_json_member(call->headers, "tick"); /* in quotes */
-    bool found = tick.len > 11;
+    char tick[40] = "?";
 
-    printf("the report of the night of %.*s\n", found ? 10 : 1, found ? tick.ptr + 1 : "?");
+    jobq_json_text(call->headers, "tick", tick, sizeof tick);
+    printf("the report of the night of %.10s\n", tick);
     return JOBQ_OUTCOME_SUCCESS;
 }
 

@@ -182,11 +182,10 @@ static long trade(jobq_pg *pg, PGconn *conn, long first, long last)
 
 static long field(const jobq_message *m, const char *name)
 {
-    char text[256], *at;
+    int64_t value = -1;
 
-    snprintf(text, sizeof text, "%.*s", (int)m->payload.len, m->payload.ptr);
-    at = strstr(text, name);
-    return at == NULL ? -1 : atol(at + strlen(name));
+    jobq_json_int(m->payload, name, &value);
+    return (long)value;
 }
 
 /* Delivers one message: appends a line to this relay's file. A message may be delivered twice, so
@@ -196,8 +195,7 @@ static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
     FILE *file = (FILE *)d->user;
 
     fprintf(file, "%" PRId64 " %d %" PRId64 " %ld %ld %ld %ld\n", now_us(), (int)d->partition,
-            m->seq, field(m, "\"transfer\": "), field(m, "\"from\": "), field(m, "\"to\": "),
-            field(m, "\"amount\": "));
+            m->seq, field(m, "transfer"), field(m, "from"), field(m, "to"), field(m, "amount"));
     if (fflush(file) != 0) {
         jobq_delivery_error(d, jobq_str_from("the file can't be written"));
         return JOBQ_RESULT_RETRY;

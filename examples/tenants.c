@@ -72,17 +72,17 @@ static void run_sql(const char *sql)
     jobq_pg_release(pg, conn);
 }
 
-/* Enqueues count jobs of one line, whose payloads are the numbers 1 to count. */
+/* Enqueues count jobs of one line, with the numbers 1 to count. */
 static void enqueue(const char *queue, const char *line, int count)
 {
     static jobq_pg_job jobs[MAILS];
-    static char payload[MAILS][16];
+    static char payload[MAILS][60];
     jobq_pg_error error;
     int i;
 
     memset(jobs, 0, sizeof jobs);
     for (i = 0; i < count; i++) {
-        snprintf(payload[i], sizeof payload[i], "[\"%.1s\", %d]", line, i + 1);
+        snprintf(payload[i], sizeof payload[i], "{\"for\": \"%s\", \"number\": %d}", line, i + 1);
         jobs[i].queue = queue;
         jobs[i].kind = "do";
         jobs[i].line = line;
@@ -92,13 +92,13 @@ static void enqueue(const char *queue, const char *line, int count)
          error.message);
 }
 
-/* The number in a payload such as ["q", 3]. */
+/* -1: the payload has none. */
 static int number_of(const jobq_call *call)
 {
-    char text[20];
+    int64_t number = -1;
 
-    snprintf(text, sizeof text, "%.*s", (int)call->payload.len, call->payload.ptr);
-    return atoi(text + 6);
+    jobq_json_int(call->payload, "number", &number);
+    return (int)number;
 }
 
 /* ---- a noisy tenant and a quiet one ---------------------------------------------------------- */
@@ -108,14 +108,17 @@ static int loud, quiet, loud_before_quiet;
 static jobq_outcome mail(jobq_call *call)
 {
     static const struct timespec a_while = {0, 1000000};
-    bool is_loud = call->payload.ptr[2] == 'l';
+    char tenant[20];
+    bool is_loud;
 
+    if (jobq_json_text(call->payload, "for", tenant, sizeof tenant) != JOBQ_OK)
+        return JOBQ_OUTCOME_DISCARD;
     nanosleep(&a_while, NULL);
+    is_loud = strcmp(tenant, "loud-inc") == 0;
     if (is_loud) loud++;
     else if (++quiet == 3) loud_before_quiet = loud;
     if (!is_loud || loud < 4)
-        printf("  %6.2f s  %-10s mail %d\n", seconds(), is_loud ? "loud-inc" : "quiet-ltd",
-               number_of(call));
+        printf("  %6.2f s  %-10s mail %d\n", seconds(), tenant, number_of(call));
     return JOBQ_OUTCOME_SUCCESS;
 }
 

@@ -20,7 +20,7 @@
 /* ---- what ships: handlers, and the table for the worker -------------------------------------- */
 
 struct mailer {
-    int (*send)(struct mailer *mailer, jobq_str to, int64_t time_left_us); /* an SMTP code */
+    int (*send)(struct mailer *mailer, const char *to, int64_t time_left_us); /* an SMTP code */
 };
 
 static jobq_outcome welcome(jobq_call *call)
@@ -28,11 +28,13 @@ static jobq_outcome welcome(jobq_call *call)
     struct mailer *mailer = call->user;
     int64_t left_us;
     jobq_stop stop = jobq_call_stopping(call, &left_us);
+    char to[255];
     int code;
 
+    if (jobq_json_text(call->payload, "to", to, sizeof to) != JOBQ_OK) return JOBQ_OUTCOME_DISCARD;
     if (stop == JOBQ_STOP_SHUTDOWN) return JOBQ_OUTCOME_RELEASE;
     if (stop == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
-    code = mailer->send(mailer, call->payload, left_us);
+    code = mailer->send(mailer, to, left_us);
     if (code == 250) return JOBQ_OUTCOME_SUCCESS;
     if (code == 421) { /* too many: no other mail to this domain for a minute */
         jobq_call_hold(call, JOBQ_HOLD_LINE, JOBQ_MINUTES(1), jobq_str_from("421"));
@@ -54,6 +56,15 @@ static jobq_result bounced(jobq_delivery *delivery, const jobq_message *message)
 
 #define WELCOME(mailer) {.queue = "mail", .kind = "welcome", .run = {welcome}, .user = mailer}
 
+/* Like assert, but NDEBUG does not remove it. */
+#define CHECK(good)                                                                                \
+    do {                                                                                           \
+        if (!(good)) {                                                                             \
+            fprintf(stderr, "line %d: %s is false\n", __LINE__, #good);                            \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
 /* ---- the test's mail server ------------------------------------------------------------------ */
 
 struct fake {
@@ -64,26 +75,17 @@ struct fake {
     jobq_test *test;
 };
 
-static int fake_send(struct mailer *mailer, jobq_str to, int64_t time_left_us)
+static int fake_send(struct mailer *mailer, const char *to, int64_t time_left_us)
 {
     struct fake *fake = (struct fake *)mailer;
 
-    (void)to;
     (void)time_left_us;
+    CHECK(strcmp(to, "ann@example.org") == 0);
     jobq_test_sleep(fake->test, fake->takes_us);
     return fake->codes[fake->calls++];
 }
 
 /* ---- the fixture: a queue in memory with one job --------------------------------------------- */
-
-/* Like assert, but NDEBUG does not remove it. */
-#define CHECK(good)                                                                                \
-    do {                                                                                           \
-        if (!(good)) {                                                                             \
-            fprintf(stderr, "line %d: %s is false\n", __LINE__, #good);                            \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static int64_t set_up(struct fake *fake)
 {
@@ -96,7 +98,7 @@ static int64_t set_up(struct fake *fake)
     fake->mailer.send = fake_send;
     fake->test = jobq_test_init(block, handlers, 1);
     jobq_test_policy(fake->test, "mail", NULL, &policy);
-    job.payload = jobq_str_from("\"ann@example.org\"");
+    job.payload = jobq_str_from("{\"to\": \"ann@example.org\"}");
     job.headers = jobq_str_from("{\"trace\": \"a1\"}");
     return jobq_test_enqueue(fake->test, &job);
 }

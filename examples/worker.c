@@ -5,10 +5,10 @@
  * Run     JOBQ_SERVER="host=... dbname=..." ./worker [--forever]
  *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/worker
  * Prints  (times and order vary a little)
- *           0.02 s  fetch "a.example": attempt 1: 503, to be tried again in 0.2 s
- *           0.02 s  fetch "b.example": attempt 1: no address
+ *           0.02 s  fetch a.example: attempt 1: 503, to be tried again in 0.2 s
+ *           0.02 s  fetch b.example: attempt 1: no address
  *           0.02 s  report: too early, snoozes
- *           0.28 s  fetch "a.example": attempt 2: fetched
+ *           0.28 s  fetch a.example: attempt 2: fetched
  *           0.33 s  report: too early, snoozes
  *           0.64 s  report: written
  *         started 6, succeeded 2, retried 1, failed 1
@@ -41,10 +41,9 @@ static double elapsed(void)
     return (double)(now.tv_sec - begin.tv_sec) + (double)(now.tv_nsec - begin.tv_nsec) / 1e9;
 }
 
-static void say(const jobq_call *call, const char *what)
+static void say(const jobq_call *call, const char *host, const char *what)
 {
-    printf("%6.2f s  fetch %.*s: attempt %d: %s\n", elapsed(), (int)call->payload.len,
-           call->payload.ptr, (int)call->job.attempt, what);
+    printf("%6.2f s  fetch %s: attempt %d: %s\n", elapsed(), host, (int)call->job.attempt, what);
 }
 
 /* ---- two kinds of jobs ----------------------------------------------------------------------- */
@@ -65,22 +64,28 @@ static bool read_page(const jobq_call *call)
 /* Fetches a page. */
 static jobq_outcome fetch(jobq_call *call)
 {
-    if (jobq_str_equal(call->payload, jobq_str_from("\"b.example\""))) {
-        say(call, "no address");
-        jobq_call_error(call, jobq_str_from("no such host"));
+    char host[256];
+
+    if (jobq_json_text(call->payload, NULL, host, sizeof host) != JOBQ_OK) {
+        jobq_call_error(call, jobq_str_from("the payload is not the name of a host"));
         return JOBQ_OUTCOME_DISCARD; /* another attempt would not help: the job fails */
     }
+    if (strcmp(host, "b.example") == 0) {
+        say(call, host, "no address");
+        jobq_call_error(call, jobq_str_from("no such host"));
+        return JOBQ_OUTCOME_DISCARD;
+    }
     if (call->job.attempt == 1) {
-        say(call, "503, to be tried again in 0.2 s");
+        say(call, host, "503, to be tried again in 0.2 s");
         jobq_call_error(call, jobq_str_from("503 Service Unavailable"));
         jobq_call_delay(call, JOBQ_MILLISECONDS(200)); /* otherwise the queue's backoff applies */
         return JOBQ_OUTCOME_RETRY;
     }
     if (!read_page(call)) {
-        say(call, "given back, because the worker stops");
+        say(call, host, "given back, because the worker stops");
         return JOBQ_OUTCOME_RELEASE; /* another worker runs it; this attempt does not count */
     }
-    say(call, "fetched");
+    say(call, host, "fetched");
     return JOBQ_OUTCOME_SUCCESS;
 }
 

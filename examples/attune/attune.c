@@ -166,12 +166,10 @@ static jobq_outcome execute(jobq_call *call)
 {
     PGconn *conn = jobq_pg_call_conn(call, NULL);
     jobq_str none = {NULL, 0}, result = str("{\"exit\": 0}");
-    long long id = 0;
-    char payload[64];
+    int64_t id;
 
     if (conn == NULL) return JOBQ_OUTCOME_RETRY;
-    snprintf(payload, sizeof payload, "%.*s", (int)call->payload.len, call->payload.ptr);
-    if (sscanf(payload, "{\"execution\": %lld}", &id) != 1) return JOBQ_OUTCOME_DISCARD;
+    if (jobq_json_int(call->payload, "execution", &id) != JOBQ_OK) return JOBQ_OUTCOME_DISCARD;
     tell(conn, "BEGIN");
     if (attune_execution_move(conn, id, ATTUNE_EXECUTION_STATUS_REQUESTED,
                               ATTUNE_EXECUTION_STATUS_RUNNING, none, &failure) != JOBQ_OK ||

@@ -811,7 +811,7 @@ static void json_of_random_bytes_is_judged_and_never_overrun(void **unused)
     }
 }
 
-/* ---- asserts --------------------------------------------------------------------------------- */
+/* ---- writing JSON ---------------------------------------------------------------------------- */
 
 static void any_text_becomes_a_json_string(void **unused)
 {
@@ -849,10 +849,279 @@ static void any_text_becomes_a_json_string(void **unused)
     }
 }
 
+/* ---- reading payloads ------------------------------------------------------------------------ */
+
+static const jobq_str json_none = {NULL, 0};
+
+static void what_cannot_be_read_leaves_what_was_there(void **unused)
+{
+    static const struct {
+        const char *json, *name;
+        jobq_error text, whole, real;
+    } rows[] = {
+        {NULL, NULL, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {NULL, "a", JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"null", NULL, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {" null ", NULL, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"{\"a\": null}", "a", JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"{\"a\": 1}", "b", JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"[1]", "a", JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"{\"a\": 1", "a", JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_NOT_FOUND},
+        {"", NULL, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"1 2", NULL, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"\"a", NULL, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"nul", NULL, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"{\"a\": true}", "a", JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"{\"a\": [1]}", "a", JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"{\"a\": {}}", "a", JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"{\"a\": \"1\"}", "a", JOBQ_OK, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+        {"{\"a\": 1}", "a", JOBQ_ERROR_INVALID, JOBQ_OK, JOBQ_OK},
+        {"{\"a\": 1.5}", "a", JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_OK},
+        {"{\"a\": 1e999}", "a", JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID, JOBQ_ERROR_INVALID},
+    };
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        jobq_str json = jobq_str_from(rows[i].json);
+        char text[8] = "as was";
+        int64_t whole = 7;
+        double real = 7;
+        jobq_error codes[3];
+        codes[0] = jobq_json_text(json, rows[i].name, text, sizeof text);
+        codes[1] = jobq_json_int(json, rows[i].name, &whole);
+        codes[2] = jobq_json_double(json, rows[i].name, &real);
+        if (codes[0] != rows[i].text || codes[1] != rows[i].whole || codes[2] != rows[i].real)
+            fail_msg("%d: %s: %d %d %d", (int)i, rows[i].json, codes[0], codes[1], codes[2]);
+        assert_string_equal(text, codes[0] == JOBQ_OK ? "1" : "as was");
+        assert_int_equal(whole, codes[1] == JOBQ_OK ? 1 : 7);
+        assert_true(real == (codes[2] != JOBQ_OK ? 7 : codes[1] == JOBQ_OK ? 1 : 1.5));
+    }
+}
+
+static void a_text_is_read_without_quotes_and_escapes(void **unused)
+{
+    static const struct {
+        const char *json, *text;
+    } rows[] = {
+        {"\"\"", ""},
+        {" \"Ann\" ", "Ann"},
+        {"\"a\\\"b\\\\c\\/d\\b\\f\\n\\r\\t\"", "a\"b\\c/d\b\f\n\r\t"},
+        {"\"\\u0041\\u007f\\u0080\\u00e4\\u07ff\\u0800\\u20AC\\uffff\"",
+         "A\x7f\xc2\x80\xc3\xa4\xdf\xbf\xe0\xa0\x80\xe2\x82\xac\xef\xbf\xbf"},
+        {"\"\\ud800\\udc00\\ud83d\\ude00\\uDBFF\\uDFFF\"",
+         "\xf0\x90\x80\x80\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf"},
+        {"\"\xe2\x82\xac u\\u0075u\"", "\xe2\x82\xac uuu"},
+    };
+    char out[64], member[128];
+    size_t i, len;
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        jobq_str json = jobq_str_from(rows[i].json);
+        len = strlen(rows[i].text);
+        memset(out, '#', sizeof out);
+        if (len > 0) assert_int_equal(jobq_json_text(json, NULL, out, len), JOBQ_ERROR_FULL);
+        assert_int_equal(jobq_json_text(json, NULL, out, 0), JOBQ_ERROR_FULL);
+        assert_int_equal(out[0], '#');
+        assert_int_equal(jobq_json_text(json, NULL, out, len + 1), JOBQ_OK);
+        assert_string_equal(out, rows[i].text);
+        assert_int_equal(out[len + 1], '#');
+        snprintf(member, sizeof member, "{\"b\": 1, \"a\": %s, \"c\": \"c\"}", rows[i].json);
+        assert_int_equal(jobq_json_text(jobq_str_from(member), "a", out, len + 1), JOBQ_OK);
+        assert_string_equal(out, rows[i].text);
+    }
+}
+
+/* Every character, written as itself and as an escape, is the same text; so is what is quoted. */
+static void every_character_is_read_as_itself(void **unused)
+{
+    char plain[8], json[32], out[8];
+    int32_t code;
+
+    (void)unused;
+    for (code = 1; code <= 0x10ffff; code += code < 0x3000 ? 1 : 97) {
+        int32_t high = 0xd800 + ((code - 0x10000) >> 10), low = 0xdc00 + ((code - 0x10000) & 0x3ff);
+        jobq_str quoted = {json, 0};
+        if (code >= 0xd800 && code <= 0xdfff) continue;
+        plain[encode((unsigned char *)plain, (uint32_t)code)] = '\0';
+        if (code < 0x10000) snprintf(json, sizeof json, "\"\\u%04x\"", (unsigned)code);
+        else snprintf(json, sizeof json, "\"\\u%04x\\u%04x\"", (unsigned)high, (unsigned)low);
+        assert_int_equal(jobq_json_text(jobq_str_from(json), NULL, out, sizeof out), JOBQ_OK);
+        assert_string_equal(out, plain);
+        quoted.len = jobq_json_quote(json, sizeof json, jobq_str_from(plain));
+        assert_int_equal(jobq_json_text(quoted, NULL, out, sizeof out), JOBQ_OK);
+        assert_string_equal(out, plain);
+    }
+}
+
+static void integers_are_exact_or_refused(void **unused)
+{
+    static const struct {
+        const char *json;
+        int64_t value;
+    } good[] = {
+        {"0", 0}, {"-0", 0}, {" 42\n", 42}, {"-42", -42}, {"9007199254740993", 9007199254740993},
+        {"9223372036854775807", INT64_MAX}, {"-9223372036854775807", -INT64_MAX},
+        {"-9223372036854775808", INT64_MIN},
+    };
+    static const char *const bad[] = {
+        "9223372036854775808", "-9223372036854775809", "9223372036854775810",
+        "18446744073709551616", "18446744073709551617", "99999999999999999999999", "1.0", "1e3",
+        "1E3", "0.0", "-0e0", "01", "+1", "-", "0x10", "1a", "true", "\"1\"", "[]"};
+    size_t i;
+    int64_t value;
+
+    (void)unused;
+    for (i = 0; i < COUNT(good); i++) {
+        value = 7;
+        assert_int_equal(jobq_json_int(jobq_str_from(good[i].json), NULL, &value), JOBQ_OK);
+        assert_true(value == good[i].value);
+    }
+    for (i = 0; i < COUNT(bad); i++) {
+        value = 7;
+        if (jobq_json_int(jobq_str_from(bad[i]), NULL, &value) != JOBQ_ERROR_INVALID || value != 7)
+            fail_msg("%s: %lld", bad[i], (long long)value);
+    }
+}
+
+static uint64_t double_bits(double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static double double_of(uint64_t bits)
+{
+    double value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void doubles_have_the_right_bits(void **unused)
+{
+    static const struct {
+        const char *json;
+        uint64_t bits;
+    } rows[] = {
+        {"0", 0},
+        {"-0.0", 0x8000000000000000u},
+        {"0e999", 0},
+        {"1", 0x3ff0000000000000u},
+        {"-1.5", 0xbff8000000000000u},
+        {"0.1", 0x3fb999999999999au},
+        {"9007199254740993", 0x4340000000000000u}, /* a tie, to even */
+        {"9007199254740995", 0x4340000000000002u},
+        {"9007199254740993.00000000000000000001", 0x4340000000000001u},
+        {"1.7976931348623157e308", 0x7fefffffffffffffu},
+        {"1.7976931348623158e308", 0x7fefffffffffffffu},
+        {"2.2250738585072014e-308", 0x0010000000000000u},
+        {"2.2250738585072011e-308", 0x000fffffffffffffu},
+        {"2.4703282292062328e-324", 1},
+        {"2.4703282292062327e-324", 0},
+        {"1e-324", 0},
+        {"-1e-400", 0x8000000000000000u},
+        {"0.000000000000000000000000000000000000000000000000000000000000000001e66",
+         0x3ff0000000000000u},
+    };
+    static const char *const large[] = {"1e309", "-1e309", "1.7976931348623159e308", "1e131071",
+                                        "2e308"};
+    size_t i;
+    double value;
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(jobq_json_double(jobq_str_from(rows[i].json), NULL, &value), JOBQ_OK);
+        if (double_bits(value) != rows[i].bits) fail_msg("%s: %.17g", rows[i].json, value);
+    }
+    for (i = 0; i < COUNT(large); i++) {
+        assert_int_equal(jobq_json_double(jobq_str_from(large[i]), NULL, &value),
+                         JOBQ_ERROR_INVALID);
+    }
+}
+
+#define MIDDLE 1420 /* digits: 345 before the point, 1075 after it */
+
+/* The number in the middle between a positive double and the next, or a bit less or more. */
+static void middle_of(char *out, uint64_t bits, int64_t aside)
+{
+    char a[MIDDLE + 2], b[MIDDLE + 2];
+    int i, sum, carry = 0;
+
+    snprintf(a, sizeof a, "%0*.1075f", MIDDLE + 1, double_of(bits));
+    snprintf(b, sizeof b, "%0*.1075f", MIDDLE + 1, double_of(bits + 1));
+    for (i = MIDDLE; i >= 0; i--) {
+        if (a[i] == '.') continue;
+        sum = (a[i] - '0') + (b[i] - '0') + carry;
+        a[i] = (char)('0' + sum % 10);
+        carry = sum / 10;
+    }
+    for (i = carry = 0; i <= MIDDLE; i++) {
+        if (a[i] == '.') continue;
+        sum = (a[i] - '0') + carry * 10;
+        a[i] = (char)('0' + sum / 2);
+        carry = sum % 2;
+    }
+    for (i = MIDDLE; aside < 0 && (a[i] == '0' || a[i] == '.'); i--)
+        if (a[i] == '0') a[i] = '9';
+    if (aside < 0) a[i]--;
+    for (i = 0; a[i] == '0' && a[i + 1] != '.'; i++) {}
+    sprintf(out, "%s%s", a + i, aside > 0 ? "1" : "");
+}
+
+/* A number as JSON, in one of many forms. */
+static void any_number(char *out, size_t size, jobq_random *r)
+{
+    uint64_t bits = jobq_random_next(r), form = jobq_random_next(r);
+    int digits = (int)(form >> 8 & 31), exponent = (int)(form >> 16 & 1023) - 512;
+    unsigned long long whole = bits >> (form >> 32 & 63);
+    double value = double_of((bits >> 52 & 2047) == 2047 ? bits ^ (uint64_t)1 << 62 : bits);
+
+    switch (form & 7) {
+    case 0: snprintf(out, size, "%.17g", value); break;
+    case 1: snprintf(out, size, "%.*e", digits, value); break;
+    case 2: snprintf(out, size, "%.*f", digits, value); break;
+    case 3: snprintf(out, size, "%.17g", double_of(bits >> 12)); break; /* a subnormal */
+    case 4: snprintf(out, size, "%llu", whole); break;
+    case 5: snprintf(out, size, "-%llue%d", whole, exponent); break;
+    case 6: snprintf(out, size, "%llu.%llu", whole, (unsigned long long)form); break;
+    default: snprintf(out, size, "%.*f", digits, (double)(int64_t)whole / 1e9);
+    }
+}
+
+/* A correct strtod is the judge: that of glibc and of musl is. JOBQ_TEST_LONG: ten million. */
+static void doubles_are_those_of_strtod(void **unused)
+{
+    int n, rounds = check_slow() ? 5000 : getenv("JOBQ_TEST_LONG") != NULL ? 10000000 : 50000;
+    jobq_random r = {11};
+    char text[MIDDLE + 8];
+
+    (void)unused;
+    for (n = 0; n < rounds; n++) {
+        double value = 0, judge;
+        jobq_error code;
+        if (n % 100 != 0) any_number(text, sizeof text, &r);
+        else middle_of(text, jobq_random_next(&r) % ((uint64_t)0x7fe << 52), n / 100 % 3 - 1);
+        judge = strtod(text, NULL);
+        code = jobq_json_double(jobq_str_from(text), NULL, &value);
+        if (judge - judge != 0 ? code != JOBQ_ERROR_INVALID
+                               : code != JOBQ_OK || double_bits(value) != double_bits(judge))
+            fail_msg("%d: %s: %d, %.17g, not %.17g", n, text, code, value, judge);
+    }
+}
+
+/* ---- asserts --------------------------------------------------------------------------------- */
+
 static void nowhere_to_write_is_a_programmer_error(void **unused)
 {
     (void)unused;
     expect_assert_failure(jobq_utf8_mend(NULL, 5, jobq_str_from("a")));
+    expect_assert_failure(jobq_json_text(json_none, NULL, NULL, 5));
+    expect_assert_failure(jobq_json_int(json_none, NULL, NULL));
+    expect_assert_failure(jobq_json_double(json_none, NULL, NULL));
 }
 
 int main(void)
@@ -887,6 +1156,12 @@ int main(void)
         cmocka_unit_test(json_agrees_with_the_grammar_on_mangled_texts),
         cmocka_unit_test(json_of_random_bytes_is_judged_and_never_overrun),
         cmocka_unit_test(any_text_becomes_a_json_string),
+        cmocka_unit_test(what_cannot_be_read_leaves_what_was_there),
+        cmocka_unit_test(a_text_is_read_without_quotes_and_escapes),
+        cmocka_unit_test(every_character_is_read_as_itself),
+        cmocka_unit_test(integers_are_exact_or_refused),
+        cmocka_unit_test(doubles_have_the_right_bits),
+        cmocka_unit_test(doubles_are_those_of_strtod),
         cmocka_unit_test(nowhere_to_write_is_a_programmer_error),
     };
 

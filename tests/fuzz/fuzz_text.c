@@ -51,6 +51,51 @@ static void check_json(jobq_str text)
     free(spaced);
 }
 
+/* What is read is what was written: a text survives being quoted, an integer and a double being
+ * printed. strtod judges
+ * doubles. */
+static void check_values(jobq_str json, const char *name)
+{
+    size_t size = json.len + 1;
+    char *text = (char *)malloc(size), *back = (char *)malloc(size), number[32];
+    char *quoted = (char *)malloc(6 * size + 3);
+    jobq_str value = name == NULL ? json : jobq_json_member(json, name), s;
+    int64_t whole = 7, same;
+    double real = 7, judge;
+    jobq_error code = jobq_json_text(json, name, text, size);
+
+    MUST(text != NULL && back != NULL && quoted != NULL && code != JOBQ_ERROR_FULL);
+    if (code == JOBQ_OK) {
+        size = strlen(text) + 1;
+        MUST(jobq_utf8_valid(jobq_str_from(text)));
+        MUST(jobq_json_text(json, name, text, size - 1) == JOBQ_ERROR_FULL);
+        s.ptr = quoted;
+        s.len = jobq_json_quote(quoted, 6 * size + 3, jobq_str_from(text));
+        MUST(jobq_json_text(s, NULL, back, size) == JOBQ_OK && strcmp(back, text) == 0);
+    }
+    code = jobq_json_int(json, name, &whole);
+    MUST(code == JOBQ_OK || whole == 7);
+    if (code == JOBQ_OK) {
+        snprintf(number, sizeof number, "%lld", (long long)whole);
+        MUST(jobq_json_int(jobq_str_from(number), NULL, &same) == JOBQ_OK && same == whole);
+        MUST(jobq_json_double(json, name, &real) == JOBQ_OK);
+    }
+    code = jobq_json_double(json, name, &real);
+    MUST(code == JOBQ_OK || real == 7);
+    if (code == JOBQ_OK) {
+        memcpy(quoted, value.ptr, value.len);
+        quoted[value.len] = '\0';
+        judge = strtod(quoted, NULL);
+        MUST(memcmp(&judge, &real, sizeof real) == 0);
+        snprintf(number, sizeof number, "%.17g", real);
+        MUST(jobq_json_double(jobq_str_from(number), NULL, &judge) == JOBQ_OK);
+        MUST(memcmp(&judge, &real, sizeof real) == 0);
+    }
+    free(text);
+    free(back);
+    free(quoted);
+}
+
 /* What is written of a trace is valid JSON, and reads as the same trace. */
 static void check_trace(jobq_str parent, jobq_str state)
 {
@@ -117,6 +162,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text.len = size - 1;
     check_utf8(text, data[0]);
     check_json(text);
+    check_values(text, NULL);
+    check_values(text, "a");
     check_words(text);
     lines[0] = lines[1] = text;
     while (at < text.len && text.ptr[at] != '\n') at++;

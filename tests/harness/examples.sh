@@ -100,7 +100,7 @@ quick_start() {
     said=$("$program" 2>&1)
     case $1 in
     jobq.h) [[ $said =~ ^ready,\ again\ in\ [0-9.]+\ s$ ]] ;;
-    *) [ "$said" = 'hello "Ann"' ] ;;
+    *) [ "$said" = 'hello Ann' ] ;;
     esac || { echo "$1: $said"; return 1; }
 }
 

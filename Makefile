@@ -406,8 +406,9 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		/^JOBQ_API/ && match($$0, /jobq_[a-z0-9_]+\(/) { n[substr($$0, RSTART, RLENGTH - 1)]++ } \
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
-	@awk -f tests/errors.awk jobq.h >&2
-	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c examples/*/*.[ch] examples/*.cc) >&2
+	@awk -f tests/tools/errors.awk jobq.h >&2
+	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c \
+		examples/*/*.[ch] examples/*.cc examples/*.hpp) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \
@@ -611,6 +612,8 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 	examples/attune/attune.h
 
 .build/examples/jobq/jobq: $(wildcard examples/jobq/*)
+
+.build/examples/worker_cc: examples/jobq.hpp
 
 .build/examples/seal/%: examples/seal/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@

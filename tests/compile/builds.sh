@@ -2,7 +2,8 @@
 # builds.sh  build a program by each recipe of examples/build/, from the tarball of make dist
 #
 #   dist        the same bytes twice, whatever the umask; its sums are right; a program builds
-#   cmake, meson, pkg-config, conan   the recipe builds a program, which runs
+#   cmake, meson, pkg-config, conan   the recipe builds a program, which runs; with CMake also one in
+#               C++, whose handler throws
 #   vcpkg       CMake puts the port's files in place, with stand-ins for vcpkg's functions; vcpkg
 #               itself is not run
 set -eu
@@ -40,9 +41,12 @@ recipe() {
 }
 
 cmake_() {
+    local said
     recipe cmake
     cmake -B out -DJOBQ_URL="$archive" -DJOBQ_SHA256="$(cut -d ' ' -f 1 "$archive.sha256")" &&
-        cmake --build out && runs out/app
+        cmake --build out && runs out/app || return
+    said=$(out/throws) && [ "$said" = "ready after attempt 1: no paper" ] ||
+        { echo "throws: $said"; return 1; }
 }
 
 meson_() {

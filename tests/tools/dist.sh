@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# dist.sh FOLDER  write jobq-VERSION.tar.gz and its SHA-256 sum into FOLDER
+# dist.sh FOLDER  write jobq-VERSION.tar.gz and its SHA-256 sum into FOLDER: headers, sql/, and the
+#                 files by which pkg-config and CMake find them
 #
 # The same files give the same bytes, whatever the machine, the time and the umask.
 set -eu
@@ -13,14 +14,15 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 rm -rf "${out:?}/$name"
 mkdir -p "$out/$name/sql"
-cp jobq.h jobq_pg.h examples/build/pkg-config/jobq.pc "$out/$name/"
+cp jobq.h jobq_pg.h examples/jobq.hpp examples/build/pkg-config/jobq.pc \
+    examples/build/cmake/jobq/CMakeLists.txt "$out/$name/"
 cp -r sql/*.sql sql/optional "$out/$name/sql/"
 # The licence is the last comment of jobq.h.
 awk '/^\/\*/ { text = ""; next } /^ \*\// { next } { sub(/^ \* ?/, ""); text = text $0 "\n" }
     END { printf "%s", text }' jobq.h >"$out/$name/LICENSE"
 cd "$out/$name"
 LC_ALL=C
-sum ./*.h ./*.pc LICENSE sql/*.sql sql/*/*.sql | sed 's|\./||' >SHA256SUMS
+sum ./*.h ./*.hpp ./*.pc CMakeLists.txt LICENSE sql/*.sql sql/*/*.sql | sed 's|\./||' >SHA256SUMS
 cd ..
 find "$name" -type d -exec chmod 755 {} +
 find "$name" -type f -exec chmod 644 {} +

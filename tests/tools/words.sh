@@ -106,7 +106,7 @@ FNR == 1 { inside = code = 0 }
 /^--- / { code = 1 }
 FILENAME ~ /\.md$/ { check($0); next }
 FILENAME ~ /\.patch$/ { if (!code) check($0); next }
-FILENAME ~ /\.(c|cc|h)$/ { check_c($0); next }
+FILENAME ~ /\.(c|cc|h|hpp)$/ { check_c($0); next }
 FILENAME ~ /\.sql$/ && /[( ]partition bigint/ {
     print FILENAME ":" FNR ": \"partition bigint\": a partition is a number; its id is partition_id"
     bad = 1

@@ -1,0 +1,4 @@
+/* implementation.cc -- the library. */
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include <jobq_pg.h>

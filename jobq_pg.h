@@ -3634,6 +3634,36 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
     "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false), " \
     "pg_catalog.set_config('default_transaction_read_only', 'off', false)"
 
+/* The name of a server that is not Postgres but speaks its protocol, by a text about its version:
+ * what version() answers, or a parameter that it reports. NULL: it is none that is known. */
+static const char *jobq_pg__not_postgres(const char *version)
+{
+    if (version == NULL) return NULL;
+    if (strstr(version, "CockroachDB") != NULL) return "CockroachDB";
+    return strstr(version, "-YB-") != NULL ? "YugabyteDB" : NULL;
+}
+
+/* Whether the server is a Postgres that the library knows. It has told so at the start of the
+ * connection, so no statement fails. */
+static bool jobq_pg__known_server(PGconn *conn, jobq_pg_error *error)
+{
+    const char *other = jobq_pg__not_postgres(PQparameterStatus(conn, "crdb_version"));
+
+    if (other == NULL) other = jobq_pg__not_postgres(PQparameterStatus(conn, "server_version"));
+    if (other != NULL) {
+        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
+                      "the server is %s, and jobq needs PostgreSQL itself, 14 or newer: it builds "
+                      "on the way in which PostgreSQL locks rows and notifies", other);
+    } else if (PQserverVersion(conn) < 140000) {
+        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
+                      "server version %d is too old: 14 or newer is needed",
+                      PQserverVersion(conn) / 10000);
+    } else {
+        return true;
+    }
+    return false;
+}
+
 /* Opens a connection and checks it. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
@@ -3643,15 +3673,12 @@ static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 
     if (conn == NULL) return NULL;
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    probe = PQexec(conn, pg->behind_pooler ? "SELECT 1" : JOBQ_PG__PROBE);
-    good = PQresultStatus(probe) == PGRES_TUPLES_OK;
-    if (!good) jobq_pg__result_error(error, conn, probe);
-    PQclear(probe);
-    if (good && PQserverVersion(conn) < 140000) {
-        good = false;
-        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
-                      "server version %d is too old: 14 or newer is needed",
-                      PQserverVersion(conn) / 10000);
+    good = jobq_pg__known_server(conn, error);
+    if (good) {
+        probe = PQexec(conn, pg->behind_pooler ? "SELECT 1" : JOBQ_PG__PROBE);
+        good = PQresultStatus(probe) == PGRES_TUPLES_OK;
+        if (!good) jobq_pg__result_error(error, conn, probe);
+        PQclear(probe);
     }
     if (good && pg->set_up != NULL && !pg->set_up(pg->user, conn)) {
         good = false;

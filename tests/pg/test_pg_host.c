@@ -1,7 +1,10 @@
 /*
- * A worker as its host program sees it: statistics, health, hooks; and handlers that misbehave.
+ * A worker as its host program sees it: statistics, health, hooks; handlers that misbehave; servers
+ * that are not Postgres.
  */
 #include "proxy.h"
+
+#include <arpa/inet.h>
 
 /* What hooks said, in words. */
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -582,6 +585,110 @@ static void ten_megabytes_of_error_are_cut_at_a_character(void **unused)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_over, all_stop)
 
+/* ---- servers that only speak the protocol of Postgres ---------------------------------------- */
+
+/* What a server reports at the start of a connection, and the statements that it then gets. */
+typedef struct pretended {
+    int listener;
+    const char *server_version, *crdb_version;
+    int statements;
+} pretended;
+
+static size_t put_report(char *out, const char *name, const char *value)
+{
+    size_t names = strlen(name) + 1, values = value == NULL ? 0 : strlen(value) + 1;
+    uint32_t size = htonl((uint32_t)(4 + names + values));
+
+    if (value == NULL) return 0;
+    out[0] = 'S';
+    memcpy(out + 1, &size, 4);
+    memcpy(out + 5, name, names);
+    memcpy(out + 5 + names, value, values);
+    return 5 + names + values;
+}
+
+/* Lets one client in, and closes the connection at its first message: a statement, or its leave. */
+static void *pretends(void *arg)
+{
+    pretended *p = arg;
+    char in[2000], out[1000] = "R\0\0\0\10\0\0\0";
+    size_t len = 9;
+    int client = accept(p->listener, NULL, NULL);
+
+    if (recv(client, in, sizeof in, 0) <= 0) return NULL;
+    len += put_report(out + len, "server_version", p->server_version);
+    len += put_report(out + len, "crdb_version", p->crdb_version);
+    len += put_report(out + len, "in_hot_standby", "off"); /* or libpq itself asks for it */
+    memcpy(out + len, "Z\0\0\0\5I", 6);
+    send(client, out, len + 6, MSG_NOSIGNAL);
+    if (recv(client, in, 1, 0) == 1) p->statements = in[0] != 'X';
+    close(client);
+    return NULL;
+}
+
+/* What jobq_pg_open says of such a server. */
+static jobq_error open_pretended(pretended *p, jobq_pg_error *error)
+{
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    char conninfo[120];
+    jobq_pg_desc d;
+    jobq_error code;
+    pthread_t thread;
+    jobq_pg *made;
+
+    memset(&d, 0, sizeof d);
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    p->listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(p->listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(p->listener, 1), 0);
+    assert_int_equal(getsockname(p->listener, (struct sockaddr *)&at, &size), 0);
+    snprintf(conninfo, sizeof conninfo, "host=127.0.0.1 port=%d user=x dbname=x sslmode=disable "
+             "gssencmode=disable", ntohs(at.sin_port));
+    d.conninfo = conninfo;
+    pthread_create(&thread, NULL, pretends, p);
+    code = jobq_pg_open(&made, &d, error);
+    jobq_pg_close(made);
+    pthread_join(thread, NULL);
+    close(p->listener);
+    return code;
+}
+
+static void other_servers_are_refused_before_a_statement(void **unused)
+{
+    static const struct {
+        const char *server_version, *crdb_version, *sentence;
+    } rows[] = {
+        {"13.0.0", "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15 21:28:29, "
+         "go1.22.2 X:nocoverageredesign)", "the server is CockroachDB, and jobq needs PostgreSQL"},
+        {"13.0.0", "CockroachDB OSS v21.2.17 (x86_64-unknown-linux-gnu, built 2022/10/10 12:21:07, "
+         "go1.16.6)", "the server is CockroachDB, and jobq needs PostgreSQL"},
+        {"15.2-YB-2.25.1.0-b0", NULL, "the server is YugabyteDB, and jobq needs PostgreSQL"},
+        {"11.2-YB-2.13.1.0-b0", NULL, "the server is YugabyteDB, and jobq needs PostgreSQL"},
+        {"PostgreSQL 11.2-YB-2.13.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 12.0.1 "
+         "(https://github.com/yugabyte/llvm-project.git bdb147e675d8c87cee72cc1f87c4b82855977d94), "
+         "64-bit", NULL, "the server is YugabyteDB, and jobq needs PostgreSQL"},
+        {"13.14 (Debian 13.14-1.pgdg120+2)", NULL, "server version 13 is too old: 14 or newer"},
+        {"15.6 (Debian 15.6-0+deb12u1)", NULL, NULL},
+        {"14.11", NULL, NULL},
+    };
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        pretended p = {-1, rows[i].server_version, rows[i].crdb_version, 0};
+        jobq_pg_error error;
+        jobq_error code = open_pretended(&p, &error);
+        assert_int_equal(p.statements, rows[i].sentence == NULL);
+        assert_int_equal(code, rows[i].sentence == NULL ? JOBQ_ERROR_CONNECTION
+                                                        : JOBQ_ERROR_VERSION);
+        if (rows[i].sentence != NULL && strstr(error.message, rows[i].sentence) != error.message)
+            fail_msg("%s: %s", rows[i].server_version, error.message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -598,6 +705,7 @@ int main(void)
         TEST(a_handler_that_ends_its_thread_has_failed),
         TEST(a_receiver_that_ends_its_thread_has_failed),
         TEST(ten_megabytes_of_error_are_cut_at_a_character),
+        TEST(other_servers_are_refused_before_a_statement),
     };
 
     return cmocka_run_group_tests(tests, pg_and_proxy_up, pg_and_proxy_down);

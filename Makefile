@@ -254,7 +254,7 @@ static: ## run clang-tidy, cppcheck and gcc -fanalyzer on both headers (ARGS="--
 	@tests/harness/run.sh --total
 
 test-builds: export JOBQ_TEST_VERDICT = total
-test-builds: ## build a program by each recipe of examples/build/, from the tarball of make dist
+test-builds: ## build a program by each recipe of examples/build/, from the tarball; and with musl
 	@CC="$(CC)" CXX="$(CXX)" tests/harness/setup.sh builds
 	@tests/harness/run.sh --reset
 	@CC="$(CC)" tests/compile/builds.sh

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# builds.sh  build a program by each recipe of examples/build/, from the tarball of make dist
+# builds.sh  build a program by each recipe of examples/build/, from the tarball of make dist; and
+#            with another libc
 #
 #   dist        the same bytes twice, whatever the umask; its sums are right; a program builds
 #   cmake, meson, pkg-config, conan   the recipe builds a program, which runs; with CMake also one in
 #               C++, whose handler throws
 #   vcpkg       CMake puts the port's files in place, with stand-ins for vcpkg's functions; vcpkg
 #               itself is not run
+#   musl        jobq.h, its tests and the examples without a database are built statically with
+#               musl; all run but the four longest
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -96,6 +99,27 @@ vcpkg() {
         "${CC:-cc}" ../app.c -Ipackages/include -lpq -o app && runs ./app
 }
 
+musl() {
+    local source strict tests=() examples=()
+    strict=$(sed -n '/^strict="/,/"$/{s/^strict=//;s/"//g;p;}' tests/compile/breadth.sh)
+    mkdir -p "$out/musl"
+    for source in tests/core/test_core_*.c; do
+        source=${source##*/} source=${source%.c}
+        # shellcheck disable=SC2086  # several flags
+        musl-gcc $strict -D_POSIX_C_SOURCE=200809L -O0 -static -I. -Itests/compile/breadth -Itests \
+            "tests/$source.c" -o "$out/musl/$source" || return
+        case $source in test_core_crowd | test_core_loop | test_core_lines | test_core_relay) ;;
+        *) tests+=("$out/musl/$source") ;; esac
+    done
+    for source in examples/*.c; do
+        ! grep -q '#include "jobq_pg.h"' "$source" || continue
+        examples+=("$source")
+        musl-gcc "$source" -I. -static -o "$out/musl/program" && "$out/musl/program" || return
+    done
+    [ ${#examples[@]} -ge 3 ] && [ ${#tests[@]} -ge 10 ] || return
+    for source in "${tests[@]}"; do JOBQ_TEST_SLOW=1 "$source" || return; done
+}
+
 # Each line of a failed step is shown, none of one that passed.
 quietly() { "$@" >"$out/log" 2>&1 || { cat "$out/log"; return 1; }; }
 
@@ -105,6 +129,6 @@ case "${1-}" in
 "") ;;
 *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
 esac
-for step in dist cmake_ meson_ pkg_config conan_ vcpkg; do
+for step in dist cmake_ meson_ pkg_config conan_ vcpkg musl; do
     tests/harness/run.sh --step "builds/${step%_}" tests/compile/builds.sh --run $step
 done

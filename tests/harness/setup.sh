@@ -55,7 +55,7 @@ breadth)
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
     ;;
 static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
-builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
+builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv musl-gcc" ;;
 judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 python) needs="bash cc cmocka libpq server ncurses psycopg cffi python3-venv" ;;
@@ -135,6 +135,7 @@ package() {
     x86_64-w64-mingw32-gcc) set -- gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc \
         mingw-w64-gcc mingw-w64 ;;
     qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
+    musl-gcc) set -- musl-tools musl-gcc gcc,musl-dev musl - ;;
     python3-venv) set -- "$1" python3 python3 python python ;;
     microhttpd) set -- libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd-dev libmicrohttpd \
         libmicrohttpd ;;

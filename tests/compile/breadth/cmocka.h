@@ -63,10 +63,16 @@ static inline void shim_equal(unsigned long long a, unsigned long long b, bool w
 #define assert_string_not_equal(a, b) SHIM_TRUE(strcmp(a, b) != 0, #a " is not " #b)
 #define assert_memory_equal(a, b, size) SHIM_TRUE(memcmp(a, b, size) == 0, #a " and " #b)
 #define assert_memory_not_equal(a, b, size) SHIM_TRUE(memcmp(a, b, size) != 0, #a " is not " #b)
+/* A function, because a macro would compare with a literal 0, which -Wextra calls useless. */
+static inline bool shim_in(unsigned long long x, unsigned long long low, unsigned long long high)
+{
+    return x >= low && x <= high;
+}
+
 #define assert_in_range(x, low, high)                                                      \
-    SHIM_TRUE((unsigned long long)(x) >= (unsigned long long)(low) &&                      \
-                  (unsigned long long)(x) <= (unsigned long long)(high),                   \
-              #x " in " #low " to " #high)
+    SHIM_TRUE(shim_in((unsigned long long)(x), (unsigned long long)(low),                  \
+                      (unsigned long long)(high)), #x " in " #low " to " #high)
+
 /* An assert of the code under test, which expect_assert_failure awaits. */
 static jmp_buf shim_asserted;
 static bool shim_expecting;

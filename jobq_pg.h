@@ -64,6 +64,7 @@
  *     jobq_pg_get                  the facts about a job, live or ended
  *     jobq_pg_rows_clear           frees rows
  *     jobq_pg_wait                 waits for the end of jobs, and reads their results
+ *     jobq_pg_explain              why a job does not run, in words
  *     jobq_pg_outbox_register      gives a queue its partitions
  *     jobq_pg_outbox_grow          splits the partitions of a queue
  *     jobq_pg_outbox_enqueue       writes one message
@@ -83,7 +84,6 @@
  *     jobq_pg_line_set             the rules of a line
  *     jobq_pg_hold                 stops claims from a line or queue for a while
  *     jobq_pg_schedules_set        declares the schedules of a program
- *     jobq_pg_explain              why a job does not run, in words
  *     jobq_pg_delivery_conn        the connection of a handler of messages
  *     jobq_pg_delivery_handle      the handle whose schema messages came from
  *     jobq_pg_worker_start         a worker in threads of its own
@@ -129,7 +129,8 @@
  *     the system       >>os: threads, clocks, sockets, the process, signals
  *     statements       >>error, >>sql, >>bind, >>exec, >>value, >>codec, >>columns, >>operators
  *     the handle       >>pool, >>selfcheck, >>prepared, >>migrate, >>transaction
- *     calls            >>enqueue, >>seal, >>verbs, >>request, >>outbox, >>operate
+ *     calls            >>enqueue, >>seal, >>verbs, >>request, >>outbox, >>operate, >>flows,
+ *                      >>settings
  *     the worker       >>work: its state; handlers: >>deliver, >>handlers, >>run, >>hooks,
  *                      >>threads, >>calls; its connection: >>dial, >>send, >>answer, >>ask,
  *                      >>listen; >>step, >>life, >>metrics
@@ -148,9 +149,8 @@
  *            time.
  * ERRORS     Every function that can fail returns a jobq_error and fills jobq_pg_error (which may
  *            be NULL): what is wrong, in which field, and how to mend it. ERRORS in jobq.h has the
- *            table of codes. A fault that C can find
- *            (in names, JSON, UTF-8, sizes, ranges) is reported before anything is sent, so it does
- *            not abort your transaction.
+ *            table of codes. A fault that C can find (in names, JSON, UTF-8, sizes, ranges) is
+ *            reported before anything is sent, so it does not abort your transaction.
  * LOGGING    desc.log gets lines of text, desc.log_event the same lines as fields; one or both.
  *            Without either, errors and warnings go to stderr. Both functions are called with
  *            locks held: they must not call jobq. A message is a single line that begins with the
@@ -941,6 +941,16 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, int32_t count,
                                  int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error);
 
+/*
+ * jobq_pg_explain -- why a job does not run, in words: a line of text for each reason.
+ *
+ * Shape   text: of size bytes, at least 1. Ends with a NUL, and is cut if it is too long. Such as
+ *         "its queue is paused". The text of a job that is not there says so; that is no error.
+ * SQL     explain_job
+ */
+JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
+                                    jobq_pg_error *error);
+
 #ifndef JOBQ_PG_NO_OUTBOX
 
 /* ---- outbox ---------------------------------------------------------------------------------- */
@@ -1029,7 +1039,7 @@ typedef struct jobq_pg_scope {
     int32_t limit;      /* (default: of a replay 100, of a discard none) */
 } jobq_pg_scope;
 
-typedef struct jobq_pg_dead_letter {
+typedef struct jobq_pg_dead_letter_row {
     int64_t id, partition_id, seq;
     int32_t queue_id, partition, attempts;
     int64_t created_at_us, failed_at_us, completed_at_us, deadline_us; /* 0: none */
@@ -1038,14 +1048,14 @@ typedef struct jobq_pg_dead_letter {
     jobq_str bytes;
     jobq_str headers;
     jobq_str queue;   /* its name; only where the view is read */
-} jobq_pg_dead_letter;
+} jobq_pg_dead_letter_row;
 
 /*
  * jobq_pg_dead_letter_replay -- takes pending ones, and those of a replay past its deadline, to
  * work on them for timeout_us. It sends nothing: handle the rows here, or enqueue them again, then
  * end them. In a shell jobq outbox replay does all of this.
  *
- * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from), for
+ * Shape   rows: jobq_pg_dead_letter_row. token: random, not 0 (jobq_worker_id_from), for
  *         jobq_pg_dead_letter_end.
  * SQL     dead_letter_replay
  */
@@ -1318,16 +1328,6 @@ typedef struct jobq_pg_schedule {
 JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char *owner,
                                           int64_t revision, const jobq_pg_schedule *schedules,
                                           size_t count, jobq_pg_error *error);
-
-/*
- * jobq_pg_explain -- why a job does not run, in words: a line of text for each reason.
- *
- * Shape   text: of size bytes, at least 1. Ends with a NUL, and is cut if it is too long. Such as
- *         "its queue is paused". The text of a job that is not there says so; that is no error.
- * SQL     explain_job
- */
-JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
-                                    jobq_pg_error *error);
 
 /* ---- worker ---------------------------------------------------------------------------------- */
 
@@ -1765,7 +1765,7 @@ typedef enum jobq_pg_view {
     JOBQ_PG_VIEW_WORKERS,      /* jobq_pg_worker_row */
 #ifndef JOBQ_PG_NO_OUTBOX
     JOBQ_PG_VIEW_OUTBOX,       /* jobq_pg_partition_row */
-    JOBQ_PG_VIEW_DEAD_LETTERS, /* jobq_pg_dead_letter, the newest first */
+    JOBQ_PG_VIEW_DEAD_LETTERS, /* jobq_pg_dead_letter_row, the newest first */
 #endif
     JOBQ_PG_VIEW_COUNT
 } jobq_pg_view;
@@ -8317,6 +8317,35 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
     return code;
 }
 
+JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
+                                    jobq_pg_error *error)
+{
+    jobq_pg__changing from;
+    jobq_pg_ending to;
+    jobq_pg_error local;
+    PGresult *res;
+    size_t at = 0;
+    int i;
+
+    JOBQ_ASSERT(pg != NULL && text != NULL);
+    if (size == 0) return jobq_pg__invalid(error, "size", "at least 1");
+    if (error == NULL) error = &local;
+    text[0] = '\0';
+    memset(&from, 0, sizeof from);
+    memset(&to, 0, sizeof to);
+    from.of.id = id;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__EXPLAIN, &from, error);
+    if (res == NULL) return error->code;
+    for (i = 0; i < PQntuples(res) && at + 1 < size; i++) {
+        if (at > 0) text[at++] = '\n';
+        jobq_pg__get(res, i, 0, jobq_pg__explain_out, &to);
+        jobq_pg__copy_str(text + at, size - at, to.error);
+        at += strlen(text + at);
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
 /* ---- >>request: a request as a statement, and a result as an answer -------------------------- */
 
 /* Of a COMPLETE: some ending needs more than to say that the job has succeeded. */
@@ -9554,7 +9583,7 @@ JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
     return jobq_pg__change_jobs(pg, conn, JOBQ_PG__RESCHEDULE, "rescheduled", &c, count, error);
 }
 
-/* -- flows -- */
+/* ---- >>flows: flows, signals, and what jobs wait for ----------------------------------------- */
 
 JOBQ_API jobq_error jobq_pg_flow_begin(jobq_pg *pg, PGconn *conn, const jobq_pg_flow_desc *desc,
                                        int64_t *id, jobq_pg_error *error)
@@ -9617,7 +9646,7 @@ JOBQ_API jobq_error jobq_pg_parents(jobq_pg *pg, PGconn *conn, int64_t job, jobq
                              error == NULL ? &local : error);
 }
 
-/* -- queues -- */
+/* ---- >>settings: of queues, kinds and lines; schedules --------------------------------------- */
 
 /* Refuses what only a queue has in the policy of a kind. */
 static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
@@ -9800,35 +9829,6 @@ JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, c
     from.until_us = until_us;
     from.why = why;
     return jobq_pg__ask(pg, conn, JOBQ_PG__HOLD, &from, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char *text, size_t size,
-                                    jobq_pg_error *error)
-{
-    jobq_pg__changing from;
-    jobq_pg_ending to;
-    jobq_pg_error local;
-    PGresult *res;
-    size_t at = 0;
-    int i;
-
-    JOBQ_ASSERT(pg != NULL && text != NULL);
-    if (size == 0) return jobq_pg__invalid(error, "size", "at least 1");
-    if (error == NULL) error = &local;
-    text[0] = '\0';
-    memset(&from, 0, sizeof from);
-    memset(&to, 0, sizeof to);
-    from.of.id = id;
-    res = jobq_pg__call(pg, conn, JOBQ_PG__EXPLAIN, &from, error);
-    if (res == NULL) return error->code;
-    for (i = 0; i < PQntuples(res) && at + 1 < size; i++) {
-        if (at > 0) text[at++] = '\n';
-        jobq_pg__get(res, i, 0, jobq_pg__explain_out, &to);
-        jobq_pg__copy_str(text + at, size - at, to.error);
-        at += strlen(text + at);
-    }
-    PQclear(res);
-    return JOBQ_OK;
 }
 
 /* What the server cannot see, because it gets no such field, and a calendar, whose mistake would
@@ -14823,7 +14823,7 @@ static const jobq_pg_column jobq_pg__partition_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-#define JOBQ_PG__ROW jobq_pg_dead_letter
+#define JOBQ_PG__ROW jobq_pg_dead_letter_row
 static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
     JOBQ_PG__OWN_HIDDEN,
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
@@ -14861,7 +14861,7 @@ static const jobq_pg_table_desc jobq_pg__views[JOBQ_PG_VIEW_COUNT][2] = {
 #ifndef JOBQ_PG_NO_OUTBOX
     JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, 0, "partition",
                   NULL),
-    JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
+    JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter_row, jobq_pg__dead_letter_columns,
                   JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
 #endif
 };

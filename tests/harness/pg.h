@@ -50,7 +50,7 @@ static char schema[40];
 
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
 #define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */
-#define LETTER(of, i) (((const jobq_pg_dead_letter *)(of).rows)[i])
+#define LETTER(of, i) (((const jobq_pg_dead_letter_row *)(of).rows)[i])
 
 static inline int64_t mono_us(void)
 {

@@ -217,13 +217,13 @@ static void sends(int64_t n)
 static void reads_dead_letters(int64_t n)
 {
     jobq_pg_scope scope = {.queue = "out", .limit = 2};
-    const jobq_pg_dead_letter *letters;
+    const jobq_pg_dead_letter_row *letters;
     int64_t token = n + 1, count;
     jobq_pg_error error;
     jobq_pg_rows rows;
 
     TRY(jobq_pg_dead_letter_replay(pg, NULL, token, SECOND, &scope, &rows, &error));
-    letters = (const jobq_pg_dead_letter *)rows.rows;
+    letters = (const jobq_pg_dead_letter_row *)rows.rows;
     if (rows.count > 0)
         TRY(jobq_pg_dead_letter_end(pg, NULL, token, &letters[0].id, 1, JOBQ_RESULT_SUCCESS, NULL,
                                     &count, &error));

@@ -415,7 +415,7 @@ static const struct {
 };
 
 static const char answers[] =
-    "jobq_pg_event jobq_pg_partition_row jobq_pg_dead_letter jobq_pg_queue_row jobq_pg_report"
+    "jobq_pg_event jobq_pg_partition_row jobq_pg_dead_letter_row jobq_pg_queue_row jobq_pg_report"
     " jobq_pg_stats jobq_pg_health jobq_pg_interval jobq_pg_job_row jobq_pg_failure_row"
     " jobq_pg_worker_row";
 

@@ -305,7 +305,7 @@ static void queues_and_workers(void **unused)
 static void partitions_and_dead_letters(void **unused)
 {
     const jobq_pg_partition_row *row;
-    const jobq_pg_dead_letter *letter;
+    const jobq_pg_dead_letter_row *letter;
     jobq_pg_rows letters;
     verb_read_desc d;
     verb_reading r;

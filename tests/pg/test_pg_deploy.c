@@ -593,7 +593,7 @@ static int install(const char *after) { return run_file("install", after); }
  * next installation repairs what roles.sql would have done after it. */
 static void a_file_again_sets_no_version_back(void **unused)
 {
-    static const char *const files[] = {"001_tables", "version", "jobs",  "workers",
+    static const char *const files[] = {"001_tables", "version",   "names", "end",   "workers",
                                         "outbox",     "operators", "roles", "comments"};
     PGconn *conn = database();
     char *whole;

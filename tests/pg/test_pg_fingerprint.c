@@ -118,7 +118,7 @@ static void a_schema_that_psql_installed_is_as_expected(void **unused)
     snprintf(conninfo, sizeof conninfo, "%s dbname=jobq_psql_%d", server(), (int)getpid());
     for (i = 0; i < COUNT(names); i++) {
         snprintf(command, sizeof command,
-                 "folder=%s; mkdir -p $folder; for file in sql/*.sql; do "
+                 "folder=%s; mkdir -p $folder/optional; for file in sql/*.sql sql/*/*.sql; do "
                  "sed 's/\\bjobq\\b/%s/g' $file >$folder/${file#sql/}; done; "
                  "PATH=\"%s:$PATH\" psql -X -q -f $folder/install.sql '%s'; status=$?; "
                  "rm -r $folder; exit $status",

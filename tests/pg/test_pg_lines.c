@@ -257,7 +257,7 @@ static int it_takes(PGconn *conn)
     PQclear(res);
     PQclear(PQgetResult(conn));
     RUN("DROP FUNCTION jobq._lines_ready");
-    RUN("ALTER FUNCTION jobq.lines_ready_before RENAME TO lines_ready");
+    RUN("ALTER FUNCTION jobq.lines_ready_before RENAME TO _lines_ready");
     RUN("DROP FUNCTION jobq.claim_waits");
     return count;
 }

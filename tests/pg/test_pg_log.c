@@ -210,7 +210,7 @@ static void a_line_of_a_copy_that_wakes_nobody(void **unused)
     enqueue_with(&job);
     RUN("ALTER FUNCTION jobq._wake(integer, integer) RENAME TO away");
     assert_int_equal(jobq_pg_enqueue_many(loud, NULL, &job, 1, JOBQ_PG_BY_COPY, &error), JOBQ_OK);
-    RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO wake");
+    RUN("ALTER FUNCTION jobq.away(integer, integer) RENAME TO _wake");
     h = must_hear("wake_failed");
     is_about(h, "q", "", 0, 0);
     assert_string_equal(h->sqlstate, "42883");

@@ -982,8 +982,9 @@ static bool installs(const char *conninfo)
 
     snprintf(
         text, sizeof text,
-        "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh --pg-bin); mkdir -p $dir/sql; "
-        "for file in sql/*.sql; do sed 's/\\bjobq\\b/%s/g' $file >$dir/$file; done; "
+        "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh --pg-bin); mkdir -p "
+        "$dir/sql/optional; for file in sql/*.sql sql/*/*.sql; do "
+        "sed 's/\\bjobq\\b/%s/g' $file >$dir/$file; done; "
         "$bin/psql -X '%s' -f $dir/sql/install.sql",
         schema, conninfo);
     return shell(places[0].dir, text);

@@ -647,7 +647,7 @@ static void the_manual_lists_the_codes(void **unused)
     size_t n;
 
     (void)unused;
-    snprintf(path, sizeof path, "%.*s../jobq_pg.h", (int)(strrchr(here, '/') + 1 - here), here);
+    snprintf(path, sizeof path, "%.*s../../jobq_pg.h", (int)(strrchr(here, '/') + 1 - here), here);
     f = fopen(path, "rb");
     if (f == NULL) fail_msg("jobq_pg.h cannot be read: run this from the project's folder");
     n = fread(text, 1, sizeof text - 1, f);

@@ -5585,9 +5585,8 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, until_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG__ZEROS),
     JOBQ_PG__COLS_END};
 
-/* A row of a claim. If id is 0 and the line is NULL, the claim was empty; suspect, alone and due_us
- * tell what it saw. If id is 0 and the line is not NULL, the row is a jobq_walk, or, if timeout_us
- * is not NULL, a jobq_stretch. */
+/* A row of a claim: a job or, if id is 0, what the claim saw: suspect, alone, due_us and, in
+ * columns of their own, jobq_pg__saw. */
 typedef struct jobq_pg__job_row {
     jobq_job job;
     jobq_str payload, headers;
@@ -5604,26 +5603,48 @@ typedef struct jobq_pg__job_row {
                       payload_bytes),                                                              \
     JOBQ_PG__JOB("headers", headers, JSONB, JSON)
 static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__claim_out[] = {
-    JOBQ_PG__HANDED,
-    JOBQ_PG__JOB("id", job.id, INT8, INT64),
-    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),
-    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),
-    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),
-    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),
-    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),
-    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),
-    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),
-    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),
-    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),
-    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),
-    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),
-    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),
-    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL),
-    JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
-    JOBQ_PG__JOB("line", job.line, INT8, INT64),
-    JOBQ_PG__COLS_END};
-#define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
+#define JOBQ_PG__CLAIMED                                                                           \
+    JOBQ_PG__HANDED,                                                                               \
+    JOBQ_PG__JOB("id", job.id, INT8, INT64),                                                       \
+    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
+    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
+    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
+    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
+    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
+    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
+    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
+    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
+    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
+    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
+    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),                                               \
+    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),                                              \
+    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL),                                                  \
+    JOBQ_PG__JOB("due_us", due_us, INT8, INT64),                                                   \
+    JOBQ_PG__JOB("line", job.line, INT8, INT64)
+static const jobq_pg__col jobq_pg__claimed_out[] = {JOBQ_PG__CLAIMED, JOBQ_PG__COLS_END};
+
+/* What a claim saw in lines: the numbers of its walks and stretches, one after the other. */
+#define JOBQ_PG__WALK 3
+#define JOBQ_PG__STRETCH 7
+typedef struct jobq_pg__saw {
+    int32_t walks_count, stretches_count;
+    int64_t walks[JOBQ_LOOP_QUEUES * JOBQ_PG__WALK];
+    int64_t stretches[JOBQ_STRETCHES_MAX * JOBQ_PG__STRETCH];
+} jobq_pg__saw;
+
+static const jobq_pg__list jobq_pg__saw_walks = JOBQ_PG__LIST_IN(
+    jobq_pg__saw, walks, walks_count, JOBQ_LOOP_QUEUES * JOBQ_PG__WALK);
+static const jobq_pg__list jobq_pg__saw_stretches = JOBQ_PG__LIST_IN(
+    jobq_pg__saw, stretches, stretches_count, JOBQ_STRETCHES_MAX * JOBQ_PG__STRETCH);
+
+#define JOBQ_PG__SAW                                                                               \
+    JOBQ_PG__ITEMS("walks", saw_walks, INT8, INT64, 0),                                            \
+    JOBQ_PG__ITEMS("stretches", saw_stretches, INT8, INT64, 0)
+static const jobq_pg__col jobq_pg__saw_out[] = {JOBQ_PG__SAW, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__claim_out[] = {JOBQ_PG__CLAIMED, JOBQ_PG__SAW,
+                                                  JOBQ_PG__COLS_END};
+#define JOBQ_PG__COUNT(cols) ((int)(sizeof(cols) / sizeof(cols)[0]) - 1)
+#define JOBQ_PG__CLAIM_WIDTH JOBQ_PG__COUNT(jobq_pg__claim_out)
 
 static const jobq_pg__col jobq_pg__recover_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(claim, INT8, INT64),
@@ -7977,7 +7998,7 @@ static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t c
     jobq_job *job = &to->job;
 
     memset(to, 0, sizeof *to);
-    jobq_pg__get(res, row, 0, jobq_pg__claim_out, to);
+    jobq_pg__get(res, row, 0, jobq_pg__claimed_out, to);
     job->worker = worker;
     job->claim = claim;
     job->state = JOBQ_STATE_RUNNING;
@@ -8664,36 +8685,31 @@ static void jobq_pg__job_mend(jobq_job *job)
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
-/* Which lines of a lane were walked. */
-static void jobq_pg__claimed_stretch(jobq_claimed *c, const jobq_pg__job_row *row)
+/* What a claim saw in lines: where the walks through queues stopped, and which lines of lanes were
+ * walked. */
+static void jobq_pg__claimed_saw(jobq_claimed *c, const PGresult *r, int row)
 {
-    jobq_stretch *s = &c->stretches[c->stretch_count];
+    jobq_pg__saw saw;
+    int32_t i;
 
-    if (c->stretch_count == JOBQ_STRETCHES_MAX) return;
-    s->queue = row->job.queue;
-    s->priority = row->job.priority;
-    s->stage = row->job.stage;
-    s->whole = row->job.alone;
-    s->to = row->job.line;
-    s->low_at_us = row->job.run_at_us;
-    s->low_id = row->job.timeout_us;
-    c->stretch_count++;
-}
-
-/* Where the walk through a queue's lines stopped. */
-static void jobq_pg__claimed_walk(jobq_claimed *c, const jobq_pg__job_row *row)
-{
-    jobq_walk *walk = &c->walks[c->walk_count];
-
-    if (row->job.timeout_us != 0) {
-        jobq_pg__claimed_stretch(c, row);
-        return;
+    memset(&saw, 0, sizeof saw);
+    jobq_pg__get(r, row, JOBQ_PG__COUNT(jobq_pg__claimed_out), jobq_pg__saw_out, &saw);
+    for (i = 0; i + JOBQ_PG__WALK <= saw.walks_count; i += JOBQ_PG__WALK) {
+        jobq_walk *walk = &c->walks[c->walk_count++];
+        walk->queue = (int32_t)saw.walks[i];
+        walk->after = saw.walks[i + 1];
+        walk->due_us = saw.walks[i + 2];
     }
-    if (c->walk_count == JOBQ_LOOP_QUEUES) return;
-    walk->queue = row->job.queue;
-    walk->after = row->job.line;
-    walk->due_us = row->due_us;
-    c->walk_count++;
+    for (i = 0; i + JOBQ_PG__STRETCH <= saw.stretches_count; i += JOBQ_PG__STRETCH) {
+        jobq_stretch *s = &c->stretches[c->stretch_count++];
+        s->queue = (int32_t)saw.stretches[i];
+        s->priority = (int16_t)saw.stretches[i + 1];
+        s->stage = (int16_t)saw.stretches[i + 2];
+        s->whole = saw.stretches[i + 3] != 0;
+        s->to = saw.stretches[i + 4];
+        s->low_at_us = saw.stretches[i + 5];
+        s->low_id = saw.stretches[i + 6];
+    }
 }
 
 static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
@@ -8704,14 +8720,11 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
 
     for (i = 0; i < PQntuples(r); i++) {
         bool good = jobq_pg__job(r, i, p->worker, p->claim, &row);
-        if (row.job.id == 0 && !PQgetisnull(r, i, JOBQ_PG__CLAIM_WIDTH - 1)) {
-            jobq_pg__claimed_walk(c, &row);
-            continue;
-        }
-        if (row.job.id == 0) { /* the claim is empty */
+        if (row.job.id == 0) {
             c->suspects = row.job.suspect;
             c->alone = row.job.alone;
             c->due_us = row.due_us;
+            if (c->walk_count == 0) jobq_pg__claimed_saw(c, r, i);
             continue;
         }
         if (p->names) {
@@ -17542,7 +17555,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n"
 "    queue_id integer, kind_id integer, attempt integer, crash integer, max_attempts integer,\n"
 "    priority smallint, stage smallint, stages smallint, suspect boolean, alone boolean,\n"
-"    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint\n"
+"    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint,\n"
+"    walks bigint[], stretches bigint[]\n"
 ");\n"
 "CREATE TABLE jobq.failed (\n"
 "    id bigint PRIMARY KEY,\n"
@@ -18613,14 +18627,15 @@ static const char *const jobq_pg__sql_claim[] = {
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
 "    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n",
 "    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
-"    OUT walks jobq.claimed[])\n"
+"    OUT walks bigint[], OUT stretches bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_suspects THEN\n"
 "        SELECT s.rows, s.ids INTO rows, ids\n"
 "        FROM jobq._claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;\n"
 "    ELSE\n"
-"        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks\n"
+"        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches\n"
+"        INTO rows, ids, bytes, walks, stretches\n"
 "        FROM jobq._claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,\n"
 "                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,\n"
 "                              p_until_ats) l;\n"
@@ -18648,7 +18663,7 @@ static const char *const jobq_pg__sql_claim[] = {
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
 "    v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;\n"
-"    v_walks jobq.claimed[];\n"
+"    v_saw jobq.claimed;\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
 "    IF v_apart = 0 THEN\n"
@@ -18670,10 +18685,11 @@ static const char *const jobq_pg__sql_claim[] = {
 "            LIMIT p_limit) AS r;\n"
 "    END IF;\n"
 "    IF v_apart > 0 THEN\n"
-"        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq._claim_apart(\n"
+"        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches\n"
+"        FROM jobq._claim_apart(\n"
 "            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
 "            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;\n"
-"        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;\n"
+"        IF v_saw.walks <> '{}' AND p_bytes IS DISTINCT FROM 0 THEN RETURN NEXT v_saw; END IF;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
 "        RETURN NEXT jobq._claim_first(v_ids[1]);\n"
@@ -18683,20 +18699,19 @@ static const char *const jobq_pg__sql_claim[] = {
 "        v_ids := v_ids[: cardinality(v_rows)];\n"
 "    END IF;\n"
 "    IF v_rows IS NOT NULL THEN\n"
-"        RETURN QUERY\n"
-"        WITH claim AS (\n"
+"        RETURN QUERY WITH claim AS (\n"
 "            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n"
 "            SELECT w.id, p_number, statement_timestamp(), v_ids\n"
 "            FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE\n"
-"            RETURNING claim.worker\n"
-"        )\n"
+"            RETURNING claim.worker)\n"
 "        UPDATE jobq.job j\n",
 "        SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,\n"
 "            claimed_at = statement_timestamp()\n"
 "        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
 "                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,\n"
-"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line;\n"
+"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line,\n"
+"                  NULL::bigint[], NULL::bigint[];\n"
 "        IF FOUND THEN RETURN; END IF;\n"
 "    END IF;\n"
 "    PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);\n"
@@ -19811,31 +19826,27 @@ static const char *const jobq_pg__sql_lines[] = {
 "    w.quantum := p_walk.quantum;\n"
 "    RETURN w;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed\n"
+"CREATE OR REPLACE FUNCTION jobq._claim_stretch(p_walk jobq.walk) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE c jobq.claimed;\n"
+"DECLARE v_low bigint := -9223372036854775808; -- stands for -infinity\n"
 "BEGIN\n"
-"    c.queue_id := p_walk.queue_id;\n"
-"    c.priority := p_walk.priority;\n"
-"    c.stage := p_walk.stage;\n"
-"    c.line := p_walk.last;\n"
-"    c.alone := p_walk.whole;\n"
-"    c.run_at := p_walk.low_at;\n"
-"    c.timeout_us := p_walk.low_id;\n"
-"    RETURN c;\n"
+"    IF isfinite(p_walk.low_at) THEN\n"
+"        v_low := extract(epoch FROM p_walk.low_at) * 1000000;\n"
+"    END IF;\n"
+"    RETURN ARRAY[p_walk.queue_id, p_walk.priority, p_walk.stage, p_walk.whole::integer,\n"
+"                 p_walk.last, v_low, p_walk.low_id];\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_lines(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],\n"
 "    p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],\n"
-"    OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])\n"
+"    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk;\n"
 "    v_queues integer[] := '{}';\n"
 "    v_lasts bigint[];\n"
 "    v_dues bigint[];\n"
-"    v_walk jobq.claimed;\n"
 "    v_to integer;\n"
 "    v_at integer := 1;\n"
 "    v_n integer;\n"
@@ -19866,7 +19877,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            v_lasts[v_n] := w.last;\n"
 "            v_dues[v_n] := w.due_us;\n"
 "            IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN\n"
-"                walks := walks || jobq._claim_stretch(w);\n"
+"                stretches := stretches || jobq._claim_stretch(w);\n"
 "            END IF;\n"
 "        ELSE\n"
 "            WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP\n"
@@ -19880,20 +19891,17 @@ static const char *const jobq_pg__sql_lines[] = {
 "        v_at := v_to + 1;\n"
 "    END LOOP;\n"
 "    FOR i IN 1 .. cardinality(v_queues) LOOP\n"
-"        v_walk.queue_id := v_queues[i];\n"
-"        v_walk.line := v_lasts[i];\n"
-"        v_walk.due_us := v_dues[i];\n"
 "        IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN\n"
-"            v_walk.due_us := 1; -- they may stand in a lane that was walked before\n"
+"            v_dues[i] := 1; -- they may stand in a lane that was walked before\n"
 "        END IF;\n"
-"        walks := walks || v_walk;\n"
+"        walks := walks || ARRAY[v_queues[i], v_lasts[i], v_dues[i]];\n"
 "    END LOOP;\n"
 "    rows := w.rows;\n"
 "    ids := w.ids;\n"
 "    bytes := w.bytes;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._strict_holders(p_queue integer, p_line text) RETURNS bigint[]\n",
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"CREATE OR REPLACE FUNCTION jobq._strict_holders(p_queue integer, p_line text) RETURNS bigint[]\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
 "SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN ARRAY(\n"
@@ -19972,9 +19980,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "    RETURN QUERY\n"
 "    SELECT j.* FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
 "    CROSS JOIN generate_series(p_queue.stages_max - 1, 0, -1) AS s (stage)\n"
-"    CROSS JOIN LATERAL jobq._line_rooms(p_queue, jobq._next_lines(\n",
+"    CROSS JOIN LATERAL jobq._line_rooms(p_queue, jobq._next_lines(\n"
 "        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
-"        9223372036854775807, p_at_most), p_at_most, '{}') AS l\n"
+"        9223372036854775807, p_at_most), p_at_most, '{}') AS l\n",
 "    CROSS JOIN LATERAL (\n"
 "        SELECT n.* FROM jobq.job n\n"
 "        WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage\n"
@@ -20049,10 +20057,10 @@ static const char *const jobq_pg__sql_lines[] = {
 "BEGIN\n"
 "    PERFORM jobq._line_row(p_queue, s.line_name) FROM (\n"
 "        SELECT DISTINCT j.line_name FROM jobq.job j\n"
-"        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s\n",
+"        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s\n"
 "    WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue\n"
 "                  AND (q.line_strict OR q.line_running_max IS NOT NULL))\n"
-"       OR EXISTS (SELECT FROM jobq.line l\n"
+"       OR EXISTS (SELECT FROM jobq.line l\n",
 "                  WHERE l.queue_id = p_queue AND l.no = jobq._line_no(s.line_name));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_set(\n"
@@ -20133,12 +20141,12 @@ static const char *const jobq_pg__sql_lines[] = {
 "    p_queue integer, p_kind text, p_running_max integer, p_strict boolean, p_rate text,\n"
 "    p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_rate record;\n",
+"DECLARE v_rate record;\n"
 "BEGIN\n"
 "    IF num_nonnulls(p_running_max, p_strict, p_rate, p_rate_burst, p_waiting_max,\n"
 "                    p_ageing) = 0 THEN\n"
 "        RETURN;\n"
-"    END IF;\n"
+"    END IF;\n",
 "    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'\n"
 "                                 ELSE 'is set for the queue, not for a kind' END)\n"
 "    FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),\n"
@@ -27261,259 +27269,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
-"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
-"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
-"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
-"column job.:timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n",
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e stages_max=a062db\n"
-"column queue.:timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
-"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
-"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
-"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
-"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
-"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_timeout_us_check=437179 line_pkey=0e7c48\n"
-"constraint :line_rate_burst_check=8c2388 line_rate_count_check=51a63b\n"
-"constraint :line_rate_us_check=100301 line_running_max_check=1ecd86 line_weight_check=1d5edb\n"
-"constraint :message_law=89e0c5 message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89\n"
-"constraint :nudge_pkey=a906c2 operation_pkey=403bf7 partition_law=b569e8\n"
-"constraint :partition_pkey=00aea0 permit_held_check=6cc387 permit_pkey=4f3d64\n"
-"constraint :permit_quota_id_fkey=e952ec permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n",
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_stages_max_check=a20d62 queue_timeout_us_check=b5da6c\n"
-"constraint :quota_kind_id_fkey=b257fb quota_pkey=dd76c9 quota_queue_id_fkey=261ec6\n"
-"constraint :quota_rate_burst_check=3b232f quota_rate_count_check=bd1ffe\n"
-"constraint :quota_rate_us_check=01e7a2 quota_running_max_check=fefe80 ring_check=50c140\n"
-"constraint :ring_export_wait_check=265bb1 ring_keep_check=74aa8d ring_pkey=79e53f\n"
-"constraint :ring_retention_check=0e2a46 schedule_check=91a2ef schedule_check1=d3bab8\n"
-"constraint :schedule_check2=2df1bf schedule_every_us_check=79ab52\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091 waiter_pkey=f93cd7\n"
-"constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
-"function :_add_error=810ca1 _audit_flows=0a51d0 _audit_lines=cea78f _audit_permits=f6431e\n"
-"function :_audit_places=def2d8 _await=7afe9c _awaited=97fe2f _bulk=0a2e55\n"
-"function :_busy_or_lost=e9986c _cancel_one=520150 _change=9f8152 _change_one=d88868\n"
-"function :_check_cycle=9e391c _check_erase=f5cfd6 _check_job=8423eb _check_jobs=839f4f\n"
-"function :_check_known=6a5eea _check_lines=9c7f10 _check_links=1fe4c8 _check_name=d3dbca\n"
-"function :_check_schedule=778ec1 _check_ticks=02e1f1 _citus_apart=db1106 _citus_at=38f890\n"
-"function :_citus_called=783627 _citus_caller=1deb6f _citus_calls=733059 _citus_closed=489f70\n"
-"function :_citus_drop_views=7efee4 _citus_home=b4b78b _citus_identities=be051c\n"
-"function :_citus_joins=b29d4e _citus_must_be_closed=9c7a10 _citus_mute=c776b1\n"
-"function :_citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
-"function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
-"function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=699322\n"
-"function :_claim_apart=b074b5 _claim_first=542866 _claim_lanes=de7353 _claim_lines=b0c532\n"
-"function :_claim_look=f725e8 _claim_sift=dd1f13 _claim_stretch=0400a9 _claim_suspect=a6e58b\n"
-"function :_claim_visit=9120a1 _claim_walk=a68399 _commit_waits=e45eeb _complete=55de94\n"
-"function :_complete_unkept=0df54d _complete_with=39d6d4 _count_due=3e31a0 _count_ready=e4a9a5\n"
-"function :_cron_field=b149c5 _cron_local=870edc _cron_near=f09beb _cron_next=f5ae08\n"
-"function :_cron_parse=d9858d _delete_all=8f958f _deregister=c9b635 _doors=2d7aa2\n"
-"function :_doors_beyond=2f8e78 _edges_drop=20a9ec _edges_end=09659b _edges_forget=b8af25\n"
-"function :_edges_revive=0a096e _end_keys=ebba11 _ended=ab0757 _enqueue_after=799902\n"
-"function :_enqueue_known=19b439 _enqueue_linked=01944d _enqueue_many=707d79\n"
-"function :_enqueue_one=1a336c _erase_jobs=f436fc _erase_live=62f9fd _erase_messages=0b7e88\n"
-"function :_erase_otherwise=b434f1 _erase_page=6b6626 _erase_rows=3a57c8\n"
-"function :_erase_unreached=c4cf5c _erased_errors=57e83a _erased_mark=bb73bb\n"
-"function :_explain_line=d24f39 _explain_quotas=0d888e _explain_ready=382879\n"
-"function :_explain_waiting=9a8ade _finish=2cc76d _fire=7b328e _fire_job=5fec7b\n"
-"function :_fire_tick=6b90c6 _first_due=b7615f _flow_add=369f17 _flow_cancel_free=88d69e\n",
-"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=13c896\n"
-"function :_flow_part=97f2bb _flow_tell=0f7e34 _flow_unknown=6c17d6 _flows_restored=016fc4\n"
-"function :_follow=2bf0d1 _grant_added=e7c531 _grant_again=d2c535 _grant_functions=3c9b7c\n"
-"function :_grant_less=bb1265 _has_lines=c5c526 _heartbeat=228e42 _heartbeat_kinds=6f8c58\n"
-"function :_heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1 _hold_from=8c7744\n"
-"function :_hold_of_claim=387f5c _id_beyond=e1ea82 _in_circle=2c8359 _is_copy=b8984b\n"
-"function :_is_erased=154232 _job_ties=3d0702 _jobs_ahead=815cda _keep_keys=507ee5\n"
-"function :_kept=c09bce _key_taken=10d017 _kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e\n"
-"function :_kind_set=0c69a3 _kinds_of=1b75c1 _known_change=fab27a _known_decide=2fd81d\n"
-"function :_known_kind=110da1 _known_lines=071b73 _known_lock=f19d09 _known_queue=575cab\n"
-"function :_known_schedule=b370c7 _known_succeed=766d3c _late_workers=93c97b\n"
-"function :_lease_lost=5f46af _limited=f63da2 _line_at=7d6728 _line_free=5ec491\n"
-"function :_line_fronts=d336c3 _line_holders=b36469 _line_no=d3e456 _line_rooms=2da125\n"
-"function :_line_row=9fbe0b _line_suspects=ecea26 _line_up=505b90 _line_waiting=ca1749\n"
-"function :_line_waits=695d0b _lines_ready=0d4aa0 _lines_restored=983a6b _lines_used=6ebe23\n"
-"function :_link=1115d4 _link_parents=a82686 _lock_claimed=7f8566 _lock_flow_failed=ff6666\n"
-"function :_lock_flows=32b1db _lock_kinds=ef5c0f _lock_lines=e5e21c _lock_parents=153c0b\n"
-"function :_look_flows=83936d _look_jobs=cde5ef _look_signals=428431 _make_ready=b5216d\n"
-"function :_metric=0f2023 _metric_label=ca2d80 _metric_times=d142b2 _metrics_counted=5c0ccc\n"
-"function :_metrics_others=a9bb92 _metrics_outbox=e908e2 _metrics_queues=19331f\n"
-"function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n"
-"function :_notify=1c3c34 _nudges_left=20b7fe _open_before=d47415 _operated=b3eb6c\n"
-"function :_operated_one=8821dc _outbox_ack=274c73 _outbox_asked=23914c _outbox_bury=33eb44\n"
-"function :_outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
-"function :_outbox_enqueue_many=9f7ba7 _outbox_enqueue_one=c1d357 _outbox_fit=8c1583\n"
-"function :_outbox_hand=906b59 _outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149\n"
-"function :_outbox_mark=34e24e _outbox_messages=fd9616 _outbox_number=b5e457\n"
-"function :_outbox_partitions=12ef81 _outbox_queue=ce2db9 _outbox_read=fd8fb5\n"
-"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n"
-"function :_outbox_tried=8a9910 _outbox_waits=4ed423 _outbox_widen=b11221 _parent_end=22cae7\n"
-"function :_parent_jobs=1e3865 _parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea\n"
-"function :_peek_lines=3d2e11 _permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d\n"
-"function :_permit_one=5a1050 _permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
-"function :_pick_lined=e63ba5 _policies=12ff46 _progress_of_claim=366fbd\n"
-"function :_progress_write=b9f826 _promote=7e7605 _promote_late=36086e _prune_flows=1a6519\n"
-"function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=b8e15d\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=c395f4\n"
-"function :_rate_chunk=3e6562 _rate_parse=63e164 _rate_text=515db3 _recover=8b34a1\n"
-"function :_refuse=4c4028 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
-"function :_request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa _rescue_singly=d3c9b2\n"
-"function :_retention_used=66e9b0 _return_key=5f1952 _revive_all=e5e6ae _ring_slot=556999\n"
-"function :_rings_unturned=2b8050 _row_holders=0ac477 _rows_within=ce2d89 _running=967a07\n"
-"function :_schedule_after=efcb22 _schedule_due=ba1966 _schedule_last=cb25bc\n"
-"function :_schedule_put=18ad7e _schedules_set=4a7bac _secure=49228b _sequence_restored=0e0535\n"
-"function :_set_aside=50f36d _set_paused=d8bebb _settle=3534d7 _settle_end=fc06b4\n",
-"function :_settle_here=fb7308 _shown=1d1dc0 _signal_look=e5c299 _signal_of_claim=76ed56\n"
-"function :_sleep=d86b23 _step_done_here=501c30 _step_of_claim=a3c287 _strays=151168\n"
-"function :_strict_holders=c01743 _strict_job=2ff069 _succeeded=504920\n"
-"function :_suspect_admitted=bef0fe _suspect_goes=565cd3 _suspect_room=99ce40 _take_key=a39e08\n"
-"function :_take_lines=712a4b _tally_fold=2b4a54 _tally_prune=9d4281 _tally_sums=67c4d7\n"
-"function :_tally_take=40fe71 _tell=ed31c2 _tell_waiters=21e89a _tenant_key=fdf23b\n"
-"function :_tenant_keys=569e0f _tenant_may=d72c00 _tenant_refuse=a1bd4e _tick=ccc2ef\n"
-"function :_times_bounds=f790f6 _times_quantile=1bcbf9 _tokens_move=4dba4b _unawait=b96c2a\n"
-"function :_unpark=d66800 _us=556c7b _wait_briefly=a37177 _wait_here=15ded9 _wake=e24c8d\n"
-"function :_walk_quantum=52a57f _walk_stop=31dc88 _widen=e20461 _work_backoff=ffd834\n"
-"function :_work_decide=6d9e51 _work_lanes=ad1b69 _work_modes=eed2fb _work_settle=00003e\n"
-"function :_work_tidy=6a94d5 audit=65dadd batch=dc6d67 cancel=73a35a citus_close=9366f0\n"
-"function :citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa citus_place=08c7a4\n"
-"function :citus_undistribute=7ba854 dead_letter_cleanup=66c4db dead_letter_count=a87563\n"
-"function :dead_letter_discard=2addbd dead_letter_list=74c98d dead_letter_reject=dd8666\n"
-"function :dead_letter_replay=bf425e dead_letter_resolve=0c6df6 delete=83270c digest=9452c8\n"
-"function :enqueue=f48e3c enqueue_or_get=3fb7af erase=8c2392 explain_job=05eb1b\n"
-"function :export_done=a1d210 export_next=b7b644 export_set=9d96f0 flow=3463a3\n"
-"function :flow_cancel=a2294b flow_close=ef75d5 flow_graph=e51830 flow_revive=599871\n"
-"function :grant_enqueue=b09293 grant_operate=2fde8e grant_read=95fa09 grant_work=0e6445\n"
-"function :hold=d99ace line_set=3f5587 mend=be7783 metrics=a60e7a move=ec00ab\n"
-"function :outbox_enqueue=9b3413 outbox_grow=e65b89 outbox_register=d96c24 pause=83f437\n"
-"function :peek=1be26a prioritize=28dc7d prune=729dca queue_set=7cc24b renew=446255\n"
-"function :reschedule=36a5de resume=6864c3 retention_set=41c963 revive=9f2b52 revoke=26b4f6\n"
-"function :schedule=3f9699 schedule_drop=635d5f schedule_pause=d6e55e schedule_preview=b64f12\n"
-"function :schedule_resume=270317 schedule_run=63b6d4 signal=811666 standing=58e646\n"
-"function :turn=206634 wait=e5f1fd work_done=18fa4c work_fail=05824b work_heartbeat=07c4f4\n"
-"function :work_join=b3b823 work_leave=8f2a05 work_recover=b3aecc work_rescue=2861d3\n"
-"function :work_take=0fdcd4\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 failed_finished_at=b7c79e failed_flow=fa57e5 flow_ended_at=6a1f29\n"
-"index :flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83\n"
-"index :job_line=9c88b3 job_suspect=ebedf7 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=2d084a cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
-"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n",
-"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
     NULL
 };
 

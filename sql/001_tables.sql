@@ -373,12 +373,13 @@ CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHE
 -- The jobs of a flow, so that it can be cancelled, revived and shown.
 CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;
 
--- What a claim answers about a job. due_us: see the function claim.
+-- What a claim answers about a job or, without an id, what it saw: see the function claim.
 CREATE TYPE jobq.claimed AS (
     id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
     queue_id integer, kind_id integer, attempt integer, crash integer, max_attempts integer,
     priority smallint, stage smallint, stages smallint, suspect boolean, alone boolean,
-    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint
+    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint,
+    walks bigint[], stretches bigint[]
 );
 
 -- Jobs that failed for good, with their payload and their steps, until they are revived,

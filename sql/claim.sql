@@ -96,14 +96,15 @@ CREATE OR REPLACE FUNCTION jobq._claim_apart(
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
     p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
     p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,
-    OUT walks jobq.claimed[])
+    OUT walks bigint[], OUT stretches bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
         SELECT s.rows, s.ids INTO rows, ids
         FROM jobq._claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
     ELSE
-        SELECT l.rows, l.ids, l.bytes, l.walks INTO rows, ids, bytes, walks
+        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches
+        INTO rows, ids, bytes, walks, stretches
         FROM jobq._claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
                               p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,
                               p_until_ats) l;
@@ -137,24 +138,28 @@ END $$;
 -- p_kinds: only jobs of these kinds (NULL: of all). p_relaxed: the commit need not wait for
 -- the disk. (A lost claim leaves the job ready, and the fence covers the rest.) p_suspects:
 -- one suspect, instead of other jobs. p_alone: one that must run alone; the worker promises
--- that it holds nothing else until that job has ended. An empty answer is one row whose id is
--- NULL. With p_look it says in due_us how many microseconds remain until the lanes' next job
--- (NULL: there is none), and whether a suspect is ready, and one that must run alone. p_bytes:
--- the claim stops before the job that would make its payloads, as stored, larger than this;
--- the first job is always taken. 0: nothing is claimed, and the answer is the id of the first
--- job. p_lined: which of the lanes are of jobs that stand in lines: see claim_walk.
--- p_after_ids of such a lane is the line after which the walk begins, and p_quantum is how
--- many jobs a line may give in one visit, times its weight. For each queue with such a lane
--- there is one more row, whose id is NULL: line is where its next walk begins, and due_us the
--- time until the soonest line that was passed by may be claimed from (NULL: no clock decides
--- that). NULL: none of the lanes are. p_low_ids: of such a lane only jobs are looked at whose
+-- that it holds nothing else until that job has ended. p_bytes: the claim stops before the job
+-- that would make its payloads, as stored, larger than this; the first job is always taken. 0:
+-- nothing is claimed, and the answer is the id of the first job. p_lined: which of the lanes
+-- are of jobs that stand in lines: see claim_walk (NULL: none). p_after_ids of such a lane is
+-- the line after which the walk begins, and p_quantum is how many jobs a line may give in one
+-- visit, times its weight. p_low_ids: of such a lane only jobs are looked at whose
 -- (run_at, id) is (after_at, low_id) or later; a strict line that has one gives its first job
--- all the same. If it is not NULL there is also a row for each such lane in which it saw a
--- ready job. Its id is NULL, too; line is where the walk through this lane stopped, and alone
--- says whether it came round. Of the jobs that it looked for in the lines up to there, no
--- ready one is before (run_at, timeout_us): a bound for later claims. A job that names a line
--- and is due in another lane is moved into its line, and not taken; so a worker that knows of
--- no lines passes no limit.
+-- all the same. A job that names a line and is due in another lane is moved into its line, and
+-- not taken; so a worker that knows of no lines passes no limit.
+-- Rows whose id is NULL tell what the claim saw, each column for itself (NULL: nothing).
+--   suspect, alone, due_us   with p_look, if it is empty: whether a suspect is ready, and one
+--                            that must run alone; microseconds until the lanes' next job
+--   walks                    three numbers for each queue with lines: its id, the line after
+--                            which its next walk begins, and the microseconds until the
+--                            soonest line that was passed by may be claimed from (NULL: no
+--                            clock decides that)
+--   stretches                with p_low_ids, seven for each such lane in which it saw a ready
+--                            job: queue, priority, stage, whether the walk came round (1, else
+--                            0), the line at which it stopped, run_at as microseconds since
+--                            1970, and an id. Of the jobs that it looked for in the lines up
+--                            to there, no ready one is before these two: a bound for later
+--                            claims
 CREATE OR REPLACE FUNCTION jobq._claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
@@ -170,7 +175,7 @@ DECLARE
     v_ids bigint[];
     v_bytes bigint;
     v_apart bigint := CASE WHEN p_suspects OR p_lined IS NOT NULL THEN 1 ELSE 0 END;
-    v_walks jobq.claimed[];
+    v_saw jobq.claimed;
 BEGIN
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF v_apart = 0 THEN
@@ -192,10 +197,11 @@ BEGIN
             LIMIT p_limit) AS r;
     END IF;
     IF v_apart > 0 THEN
-        SELECT a.* INTO v_rows, v_ids, v_bytes, v_walks FROM jobq._claim_apart(
+        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches
+        FROM jobq._claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
             p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;
-        RETURN QUERY SELECT * FROM unnest(v_walks) WHERE p_bytes IS DISTINCT FROM 0;
+        IF v_saw.walks <> '{}' AND p_bytes IS DISTINCT FROM 0 THEN RETURN NEXT v_saw; END IF;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN
         RETURN NEXT jobq._claim_first(v_ids[1]);
@@ -205,20 +211,19 @@ BEGIN
         v_ids := v_ids[: cardinality(v_rows)];
     END IF;
     IF v_rows IS NOT NULL THEN
-        RETURN QUERY
-        WITH claim AS (
+        RETURN QUERY WITH claim AS (
             INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
             SELECT w.id, p_number, statement_timestamp(), v_ids
             FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE
-            RETURNING claim.worker
-        )
+            RETURNING claim.worker)
         UPDATE jobq.job j
         SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
             claimed_at = statement_timestamp()
         WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)
         RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
                   j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,
-                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line;
+                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line,
+                  NULL::bigint[], NULL::bigint[];
         IF FOUND THEN RETURN; END IF;
     END IF;
     PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);

@@ -698,35 +698,30 @@ BEGIN
     RETURN w;
 END $$;
 
--- What a claim answers about the lines of a lane that it has walked.
-CREATE OR REPLACE FUNCTION jobq._claim_stretch(p_walk jobq.walk) RETURNS jobq.claimed
+-- What a claim answers about the lines of a lane that it has walked: see claim.
+CREATE OR REPLACE FUNCTION jobq._claim_stretch(p_walk jobq.walk) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE c jobq.claimed;
+DECLARE v_low bigint := -9223372036854775808; -- stands for -infinity
 BEGIN
-    c.queue_id := p_walk.queue_id;
-    c.priority := p_walk.priority;
-    c.stage := p_walk.stage;
-    c.line := p_walk.last;
-    c.alone := p_walk.whole;
-    c.run_at := p_walk.low_at;
-    c.timeout_us := p_walk.low_id;
-    RETURN c;
+    IF isfinite(p_walk.low_at) THEN
+        v_low := extract(epoch FROM p_walk.low_at) * 1000000;
+    END IF;
+    RETURN ARRAY[p_walk.queue_id, p_walk.priority, p_walk.stage, p_walk.whole::integer,
+                 p_walk.last, v_low, p_walk.low_id];
 END $$;
 
--- The lanes of a claim in their order, some of which have lines. walks: what the claim answers
--- about the lanes and the queues whose lines it walked, a row each.
+-- The lanes of a claim in their order, some of which have lines. walks, stretches: see claim.
 CREATE OR REPLACE FUNCTION jobq._claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],
     p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],
-    OUT ids bigint[], OUT bytes bigint, OUT walks jobq.claimed[])
+    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk;
     v_queues integer[] := '{}';
     v_lasts bigint[];
     v_dues bigint[];
-    v_walk jobq.claimed;
     v_to integer;
     v_at integer := 1;
     v_n integer;
@@ -757,7 +752,7 @@ BEGIN
             v_lasts[v_n] := w.last;
             v_dues[v_n] := w.due_us;
             IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN
-                walks := walks || jobq._claim_stretch(w);
+                stretches := stretches || jobq._claim_stretch(w);
             END IF;
         ELSE
             WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP
@@ -771,13 +766,10 @@ BEGIN
         v_at := v_to + 1;
     END LOOP;
     FOR i IN 1 .. cardinality(v_queues) LOOP
-        v_walk.queue_id := v_queues[i];
-        v_walk.line := v_lasts[i];
-        v_walk.due_us := v_dues[i];
         IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN
-            v_walk.due_us := 1; -- they may stand in a lane that was walked before
+            v_dues[i] := 1; -- they may stand in a lane that was walked before
         END IF;
-        walks := walks || v_walk;
+        walks := walks || ARRAY[v_queues[i], v_lasts[i], v_dues[i]];
     END LOOP;
     rows := w.rows;
     ids := w.ids;

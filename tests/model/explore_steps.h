@@ -21,7 +21,7 @@
  * table.
  *
  *   function      statements  locks  skip  conflict  steps
- *   claim             5         2     1       0        7
+ *   claim             4         2     1       0        7
  *   claim_suspect     1         1     1       0        0
  *   claim_look        4         0     0       0        0
  *   refuse_dead       1         0     0       0        0

@@ -1129,21 +1129,22 @@ static void the_answer_says_when_a_line_opens(void **unused)
     assert_true(g.due_us > 0 && g.due_us <= 60 * SECOND);
 }
 
-/* A row without a job for each queue with a lane of lines, whether it gave jobs or not. */
-static void the_answer_has_a_row_for_each_queue(void **unused)
+/* A walk for each queue with a lane of lines, whether it gave jobs or not. */
+static void the_answer_has_a_walk_for_each_queue(void **unused)
 {
     static const char two[] =
-        "SELECT count(*) FROM jobq._claim(8, %lld, %d, ARRAY(SELECT id FROM jobq.queue ORDER BY "
-        "name), '{0,0}', '{0,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, false, "
-        "false, %s, %s, 5) c WHERE id IS NULL AND line IS NOT NULL AND queue_id IS NOT NULL";
+        "SELECT coalesce(max(cardinality(walks)), 0) FROM jobq._claim(8, %lld, %d, "
+        "ARRAY(SELECT id FROM jobq.queue ORDER BY name), '{0,0}', '{0,0}', "
+        "'{-infinity,-infinity}', '{0,0}', NULL, false, false, false, false, %s, %s, 5) c "
+        "WHERE id IS NULL AND walks[1] > 0 AND walks[2] IS NOT NULL";
 
     (void)unused;
     RUN("SELECT jobq.queue_set('r', kinds => '{k}')");
     put("a");
-    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,t}'"), 2);
-    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,t}'"), 2);
-    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,f}'"), 1);
-    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{f,t}'"), 1);
+    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,t}'"), 2 * 3);
+    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,t}'"), 2 * 3);
+    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{t,f}'"), 1 * 3);
+    assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "'{f,t}'"), 1 * 3);
     assert_int_equal(number(two, (long long)++last_claim, 10, "NULL", "NULL"), 0);
     put("a");
     assert_int_equal(number(two, (long long)++last_claim, 10, "0", "'{t,t}'"), 0);
@@ -1462,10 +1463,11 @@ static void a_claim_without_lines_reads_none(void **unused)
 /* The bound that a claim answers, if its walk came round; 0: it told of no ready job. */
 static int64_t low_after(int64_t low, int limit, bool whole, const char *kinds)
 {
-    return number(BOUNDED("coalesce(max(c.timeout_us) FILTER (WHERE c.id IS NULL AND c.run_at = "
-                          "(SELECT j.run_at FROM jobq.job j WHERE j.id = c.timeout_us) "
-                          "AND c.alone = %s), 0)"),
-                  whole ? "true" : "false", (long long)++last_claim, limit, (long long)low, kinds,
+    return number(BOUNDED("coalesce(max(c.stretches[7]) FILTER (WHERE c.id IS NULL AND "
+                          "c.stretches[6] = (SELECT extract(epoch FROM j.run_at) * 1000000 "
+                          "FROM jobq.job j WHERE j.id = c.stretches[7]) "
+                          "AND c.stretches[4] = %d), 0)"),
+                  (int)whole, (long long)++last_claim, limit, (long long)low, kinds,
                   (long long)(low > 0 ? low : 1));
 }
 
@@ -1497,8 +1499,8 @@ static void a_claim_tells_how_far_its_walk_came(void **unused)
     assert_int_equal(low_after(0, 1, false, "NULL") != 0, true);
     put("a");
     assert_int_equal(number("SELECT count(*) FROM jobq._claim(7, %lld, 10, %s NULL, false, false, "
-                            "false, false, p_lined => '{t}', p_quantum => 10) WHERE id IS NULL",
-                            (long long)++last_claim, LANE), 1);
+                            "false, false, p_lined => '{t}', p_quantum => 10) WHERE id IS NULL "
+                            "AND stretches IS NULL", (long long)++last_claim, LANE), 1);
     assert_true(number("SELECT count(*) FROM jobq.job WHERE state = 'x' AND id >= %lld",
                        (long long)first) == 4);
 }
@@ -1848,7 +1850,7 @@ int main(void)
         TEST(a_claim_takes_from_many_new_lines),
         TEST(the_first_and_the_last_number_are_reached),
         TEST(the_answer_says_when_a_line_opens),
-        TEST(the_answer_has_a_row_for_each_queue),
+        TEST(the_answer_has_a_walk_for_each_queue),
         TEST(jobs_line_up_when_they_are_due),
         TEST(a_claim_moves_more_than_it_takes),
         TEST(an_older_library_takes_nothing_from_lines),

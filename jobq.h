@@ -2337,6 +2337,19 @@ typedef struct jobq_request {
     jobq_ack ack;
 } jobq_request;
 
+/* The parts of a request that are filled as far as a count says: X(part, count). */
+#define JOBQ__REQUEST_PARTS(X)                                                                     \
+    X(queues, queue_count)                                                                         \
+    X(message_queues, message_queue_count)                                                         \
+    X(settled, settled_count)                                                                      \
+    X(kinds, kind_count)                                                                           \
+    X(lanes, lane_count)                                                                           \
+    X(asks, ask_count)                                                                             \
+    X(tally_queues, tally_count)                                                                   \
+    X(tally_kinds, tally_count)                                                                    \
+    X(totals, total_count)                                                                         \
+    X(endings, ending_count)
+
 /* The jobs of a claim. */
 typedef struct jobq_claimed {
     int32_t count;
@@ -2447,6 +2460,24 @@ typedef struct jobq_answer {
     jobq_exception exceptions[JOBQ_ENDINGS_MAX];
     jobq_backlog backlogs[JOBQ_BACKLOGS_MAX];     /* in the order of their ids */
 } jobq_answer;
+
+/* Those of an answer: X(part, count, kind); COUNT: to requests of every kind. */
+#define JOBQ__ANSWER_PARTS(X)                                                                      \
+    X(claimed.walks, claimed.walk_count, JOBQ_REQUEST_COUNT)                                       \
+    X(claimed.stretches, claimed.stretch_count, JOBQ_REQUEST_COUNT)                                \
+    X(claimed.jobs, claimed.count, JOBQ_REQUEST_COUNT)                                             \
+    X(news.late, news.late_count, JOBQ_REQUEST_COUNT)                                              \
+    X(news.alone, news.alone_count, JOBQ_REQUEST_COUNT)                                            \
+    X(news.kinds, news.kind_count, JOBQ_REQUEST_COUNT)                                             \
+    X(news.cancels, news.cancel_count, JOBQ_REQUEST_COUNT)                                         \
+    X(news.permits, news.permit_count, JOBQ_REQUEST_COUNT)                                         \
+    X(queues, count, JOBQ_REQUEST_REGISTER)                                                        \
+    X(kinds, kind_count, JOBQ_REQUEST_REGISTER)                                                    \
+    X(policies, count, JOBQ_REQUEST_POLICIES)                                                      \
+    X(kind_policies, kind_policy_count, JOBQ_REQUEST_POLICIES)                                     \
+    X(exceptions, count, JOBQ_REQUEST_COMPLETE)                                                    \
+    X(exceptions, count, JOBQ_REQUEST_SETTLE)                                                      \
+    X(backlogs, count, JOBQ_REQUEST_LOOK)
 
 /* jobq_answer_start -- an empty answer to this request; JOBQ_OK. */
 JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request);

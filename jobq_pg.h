@@ -8975,15 +8975,11 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
     const struct {
         int32_t count, most;
         const char *name;
-    } lists[] = {{a->queue_count, JOBQ_LOOP_QUEUES, "queues"},
-                 {a->message_queue_count, JOBQ_LOOP_QUEUES, "message_queues"},
-                 {a->settled_count, JOBQ_LOOP_CLAIMS, "settled"},
-                 {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
-                 {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
-                 {a->ask_count, JOBQ_LOOP_QUOTAS, "asks"},
-                 {a->tally_count, JOBQ_LOOP_TALLIES, "tallies"},
-                 {a->total_count, JOBQ_LOOP_TALLIES * JOBQ_TALLY_COUNT, "totals"},
-                 {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
+    } lists[] = {
+#define JOBQ__X(part, count) {a->count, (int32_t)(sizeof a->part / sizeof a->part[0]), #part},
+        JOBQ__REQUEST_PARTS(JOBQ__X)
+#undef JOBQ__X
+    };
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
     bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
                    a->kind == JOBQ_REQUEST_RENEW;

@@ -66,6 +66,20 @@ static void start(node *d)
 }
 
 /* The same statement, by the wire, on the twins. */
+/* What an answer does not fill, nobody may read. */
+static void spoil(jobq_answer *a)
+{
+    static jobq_answer was;
+
+    was = *a;
+#define SPOIL(part, count, of) memset(a->part, 0xa5, sizeof a->part);
+#define KEEP(part, count, of)                                                                      \
+    if ((of) == JOBQ_REQUEST_COUNT || (of) == a->kind)                                             \
+        memcpy(a->part, was.part, (size_t)was.count * sizeof a->part[0]);
+    JOBQ__ANSWER_PARTS(SPOIL)
+    JOBQ__ANSWER_PARTS(KEEP)
+}
+
 static void by_wire(const jobq_loop *before, const jobq_request *a, const node *d, jobq_loop *loop)
 {
     static wire two[2];
@@ -74,7 +88,10 @@ static void by_wire(const jobq_loop *before, const jobq_request *a, const node *
     memcpy(loop, before, sizeof *loop);
     count = wire_send_all(two, a);
     for (i = 0; i < count; i++) wire_execute(&two[i], twin, d->queues, d->kinds, now_us);
-    for (i = 0; i < count; i++) wire_answer(&two[i], loop, now_us);
+    for (i = 0; i < count; i++) {
+        if (!wire_is_flush(two[i].request.kind)) spoil(&two[i].answer);
+        wire_answer(&two[i], loop, now_us);
+    }
 }
 
 static void act(node *d, const jobq_request *a)
@@ -213,9 +230,26 @@ static void perform_and_the_wire_say_the_same(void **unused)
     }
 }
 
+/* What the lists of parts leave out is as small as a head. */
+static void the_lists_of_parts_are_complete(void **unused)
+{
+    size_t asked = sizeof(jobq_request) - sizeof(jobq_ack);
+    size_t told = sizeof(jobq_answer) - sizeof((jobq_claimed *)0)->slots +
+                  sizeof((jobq_answer *)0)->exceptions; /* they are in the list twice */
+
+    (void)unused;
+#define ASKED(part, count) asked -= sizeof((jobq_request *)0)->part;
+#define TOLD(part, count, of) told -= sizeof((jobq_answer *)0)->part;
+    JOBQ__REQUEST_PARTS(ASKED)
+    JOBQ__ANSWER_PARTS(TOLD)
+    assert_in_range(asked, offsetof(jobq_request, queues), offsetof(jobq_request, queues) + 16);
+    assert_in_range(told, sizeof(jobq_reading), sizeof(jobq_reading) + 256);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(perform_and_the_wire_say_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(perform_and_the_wire_say_the_same),
+                                       cmocka_unit_test(the_lists_of_parts_are_complete)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,14 +61,9 @@ static inline void wire_send(wire *w, const jobq_request *r)
     while (to->lane_count > 0 && r->lanes[to->lane_count - 1].priority > WIRE_PRIORITY) {
         to->lane_count--;
     }
-    memcpy(to->queues, r->queues, (size_t)r->queue_count * sizeof *r->queues);
-    memcpy(to->message_queues, r->message_queues,
-           (size_t)r->message_queue_count * sizeof *r->message_queues);
-    memcpy(to->settled, r->settled, (size_t)r->settled_count * sizeof *r->settled);
-    memcpy(to->kinds, r->kinds, (size_t)r->kind_count * sizeof *r->kinds);
-    memcpy(to->lanes, r->lanes, (size_t)to->lane_count * sizeof *r->lanes);
-    memcpy(to->asks, r->asks, (size_t)r->ask_count * sizeof *r->asks);
-    memcpy(to->endings, r->endings, (size_t)r->ending_count * sizeof *r->endings);
+#define WIRE__COPY(part, count)                                                                    \
+    memcpy(to->part, r->part, (size_t)to->count * sizeof *r->part);
+    JOBQ__REQUEST_PARTS(WIRE__COPY)
     if (r->kind == JOBQ_REQUEST_ACK) {
         memcpy(&to->ack, &r->ack, offsetof(jobq_ack, results) + (size_t)r->ack.given);
     }

@@ -8112,16 +8112,47 @@ static bool jobq_pg__listen_read(const PGconn *conn, const PGresult *res, bool *
     return false;
 }
 
-/* A notification: "ended", and ids in hexadecimal. The lock is held. */
+/* LISTEN on a channel, which is random or a worker's id. */
+static const char *jobq_pg__listen_sql(char sql[64], int64_t channel)
+{
+    snprintf(sql, 64, "LISTEN jobq_%llx", (unsigned long long)channel);
+    return sql;
+}
+
+/* A notification of ends: "ended", and ids in hexadecimal. NULL: it is another. */
+static const char *jobq_pg__ended_ids(const char *text)
+{
+    return strncmp(text, "ended", 5) == 0 ? text + 5 : NULL;
+}
+
+/* The next of these ids. False: there is none. */
+static bool jobq_pg__ended_next(const char **ids, int64_t *id)
+{
+    char *end;
+
+    if (*ids == NULL || **ids != ' ') return false;
+    *id = (int64_t)strtoull(*ids + 1, &end, 16);
+    *ids = end;
+    return true;
+}
+
+/* The next pause between two looks for an end; with notifications looks are just in case. */
+static int64_t jobq_pg__nap_next(int64_t us, bool hears)
+{
+    int64_t most = hears ? 4096000 : 250000;
+
+    return 2 * us < most ? 2 * us : most;
+}
+
+/* The lock is held. */
 static void jobq_pg__ear_heard(jobq_pg__ear *ear, const char *text)
 {
+    const char *ids = jobq_pg__ended_ids(text);
     jobq_pg__waiting *w;
-    char *end;
+    int64_t id;
     int32_t i;
 
-    if (strncmp(text, "ended", 5) != 0) return;
-    for (text += 5; *text == ' '; text = end) {
-        int64_t id = (int64_t)strtoull(text + 1, &end, 16);
+    while (jobq_pg__ended_next(&ids, &id)) {
         for (w = ear->waiting; w != NULL; w = w->next) {
             for (i = 0; i < w->count; i++) {
                 if (w->ids[i] != id || w->ended[i]) continue;
@@ -8150,9 +8181,8 @@ static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel, jobq_pg_
 
     if (conn == NULL) return NULL;
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)channel);
     if (jobq_pg__ear_says(conn, JOBQ_PG__SHORT_QUEUE, error) &&
-        jobq_pg__ear_says(conn, sql, error)) return conn;
+        jobq_pg__ear_says(conn, jobq_pg__listen_sql(sql, channel), error)) return conn;
     PQfinish(conn);
     return NULL;
 }
@@ -8273,8 +8303,7 @@ static jobq_error jobq_pg__wait_until(jobq_pg *pg, PGconn *conn, jobq_pg__waitin
         w->written = up && code == JOBQ_OK;
         if (code != JOBQ_OK && (conn != NULL || (code != JOBQ_ERROR_CONNECTION &&
                                                  code != JOBQ_ERROR_FULL))) return code;
-        nap_us *= 2;
-        if (nap_us > (up ? 4096000 : 250000)) nap_us = up ? 4096000 : 250000;
+        nap_us = jobq_pg__nap_next(nap_us, up);
     }
     if (w->open == 0 && !w->missed) return code;
     from.ids.items = w->ids;
@@ -12330,9 +12359,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
         if (!w->listener.waits) w->listener.until_us = 0;
         return;
     }
-    if (!w->may_listen) return;
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    jobq_pg__send_text(w, sql)->listens = true;
+    if (w->may_listen) jobq_pg__send_text(w, jobq_pg__listen_sql(sql, w->id))->listens = true;
 }
 
 /* LISTEN, or the question before it, was answered. False: the connection is of no further use. */
@@ -12898,14 +12925,13 @@ static int64_t jobq_pg__await_due(jobq_pg_worker *w, int64_t now)
     return until;
 }
 
-/* A notification: "ended", and ids in hexadecimal. Their next looks are due. The lock is held. */
-static void jobq_pg__await_heard(jobq_pg_worker *w, const char *text)
+/* The next looks at these jobs are due. The lock is held. */
+static void jobq_pg__await_heard(jobq_pg_worker *w, const char *ids)
 {
     jobq_pg__async *n;
-    char *end;
+    int64_t id;
 
-    for (text += 5; *text == ' '; text = end) {
-        int64_t id = (int64_t)strtoull(text + 1, &end, 16);
+    while (jobq_pg__ended_next(&ids, &id)) {
         for (n = w->awaiting.head; n != NULL; n = n->next) {
             if (n->reply.id == id) n->next_us = 0;
         }
@@ -12936,9 +12962,7 @@ static bool jobq_pg__await_read(jobq_pg_worker *w, jobq_pg__async *n, PGresult *
         return false;
     }
     n->next_us = n->nap_us < n->until_us - now ? now + n->nap_us : n->until_us;
-    n->nap_us *= 2;
-    if (n->nap_us > (n->channel != 0 ? 4096000 : 250000))
-        n->nap_us = n->channel != 0 ? 4096000 : 250000;
+    n->nap_us = jobq_pg__nap_next(n->nap_us, n->channel != 0);
     jobq_pg__async_push(&w->awaiting, n);
     return false;
 }
@@ -13228,7 +13252,8 @@ static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
     PGnotify *n;
 
     while ((n = PQnotifies(conn)) != NULL) {
-        if (strncmp(n->extra, "ended", 5) == 0) jobq_pg__await_heard(w, n->extra);
+        const char *ids = jobq_pg__ended_ids(n->extra);
+        if (ids != NULL) jobq_pg__await_heard(w, ids);
         else jobq_loop_notified(w->loop, jobq_pg__mono_us(), n->extra);
         PQfreemem(n);
     }
@@ -13294,8 +13319,8 @@ static bool jobq_pg__listener_asks(jobq_pg_worker *w, jobq_pg_error *error)
     l->waits = true;
     l->until_us = now + w->config.answer_us;
     l->asked = w->may_listen ? w->id : 0;
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    return PQsendQuery(l->conn, w->may_listen ? sql : JOBQ_PG__SHORT_QUEUE) != 0 ||
+    return PQsendQuery(l->conn, w->may_listen ? jobq_pg__listen_sql(sql, w->id)
+                                              : JOBQ_PG__SHORT_QUEUE) != 0 ||
            jobq_pg__conn_error(error, l->conn) == JOBQ_OK;
 }
 

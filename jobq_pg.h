@@ -298,7 +298,7 @@
  *     while (jobq_pg_worker_step(worker, 5000)) {
  *         int64_t until;
  *         int count = jobq_pg_worker_fds(worker, fds, &until);
- *         ... poll these fds beside yours, until then at the latest ...
+ *         ... poll these fds (of <poll.h>) beside yours, until then at the latest ...
  *     }
  *     jobq_pg_worker_free(worker);
  *

@@ -2182,7 +2182,7 @@ static void put_backend(digest *g, uint8_t slot, const wire *s)
     put_answer(g, s);
     put(g, instant(g, b->now_us));
     put(g, b->at * 4096 + b->done * 256 + b->count * 16 + (b->waits != 0) * 8 + b->held * 4 +
-               b->snapped * 2 + b->lives + b->waited * 32768 + (b->free << 16));
+               b->snapped * 2 + b->lives + b->waited * 32768 + ((int64_t)b->free << 16));
     for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
     put_walk(g, &b->walk);
     put_flow_work(g, &b->flow);

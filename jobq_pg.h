@@ -2139,8 +2139,9 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 /* ---- >>os: what differs between operating systems -------------------------------------------- */
 
 /*
- * Nothing else in this file calls the system, except for files of C (make verify). A half for
- * another system has the same four types and the same functions jobq_pg__os_*.
+ * Only this section calls the system: make verify refuses it elsewhere. A half for another system
+ * has the same four types, jobq_pg__mono_us and the functions jobq_pg__os_*, whose contracts
+ * tests/pg/test_pg_os.c holds.
  */
 #include <errno.h>
 #include <poll.h>

@@ -169,14 +169,15 @@ BEGIN
 END $$;
 
 -- What follows for the jobs that waited for these, which have ended well: r, as complete
--- answers it, if some are ready now.
-CREATE OR REPLACE FUNCTION jobq._succeeded(p_ids bigint[], p_flows bigint[])
+-- answers it, if some are ready now. p_here: see promote.
+CREATE OR REPLACE FUNCTION jobq._succeeded(
+    p_ids bigint[], p_flows bigint[], p_here boolean DEFAULT false)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq._ended(p_ids, p_flows, 's');
     RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-    WHERE jobq._promote(1000) > 0;
+    WHERE jobq._promote(1000, p_here) > 0;
 END $$;
 
 -- The part of complete that ends jobs without history, key and flow_id. They go first,
@@ -283,7 +284,7 @@ END $$;
 -- result.
 CREATE OR REPLACE FUNCTION jobq._complete_with(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],
-    p_logs jsonb[] DEFAULT NULL)
+    p_logs jsonb[] DEFAULT NULL, p_here boolean DEFAULT false)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
@@ -336,7 +337,7 @@ BEGIN
     INTO v_done, v_keyed, v_queues, v_keys, v_linked, v_flows FROM gone g;
     IF v_keys IS NOT NULL THEN PERFORM jobq._end_keys(v_keyed, v_queues, v_keys); END IF;
     IF v_linked IS NOT NULL THEN
-        RETURN QUERY SELECT a.* FROM jobq._succeeded(v_linked, v_flows) a;
+        RETURN QUERY SELECT a.* FROM jobq._succeeded(v_linked, v_flows, p_here) a;
     END IF;
     IF v_kept.awaited THEN PERFORM jobq._tell_waiters(p_ids); END IF;
     IF cardinality(v_done) = cardinality(p_ids) THEN RETURN; END IF;
@@ -371,17 +372,17 @@ BEGIN
     RETURN CASE WHEN jobq._kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;
 END $$;
 
--- The part of settle that ends a job, which it has locked.
+-- The part of settle that ends a job, which it has locked. p_here: see promote.
 CREATE OR REPLACE FUNCTION jobq._settle_end(
     p_id bigint, p_worker bigint, p_claim bigint, p_state "char", p_attempt integer,
-    p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb, p_here boolean)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.job j SET attempt = p_attempt, crash = p_crash
     WHERE j.id = p_id AND (j.attempt, j.crash) <> (p_attempt, p_crash);
     IF p_state = 's' AND num_nonnulls(p_result, p_bytes, p_log) > 0 THEN
         PERFORM jobq._complete_with(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id],
-                                   ARRAY[p_result], ARRAY[p_bytes], ARRAY[p_log]);
+                                   ARRAY[p_result], ARRAY[p_bytes], ARRAY[p_log], p_here);
     ELSE
         PERFORM jobq._finish(ARRAY[p_id], p_state, p_entry);
     END IF;
@@ -438,7 +439,7 @@ BEGIN
         ELSIF p_states[i] NOT IN ('r', 'w') THEN
             PERFORM jobq._settle_end(v_job.id, v_job.worker, v_job.claim, p_states[i],
                                     p_attempts[i], p_crashes[i], v_entry, p_payloads[i],
-                                    p_bytes[i], p_logs[i]);
+                                    p_bytes[i], p_logs[i], p_wait);
         ELSE
             v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id)
                 ELSE statement_timestamp() + p_delays_us[i] * interval '1 microsecond' END;
@@ -461,7 +462,7 @@ BEGIN
     END LOOP;
     IF v_linked THEN
         RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, 'r'::"char"
-        WHERE jobq._promote(1000) > 0;
+        WHERE jobq._promote(1000, p_wait) > 0;
     END IF;
 END $$;
 

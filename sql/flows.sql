@@ -22,8 +22,8 @@
 -- that it is not revived either; a revive locks it FOR NO KEY UPDATE. lock_flows says what is
 -- locked more strongly against circles. flow_cancel and the end of a flow lock it FOR UPDATE,
 -- and wait for no job of it meanwhile: whoever has locked one, its handler above all, may
--- enqueue into the flow afterwards. But an end that promotes in a caller's transaction keeps
--- its locks until that ends, also those of other flows that it has looked at.
+-- enqueue into the flow afterwards. A look locks only the jobs and flows about which it
+-- decides, and in a transaction of the caller's only its own: see promote.
 
 -- ---- the end of a job that others wait for -------------------------------------------------
 
@@ -104,13 +104,18 @@ END $$;
 
 -- What is left to do when jobs with a flow_id have ended, an element of p_flows for each. A
 -- failed job keeps the edges to what it has waited for: it may be revived, and ask for them.
+-- Others lose them, but not those whose parents live, or end at the same time: these ends drop
+-- them, or the look at the nudge does.
 CREATE OR REPLACE FUNCTION jobq._ended(p_ids bigint[], p_flows bigint[], p_state "char")
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 BEGIN
     PERFORM jobq._edges_end(p_ids, p_state);
-    IF p_state <> 'f' AND NOT jobq._edges_drop(p_ids) THEN -- a later look drops them
-        INSERT INTO jobq.nudge (job_id) SELECT u.id FROM unnest(p_ids) AS u (id);
+    IF p_state <> 'f' THEN
+        PERFORM jobq._edges_drop(p_ids);
+        INSERT INTO jobq.nudge (job_id)
+        SELECT DISTINCT e.child FROM jobq.edge e
+        WHERE e.child = ANY (p_ids) AND e.flow_id = 0;
     END IF;
     DELETE FROM jobq.signal_wait w WHERE w.job_id = ANY (p_ids);
     IF 0 < ANY (p_flows) THEN
@@ -148,44 +153,54 @@ BEGIN
     RETURN v_refused IS NULL;
 END $$;
 
--- Ends each of these flows if all of its jobs have ended and it can get no more jobs, because
--- it is closed or cancelled. A flow that never had a job succeeds. skipped, undecided and
--- decided: see look_jobs; the ids are negative.
+-- Whether a flow that has not ended is over: all of its jobs have ended, and it can get no
+-- more, because it is closed or cancelled.
+CREATE OR REPLACE FUNCTION jobq._flow_over(p_flow jobq.flow) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    IF p_flow.open AND p_flow.cancelled_at IS NULL THEN RETURN false; END IF;
+    RETURN p_flow.ended_at IS NULL AND (
+        SELECT coalesce(sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled), true)
+        FROM jobq.flow_part p WHERE p.flow_id = p_flow.id);
+END $$;
+
+-- Ends each of these flows that is over. One that never had a job succeeds. p_own, skipped,
+-- undecided and decided: see look_jobs; the ids of the latter are negative.
 CREATE OR REPLACE FUNCTION jobq._look_flows(
-    p_flows bigint[], OUT skipped bigint[], OUT undecided bigint[], OUT decided integer)
+    p_flows bigint[], p_own bigint[], OUT skipped bigint[], OUT undecided bigint[],
+    OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_flow jobq.flow;
     v_held bigint[] := '{}';
     v_refused bigint[];
-    v_ended boolean;
-    v_well boolean;
 BEGIN
     decided := 0;
     FOR v_flow IN
-        SELECT f.* FROM jobq.flow f WHERE f.id = ANY (p_flows) FOR UPDATE SKIP LOCKED
+        SELECT f.* FROM jobq.flow f
+        WHERE f.id = ANY (ARRAY(SELECT -u.id FROM unnest(p_own) AS u (id)))
+          AND jobq._flow_over(f)
+        FOR UPDATE SKIP LOCKED
     LOOP
+        CONTINUE WHEN NOT jobq._flow_over(v_flow); -- with a new snapshot
         v_held := v_held || v_flow.id;
-        CONTINUE WHEN v_flow.ended_at IS NOT NULL;
-        SELECT coalesce(sum(p.jobs) = sum(p.succeeded + p.failed + p.cancelled), true),
-               coalesce(sum(p.succeeded) = sum(p.jobs), true)
-        INTO v_ended, v_well FROM jobq.flow_part p WHERE p.flow_id = v_flow.id;
-        v_ended := v_ended AND (NOT v_flow.open OR v_flow.cancelled_at IS NOT NULL);
-        IF v_ended AND v_flow.message IS NOT NULL
+        IF v_flow.message IS NOT NULL
            AND NOT jobq._flow_tell(v_flow.id, v_flow.message) THEN
             v_refused := v_refused || -v_flow.id;
-        ELSIF v_ended THEN
-            UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL
-            WHERE f.id = v_flow.id;
-            PERFORM jobq._edges_end(ARRAY[-v_flow.id],
-                                   CASE WHEN v_well THEN 's' ELSE 'f' END::"char");
-            decided := decided + 1;
-        ELSE
-            undecided := undecided || -v_flow.id;
+            CONTINUE;
         END IF;
+        UPDATE jobq.flow f SET ended_at = statement_timestamp(), message = NULL
+        WHERE f.id = v_flow.id;
+        PERFORM jobq._edges_end(ARRAY[-v_flow.id], (
+            SELECT CASE WHEN sum(p.succeeded) <> sum(p.jobs) THEN 'f' ELSE 's' END::"char"
+            FROM jobq.flow_part p WHERE p.flow_id = v_flow.id));
+        decided := decided + 1;
     END LOOP;
-    skipped := v_refused || ARRAY(
-        SELECT -f.id FROM jobq.flow f WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held));
+    SELECT v_refused || array_agg(-f.id) FILTER (WHERE o.over),
+           array_agg(-f.id) FILTER (WHERE f.ended_at IS NULL AND NOT o.over)
+    INTO skipped, undecided
+    FROM jobq.flow f CROSS JOIN LATERAL (SELECT jobq._flow_over(f) AS over) AS o
+    WHERE f.id = ANY (p_flows) AND f.id <> ALL (v_held);
 END $$;
 
 -- Makes these jobs, whose rows are locked, ready; those that were ready become due.
@@ -211,27 +226,37 @@ BEGIN
     FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;
 END $$;
 
--- Decides about jobs that wait; p_cancel: those that perhaps can never run. skipped: those
--- whose rows, or edges if they have ended, somebody holds; undecided: those that still wait;
--- decided: how many it made ready or cancelled.
+-- Decides about jobs that wait, but only about those of p_own; p_cancel: those that perhaps
+-- can never run. skipped: others that need not wait any more, and those whose rows, or edges
+-- if they have ended, somebody holds; undecided: those that still wait; decided: how many it
+-- made ready or cancelled. It locks none that still waits: others might wait for its row.
 CREATE OR REPLACE FUNCTION jobq._look_jobs(
-    p_jobs bigint[], p_cancel bigint[], OUT skipped bigint[], OUT undecided bigint[],
-    OUT decided integer)
+    p_jobs bigint[], p_cancel bigint[], p_own bigint[], OUT skipped bigint[],
+    OUT undecided bigint[], OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
     v_held bigint[];
+    v_waits bigint[];
     v_gone bigint[];
     v_ready bigint[];
     v_cancel bigint[];
 BEGIN
     v_held := ARRAY(
-        SELECT j.id FROM jobq.job j WHERE j.id = ANY (p_jobs) AND j.state = 'w'
+        SELECT j.id FROM jobq.job j
+        WHERE j.id = ANY (p_own) AND j.state = 'w' AND (j.id = ANY (p_cancel) OR NOT EXISTS (
+            SELECT FROM jobq.edge e WHERE e.child = j.id AND e.holds))
         FOR UPDATE SKIP LOCKED);
     IF cardinality(v_held) < cardinality(p_jobs) THEN
-        skipped := ARRAY(
-            SELECT j.id FROM jobq.job j
-            WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held));
+        SELECT array_agg(j.id) FILTER (WHERE NOT e.hold), array_agg(j.id) FILTER (WHERE e.hold)
+        INTO skipped, v_waits
+        FROM jobq.job j CROSS JOIN LATERAL (
+            SELECT (j.id = ANY (p_cancel)) IS NOT TRUE AND EXISTS (
+                SELECT FROM jobq.edge o WHERE o.child = j.id AND o.holds) AS hold) AS e
+        WHERE j.id = ANY (p_jobs) AND j.state = 'w' AND j.id <> ALL (v_held);
+    END IF;
+    IF cardinality(v_held) + coalesce(cardinality(skipped || v_waits), 0) < cardinality(p_jobs)
+    THEN
         v_gone := ARRAY( -- the ends of parent and child did not see each other
             SELECT u.id FROM unnest(p_jobs) AS u (id)
             WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = u.id OFFSET 0)
@@ -239,6 +264,8 @@ BEGIN
         -- Not in one statement: Postgres would call edges_drop for jobs that live.
         skipped := skipped || ARRAY(
             SELECT u.id FROM unnest(v_gone) AS u (id) WHERE NOT jobq._edges_drop(ARRAY[u.id]));
+        v_waits := v_waits || ARRAY( -- for the end of a parent, which may be under way
+            SELECT e.child FROM jobq.edge e WHERE e.child = ANY (v_gone) AND e.flow_id = 0);
     END IF;
     SELECT array_agg(u.id) FILTER (WHERE NOT e.hold), array_agg(u.id) FILTER (WHERE e.hold)
     INTO v_ready, undecided -- with a new snapshot
@@ -257,6 +284,7 @@ BEGIN
             SELECT u.id FROM unnest(undecided) AS u (id) WHERE u.id <> ALL (v_cancel));
     END IF;
     IF v_ready IS NOT NULL THEN PERFORM jobq._make_ready(v_ready); END IF;
+    undecided := undecided || v_waits;
     decided := coalesce(cardinality(v_ready), 0) + coalesce(cardinality(v_cancel), 0);
 END $$;
 
@@ -278,6 +306,29 @@ BEGIN
             SELECT o.queue_id FROM jobq.job o WHERE o.id = u.id OFFSET 0) AS j) AS q;
 END $$;
 
+-- A part of promote: at most p_limit nudges, their ids, and what they name. own: about what of
+-- it this transaction may decide.
+CREATE OR REPLACE FUNCTION jobq._nudges_take(
+    p_limit integer, p_here boolean, OUT ids bigint[], OUT jobs bigint[], OUT flows bigint[],
+    OUT cancel bigint[], OUT signals text[], OUT own bigint[], OUT own_signals text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),
+           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),
+           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),
+           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL),
+           array_agg(DISTINCT n.job_id) FILTER (WHERE n.own),
+           array_agg(DISTINCT n.signal) FILTER (WHERE n.own)
+    INTO ids, jobs, flows, cancel, signals, own, own_signals
+    FROM (SELECT o.*, true AS own FROM (
+              SELECT * FROM jobq.nudge WHERE NOT p_here
+              ORDER BY id LIMIT p_limit FOR UPDATE SKIP LOCKED) o
+          UNION ALL (
+              SELECT o.*, o.by = pg_current_xact_id() FROM jobq.nudge o WHERE p_here
+              ORDER BY o.id DESC LIMIT p_limit)) n;
+END $$;
+
 -- Looks at what at most p_limit nudges name. Answers how many jobs it made ready or cancelled.
 -- A nudge is left if somebody holds the row that it names, or moved behind the others if there
 -- are p_limit; and if it is of this transaction and nothing was decided, a new one takes its
@@ -285,16 +336,17 @@ END $$;
 -- snapshot leaves all: it might not see a job that a flow has got since. What waits for a flow
 -- that ends here is looked at once more, and not again (p_last): 100,000 flows may end in one
 -- commit, and a statement that is to look at all of them never gets done.
-CREATE OR REPLACE FUNCTION jobq._promote(p_limit integer, p_last boolean DEFAULT false)
+-- p_here: in a transaction of the caller's. What it decides about stays locked until that
+-- ends, so it decides only about what it has nudged itself, and takes the newest nudges. It
+-- leaves those of others to workers, unlocked; but it deletes those for which nothing is to be
+-- done, because a backlog of such transactions would pile them up.
+CREATE OR REPLACE FUNCTION jobq._promote(
+    p_limit integer, p_here boolean DEFAULT false, p_last boolean DEFAULT false)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    v_nudges bigint[];
-    v_jobs bigint[];
-    v_flows bigint[];
-    v_cancel bigint[];
-    v_signals text[];
+    v_taken record;
     v_skipped bigint[];
     v_undecided bigint[];
     v_decided integer := 0;
@@ -304,47 +356,47 @@ BEGIN
         PERFORM jobq._nudges_left(min(n.id)) FROM jobq.nudge n;
         RETURN 0;
     END IF;
-    SELECT array_agg(n.id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.job_id > 0),
-           array_agg(DISTINCT -n.job_id) FILTER (WHERE n.job_id < 0),
-           array_agg(DISTINCT n.job_id) FILTER (WHERE n.cancel),
-           array_agg(DISTINCT n.signal) FILTER (WHERE n.signal IS NOT NULL)
-    INTO v_nudges, v_jobs, v_flows, v_cancel, v_signals
-    FROM (SELECT o.* FROM jobq.nudge o ORDER BY o.id LIMIT p_limit FOR UPDATE SKIP LOCKED) n;
-    IF v_nudges IS NULL THEN RETURN 0; END IF;
-    IF v_jobs IS NOT NULL THEN
+    SELECT t.* INTO v_taken FROM jobq._nudges_take(p_limit, p_here) t;
+    IF v_taken.ids IS NULL THEN RETURN 0; END IF;
+    IF v_taken.jobs IS NOT NULL THEN
         SELECT l.skipped, l.undecided, l.decided INTO v_skipped, v_undecided, v_decided
-        FROM jobq._look_jobs(v_jobs, v_cancel) l;
+        FROM jobq._look_jobs(v_taken.jobs, v_taken.cancel, v_taken.own) l;
     END IF;
-    IF v_flows IS NOT NULL THEN
+    IF v_taken.flows IS NOT NULL THEN
         SELECT v_skipped || l.skipped, v_undecided || l.undecided, l.decided
-        INTO v_skipped, v_undecided, v_ended FROM jobq._look_flows(v_flows) l;
+        INTO v_skipped, v_undecided, v_ended
+        FROM jobq._look_flows(v_taken.flows, v_taken.own) l;
     END IF;
-    IF v_signals IS NOT NULL THEN
+    IF v_taken.signals IS NOT NULL THEN
         SELECT v_skipped || l.skipped, v_undecided || 0::bigint, v_decided + l.decided
-        INTO v_skipped, v_undecided, v_decided FROM jobq._look_signals(v_signals) l;
+        INTO v_skipped, v_undecided, v_decided
+        FROM jobq._look_signals(v_taken.signals, v_taken.own_signals) l;
     END IF;
     WITH gone AS (
         DELETE FROM jobq.nudge n
-        WHERE n.id = ANY (v_nudges)
-          AND (v_skipped IS NULL OR n.job_id <> ALL (v_skipped))
+        WHERE n.id = ANY (ARRAY(
+            SELECT o.id FROM jobq.nudge o
+            WHERE o.id = ANY (v_taken.ids)
+              AND (v_skipped IS NULL OR o.job_id <> ALL (v_skipped))
+            FOR UPDATE SKIP LOCKED))
         RETURNING n.job_id, n.by, n.signal
     )
     INSERT INTO jobq.nudge (job_id, signal)
     SELECT DISTINCT g.job_id, g.signal FROM gone g
     WHERE g.by = pg_current_xact_id() AND g.job_id = ANY (v_undecided);
-    IF cardinality(v_nudges) = p_limit AND v_skipped IS NOT NULL THEN -- others' turn
+    IF cardinality(v_taken.ids) = p_limit AND v_skipped IS NOT NULL AND NOT p_here THEN
         WITH last AS (
             DELETE FROM jobq.nudge n
-            WHERE n.id = ANY (v_nudges) RETURNING n.job_id, n.cancel, n.signal
+            WHERE n.id = ANY (v_taken.ids) RETURNING n.job_id, n.cancel, n.signal
         )
         INSERT INTO jobq.nudge (job_id, cancel, signal)
         SELECT DISTINCT l.job_id, l.cancel, l.signal FROM last l;
     END IF;
     v_decided := v_decided + v_ended;
     IF v_ended > 0 AND NOT p_last THEN
-        v_decided := v_decided + jobq._promote(p_limit, true);
+        v_decided := v_decided + jobq._promote(p_limit, p_here, true);
     END IF;
-    PERFORM jobq._nudges_left(v_nudges[1]);
+    PERFORM jobq._nudges_left(min(u.id)) FROM unnest(v_taken.ids) AS u (id);
     RETURN v_decided;
 END $$;
 
@@ -764,7 +816,7 @@ BEGIN
     UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;
     IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'no flow has this id'); END IF;
     INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);
-    PERFORM jobq._promote(1000);
+    PERFORM jobq._promote(1000, true);
 END $$;
 
 -- Many jobs of one kind, and what follows when all of them have ended, once: a job, or a
@@ -808,7 +860,7 @@ BEGIN
     END IF;
     IF coalesce(cardinality(payloads), 0) = 0 THEN -- no job's end will look at the flow
         INSERT INTO jobq.nudge (job_id) VALUES (-v_flow);
-        PERFORM jobq._promote(1000);
+        PERFORM jobq._promote(1000, true);
     END IF;
     RETURN v_flow;
 END $$;
@@ -878,7 +930,7 @@ BEGIN
         SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_ids) AND j.state <> 'x');
     PERFORM jobq._cancel_one(u.id) FROM unnest(v_ids) AS u (id) WHERE u.id <> ALL (v_ready);
     PERFORM jobq._finish(v_ready, 'c', NULL); -- after the locks of jobs: it takes keys
-    PERFORM jobq._promote(1000);
+    PERFORM jobq._promote(1000, true);
     RETURN cardinality(v_ids);
 EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
 END $$;

@@ -250,7 +250,7 @@ BEGIN
     IF v_job.state <> 'x' THEN
         PERFORM jobq._finish(ARRAY[v_id], 'c', NULL);
         IF v_job.state = 'w' THEN PERFORM jobq._return_key(v_job); END IF;
-        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._promote(1000); END IF;
+        IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._promote(1000, true); END IF;
         RETURN 'cancelled';
     END IF;
     PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
@@ -312,7 +312,7 @@ BEGIN
     IF state IS DISTINCT FROM 'running' THEN
         v_ids := jobq._pick(v_queue, kind, older, tags, at_most);
         PERFORM jobq._finish(v_ids, 'c', NULL);
-        PERFORM jobq._promote(1000);
+        PERFORM jobq._promote(1000, true);
     END IF;
     cancelled := cardinality(v_ids);
     requested := 0;
@@ -478,7 +478,7 @@ BEGIN
             PERFORM jobq._ended(ARRAY[v_job.id], ARRAY[v_job.flow_id], 'c');
         END IF;
     END LOOP;
-    PERFORM jobq._promote(1000);
+    PERFORM jobq._promote(1000, true);
     PERFORM jobq._tell_waiters(p_ids);
     RETURN v_count;
 END $$;

@@ -74,7 +74,7 @@ BEGIN
     VALUES (signal.name, signal.payload, statement_timestamp()) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO jobq.nudge (job_id, signal) VALUES (0, signal.name);
-    PERFORM jobq._promote(1000);
+    PERFORM jobq._promote(1000, true);
     RETURN true;
 END $$;
 
@@ -113,23 +113,26 @@ BEGIN
 END $$;
 
 -- A part of promote: makes the jobs due that wait for these signals, if the signal came.
--- skipped: 0 if somebody holds the row of one; otherwise none.
+-- Of others than p_own it makes none due. skipped: 0 if it left one, or somebody holds the row
+-- of one; otherwise none.
 CREATE OR REPLACE FUNCTION jobq._look_signals(
-    p_signals text[], OUT skipped bigint[], OUT decided integer)
+    p_signals text[], p_own text[], OUT skipped bigint[], OUT decided integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
     v_jobs bigint[];
+    v_mine bigint[];
     v_held bigint[];
 BEGIN
-    v_jobs := ARRAY(
-        SELECT w.job_id FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name
-        WHERE s.name = ANY (p_signals COLLATE "C") AND EXISTS ( -- OFFSET: see heartbeat
-            SELECT FROM jobq.job j
-            WHERE j.id = w.job_id AND j.state = 'r' AND j.run_at > statement_timestamp()
-            OFFSET 0));
+    SELECT array_agg(w.job_id), array_agg(w.job_id) FILTER (
+               WHERE w.name = ANY (p_own COLLATE "C"))
+    INTO v_jobs, v_mine FROM jobq.signal s JOIN jobq.signal_wait w ON w.name = s.name
+    WHERE s.name = ANY (p_signals COLLATE "C") AND EXISTS ( -- OFFSET: see heartbeat
+        SELECT FROM jobq.job j
+        WHERE j.id = w.job_id AND j.state = 'r' AND j.run_at > statement_timestamp()
+        OFFSET 0);
     v_held := ARRAY(
-        SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_jobs) AND j.state = 'r'
+        SELECT j.id FROM jobq.job j WHERE j.id = ANY (v_mine) AND j.state = 'r'
         FOR UPDATE SKIP LOCKED);
     IF cardinality(v_held) < cardinality(v_jobs) THEN skipped := ARRAY[0::bigint]; END IF;
     IF v_held <> '{}' THEN PERFORM jobq._make_ready(v_held); END IF;

@@ -230,7 +230,8 @@ typedef union image {
 typedef struct flow_work {
     uint8_t ended, jobs, cancel, held, skipped, undecided, ready, decided, revived;
     uint8_t nudges, then, after, state; /* then: the step after the end of jobs; after: promote */
-    bool signal, signal_skipped, linked;
+    uint8_t own; /* of jobs: about which promote may decide */
+    bool here, signal, signal_own, signal_skipped, linked;
 } flow_work;
 
 /* A process of the server in the midst of a function: explore_steps.h. */

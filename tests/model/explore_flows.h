@@ -5,9 +5,10 @@
  *
  *   function      statements  locks  skip  conflict  steps
  *   edges_end         2         0     0       0        2
- *   ended             5         0     0       0        2
- *   look_jobs         9         1     1       0        5
+ *   ended             6         0     0       0        2
+ *   look_jobs        10         1     1       0        5
  *   make_ready        2         0     0       0        1
+ *   nudges_take       1         1     1       0        0
  *   promote           8         1     1       0        2
  *   promote_late      3         0     0       0        0
  *   edges_revive      3         0     0       0        1
@@ -167,15 +168,20 @@ static step end_job(txn *t, const jobq_job *job, step then)
     return end_jobs(t, bit((int)job->id - 1), job->state, then);
 }
 
-/* jobq._promote, and then this step. */
-static step promote(txn *t, step after)
+/* jobq._promote, here or not, and then this step. */
+static step promote_as(txn *t, bool here, step after)
 {
     if (!flows()) return after;
+    t->b->flow.here = here;
     t->b->flow.after = (uint8_t)after;
     t->b->flow.decided = 0;
     t->b->flow.jobs = t->b->flow.ready = 0;
     return STEP_promote_take;
 }
+
+static step promote(txn *t, step after) { return promote_as(t, false, after); }
+
+static step promote_here(txn *t, step after) { return promote_as(t, true, after); }
 
 static bool of_jobs(uint8_t jobs, int64_t id) { return id > 0 && (jobs >> (id - 1) & 1) != 0; }
 
@@ -256,12 +262,21 @@ static bool delete_wait(txn *t, int i)
     return true;
 }
 
+/* And the INSERT of the nudges before it. */
 static step step_ended_waits(txn *t)
 {
+    uint8_t left = 0;
     int i;
 
     for (i = 0; i < JOBS; i++) {
         if ((t->b->flow.ended >> i & 1) != 0 && !delete_wait(t, i)) return STEP_WAIT;
+    }
+    for (i = 0; i < JOBQ_MEMORY_EDGES && t->b->flow.state != JOBQ_STATE_FAILED; i++) {
+        int child = t->seen->edges[i].child;
+        if (child != 0 && of_jobs(t->b->flow.ended, child)) left |= bit(child - 1);
+    }
+    for (i = 0; i < JOBS; i++) {
+        if ((left >> i & 1) != 0) insert_nudge(t, i + 1, false);
     }
     t->b->flow.ended = 0;
     return (step)t->b->flow.then;
@@ -286,15 +301,21 @@ static step step_promote_take(txn *t)
     flow_work *f = &t->b->flow;
     int i;
 
-    f->nudges = f->jobs = f->cancel = f->skipped = f->undecided = 0;
-    f->signal = f->signal_skipped = false;
+    f->nudges = f->jobs = f->own = f->cancel = f->skipped = f->undecided = 0;
+    f->signal = f->signal_own = f->signal_skipped = false;
     for (i = 0; i < NUDGES; i++) {
         const nudge *n = &tables_of(t->seen)->nudges[i];
-        if (!n->used || !lock(t, NUDGE_ROW + i, UPDATE)) continue;
-        if (!tables_of(t->last)->nudges[i].used) continue;
+        bool own = !f->here || n->by == t->id + 1;
+        if (!n->used || (!f->here && !lock(t, NUDGE_ROW + i, UPDATE))) continue;
+        if (!f->here && !tables_of(t->last)->nudges[i].used) continue;
         f->nudges |= bit(i);
-        if (n->job == 0) f->signal = true;
-        else f->jobs |= bit(n->job - 1);
+        if (n->job == 0) {
+            f->signal = true;
+            f->signal_own |= own;
+            continue;
+        }
+        f->jobs |= bit(n->job - 1);
+        if (own) f->own |= bit(n->job - 1);
         if (n->cancel) f->cancel |= bit(n->job - 1);
     }
     if (f->nudges == 0) return (step)f->after;
@@ -307,6 +328,17 @@ static bool waits(const jobq_memory *m, int i)
     return jobq__memory_jobs(m)[i].job.state == JOBQ_STATE_WAITING;
 }
 
+/* Nothing can be decided about it: an edge holds it, and it is not to be cancelled. */
+static bool waits_on(const txn *t, int i)
+{
+    int e;
+
+    for (e = 0; e < JOBQ_MEMORY_EDGES && (t->b->flow.cancel >> i & 1) == 0; e++) {
+        if (t->seen->edges[e].child == i + 1 && t->seen->edges[e].holds) return true;
+    }
+    return false;
+}
+
 static step step_look_jobs_lock(txn *t)
 {
     flow_work *f = &t->b->flow;
@@ -314,7 +346,7 @@ static step step_look_jobs_lock(txn *t)
 
     f->held = 0;
     for (i = 0; i < JOBS; i++) {
-        if ((f->jobs >> i & 1) == 0 || !waits(t->seen, i)) continue;
+        if ((f->own >> i & 1) == 0 || !waits(t->seen, i) || waits_on(t, i)) continue;
         if (lock(t, JOB_ROW + i, UPDATE) && waits(t->last, i)) f->held |= bit(i);
     }
     return f->held != f->jobs ? STEP_look_jobs_skipped : STEP_look_jobs_decide;
@@ -326,9 +358,12 @@ static step step_look_jobs_skipped(txn *t)
     int i;
 
     for (i = 0; i < JOBS; i++) {
-        if (((f->jobs & ~f->held) >> i & 1) != 0 && waits(t->seen, i)) f->skipped |= bit(i);
+        if (((f->jobs & ~f->held) >> i & 1) == 0 || !waits(t->seen, i)) continue;
+        if (waits_on(t, i)) f->undecided |= bit(i);
+        else f->skipped |= bit(i);
     }
-    return STEP_look_jobs_forget;
+    return (f->held | f->skipped | f->undecided) == f->jobs ? STEP_look_jobs_decide
+                                                            : STEP_look_jobs_forget;
 }
 
 /* Edges of jobs that are gone, whose end did not see the end of the other. */
@@ -337,9 +372,11 @@ static step step_look_jobs_forget(txn *t)
     int i;
 
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) {
+        int child = t->seen->edges[i].child;
+        if (child == 0 || !of_jobs(t->b->flow.jobs, child)) continue;
+        if (exists(seen_job(t, child - 1)) || failed(t->seen, child - 1)) continue;
+        if (!t->seen->edges[i].ended) t->b->flow.undecided |= bit(child - 1);
         if (!is_over(&t->seen->edges[i], t->b->flow.jobs)) continue;
-        if (exists(seen_job(t, t->seen->edges[i].child - 1))) continue;
-        if (failed(t->seen, t->seen->edges[i].child - 1)) continue;
         if (!lock(t, EDGE_ROW + i, UPDATE)) return STEP_WAIT;
         if (is_over(&t->last->edges[i], t->b->flow.jobs)) delete_edge(t, i);
     }
@@ -431,6 +468,7 @@ static step step_promote_delete(txn *t)
     for (i = 0; i < NUDGES; i++) {
         const nudge *n = &tables_of(t->last)->nudges[i];
         if ((f->nudges >> i & 1) == 0 || is_left(f, n)) continue;
+        if (!n->used || (f->here && !lock(t, NUDGE_ROW + i, UPDATE))) continue;
         if (n->by == t->id + 1) {
             if (n->job == 0) signal = true;
             else if (of_jobs(f->undecided, n->job)) again |= bit(n->job - 1);
@@ -558,7 +596,7 @@ static step step_signal_insert(txn *t)
 static step step_signal_nudge(txn *t)
 {
     insert_nudge(t, 0, false);
-    return promote(t, STEP_COMMIT);
+    return promote_here(t, STEP_COMMIT);
 }
 
 static step step_lock_claimed_row(txn *t)
@@ -645,7 +683,7 @@ static step step_look_signals_lock(txn *t)
     f->held = 0;
     for (i = 0; i < JOBS; i++) {
         if ((f->jobs >> i & 1) == 0 || seen_job(t, i)->state != JOBQ_STATE_READY) continue;
-        if (!lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (!f->signal_own || !lock(t, JOB_ROW + i, UPDATE)) continue;
         if (jobq__memory_jobs(t->last)[i].job.state == JOBQ_STATE_READY) f->held |= bit(i);
     }
     f->signal_skipped = f->held != f->jobs;

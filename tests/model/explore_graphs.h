@@ -303,6 +303,7 @@ static bool drain(world *w)
         if (i == NUDGES) return true;
         memset(&s, 0, sizeof s);
         b->step = STEP_promote_take;
+        b->flow.here = false;
         b->flow.after = STEP_COMMIT;
         b->now_us = store_us(w);
         if (!go_on(w, 0, &s, INT32_MAX, &was)) return false;
@@ -381,6 +382,7 @@ static void put_flow_work(digest *g, const flow_work *f)
     put(g, f->ready * 65536 + f->decided * 256 + f->revived);
     put(g, f->nudges * 65536 + f->then * 256 + f->after);
     put(g, f->state * 8 + f->signal * 4 + f->signal_skipped * 2 + f->linked);
+    put(g, f->own * 4 + f->here * 2 + f->signal_own);
 }
 
 static void put_waits(digest *g)

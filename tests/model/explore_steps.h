@@ -471,7 +471,7 @@ static step step_complete_rest(txn *t)
 static step next_item(txn *t)
 {
     if (++t->b->at < t->s->request.ending_count) return STEP_settle_lock;
-    return t->b->flow.linked ? promote(t, STEP_COMMIT) : STEP_COMMIT;
+    return t->b->flow.linked ? promote_as(t, is_spawn(t->s), STEP_COMMIT) : STEP_COMMIT;
 }
 
 /* Only if a job is parked. Kinds that somebody has locked are left out. */
@@ -1078,7 +1078,7 @@ static step step_cancel_one_end(txn *t)
 {
     cancel_job(t);
     return end_jobs(t, bit((int)t->s->request.id - 1), JOBQ_STATE_CANCELLED,
-                    promote(t, STEP_COMMIT));
+                    promote_here(t, STEP_COMMIT));
 }
 
 static step step_cancel_one_claim(txn *t)

@@ -238,6 +238,7 @@ static void a_parent_ends_after_the_edge_is_written(void **unused)
  * the edge goes with the next look. Found by the explorer. */
 static void no_edge_outlives_its_jobs(void **unused)
 {
+    static const jobq_pg_after after[] = {{3, NULL, 0, JOBQ_ON_FAILURE}, {4, NULL, 0, JOBQ_ON_ANY}};
     PGconn *a = connected();
 
     (void)unused;
@@ -247,6 +248,17 @@ static void no_edge_outlives_its_jobs(void **unused)
     RUN("SELECT jobq.cancel(1::int8)");
     run_on(a, "COMMIT");
     expect_states("cc");
+    RUN("SELECT jobq._promote(100)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+    waits_for(0, after, 2);
+    register_worker(9, 60 * SECOND);
+    assert_int_equal(claim_one(9, 1, false).id, 3);
+    run_on(a, "BEGIN; SELECT jobq.work_done(9, 1, 3)"); /* 5 is cancelled */
+    RUN("SELECT jobq.cancel(4::int8)");
+    RUN("SELECT jobq._promote(100)"); /* as it looks, 3 still holds 5 */
+    run_on(a, "COMMIT");
     RUN("SELECT jobq._promote(100)");
     assert_int_equal(number("SELECT count(*) FROM jobq.nudge"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.edge"), 0);
@@ -439,6 +451,135 @@ static void a_deep_flow_is_revived_and_cancelled_in_steps(void **unused)
     expect_text("ended 180 0 180", "SELECT concat_ws(' ', state, jobs, failed, cancelled) "
                                    "FROM jobq.flows");
     assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* What a caller may do in a transaction of its own that then stays open, and that ends something
+ * that others wait for: job 1, which runs, or job 2, which does not, or their flow. */
+static const char *const ends_here[] = {
+    "SELECT jobq._settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
+    "SELECT jobq._settle_here(9, 1, 1, 's', 0::int2, 1, 0, false, 0, NULL, '1', NULL)",
+    "SELECT jobq._settle_here(9, 1, 1, 'f', 0::int2, 1, 0, false, 0, 'no', NULL, NULL)",
+    "SELECT jobq.work_done(9, 1, 1)",
+    "SELECT jobq.work_fail(9, 1, 1, 'no', 'discard')",
+    "SELECT jobq.cancel(2::int8)",
+    "SELECT jobq.cancel('q', 'other')",
+    "SELECT jobq.delete(2::int8)",
+    "SELECT jobq.delete('q', 'ready', 'other')",
+    "SELECT jobq.signal('s')",
+    "SELECT jobq.flow_close(1)",
+    "SELECT jobq.flow_cancel(1)",
+    "SELECT jobq.batch('q', 'k', NULL)",
+};
+
+/* While it is open, what waits for jobs and flows of others becomes ready and is claimed, whether
+ * its parents have ended before (at once, so that neither saw the other) or end meanwhile. */
+static void an_open_transaction_keeps_no_others(void **unused)
+{
+    size_t i;
+    int before;
+
+    for (i = 0; i < sizeof ends_here / sizeof ends_here[0] * 2; i++) {
+        PGconn *a, *b;
+        before = i % 2;
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(open => true), jobq.flow()");
+        RUN("SELECT jobq.enqueue('q', 'k', flow => 1), "
+            "jobq.enqueue('q', 'other', flow => 1, priority => 1), "
+            "jobq.enqueue('q', 'k', flow => 2), jobq.enqueue('q', 'k', flow => 2)");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{3, 4}')");
+        RUN("SELECT jobq.enqueue('q', 'k', after_flow => 2)");
+        register_worker(9, 60 * SECOND);
+        have_all_kinds();
+        claim_one(9, 1, false);
+        claim_one(9, 2, false);
+        claim_one(9, 3, false);
+        run_on(b, "BEGIN; SELECT FROM jobq._complete('{9}', '{2}', '{1}', '{3}')");
+        if (before) RUN("SELECT FROM jobq._complete('{9}', '{3}', '{1}', '{4}')");
+        run_on(b, "COMMIT");
+        run_on(a, "BEGIN");
+        run_on(a, ends_here[i / 2]);
+        if (before) finds_nothing(4); /* but looks */
+        else RUN("SELECT FROM jobq._complete('{9}', '{3}', '{1}', '{4}')");
+        assert_int_equal(claim_one(9, 5, false).id, 5);
+        assert_int_equal(claim_one(9, 6, false).id, 6);
+        run_on(a, "COMMIT");
+        RUN("SELECT jobq._promote(100)");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+}
+
+/* Two handlers share something of the user's, here an advisory lock. One has it, and enqueues into
+ * a flow, or behind a job. The other has ended its own job, and now wants it. */
+static void handlers_that_share_a_row_do_not_deadlock(void **unused)
+{
+    static const struct {
+        int flow; /* of the job that ends */
+        const char *enqueue;
+    } rows[] = {
+        {1, "SELECT jobq.enqueue('q', 'k', flow => 1)"},
+        {2, "SELECT jobq.enqueue('q', 'k', flow => 1)"},
+        {2, "SELECT jobq.enqueue('q', 'k', after => '{4}')"},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        PGconn *a, *b;
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.flow(), jobq.flow()");
+        RUN("SELECT jobq.enqueue('q', 'k', flow => 1), jobq.enqueue('q', 'k', flow => 1), "
+            "jobq.enqueue('q', 'k', flow => %d)", rows[i].flow);
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{2, 3}')");
+        register_worker(9, 60 * SECOND);
+        claim_one(9, 1, false);
+        claim_one(9, 2, false);
+        claim_one(9, 3, false);
+        RUN("SELECT FROM jobq._complete('{9}', '{1}', '{1}', '{1}')"); /* leaves a nudge */
+        run_on(a, "BEGIN; SELECT pg_advisory_xact_lock(77)");
+        run_on(b, "BEGIN; SELECT jobq.work_done(9, 3, 3)");
+        asks(a, rows[i].enqueue);
+        asks(b, "SELECT pg_advisory_xact_lock(77)");
+        is_answered(a, "5");
+        run_on(a, "COMMIT");
+        is_answered(b, "");
+        run_on(b, "COMMIT");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+    }
+}
+
+/* What such a transaction leaves, because it could not know, a claim that finds nothing or the next
+ * heartbeat does. And a backlog of them leaves no pile of nudges. */
+static void what_an_open_transaction_leaves_is_found(void **unused)
+{
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        PGconn *a, *b;
+        assert_int_equal(start_over(unused), 0);
+        a = another();
+        b = another();
+        RUN("SELECT jobq.enqueue('q', 'k'), jobq.enqueue('q', 'k')");
+        RUN("SELECT jobq.enqueue('q', 'k', after => '{1, 2}')");
+        register_worker(9, 60 * SECOND);
+        claim_one(9, 1, false);
+        claim_one(9, 2, false);
+        run_on(a, "BEGIN; SELECT jobq.work_done(9, 1, 1)");
+        run_on(b, "BEGIN; SELECT jobq.work_done(9, 2, 2)");
+        run_on(a, "COMMIT");
+        run_on(b, "COMMIT");
+        RUN("SELECT jobq.signal('others')"); /* leaves it, too */
+        expect_states("ssw");
+        if (i == 0) finds_nothing(3);
+        else RUN("SELECT jobq._heartbeat(9, 60000000, '{}')");
+        assert_int_equal(claim_one(9, 4, false).id, 3);
+    }
+    RUN("SELECT jobq.batch('q', 'k', array_fill('1'::jsonb, '{30}'))");
+    for (i = 5; i < 25; i++) RUN("SELECT jobq.work_done(9, %d, %d)", i,
+                                 (int)claim_one(9, i, false).id);
+    assert_in_range(number("SELECT count(*) FROM jobq.nudge"), 1, 2);
 }
 
 /* Two transactions that end jobs of one flow do not wait for each other. */
@@ -1322,6 +1463,9 @@ int main(void)
         TEST(a_flow_that_waits_in_vain_is_held),
         TEST(a_failure_cancels_a_deep_chain),
         TEST(a_deep_flow_is_revived_and_cancelled_in_steps),
+        TEST(an_open_transaction_keeps_no_others),
+        TEST(handlers_that_share_a_row_do_not_deadlock),
+        TEST(what_an_open_transaction_leaves_is_found),
         TEST(ends_share_no_row_of_the_flow),
         TEST(a_batch_has_one_callback),
         TEST(a_flow_without_jobs_ends),

@@ -275,7 +275,7 @@ static void jobs_are_looked_up_one_by_one(void)
         " SELECT jobq._promote(1000)",
         "INSERT INTO jobq.signal VALUES ('s', '1', now());"
         " INSERT INTO jobq.signal_wait SELECT last_value, 's', now() FROM jobq.job_id;"
-        " SELECT jobq._look_signals('{s}')",
+        " SELECT jobq._look_signals('{s}', '{s}')",
         "SELECT jobq._lock_kinds(ARRAY[last_value - 1, last_value], '{-1,-1}') FROM jobq.job_id",
         "SELECT jobq._line_holders(id) FROM jobq.queue",
         "SELECT jobq._strict_holders(id, 'line') FROM jobq.queue",

@@ -865,26 +865,12 @@ BEGIN
     RETURN v_flow;
 END $$;
 
--- At most p_limit failed jobs of a flow that can be revived. Locks their rows. Rows that
--- others hold come last, and it waits for them, so that none means that none is left.
-CREATE OR REPLACE FUNCTION jobq._lock_flow_failed(p_flow bigint, p_limit integer)
-RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET jit = off AS $$
-DECLARE v_ids bigint[];
+-- Whether a failed job can be revived.
+CREATE OR REPLACE FUNCTION jobq._revivable(p_job jobq.failed) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    v_ids := ARRAY(
-        SELECT f.id FROM jobq.failed f
-        WHERE f.flow_id = p_flow AND f.flow_id > 0
-          AND NOT jobq._is_erased(f.payload, f.headers)
-          AND NOT (f.key IS NOT NULL AND jobq._key_taken(f.queue_id, f.key, f.id))
-        LIMIT p_limit FOR UPDATE SKIP LOCKED);
-    IF v_ids <> '{}' THEN RETURN v_ids; END IF;
-    RETURN ARRAY(
-        SELECT f.id FROM jobq.failed f
-        WHERE f.flow_id = p_flow AND f.flow_id > 0
-          AND NOT jobq._is_erased(f.payload, f.headers)
-          AND NOT (f.key IS NOT NULL AND jobq._key_taken(f.queue_id, f.key, f.id))
-        ORDER BY f.id LIMIT p_limit FOR UPDATE);
+    RETURN NOT jobq._is_erased(p_job.payload, p_job.headers) AND NOT (
+        p_job.key IS NOT NULL AND jobq._key_taken(p_job.queue_id, p_job.key, p_job.id));
 END $$;
 
 -- No flow has this id. Refuses one that was never given out: a flow that was forgotten may
@@ -949,9 +935,11 @@ EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL;
 END $$;
 
 -- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
--- answers 0. The flow takes no more jobs; it waits for transactions that enqueue some. Running
--- jobs are asked, as by cancel. Jobs that others hold come last. It waits for these without
--- the flow's lock: a handler that has ended its job may enqueue into the flow afterwards.
+-- answers 0, each time in a transaction of its own. The flow takes no more jobs; it waits for
+-- transactions that enqueue some. Running jobs are asked, as by cancel. Jobs that others hold
+-- come last. It waits for these without the flow's lock: a handler that has ended its job may
+-- enqueue into the flow afterwards. A call before, in the same transaction, has that lock, and
+-- then the two may deadlock.
 CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_count integer;
@@ -965,17 +953,56 @@ BEGIN
     RETURN jobq._operated('cancel', jsonb_build_object('flow', id), v_count);
 END $$;
 
--- Revives the failed jobs of a flow, in bounded steps: call it again until it answers 0. Jobs
--- that wait for them wait on, and run when they have succeeded. Those that wait for one that
--- was cancelled, deleted or erased go on waiting: cancel them, or the flow.
+-- A part of flow_revive: revives those whose rows nobody holds. NULL: others hold all of them,
+-- and it has done nothing.
+CREATE OR REPLACE FUNCTION jobq._flow_revive_free(p_flow bigint, p_limit integer)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+DECLARE v_ids bigint[];
+BEGIN
+    PERFORM FROM jobq.flow f WHERE f.id = p_flow FOR NO KEY UPDATE;
+    IF NOT FOUND THEN PERFORM jobq._flow_unknown(p_flow); END IF;
+    v_ids := ARRAY(
+        SELECT f.id FROM jobq.failed f
+        WHERE f.flow_id = p_flow AND f.flow_id > 0 AND jobq._revivable(f)
+        LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    IF v_ids = '{}' AND EXISTS (
+            SELECT FROM jobq.failed f
+            WHERE f.flow_id = p_flow AND f.flow_id > 0 AND jobq._revivable(f)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'JQ000'; -- the lock of the flow is released with it
+    END IF;
+    RETURN jobq._revive_all(v_ids);
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
+END $$;
+
+-- A part of revive and flow_revive: waits until somebody lets go of this failed job, or of one
+-- of this flow, and keeps no lock.
+CREATE OR REPLACE FUNCTION jobq._revive_wait(p_id bigint, p_flow bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    PERFORM FROM jobq.failed f
+    WHERE f.id = p_id OR f.flow_id = p_flow AND f.flow_id > 0 AND jobq._revivable(f)
+    LIMIT 1 FOR UPDATE;
+    RAISE EXCEPTION USING ERRCODE = 'JQ000';
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL;
+END $$;
+
+-- Revives the failed jobs of a flow, in bounded steps: call it again until it answers 0, each
+-- time in a transaction of its own. Jobs that wait for them wait on, and run when they have
+-- succeeded. Those that wait for one that was cancelled, deleted or erased go on waiting:
+-- cancel them, or the flow. It waits for jobs that others hold as flow_cancel does.
 CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
+DECLARE v_count integer;
 BEGIN
-    PERFORM FROM jobq.flow f WHERE f.id = flow_revive.id FOR NO KEY UPDATE;
-    IF NOT FOUND THEN PERFORM jobq._flow_unknown(id); END IF;
-    RETURN jobq._operated('revive', jsonb_build_object('flow', id),
-                         jobq._revive_all(jobq._lock_flow_failed(id, at_most)));
+    LOOP
+        v_count := jobq._flow_revive_free(id, at_most);
+        EXIT WHEN v_count IS NOT NULL;
+        PERFORM jobq._revive_wait(NULL, id);
+    END LOOP;
+    RETURN jobq._operated('revive', jsonb_build_object('flow', id), v_count);
 END $$;
 
 -- The edges from revived jobs hold their children again, if these still wait. A flow with one

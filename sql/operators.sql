@@ -405,28 +405,43 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- A job that fails between the two looks is looked at again. erased: nothing of it is left to
--- run, see erase.
+-- A part of revive. NULL: no such job has failed, or somebody holds its row, and it has done
+-- nothing.
+CREATE OR REPLACE FUNCTION jobq._revive_free(p_id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_erased boolean;
+BEGIN
+    PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = p_id
+    FOR NO KEY UPDATE OF o;
+    SELECT jobq._is_erased(f.payload, f.headers) INTO v_erased
+    FROM jobq.failed f WHERE f.id = p_id FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'JQ000'; -- the lock of the flow is released with it
+    END IF;
+    RETURN CASE WHEN v_erased THEN 'erased'
+                WHEN jobq._revive_all(ARRAY[p_id]) = 1 THEN 'revived' ELSE 'exists' END;
+EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
+END $$;
+
+-- It waits for the job's row without the lock of its flow, because whoever has enqueued a job
+-- that waits for it may name the flow afterwards. A job that fails meanwhile is looked at
+-- again. erased: nothing of it is left to run, see erase.
 CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
-    v_id bigint := id;
     v_standing text := 'failed';
-    v_erased boolean;
+    v_answer text;
 BEGIN
     WHILE v_standing = 'failed' LOOP
-        PERFORM FROM jobq.flow o JOIN jobq.failed f ON f.flow_id = o.id WHERE f.id = v_id
-        FOR NO KEY UPDATE OF o;
-        SELECT jobq._is_erased(f.payload, f.headers) INTO v_erased
-        FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
-        IF v_erased THEN RETURN 'erased'; END IF;
-        IF FOUND THEN
-            RETURN CASE jobq._operated('revive', jsonb_build_object('id', v_id),
-                                      jobq._revive_all(ARRAY[v_id]))
-                   WHEN 1 THEN 'revived' ELSE 'exists' END;
+        v_answer := jobq._revive_free(id);
+        IF v_answer IS NOT NULL THEN
+            RETURN jobq._operated_one('revive', jsonb_build_object('id', id), v_answer,
+                                     '{revived}');
         END IF;
-        v_standing := jobq.standing(v_id);
+        PERFORM jobq._revive_wait(id, NULL);
+        v_standing := jobq.standing(id);
     END LOOP;
     RETURN v_standing;
 END $$;

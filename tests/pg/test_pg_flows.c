@@ -937,6 +937,9 @@ static void a_producer_and_an_operator_of_a_flow(void **unused)
         {end, "SELECT jobq.revive(1::int8)", failed, "revived"},
         {end, "SELECT jobq.flow_revive(1)", failed, "1"},
         {end, "SELECT jobq.revive('q')", failed, "0"},
+        {failed, "SELECT jobq.revive(1::int8)", end, "revived"},
+        {failed, "SELECT jobq.flow_revive(1)", end, "1"},
+        {failed, "SELECT jobq.revive('q')", end, "0"},
         {ready, "SELECT jobq.flow_cancel(1)", into, "2"},
     };
     PGconn *a, *b;

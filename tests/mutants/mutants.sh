@@ -144,7 +144,7 @@ try_test() {
     esac
     case $1 in
     test_pg_pairs) try "$1" "$work/$1" "$2" ;;
-    *) JOBQ_TEST_ONLY=${2-*} try "$1" "$work/$1" ;;
+    *) JOBQ_TEST_EXAMPLES=$work/tree/examples JOBQ_TEST_ONLY=${2-*} try "$1" "$work/$1" ;;
     esac
 }
 

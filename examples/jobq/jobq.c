@@ -202,7 +202,10 @@ static const app_verb verbs[] = {
                  {"until", "TIME", "ended before", NULL},
                  {"parts", "FOLDER", "instead, each finished part of history that was not\n"
                   "                        exported yet, to a file of its own; run it daily. See\n"
-                  "                        jobq.export_set", NULL}}},
+                  "                        jobq.export_set", NULL},
+                 {"all", NULL, "instead, all rows of all tables, with live work, as JSON lines:\n"
+                  "                        {\"table\": NAME, \"row\": {...}}; sql/001_tables.sql\n"
+                  "                        says what they mean", NULL}}},
     {"work", "--exec COMMAND --queue QUEUE", "run a command for each job", 0, 0, do_work,
      .options = {{"exec", "COMMAND", "for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
                                      "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT",

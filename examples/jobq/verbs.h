@@ -331,6 +331,40 @@ static int copy_rows(app *a, const char *view, const char *where, FILE *to)
     return copy_out(a, to);
 }
 
+/* The COPY of each table, which makes JSON lines of its rows. Left out is what says only who works
+ * just now. $1: the schema. */
+#define EXPORT_ALL \
+    "SELECT format('COPY (SELECT %L || row_to_json(r) || ''}'' FROM (SELECT %s%st.* FROM %s t%s" \
+    "%s) r) TO STDOUT (FORMAT csv, QUOTE E''\\x01'', DELIMITER E''\\x02'')'," \
+    " format('{\"table\":%s,\"row\":', to_json(c.relname))," \
+    " CASE WHEN queue THEN 'q.name AS queue, ' END, CASE WHEN kind THEN 'k.name AS kind, ' END," \
+    " c.oid::regclass," \
+    " CASE WHEN queue THEN format(' LEFT JOIN %s.queue q ON q.id = t.queue_id', space) END," \
+    " CASE WHEN kind THEN format(' LEFT JOIN %s.kind k ON k.id = t.kind_id', space) END)" \
+    " FROM (SELECT c.oid, c.relname, n.oid::regnamespace AS space, bool_or(attname = 'queue_id')" \
+    "       AND NOT bool_or(attname = 'queue') AS queue, bool_or(attname = 'kind_id') AS kind" \
+    "       FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid" \
+    "       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0" \
+    "       WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition" \
+    "       AND c.relname <> ALL ('{worker, claim, sleeper, tally, ring, permit, waiter, nudge}')" \
+    "       GROUP BY c.oid, c.relname, n.oid) c ORDER BY relname"
+
+/* Writes all rows, of live work too, as of one instant: {"table": NAME, "row": {...}}. */
+static int export_all(app *a)
+{
+    PGresult *res;
+    int row, code = APP_OK;
+
+    app_query(a, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", 0, NULL);
+    res = app_query(a, EXPORT_ALL, 1, &a->schema);
+    for (row = 0; row < PQntuples(res) && code == APP_OK; row++) {
+        if (!app_check(a, PQexec(a->conn, PQgetvalue(res, row, 0)))) return app_failed(a);
+        code = copy_out(a, stdout);
+    }
+    if (code == APP_OK) app_query(a, "COMMIT", 0, NULL);
+    return code;
+}
+
 /* What was written is on the disk, and so is its name. */
 static int keep_file(FILE *file, const char *temporary, const char *path, const char *folder)
 {
@@ -411,8 +445,8 @@ static int do_export(app *a)
     static const char *const filters[] = {"queue =", "kind =", "state =", "finished_at >=",
                                           "finished_at <"}; /* as the options */
     const char *folder = a->values[5];
+    bool any = true, all = app_value(a, "all") != NULL;
     app_text where = {0};
-    bool any = true;
     int code = APP_OK, i;
 
     if (!app_known(a, "queue", "SELECT queue FROM jobq.queues") ||
@@ -423,11 +457,13 @@ static int do_export(app *a)
         const char *value = a->values[i];
 
         if (value == NULL) continue;
-        if (folder != NULL)
-            return app_say(APP_USAGE, "export --parts writes whole parts: no filters");
+        if (folder != NULL || all)
+            return app_say(APP_USAGE, "export --parts and --all write whole parts: no filters");
         app_format(&where, " AND %s %s", filters[i], /* COPY takes no parameters */
                    (char *)app_need(PQescapeLiteral(a->conn, value, strlen(value))));
     }
+    if (all && folder != NULL) return app_say(APP_USAGE, "export takes --parts or --all");
+    if (all) return export_all(a);
     if (folder == NULL) return copy_rows(a, "jobs", where.ptr, stdout);
     while (code == APP_OK && any) code = export_part(a, folder, &any);
     return code;

@@ -513,6 +513,41 @@ static void ended_jobs_are_exported(void **unused)
     JOBQ(1, "export --since \"'; drop\"");
 }
 
+/* Each row of each table but those that say who works: live, failed and ended jobs, and what is
+ * around them. */
+static void everything_is_exported(void **unused)
+{
+    static const char *const parts[] = {
+        "{\"table\":\"job\",\"row\":{\"queue\":\"q\",\"kind\":\"first\",\"id\":",
+        "\"kind\":\"second\",", "{\"table\":\"edge\",", "{\"table\":\"flow\",",
+        "{\"table\":\"failed\",\"row\":{\"queue\":\"f\",\"kind\":\"k\",",
+        "{\"table\":\"history\",\"row\":{\"queue\":\"z\",\"kind\":\"k\",",
+        "{\"table\":\"message\",", "{\"table\":\"partition\",\"row\":{\"queue\":\"o\",",
+        "{\"table\":\"schedule\",", "{\"table\":\"signal\",", "\"n\": \"a \\\"quote\\\"\""};
+    size_t i;
+    long rows;
+
+    (void)unused;
+    RUN("DO $$ DECLARE f bigint := jobq.flow('f'); BEGIN "
+        "PERFORM jobq.enqueue('q', 'second', flow => f, after => ARRAY[jobq.enqueue('q', 'first', "
+        "'{\"n\": \"a \\\"quote\\\"\"}', flow => f)]); "
+        "PERFORM jobq.outbox_register('o', 1), jobq.outbox_enqueue('o', '{}'), "
+        "jobq.signal('s', '1'), jobq.schedule('x', 'q', 'k', every => '1 h'); END $$");
+    fail_one("f");
+    JOBQ(0, "cancel %lld", (long long)enqueue_of("z", "k", "1"));
+    JOBQ(0, "export --all");
+    for (i = 0; i < COUNT(parts); i++) expect(out, parts[i]);
+    expect_not(out, "{\"table\":\"worker\"");
+    rows = number("SELECT sum((xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM ' || "
+                  "c.oid::regclass, false, true, '')))[1]::text::bigint) FROM pg_class c WHERE "
+                  "c.relnamespace = '%s'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL "
+                  "('{worker, claim, sleeper, tally, ring, permit, waiter, nudge}')", schema);
+    assert_int_equal(json_lines(), rows);
+    JOBQ(2, "export --all --queue q");
+    expect(err, "no filters");
+    JOBQ(2, "export --all --parts $dir");
+}
+
 /* ---- who may, what is wrong ------------------------------------------------------------------ */
 
 static void wrong_usage_is_told(void **unused)
@@ -1051,6 +1086,7 @@ int main(void)
         TEST(a_signal_is_sent_once),
         TEST(dead_letters_come_back),
         TEST(ended_jobs_are_exported),
+        TEST(everything_is_exported),
         TEST(wrong_usage_is_told),
         TEST(help_is_where_people_ask_for_it),
         TEST(long_work_shows_how_far_it_is),

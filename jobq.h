@@ -4916,7 +4916,7 @@ static int32_t jobq__cursor_size(const jobq_cursor *c, int32_t batch, int64_t lo
 
 /* -- the plan of an acknowledgement -- */
 
-static int32_t jobq__limit(const jobq_policy *policy)
+static int32_t jobq__tries(const jobq_policy *policy)
 {
     return jobq_policy_defaults(policy).max_attempts;
 }
@@ -4931,7 +4931,7 @@ static int32_t jobq__outbox_open(const jobq_policy *policy, const jobq_cursor *c
     int64_t first = cursor->acked + 1;
     int32_t given = count;
 
-    if (jobq_cursor_attempts(cursor, first) >= jobq__limit(policy)) given = lost == first ? 0 : 1;
+    if (jobq_cursor_attempts(cursor, first) >= jobq__tries(policy)) given = lost == first ? 0 : 1;
     memset(results, JOBQ_RESULT_NONE, (size_t)given);
     memset(results + given, JOBQ_RESULT_LEFT, (size_t)(count - given));
     if (given == 0) results[0] = JOBQ_RESULT_EXCEEDED;
@@ -4939,7 +4939,7 @@ static int32_t jobq__outbox_open(const jobq_policy *policy, const jobq_cursor *c
 }
 
 /* The number of messages up to the last one that a handler handled. */
-static int32_t jobq__handled(const uint8_t *results, int32_t count)
+static int32_t jobq__handled_count(const uint8_t *results, int32_t count)
 {
     while (count > 0 && (results[count - 1] == JOBQ_RESULT_LEFT ||
                          results[count - 1] == JOBQ_RESULT_EXCEEDED)) {
@@ -4958,7 +4958,7 @@ static void jobq__plan_walk(const jobq_policy *policy, const jobq_cursor *cursor
     for (i = 0; i < count; i++) {
         int32_t attempts = jobq_cursor_attempts(cursor, cursor->acked + 1 + i);
         JOBQ_ASSERT(results[i] != JOBQ_RESULT_NONE);
-        if (results[i] == JOBQ_RESULT_RETRY && !group && attempts + 1 >= jobq__limit(policy)) {
+        if (results[i] == JOBQ_RESULT_RETRY && !group && attempts + 1 >= jobq__tries(policy)) {
             results[i] = JOBQ_RESULT_EXCEEDED;
         }
         if (results[i] == JOBQ_RESULT_RETRY || results[i] == JOBQ_RESULT_LEFT) break;
@@ -5027,7 +5027,7 @@ JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tun
 
     memset(plan, 0, sizeof *plan);
     plan->cursor = *cursor;
-    handled = jobq__handled(results, verdict->count);
+    handled = jobq__handled_count(results, verdict->count);
     for (i = 0; i < handled; i++) retries += results[i] == JOBQ_RESULT_RETRY;
     group = verdict->processed == JOBQ_COUNT_UNKNOWN && retries > 1;
     jobq__plan_walk(policy, cursor, group, verdict->count, results, plan);
@@ -5858,7 +5858,7 @@ static bool jobq__sent(const jobq_loop *l, jobq_request_kind kind)
 }
 
 /* Starts a request of this kind. Its arrays keep what they held. */
-static void jobq__ask(jobq_request *a, jobq_request_kind kind)
+static void jobq__ask_for(jobq_request *a, jobq_request_kind kind)
 {
     memset(a, 0, offsetof(jobq_request, queues));
     a->kind = kind;
@@ -5867,7 +5867,7 @@ static void jobq__ask(jobq_request *a, jobq_request_kind kind)
 
 static void jobq__send(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
 {
-    jobq__ask(a, kind);
+    jobq__ask_for(a, kind);
     a->worker = l->worker;
     a->lease_us = l->config.lease_us;
     a->limit = l->wire.carried[kind] = l->wire.budgets[kind].rows;
@@ -5955,7 +5955,7 @@ static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
 /* An answer came. After an error the next statement of its kind is smaller and waits 50 ms. If it
  * cannot be smaller, or the error is RETRYABLE, the wait doubles each time, up to 5 s. A lock or a
  * full disk is not blamed on a row. */
-static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_error error)
+static void jobq__answered(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_error error)
 {
     bool well = error != JOBQ_ERROR_RETRYABLE && jobq__well(l, kind);
     uint32_t *failures = &l->wire.failures[kind];
@@ -5984,7 +5984,7 @@ static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq
 }
 
 /* The next statement of a kind waits at least until then. */
-static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_us)
+static void jobq__hold_back(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_us)
 {
     l->wire.hold_mono_us[kind] = jobq__max(l->wire.hold_mono_us[kind], until_mono_us);
 }
@@ -6532,8 +6532,8 @@ static void jobq__unwatch(jobq_relay *r, int64_t id)
 
 /* Another worker holds it. If all places have holders that do not move, a later look tries
  * again. */
-static void jobq__watch(jobq_relay *r, int64_t id, int32_t queue, int32_t number,
-                        const jobq_holder *h, int64_t now)
+static void jobq__watch_holder(jobq_relay *r, int64_t id, int32_t queue, int32_t number,
+                               const jobq_holder *h, int64_t now)
 {
     jobq_watch *watch = jobq__watch_find(r, id);
 
@@ -6597,7 +6597,7 @@ static void jobq__relay_backlog(jobq_loop *l, int64_t now, const jobq_backlog *b
     if (jobq__relay_open(l, queue) && b->waiting > 0) {
         if (p != NULL && p->state != JOBQ_PART_AWAY) p->below |= b->below;
         else if (b->holder.worker != 0 && b->holder.worker != l->worker) {
-            jobq__watch(r, b->id, queue, b->number, &b->holder, now);
+            jobq__watch_holder(r, b->id, queue, b->number, &b->holder, now);
             if (p != NULL && !p->suspect) p->due_mono_us = JOBQ_NEVER;
         } else r->crowded = !jobq__relay_list(l, b, queue, p, now);
     }
@@ -6686,7 +6686,7 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
     for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
         jobq__relay_backlog(l, now, &a->backlogs[i]);
     }
-    jobq__answer(l, JOBQ_REQUEST_LOOK, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_LOOK, now, a->error);
     if (a->error != JOBQ_OK) {
         jobq__relay_overran(l, now);
         return;
@@ -6812,7 +6812,7 @@ static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *r
         p->due_mono_us = now;
     } else if (reading->due_us > 0) p->due_mono_us = jobq__add(now, reading->due_us);
     if (reading->holder.worker == 0) return;
-    jobq__watch(&l->relay, p->id, p->queue, p->number, &reading->holder, now);
+    jobq__watch_holder(&l->relay, p->id, p->queue, p->number, &reading->holder, now);
     watch = jobq__watch_find(&l->relay, p->id);
     if (watch == NULL) return;
     watch->due_mono_us = jobq__max(watch->due_mono_us, now + reading->holder.lease_us / 8 + 1);
@@ -6911,8 +6911,8 @@ static void jobq__relay_count(jobq_relay_stats *stats, const jobq_plan *plan)
     stats->retried += plan->failed >= 0;
 }
 
-static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
-                                         uint32_t generation)
+static jobq_stop jobq__delivery_stop(const jobq_loop *l, int64_t mono_us, int32_t part,
+                                     uint32_t generation)
 {
     const jobq_part *p;
 
@@ -7327,7 +7327,7 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
 static void jobq__part_abandon(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
     l->stats.abandoned++;
-    jobq__ask(a, JOBQ_REQUEST_ABANDON);
+    jobq__ask_for(a, JOBQ_REQUEST_ABANDON);
     jobq__name_part(l, p, a);
     a->committing = p->state == JOBQ_PART_COMMITTING;
     a->stopping = l->phase != JOBQ_PHASE_WORKING;
@@ -8647,7 +8647,7 @@ static void jobq__round_goes_on(jobq_loop *l, int64_t now, int64_t walk_us)
 }
 
 /* After a claim that worked: decides when to claim again. */
-static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
+static void jobq__claimed_all(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
     bool more = l->claim.count > 0 || l->pace.lanes_next > 0; /* there may be */
     int64_t walk_us;
@@ -8740,7 +8740,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
         bool good = jobq_job_check(&got->jobs[i]) == JOBQ_OK;
         got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
     }
-    jobq__answer(l, JOBQ_REQUEST_CLAIM, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_CLAIM, now, a->error);
     jobq__shares_answered(l, now, got, a->error == JOBQ_OK ? got->count : 0);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l, false);
@@ -8755,7 +8755,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__claim_named(l, now, true);
     if (l->claim.names && l->blame.named != 0) return;
     jobq__claimed_late(l, now);
-    jobq__claimed(l, now, got);
+    jobq__claimed_all(l, now, got);
 }
 
 /* ---- >>flush: the decisions about jobs ------------------------------------------------------- */
@@ -8910,7 +8910,7 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq_list *sent = jobq__list_of(l, a->kind, true);
     int32_t i;
 
-    jobq__answer(l, a->kind, now, a->error);
+    jobq__answered(l, a->kind, now, a->error);
     if (a->error != JOBQ_OK) {
         jobq__unsend(l, a->kind, now, false);
         return;
@@ -9255,7 +9255,7 @@ static int64_t jobq__tick_at(int64_t now, int64_t due_us)
     return due_us > 0 ? now + due_us - 1 : JOBQ_NEVER;
 }
 
-static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
+static void jobq__news_take(jobq_loop *l, int64_t now, const jobq_news *n)
 {
     int64_t sent = l->wire.sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
     int32_t i;
@@ -9296,9 +9296,9 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     bool alive = a->error == JOBQ_OK && a->news.alive;
 
-    jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_HEARTBEAT, now, a->error);
     jobq__claims_gone(l, alive);
-    if (alive) jobq__news(l, now, &a->news);
+    if (alive) jobq__news_take(l, now, &a->news);
     else if (a->error == JOBQ_OK) jobq__die(l, true);
     if (a->claim != 0) jobq__tell_claim(l, now, a);
 }
@@ -9354,7 +9354,7 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq_watched *w = NULL;
     int32_t i;
 
-    jobq__answer(l, JOBQ_REQUEST_RESCUE, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_RESCUE, now, a->error);
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         if (l->watched[i].worker == a->worker) w = &l->watched[i];
     }
@@ -9393,7 +9393,7 @@ static bool jobq__ticks(const jobq_loop *l, int64_t now)
 
 static void jobq__tell_tick(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_TICK, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_TICK, now, a->error);
     if (a->error != JOBQ_OK) return;
     l->tick_mono_us = jobq__tick_at(now, a->due_us);
     if (a->count == 0) return;
@@ -9449,7 +9449,7 @@ static void jobq__make_sleep(jobq_loop *l, int64_t now, jobq_request *a)
 
 static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_SLEEP, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_SLEEP, now, a->error);
     if (a->error != JOBQ_OK) return;
     l->sleep.asleep = !l->sleep.asleep;
     l->sleep.told_mono_us = now;
@@ -9521,7 +9521,7 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t i;
 
-    jobq__answer(l, JOBQ_REQUEST_REGISTER, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_REGISTER, now, a->error);
     if (a->error != JOBQ_OK) {
         l->worker = 0;
         return;
@@ -9557,7 +9557,7 @@ static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t i;
 
-    jobq__answer(l, JOBQ_REQUEST_POLICIES, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_POLICIES, now, a->error);
     if (a->error != JOBQ_OK) return;
     l->session.policies_stale = false;
     for (i = 0; i < a->count && i < l->queue_count; i++) {
@@ -9610,7 +9610,7 @@ static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t entry = jobq__claim_find(l, l->worker, a->claim);
 
-    jobq__answer(l, JOBQ_REQUEST_RECOVER, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_RECOVER, now, a->error);
     if (a->error != JOBQ_OK || a->more || entry < 0) return;
     if (--l->orphan_count == 0) jobq__shares_recovered(l);
     /* The row of its number stays: without the row the claim could still arrive. */
@@ -9628,7 +9628,7 @@ static void jobq__make_set_aside(jobq_loop *l, int64_t now, jobq_request *a)
 
 static void jobq__tell_set_aside(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_SET_ASIDE, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_SET_ASIDE, now, a->error);
     l->blame.named = l->blame.accused = 0;
     jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
     if (a->error != JOBQ_OK || !a->done) return;
@@ -9645,7 +9645,7 @@ static void jobq__make_unpark(jobq_loop *l, int64_t now, jobq_request *a)
 
 static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_UNPARK, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_UNPARK, now, a->error);
     if (a->error != JOBQ_OK) return;
     if (!a->more) {
         l->parked.kind = 0;
@@ -9657,10 +9657,11 @@ static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
 
 static void jobq__tell_prune(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_PRUNE, now, a->error);
-    jobq__hold(l, JOBQ_REQUEST_PRUNE,
-               jobq__add(now, jobq_random_between(jobq_random_next(&l->random),
-                                                  l->config.prune_us / 2, l->config.prune_us)));
+    jobq__answered(l, JOBQ_REQUEST_PRUNE, now, a->error);
+    jobq__hold_back(l, JOBQ_REQUEST_PRUNE,
+                    jobq__add(now, jobq_random_between(jobq_random_next(&l->random),
+                                                       l->config.prune_us / 2,
+                                                       l->config.prune_us)));
 }
 
 static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
@@ -9677,14 +9678,14 @@ static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int64_t cost = now - l->wire.sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
 
-    jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_VACUUM, now, a->error);
     wait = 30 * JOBQ__SECOND << jobq__min(l->wire.failures[JOBQ_REQUEST_VACUUM], 7);
     if (a->error == JOBQ_OK) {
         wait = cost > JOBQ__VACUUM_PAUSE / 2 ? jobq__min(9 * cost, JOBQ__MINUTE)
                                              : JOBQ__VACUUM_PAUSE - cost;
         wait = jobq__max(wait, 2 * cost);
     }
-    jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
+    jobq__hold_back(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 
 static void jobq__make_deregister(jobq_loop *l, int64_t now, jobq_request *a)
@@ -9695,7 +9696,7 @@ static void jobq__make_deregister(jobq_loop *l, int64_t now, jobq_request *a)
 
 static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
     l->session.registered = false;
 }
 
@@ -9703,11 +9704,11 @@ static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
  * ever longer pauses. */
 static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq__answer(l, JOBQ_REQUEST_REMAIN, now, a->error);
+    jobq__answered(l, JOBQ_REQUEST_REMAIN, now, a->error);
     if (a->error != JOBQ_OK) return;
     l->until.none_remain = !a->more;
     l->until.remain_us = jobq__twice(l->until.remain_us, 10 * JOBQ__MS, l->config.poll_us);
-    jobq__hold(l, JOBQ_REQUEST_REMAIN, now + jobq__about(l, l->until.remain_us));
+    jobq__hold_back(l, JOBQ_REQUEST_REMAIN, now + jobq__about(l, l->until.remain_us));
 }
 
 /* ---- >>next: the connection, and what to do next --------------------------------------------- */
@@ -9793,7 +9794,7 @@ static void jobq__tell_connect(jobq_loop *l, int64_t now, jobq_answer *a)
         jobq_loop_disconnected(l, now);
         return;
     }
-    jobq__answer(l, JOBQ_REQUEST_CONNECT, now, JOBQ_OK);
+    jobq__answered(l, JOBQ_REQUEST_CONNECT, now, JOBQ_OK);
     l->session.connected = true;
     l->session.kinds_known = false;
     l->lease.beat_mono_us =
@@ -9893,7 +9894,7 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
         jobq__count_run(l, &l->slots[slot], now - l->slots[slot].since_mono_us);
         jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
         l->stats.abandoned++;
-        jobq__ask(a, JOBQ_REQUEST_ABANDON);
+        jobq__ask_for(a, JOBQ_REQUEST_ABANDON);
         a->slot = slot;
         a->generation = l->slots[slot].generation;
         a->id = l->slots[slot].job.id;
@@ -9981,7 +9982,7 @@ static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
         jobq__send(l, JOBQ_REQUEST_CONNECT, now, a);
         return;
     }
-    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    jobq__ask_for(a, JOBQ_REQUEST_WAIT);
     until = jobq__min(until, jobq__stop_end(l));
     a->until_mono_us = jobq__min(until, jobq__due_abandon(l, now));
 }
@@ -10018,13 +10019,13 @@ static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
             activity->due == NULL ? JOBQ_NEVER : activity->due(l, activity->kind, now);
         until = jobq__min(until, due);
         if (due > now) continue;
-        if (jobq__part_asks(activity->kind) != JOBQ_PART_NONE) jobq__ask(a, activity->kind);
+        if (jobq__part_asks(activity->kind) != JOBQ_PART_NONE) jobq__ask_for(a, activity->kind);
         else jobq__send(l, activity->kind, now, a);
         if (activity->make != NULL) activity->make(l, now, a);
         return;
     }
     until = jobq__min(until, jobq__due_abandon(l, now));
-    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    jobq__ask_for(a, JOBQ_REQUEST_WAIT);
     a->until_mono_us = jobq__min(until, jobq__min(jobq__stop_end(l), jobq__due_answer(l)));
 }
 
@@ -10032,7 +10033,7 @@ JOBQ_API void jobq_loop_abandon(jobq_loop *l, int64_t mono_us, jobq_request *a)
 {
     JOBQ_ASSERT(l != NULL && a != NULL);
     if (jobq__job_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
-    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    jobq__ask_for(a, JOBQ_REQUEST_WAIT);
     a->until_mono_us = jobq__due_abandon(l, mono_us);
 }
 
@@ -10044,8 +10045,8 @@ JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
     jobq__quiet_move(l, mono_us);
     if (l->permits.share_count > 0 && jobq__looks(l, mono_us)) l->permits.looked_mono_us = mono_us;
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
-    if (l->phase == JOBQ_PHASE_EXITED) jobq__ask(a, JOBQ_REQUEST_EXIT);
-    else if (mono_us >= jobq__due_answer(l)) jobq__ask(a, JOBQ_REQUEST_DISCONNECT);
+    if (l->phase == JOBQ_PHASE_EXITED) jobq__ask_for(a, JOBQ_REQUEST_EXIT);
+    else if (mono_us >= jobq__due_answer(l)) jobq__ask_for(a, JOBQ_REQUEST_DISCONNECT);
     else if (l->session.connected) jobq__next_online(l, mono_us, a);
     else jobq__next_offline(l, mono_us, a);
 }
@@ -10147,7 +10148,7 @@ JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const
     JOBQ_ASSERT(l != NULL && work != NULL && remaining_us != NULL);
     messages = work->partition_id != 0;
     stop = messages
-               ? jobq__delivery_stopping(l, mono_us, work->slot, work->generation)
+               ? jobq__delivery_stop(l, mono_us, work->slot, work->generation)
                : jobq__job_stopping(l, mono_us, work->slot, work->generation);
     end = messages ? l->relay.parts[work->slot].budget_mono_us
                    : l->slots[work->slot].deadline_mono_us;
@@ -10424,7 +10425,7 @@ static void jobq__memory_kind_policy(jobq_memory *m, int32_t kind, const jobq_po
     m->policy_version++;
 }
 
-static const jobq_policy *jobq__memory_policy(const jobq_memory *m, int32_t queue)
+static const jobq_policy *jobq__memory_policy_of(const jobq_memory *m, int32_t queue)
 {
     return &m->policies[queue >= 1 && queue <= JOBQ_MEMORY_QUEUES ? queue - 1 : 0];
 }
@@ -10486,7 +10487,7 @@ JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *m, int64_t id)
     return id < 1 || id > m->job_count ? NULL : &jobq__memory_jobs(m)[id - 1];
 }
 
-static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
+static jobq_memory_worker *jobq__memory_worker_of(const jobq_memory *m, int64_t id)
 {
     int32_t i;
 
@@ -10497,7 +10498,8 @@ static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
 }
 
 /* The row of a claim. worker and number 0: a free place. */
-static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worker, int64_t number)
+static jobq_memory_claim *jobq__memory_claim_of(const jobq_memory *m, int64_t worker,
+                                                int64_t number)
 {
     int32_t i;
 
@@ -10510,7 +10512,7 @@ static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worke
 
 static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number, int64_t burned_at_us)
 {
-    jobq_memory_claim *c = jobq__memory_claim(m, 0, 0);
+    jobq_memory_claim *c = jobq__memory_claim_of(m, 0, 0);
 
     if (c == NULL) return false;
     c->worker = worker;
@@ -10541,7 +10543,7 @@ static jobq_error jobq__memory_decide(jobq_memory *m, jobq_memory_job *mj, jobq_
     jobq_decision d;
     bool own = (m->own_policies >> mj->job.kind & 1) != 0;
     jobq_error error = jobq_job_decide(own ? &m->kind_policies[mj->job.kind - 1]
-                                           : jobq__memory_policy(m, mj->job.queue),
+                                           : jobq__memory_policy_of(m, mj->job.queue),
                                        &mj->job, event, &d);
 
     if (error == JOBQ_OK) jobq__memory_apply(mj, &d, now_us);
@@ -10627,8 +10629,8 @@ static void jobq__memory_hold_again(jobq_memory *m, int64_t parent)
 }
 
 /* One event about one job, and what follows from it for others. */
-static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
-                                     int64_t now_us)
+static jobq_error jobq__memory_happens(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
+                                       int64_t now_us)
 {
     jobq_error error = jobq__memory_decide(m, mj, event, now_us);
 
@@ -10646,7 +10648,7 @@ static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_e
 
     memset(&event, 0, sizeof event);
     event.kind = kind;
-    return jobq__memory_event(m, mj, &event, now_us);
+    return jobq__memory_happens(m, mj, &event, now_us);
 }
 
 /* Whether a worker has claims left; burned numbers do not count. */
@@ -10696,7 +10698,7 @@ static bool jobq__memory_holds(const jobq_memory *m, int64_t worker)
 /* A free place, or that of the worker that has been dead longest and left no jobs. */
 static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
 {
-    jobq_memory_worker *place = jobq__memory_worker(m, 0), *w = jobq__memory_workers(m);
+    jobq_memory_worker *place = jobq__memory_worker_of(m, 0), *w = jobq__memory_workers(m);
     int32_t i;
 
     for (i = 0; i < m->worker_max && (place == NULL || place->id != 0); i++, w++) {
@@ -10714,7 +10716,7 @@ static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t 
     jobq_memory_worker *w;
 
     JOBQ_ASSERT(m != NULL && worker != 0);
-    if (jobq__memory_worker(m, worker) != NULL) return JOBQ_ERROR_EXISTS;
+    if (jobq__memory_worker_of(m, worker) != NULL) return JOBQ_ERROR_EXISTS;
     w = jobq__memory_place(m);
     if (w == NULL) return JOBQ_ERROR_FULL;
     if (w->id != 0) jobq__memory_forget(m, w->id, true);
@@ -10747,8 +10749,8 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
 /* ---- >>memory_lines: lines, claims and rescues ----------------------------------------------- */
 
 /* The row of a line; line 0: the rules of the queue's lines. NULL: none. */
-static jobq_memory_line_row *jobq__memory_line_row(const jobq_memory *m, int32_t queue,
-                                                   int64_t line)
+static jobq_memory_line_row *jobq__memory_line_of(const jobq_memory *m, int32_t queue,
+                                                  int64_t line)
 {
     int32_t i = 0;
 
@@ -10760,10 +10762,10 @@ static jobq_memory_line_row *jobq__memory_line_row(const jobq_memory *m, int32_t
 /* The rules of a line: its own, or its queue's. */
 static jobq_line jobq__memory_rules(const jobq_memory *m, int32_t queue, int64_t line)
 {
-    const jobq_memory_line_row *row = jobq__memory_line_row(m, queue, line);
+    const jobq_memory_line_row *row = jobq__memory_line_of(m, queue, line);
     jobq_line none;
 
-    if (row == NULL || !row->own) row = jobq__memory_line_row(m, queue, 0);
+    if (row == NULL || !row->own) row = jobq__memory_line_of(m, queue, 0);
     memset(&none, 0, sizeof none);
     return row != NULL && row->own ? row->rules : none;
 }
@@ -10785,7 +10787,7 @@ static bool jobq__memory_line_spare(jobq_memory *m, const jobq_memory_line_row *
 static jobq_memory_line_row *jobq__memory_line_add(jobq_memory *m, int32_t queue, int64_t line,
                                                    int64_t now_us)
 {
-    jobq_memory_line_row *row = jobq__memory_line_row(m, queue, line);
+    jobq_memory_line_row *row = jobq__memory_line_of(m, queue, line);
     int32_t i;
 
     if (row != NULL) return row;
@@ -10809,7 +10811,7 @@ static bool jobq__memory_line(jobq_memory *m, int32_t queue, int64_t line, const
     int32_t i;
 
     JOBQ_ASSERT(m != NULL && queue >= 1);
-    row = jobq__memory_line_row(m, queue, line);
+    row = jobq__memory_line_of(m, queue, line);
     if (row == NULL && rules != NULL) row = jobq__memory_line_add(m, queue, line, INT64_MIN);
     if (row == NULL) return rules == NULL;
     row->own = rules != NULL;
@@ -10848,7 +10850,7 @@ static bool jobq__memory_suspect_goes(const jobq_memory *m, const jobq_memory_jo
                                       int64_t now_us)
 {
     int32_t queue = mj->job.queue;
-    const jobq_memory_line_row *row = jobq__memory_line_row(m, queue, mj->line);
+    const jobq_memory_line_row *row = jobq__memory_line_of(m, queue, mj->line);
     jobq_line rules = jobq__memory_rules(m, queue, mj->line);
     int64_t due_us;
 
@@ -10974,14 +10976,14 @@ static jobq_error jobq__memory_claim_one(jobq_memory *m, const jobq_request *r, 
     jobq_event event;
 
     if (c->count == 0) {
-        if (jobq__memory_claim(m, r->worker, r->claim) != NULL) return JOBQ_ERROR_EXISTS;
+        if (jobq__memory_claim_of(m, r->worker, r->claim) != NULL) return JOBQ_ERROR_EXISTS;
         if (!jobq__memory_note(m, r->worker, r->claim, 0)) return JOBQ_ERROR_FULL;
     }
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_CLAIM;
     event.worker = r->worker;
     event.claim = r->claim;
-    jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
+    jobq__memory_happens(m, &jobq__memory_jobs(m)[i], &event, now_us);
     c->jobs[c->count++] = jobq__memory_jobs(m)[i].job;
     return JOBQ_OK;
 }
@@ -11003,7 +11005,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
     jobq_line rules = jobq__memory_rules(m, lane->queue, line);
     bool limited = rules.strict || rules.running_max > 0;
     jobq_memory_line_row *row = rules.rate.us == 0
-        ? jobq__memory_line_row(m, lane->queue, line)
+        ? jobq__memory_line_of(m, lane->queue, line)
         : jobq__memory_line_add(m, lane->queue, line, now_us);
     int64_t due_us, free_us = row == NULL ? INT64_MIN : row->free_us;
     int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line, true);
@@ -11186,7 +11188,7 @@ static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r
 static jobq_error jobq__memory_claim_jobs(jobq_memory *m, const jobq_request *r, uint64_t kinds,
                                           int64_t now_us, jobq_claimed *c)
 {
-    const jobq_memory_worker *w = jobq__memory_worker(m, r->worker);
+    const jobq_memory_worker *w = jobq__memory_worker_of(m, r->worker);
     jobq_error error = JOBQ_OK;
     uint64_t moved = 0;
     int32_t from, to, i;
@@ -11215,7 +11217,7 @@ static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number,
     int32_t i;
 
     JOBQ_ASSERT(m != NULL);
-    c = jobq__memory_claim(m, worker, number);
+    c = jobq__memory_claim_of(m, worker, number);
     if (c == NULL) {
         jobq__memory_note(m, worker, number, now_us); /* burned */
         return false;
@@ -11225,7 +11227,7 @@ static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number,
     for (i = 0; i < m->job_count; i++) {
         if (!jobq_job_holds(&jobq__memory_jobs(m)[i].job, worker, number)) continue;
         if (limit-- <= 0) return true;
-        jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
+        jobq__memory_happens(m, &jobq__memory_jobs(m)[i], &event, now_us);
     }
     c->burned_at_us = now_us; /* from now on it holds nothing */
     return false;
@@ -11287,12 +11289,12 @@ static bool jobq__memory_heartbeat(jobq_memory *m, int64_t worker, const int64_t
     int32_t i;
 
     JOBQ_ASSERT(m != NULL);
-    w = jobq__memory_worker(m, worker);
+    w = jobq__memory_worker_of(m, worker);
     if (worker == 0 || w == NULL || w->dead) return false;
     w->beat++;
     w->expires_at_us = now_us + w->lease_us;
     for (i = 0; i < count; i++) {
-        jobq_memory_claim *c = jobq__memory_claim(m, worker, settled[i]);
+        jobq_memory_claim *c = jobq__memory_claim_of(m, worker, settled[i]);
         if (c != NULL) memset(c, 0, sizeof *c);
     }
     return true;
@@ -11347,7 +11349,7 @@ static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, in
     JOBQ_ASSERT(m != NULL && rescued != NULL && more != NULL && limit >= 0);
     *rescued = 0;
     *more = false;
-    w = jobq__memory_worker(m, victim);
+    w = jobq__memory_worker_of(m, victim);
     if (victim == 0) return true;
     if (w != NULL && !w->dead && (w->beat != beat || !jobq__memory_lapsed(w, now_us))) return false;
     if (w != NULL) jobq__memory_die(w, now_us);
@@ -11371,7 +11373,7 @@ JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kin
 /* ---- >>memory_edges: what jobs wait for, and what else a loop asks --------------------------- */
 
 /* The row of an edge, or a free one; NULL: no room. */
-static jobq_memory_edge *jobq__memory_edge(jobq_memory *m, int64_t child, int64_t parent)
+static jobq_memory_edge *jobq__memory_edge_of(jobq_memory *m, int64_t child, int64_t parent)
 {
     jobq_memory_edge *room = NULL;
     int32_t i;
@@ -11409,7 +11411,7 @@ static bool jobq__memory_after(jobq_memory *m, int64_t child, int64_t parent, jo
 
     JOBQ_ASSERT(mj != NULL && parent >= 1 && parent < child);
     JOBQ_ASSERT(mj->job.state != JOBQ_STATE_RUNNING && !jobq_state_final(mj->job.state));
-    e = jobq__memory_edge(m, child, parent);
+    e = jobq__memory_edge_of(m, child, parent);
     if (e == NULL || e->child != 0) return e != NULL; /* it was written before */
     jobq__memory_link(m, e, child, parent, on_end, cascade);
     if (!e->holds) return true;
@@ -11466,7 +11468,7 @@ static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_
     bool left;
 
     JOBQ_ASSERT(m != NULL && worker != 0);
-    w = jobq__memory_worker(m, worker);
+    w = jobq__memory_worker_of(m, worker);
     left = jobq__memory_forget(m, worker, false);
     if (w != NULL && left) jobq__memory_die(w, now_us);
     if (w != NULL && !left) memset(w, 0, sizeof *w);
@@ -11487,7 +11489,7 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
     for (i = 0; i < m->claim_max; i++) {
         jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->burned_at_us == 0 || c->burned_at_us >= now_us - JOBQ__DAY) continue;
-        if (jobq__memory_worker(m, c->worker) == NULL) memset(c, 0, sizeof *c);
+        if (jobq__memory_worker_of(m, c->worker) == NULL) memset(c, 0, sizeof *c);
     }
 }
 
@@ -11509,7 +11511,7 @@ static int32_t jobq__memory_outbox(jobq_memory *m, int32_t queue, int32_t partit
     return first + 1;
 }
 
-static jobq_memory_partition *jobq__memory_partition(jobq_memory *m, int64_t id)
+static jobq_memory_partition *jobq__memory_partition_of(jobq_memory *m, int64_t id)
 {
     JOBQ_ASSERT(m != NULL && id >= 1 && id <= JOBQ_MEMORY_PARTITIONS);
     return &m->partitions[id - 1];
@@ -11608,7 +11610,7 @@ static void jobq__memory_give_up(jobq_memory_partition *p)
 /* Numbers messages, if all numbered ones are acknowledged. Returns whether there is one to read. */
 static bool jobq__memory_number(jobq_memory *m, int64_t partition_id, int32_t limit)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, partition_id);
     jobq_memory_message *message;
     int64_t end = p->last + jobq__max(limit, JOBQ_LOOP_BATCH);
 
@@ -11622,7 +11624,7 @@ static bool jobq__memory_number(jobq_memory *m, int64_t partition_id, int32_t li
 /* Reads messages and records the delivery in the cursor. */
 static void jobq__memory_deliver(jobq_memory *m, const jobq_request *r, jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
     int32_t size = jobq__cursor_size(&p->cursor, r->limit, out->lost);
     int64_t seq = p->cursor.acked, bytes = r->bytes;
 
@@ -11663,7 +11665,7 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_request *r, 
 static bool jobq__memory_take(jobq_memory *m, const jobq_request *r, int64_t now_us,
                               jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
 
     if (p->holder.worker == 0) {
         out->due_us = jobq__memory_wait(p->beat_at_us, p->run_at_us, now_us);
@@ -11687,7 +11689,7 @@ static bool jobq__memory_take(jobq_memory *m, const jobq_request *r, int64_t now
 static void jobq__memory_read(jobq_memory *m, const jobq_request *r, int64_t now_us,
                               jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
 
     if (!jobq__memory_take(m, r, now_us, out)) return;
     jobq__memory_hold(p, r, now_us);
@@ -11718,7 +11720,7 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition_id)
 static void jobq__memory_aside(jobq_memory *m, const jobq_request *r, int64_t now_us,
                                jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
     jobq_memory_message *message;
 
     if (p->cursor.acked != r->acked || !jobq__memory_take(m, r, now_us, out)) return;
@@ -11751,7 +11753,7 @@ static void jobq__memory_bury(jobq_memory *m, const jobq_request *r, const jobq_
 static jobq_error jobq__memory_ack(jobq_memory *m, const jobq_request *r, int64_t now_us,
                                    jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
     const jobq_plan *plan = &r->ack.plan;
 
     if (!jobq__memory_holder(p, r->worker, r->claim) || p->cursor.acked != r->ack.before) {
@@ -11776,7 +11778,7 @@ static jobq_error jobq__memory_ack(jobq_memory *m, const jobq_request *r, int64_
 /* JOBQ_OK, or JOBQ_ERROR_LOST if the token is no longer in the row. */
 static jobq_error jobq__memory_renew(jobq_memory *m, const jobq_request *r, int64_t now_us)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    jobq_memory_partition *p = jobq__memory_partition_of(m, r->partition_id);
 
     if (!jobq__memory_holder(p, r->worker, r->claim)) return JOBQ_ERROR_LOST;
     jobq__memory_hold(p, r, now_us);
@@ -11859,7 +11861,7 @@ static int64_t jobq__memory_look(const jobq_memory *m, const jobq_request *r, ui
 /* Like jobq._sleep: a dead worker does not sleep. */
 static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
 {
-    jobq_memory_worker *w = jobq__memory_worker(m, worker);
+    jobq_memory_worker *w = jobq__memory_worker_of(m, worker);
 
     if (w != NULL && !(asleep && w->dead)) w->asleep = asleep;
 }
@@ -11881,13 +11883,13 @@ static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint
 static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r, int64_t now_us,
                                      jobq_answer *a)
 {
-    const jobq_memory_worker *me = jobq__memory_worker(m, r->worker);
+    const jobq_memory_worker *me = jobq__memory_worker_of(m, r->worker);
     int32_t kind;
 
     for (; a->count < r->queue_count; a->count++) {
         int32_t queue = r->queues[a->count];
         jobq_queue_policy *q = &a->policies[a->count];
-        q->policy = *jobq__memory_policy(m, queue);
+        q->policy = *jobq__memory_policy_of(m, queue);
         q->stages_max = m->stages_max;
         q->priority_min = m->priority_min;
         q->paused = (m->paused >> queue & 1) != 0;
@@ -12005,7 +12007,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     n->store_now_us = now_us;
     n->alive = jobq__memory_heartbeat(m, r->worker, r->settled, r->settled_count, now_us);
     if (!n->alive) return;
-    me = jobq__memory_worker(m, r->worker);
+    me = jobq__memory_worker_of(m, r->worker);
     jobq__memory_own(m, me, n);
     jobq__memory_others(m, me, now_us, n);
     n->policy = m->policy_version;
@@ -12176,8 +12178,9 @@ static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_st
                                                jobq__memory_call_hold, NULL, NULL, NULL, NULL};
 
 /* The handler of a kind in a queue. NULL: none. */
-static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
-                                                       int32_t count, int32_t queue, int32_t kind)
+static const jobq_memory_handler *jobq__memory_handler_of(const jobq_memory_handler *handlers,
+                                                          int32_t count, int32_t queue,
+                                                          int32_t kind)
 {
     int32_t i;
 
@@ -12222,8 +12225,8 @@ static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory
     run.memory = m;
     run.loop = l;
     run.now_us = now_us;
-    jobq__memory_handle(&run, l, jobq__memory_handler(handlers, count, run.work.job.queue,
-                                                      run.work.job.kind));
+    jobq__memory_handle(&run, l, jobq__memory_handler_of(handlers, count, run.work.job.queue,
+                                                         run.work.job.kind));
     return true;
 }
 
@@ -12715,7 +12718,7 @@ static int64_t jobq__test_serve(jobq_test *t)
     }
 }
 
-static int64_t jobq__test_after(const jobq_test *t, int64_t us)
+static int64_t jobq__test_until(const jobq_test *t, int64_t us)
 {
     return jobq__add(t->now_us, jobq__max(jobq__min(us, JOBQ__DELAY_MAX), 0));
 }
@@ -12725,7 +12728,7 @@ JOBQ_API void jobq_test_sleep(jobq_test *t, int64_t us)
     int64_t end, due;
 
     JOBQ_ASSERT(t != NULL);
-    end = jobq__test_after(t, us);
+    end = jobq__test_until(t, us);
     while ((due = jobq__test_serve(t)) <= end) t->now_us = due;
     t->now_us = end;
     jobq__test_serve(t);
@@ -13003,7 +13006,7 @@ static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
         ++*runs;
         return true;
     }
-    h = jobq__memory_handler(t->handlers, t->handler_count, t->work.job.queue, t->work.job.kind);
+    h = jobq__memory_handler_of(t->handlers, t->handler_count, t->work.job.queue, t->work.job.kind);
     if (h != NULL) {
         jobq__test_handle(t, h);
         ++*runs;
@@ -13020,7 +13023,7 @@ JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
     int64_t runs = 0, end, due;
 
     JOBQ_ASSERT(t != NULL);
-    end = jobq__test_after(t, for_us);
+    end = jobq__test_until(t, for_us);
     for (;;) {
         due = jobq__test_serve(t);
         if (t->loop.phase == JOBQ_PHASE_EXITED) jobq__test_start(t);
@@ -13100,7 +13103,7 @@ JOBQ_API const jobq_test_sent_view *jobq_test_sent(jobq_test *t, int64_t number)
     if (!t->sent.dead || mail->error[0] != '\0') return &t->sent;
     memset(&d, 0, sizeof d);
     d.reason = JOBQ_REASON_ATTEMPTS;
-    d.limit = jobq__memory_policy(t->memory, p->queue)->max_attempts;
+    d.limit = jobq__memory_policy_of(t->memory, p->queue)->max_attempts;
     jobq_reason_format(mail->error, &d, jobq_str_from("its worker died each time"));
     return &t->sent;
 }

@@ -1061,7 +1061,7 @@ static const jobq_claimed *takes(int32_t limit, int32_t quantum, int64_t after)
     static int64_t number;
     jobq_request *r = other_asks(JOBQ_REQUEST_CLAIM, 77, ++number);
 
-    if (jobq__memory_worker(memory, 77) == NULL) {
+    if (jobq__memory_worker_of(memory, 77) == NULL) {
         assert_int_equal(jobq__memory_register(memory, 77, LEASE, 2, 2, now), JOBQ_OK);
     }
     r->limit = limit;

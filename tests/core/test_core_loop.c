@@ -1196,7 +1196,7 @@ static void a_job_without_an_end_is_left_to_its_rescuer(void **unused)
     assert_int_equal(loop.stats.refused, 2);
     assert_int_equal(loop.stats.left, 1);
     assert_int_equal(loop.done.count + loop.odd.count + loop.sent_done.count, 0);
-    assert_non_null(jobq__memory_claim(memory, loop.worker, claim));
+    assert_non_null(jobq__memory_claim_of(memory, loop.worker, claim));
     faulty = 0;
     for (i = 0; i < 9; i++) add_job(60 * SECOND);
     live(60 * SECOND, 70 * SECOND, true);
@@ -1503,7 +1503,7 @@ static void settled_claims_go_before_they_fill_the_table(void **unused)
     settle_down(1);
     settle_down(10000);
     assert_int_equal(loop.stats.heartbeats, beats + 1);
-    assert_null(jobq__memory_claim(memory, loop.worker, 1)); /* its row is gone */
+    assert_null(jobq__memory_claim_of(memory, loop.worker, 1)); /* its row is gone */
 }
 
 static void queues_beyond_those_with_a_policy_have_the_defaults(void **unused)
@@ -1513,8 +1513,8 @@ static void queues_beyond_those_with_a_policy_have_the_defaults(void **unused)
     (void)unused;
     like.queue = JOBQ_MEMORY_QUEUES + 1;
     assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), 0), 1);
-    assert_int_equal(jobq__memory_policy(memory, like.queue)->max_attempts, 20);
-    assert_int_equal(jobq__memory_policy(memory, 0)->max_attempts, 20);
+    assert_int_equal(jobq__memory_policy_of(memory, like.queue)->max_attempts, 20);
+    assert_int_equal(jobq__memory_policy_of(memory, 0)->max_attempts, 20);
     assert_int_equal(jobq_memory_event(memory, 1, JOBQ_EVENT_CANCEL, 0), JOBQ_OK);
 }
 

@@ -311,14 +311,14 @@ static void a_lease_is_renewed_while_its_handler_has_time(void **unused)
     live_until(0, 9 * SECOND);
     assert_true(loop.relay.stats.renewals >= 9);
     assert_true(row(1)->lease_until_us > 10 * SECOND);
-    assert_int_equal(jobq__delivery_stopping(&loop, 9 * SECOND, part, generation), 0);
-    assert_int_equal(jobq__delivery_stopping(&loop, 10 * SECOND, part, generation),
+    assert_int_equal(jobq__delivery_stop(&loop, 9 * SECOND, part, generation), 0);
+    assert_int_equal(jobq__delivery_stop(&loop, 10 * SECOND, part, generation),
                      JOBQ_STOP_TIMEOUT);
     live_until(9 * SECOND, 10 * SECOND + 101 * MS); /* half the headroom later: given up */
     assert_int_equal(loop.stats.abandoned, 1);
     assert_int_equal(row(1)->cursor.acked, 0);
     assert_int_equal(jobq_cursor_attempts(&row(1)->cursor, 1), 1);
-    assert_int_equal(jobq__delivery_stopping(&loop, 11 * SECOND, part, generation),
+    assert_int_equal(jobq__delivery_stop(&loop, 11 * SECOND, part, generation),
                      JOBQ_STOP_LOST);
 }
 
@@ -383,7 +383,7 @@ static void a_stop_gives_back_what_no_handler_has(void **unused)
     settle_down(1);
     assert_int_equal(loop.relay.held, 1);
     assert_int_equal(
-        jobq__delivery_stopping(&loop, 1, part, loop.relay.parts[part].generation),
+        jobq__delivery_stop(&loop, 1, part, loop.relay.parts[part].generation),
         JOBQ_STOP_SHUTDOWN);
     handle(part, 2, JOBQ_RESULT_SUCCESS);
     assert_true(settle_down(2) == JOBQ_NEVER); /* the loop has ended */
@@ -1061,7 +1061,7 @@ static void a_queues_time_out_is_a_deliverys(void **unused)
     send(0, 1);
     settle_down(0);
     part = jobq__take_messages(&loop, 0);
-    assert_int_equal(jobq__delivery_stopping(&loop, 300 * MS, part,
+    assert_int_equal(jobq__delivery_stop(&loop, 300 * MS, part,
                                                  loop.relay.parts[part].generation),
                      JOBQ_STOP_TIMEOUT);
 }

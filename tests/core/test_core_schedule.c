@@ -123,7 +123,7 @@ static jobq_memory_job *claim(int64_t number, int64_t now)
     for (id = 1; id <= memory->job_count; id++) {
         jobq_memory_job *mj = jobq_memory_get(memory, id);
         if (mj->job.state != JOBQ_STATE_READY || mj->job.run_at_us > now) continue;
-        assert_int_equal(jobq__memory_event(memory, mj, &event, now), JOBQ_OK);
+        assert_int_equal(jobq__memory_happens(memory, mj, &event, now), JOBQ_OK);
         return mj;
     }
     return NULL;

@@ -482,8 +482,8 @@ static void check_rest(const world *w, const wire *s)
 
 static void check_death(const world *w, const jobq_memory *before, const wire *s)
 {
-    const jobq_memory_worker *a = jobq__memory_worker(before, s->request.worker);
-    const jobq_memory_worker *b = jobq__memory_worker(store(w), s->request.worker);
+    const jobq_memory_worker *a = jobq__memory_worker_of(before, s->request.worker);
+    const jobq_memory_worker *b = jobq__memory_worker_of(store(w), s->request.worker);
     const node *d = owner(w, s->request.worker);
 
     if (a == NULL || b == NULL || a->dead || !b->dead) return;
@@ -548,10 +548,10 @@ static void check_custody(const world *w, const jobq_job *job)
         violate("promise 1: job %d came with a claim that its worker was told would never come",
                 (int)job->id);
     }
-    if (jobq__memory_claim(store(w), job->worker, job->claim) == NULL) {
+    if (jobq__memory_claim_of(store(w), job->worker, job->claim) == NULL) {
         violate("promise 1: job %d is running without a claim row", (int)job->id);
     }
-    if (jobq__memory_worker(store(w), job->worker) == NULL) {
+    if (jobq__memory_worker_of(store(w), job->worker) == NULL) {
         violate("promise 1: job %d is held by a worker that has no row", (int)job->id);
     }
     if (d == NULL) return;
@@ -645,7 +645,7 @@ static void check_books(const jobq_loop *l)
 
 static void check_lease(const world *w, const node *d)
 {
-    const jobq_memory_worker *row = jobq__memory_worker(store(w), d->loop.worker);
+    const jobq_memory_worker *row = jobq__memory_worker_of(store(w), d->loop.worker);
     int i;
 
     if (d->loop.worker == 0 || d->loop.lease.end_mono_us <= mono_us(w)) return;
@@ -668,7 +668,7 @@ static void check_node(const world *w, int n)
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
         const jobq_slot *s = &d->loop.slots[i];
         if (!held_validly(w, d, s)) continue;
-        if (!jobq_job_holds(jobq__memory_worker(store(w), d->loop.worker) == NULL
+        if (!jobq_job_holds(jobq__memory_worker_of(store(w), d->loop.worker) == NULL
                                 ? &s->job : job_at(w, (int)s->job.id - 1),
                             s->job.worker, s->job.claim)) {
             violate("promise 3: worker %d may run job %d, but the store gave it to another", n + 1,
@@ -733,7 +733,7 @@ static void renewed(world *w, int64_t worker, int32_t tick)
         if (w->renewals[i].worker == worker) place = i;
     }
     for (i = 0; i < ROWS && place < 0; i++) {
-        if (jobq__memory_worker(store(w), w->renewals[i].worker) == NULL ||
+        if (jobq__memory_worker_of(store(w), w->renewals[i].worker) == NULL ||
             w->renewals[i].worker == 0) {
             place = i;
         }
@@ -1804,7 +1804,7 @@ static void put_list(digest *g, const jobq_loop *l, const jobq_list *list)
 
 static int64_t beat_label(const world *w, int64_t worker, int64_t beat)
 {
-    const jobq_memory_worker *row = jobq__memory_worker(store(w), worker);
+    const jobq_memory_worker *row = jobq__memory_worker_of(store(w), worker);
 
     return beat < 0 ? -1 : row != NULL && row->beat == beat;
 }

@@ -103,7 +103,7 @@ static void undo(world *w, const image *was)
 
     for (i = 0; i < store(w)->claim_max; i++) {
         const jobq_memory_claim *c = &jobq__memory_claims(store(w))[i];
-        if (jobq__memory_claim(m, c->worker, c->number) == NULL) forget(w, c->worker, c->number);
+        if (jobq__memory_claim_of(m, c->worker, c->number) == NULL) forget(w, c->worker, c->number);
     }
     for (i = 0; i < set->partitions; i++) {
         const jobq_memory_partition *p = &store(w)->partitions[i];

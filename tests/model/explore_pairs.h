@@ -171,7 +171,7 @@ static void pair_jobs(world *w)
     event.kind = JOBQ_EVENT_CLAIM;
     event.worker = PAIR_A;
     event.claim = 1;
-    jobq__memory_event(store(w), &jobq__memory_jobs(store(w))[1], &event, store_us(w));
+    jobq__memory_happens(store(w), &jobq__memory_jobs(store(w))[1], &event, store_us(w));
 }
 
 static void begin_pair(world *w)
@@ -183,7 +183,7 @@ static void begin_pair(world *w)
     pair_jobs(w);
     pair_row(w, 2, 0);
     if (pair_is == SCENE_DEAD) {
-        a = jobq__memory_worker(store(w), PAIR_A);
+        a = jobq__memory_worker_of(store(w), PAIR_A);
         a->dead = true;
         a->dead_at_us = store_us(w) - 2 * JOBQ__DAY;
         pair_row(w, 3, a->dead_at_us);

@@ -252,7 +252,7 @@ static step step_claim_mark(txn *t)
     event.claim = t->s->request.claim;
     for (i = 0; i < t->b->count; i++) {
         jobq_memory_job *mj = write_job(t, t->b->jobs[i]);
-        jobq__memory_event((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
+        jobq__memory_happens((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
         if (mj->job.line != 0 && t->b->walk.walks) {
             mj->holds = (t->b->walk.limited >> t->b->jobs[i] & 1) != 0;
         }
@@ -317,7 +317,7 @@ static step step_recover_burn(txn *t)
 static step step_recover_read(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.claim);
+        jobq__memory_claim_of(t->seen, t->s->request.worker, t->s->request.claim);
 
     t->b->count = 0;
     return c == NULL || c->burned_at_us != 0 ? STEP_recover_rest : STEP_recover_hold;
@@ -363,7 +363,7 @@ static step step_recover_rest(txn *t)
 static step step_recover_empty(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.claim);
+        jobq__memory_claim_of(t->seen, t->s->request.worker, t->s->request.claim);
     int i = c == NULL ? -1 : (int)(c - jobq__memory_claims(t->seen));
 
     if (i < 0) return STEP_COMMIT;
@@ -633,7 +633,7 @@ static step step_heartbeat_cancel(txn *t)
     for (i = 0; i < t->seen->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(t->seen)[i].job;
         if (job->worker != t->s->request.worker || !job->cancel_requested) continue;
-        if (jobq__memory_claim(t->seen, job->worker, job->claim) == NULL) continue;
+        if (jobq__memory_claim_of(t->seen, job->worker, job->claim) == NULL) continue;
         news->cancels[news->cancel_count++] = job->id;
     }
     return STEP_heartbeat_policy;
@@ -647,7 +647,7 @@ static step step_heartbeat_policy(txn *t)
 
 static const jobq_memory_worker *me(const txn *t)
 {
-    return jobq__memory_worker(t->seen, t->s->request.worker);
+    return jobq__memory_worker_of(t->seen, t->s->request.worker);
 }
 
 /* Bits as a list of ids, as far as there is room. */
@@ -835,7 +835,7 @@ static step step_rescue_mark(txn *t)
 
 static step step_rescue_check(txn *t)
 {
-    const jobq_memory_worker *row = jobq__memory_worker(t->seen, t->s->request.worker);
+    const jobq_memory_worker *row = jobq__memory_worker_of(t->seen, t->s->request.worker);
     jobq_answer *a = &t->s->answer;
 
     a->count = 0;
@@ -997,7 +997,7 @@ static step step_mend_claims(txn *t)
 
     for (i = 0; i < t->seen->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(t->seen)[i].job;
-        const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
+        const jobq_memory_claim *c = jobq__memory_claim_of(t->seen, job->worker, job->claim);
         if (job->state != JOBQ_STATE_RUNNING || (c != NULL && c->burned_at_us == 0)) continue;
         if (insert_claim(t, job->worker, job->claim, 0) == WAITS) return STEP_WAIT;
     }
@@ -1084,7 +1084,7 @@ static step step_cancel_one_end(txn *t)
 static step step_cancel_one_claim(txn *t)
 {
     const jobq_job *job = &jobq__memory_jobs(t->last)[t->s->request.id - 1].job;
-    const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
+    const jobq_memory_claim *c = jobq__memory_claim_of(t->seen, job->worker, job->claim);
 
     if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq__memory_claims(t->seen)), UPDATE)) {
         return STEP_WAIT;

@@ -134,7 +134,7 @@ static void overlay(const world *w, int id, image *to, uint32_t *parked)
 
 static int worker_place(const jobq_memory *m, int64_t id)
 {
-    const jobq_memory_worker *row = id == 0 ? NULL : jobq__memory_worker(m, id);
+    const jobq_memory_worker *row = id == 0 ? NULL : jobq__memory_worker_of(m, id);
 
     return row == NULL ? -1 : (int)(row - jobq__memory_workers(m));
 }

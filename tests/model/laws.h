@@ -263,7 +263,7 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
             if (wrong == NULL) wrong = laws__parked(after, b, now_us);
             break;
         case JOBQ_REQUEST_RESCUE:
-            wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
+            wrong = laws__rescued(jobq__memory_policy_of(before, a->queue), s, a, b);
             break;
         case JOBQ_REQUEST_RECOVER: /* back where the lost claim took it from */
             if (!jobq_job_holds(a, s->request.worker, s->request.claim) ||

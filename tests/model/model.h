@@ -473,7 +473,7 @@ static inline bool model_after(jobq_memory *m, int64_t child, int64_t parent, jo
         return jobq__memory_after(m, child, parent, on_end, cascade, now_us);
     JOBQ_ASSERT(parent != child);
     if (model_waits_for(m, parent, child)) return false;
-    e = jobq__memory_edge(m, child, parent);
+    e = jobq__memory_edge_of(m, child, parent);
     if (e != NULL) jobq__memory_link(m, e, child, parent, on_end, cascade);
     return e != NULL;
 }
@@ -626,7 +626,7 @@ static inline void model_left(jobq_memory *m)
 
     for (i = 0; i < MODEL_PERMITS; i++) {
         const model_permits *p = &model_of(m)->permits[i];
-        if (p->quota != 0 && jobq__memory_worker(m, p->worker) == NULL)
+        if (p->quota != 0 && jobq__memory_worker_of(m, p->worker) == NULL)
             model_permits_free(m, p->worker);
     }
 }
@@ -639,8 +639,8 @@ static inline void model_execute(jobq_memory *m, const jobq_request *r, uint64_t
     switch ((int)r->kind) {
     case JOBQ_REQUEST_HEARTBEAT:
         if (!a->news.alive) return;
-        queues = jobq__memory_worker(m, r->worker)->queues;
-        model_exchange(m, jobq__memory_worker(m, r->worker), r, now_us, &a->news);
+        queues = jobq__memory_worker_of(m, r->worker)->queues;
+        model_exchange(m, jobq__memory_worker_of(m, r->worker), r, now_us, &a->news);
         a->news.tick_us = model_next_tick(m, queues, now_us);
         return;
     case JOBQ_REQUEST_TICK:

@@ -409,10 +409,10 @@ static void check_custody(const jobq_job *job)
 
     if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", (int)job->id);
     if (job->state != JOBQ_STATE_RUNNING) return;
-    if (jobq__memory_claim(store, job->worker, job->claim) == NULL) {
+    if (jobq__memory_claim_of(store, job->worker, job->claim) == NULL) {
         violate("promise 1: job %d is running without a claim row", (int)job->id);
     }
-    if (jobq__memory_worker(store, job->worker) == NULL) {
+    if (jobq__memory_worker_of(store, job->worker) == NULL) {
         violate("promise 1: job %d is held by a worker that has no row", (int)job->id);
     }
     if (d == NULL) return;
@@ -1043,7 +1043,7 @@ static void wake_sleepers(int32_t most)
 
     for (n = 0; n < node_count && most > 0; n++) {
         node *d = &w->nodes[n];
-        const jobq_memory_worker *row = jobq__memory_worker(store, d->loop.worker);
+        const jobq_memory_worker *row = jobq__memory_worker_of(store, d->loop.worker);
         if (!d->up || d->paused || d->silent || !d->loop.session.connected ||
             !d->loop.config.listen)
             continue;

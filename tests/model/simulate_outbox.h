@@ -364,7 +364,7 @@ static int handler_stopping(const jobq_delivery *d, int64_t *remaining_us)
     (void)d;
     *remaining_us = JOBQ_NEVER;
     if (running.killed) return JOBQ_STOP_LOST;
-    return (int)jobq__delivery_stopping(&o->loop, mono_us(o), running.part,
+    return (int)jobq__delivery_stop(&o->loop, mono_us(o), running.part,
                                             running.generation);
 }
 
@@ -410,7 +410,7 @@ static void send_commit(int n, int32_t part)
     JOBQ_ASSERT(i < COMMITS);
     w->commits[i].used = true;
     w->commits[i].generation = p->generation;
-    jobq__ask(&a, JOBQ_REQUEST_ACK);
+    jobq__ask_for(&a, JOBQ_REQUEST_ACK);
     jobq__name_part(&d->loop, p, &a);
     jobq__ack_of(&d->loop, p, &a.ack);
     wire_send(&w->commits[i].wire, &a);

@@ -122,7 +122,7 @@ static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t cou
     n.suspects = told->suspects;
     for (i = 0; i < told->cancel_count; i++) n.cancel |= (uint64_t)1 << told->cancels[i];
     if (n.alive && !told->every_kind) {
-        uint64_t queues = jobq__memory_worker(memory, worker)->queues;
+        uint64_t queues = jobq__memory_worker_of(memory, worker)->queues;
         uint64_t kinds = jobq__memory_bits(told->kinds, told->kind_count);
         n.spared = ~kinds & ((queues & 2 ? 6u : 0u) | (queues & 4 ? 8u : 0u));
     }

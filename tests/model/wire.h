@@ -130,7 +130,7 @@ static void wire__cut_claim(wire *w, jobq_memory *m)
 /* A claim that would have to send the stuck job is rolled back. */
 static bool wire__stuck_claim(wire *w, jobq_memory *m)
 {
-    jobq_memory_claim *claim = jobq__memory_claim(m, w->request.worker, w->request.claim);
+    jobq_memory_claim *claim = jobq__memory_claim_of(m, w->request.worker, w->request.claim);
     const jobq_claimed *c = &w->answer.claimed;
     int32_t i;
 

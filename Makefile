@@ -407,6 +407,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
 	@awk -f tests/tools/errors.awk jobq.h >&2
+	@awk -f tests/tools/twins.awk $(HEADERS) >&2
 	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c \
 		examples/*/*.[ch] examples/*.cc examples/*.hpp) >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \

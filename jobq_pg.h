@@ -2363,7 +2363,7 @@ struct jobq_pg__stopped {
  * JOBQ_STATIC, and any copy's handler stops the workers of all. It outlives a plugin, and points
  * into one only while a worker of it is here. So plugins may come and go in any order.
  */
-typedef struct jobq_pg__signal {
+typedef struct jobq_pg__trap {
     jobq_pg__os_mutex lock;
     int copies;              /* that point to it: the last one frees it */
     int busy;                /* handlers at work: they may still use a worker */
@@ -2371,14 +2371,14 @@ typedef struct jobq_pg__signal {
     struct sigaction former; /* the action before it */
     volatile int32_t pid;      /* the process of the worker that came last */
     struct jobq_pg__stopped stopped[JOBQ_PG__SIGNALS];
-} jobq_pg__signal;
+} jobq_pg__trap;
 
-static jobq_pg__signal *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */
+static jobq_pg__trap *jobq_pg__signals[JOBQ_PG__SIGNALS + 1]; /* with workers of this copy */
 static jobq_pg__os_mutex jobq_pg__signals_lock = JOBQ_PG__OS_MUTEX;
 static int jobq_pg__signals_busy; /* handlers of this copy at work */
 
 /* The signals that are blocked meanwhile tell a copy's handler from any other. Change them when
- * jobq_pg__signal changes: copies that differ in it must not share one. */
+ * jobq_pg__trap changes: copies that differ in it must not share one. */
 static struct sigaction jobq_pg__action(jobq_pg__on on_signal)
 {
     struct sigaction action;
@@ -2405,7 +2405,7 @@ static bool jobq_pg__of_a_copy(const struct sigaction *action)
 }
 
 /* True: it stopped a worker of this process. *forked: it has found another's. */
-static bool jobq_pg__signal_stops(jobq_pg__signal *s, bool *forked)
+static bool jobq_pg__signal_stops(jobq_pg__trap *s, bool *forked)
 {
     int32_t pid = jobq_pg__os_pid();
     bool mine = false;
@@ -2425,7 +2425,7 @@ static bool jobq_pg__signal_stops(jobq_pg__signal *s, bool *forked)
 }
 
 /* Gives another copy the signal, counted. */
-static void jobq_pg__signal_share(int number, jobq_pg__signal **to)
+static void jobq_pg__signal_share(int number, jobq_pg__trap **to)
 {
     jobq_pg__os_lock(&jobq_pg__signals_lock);
     *to = jobq_pg__signals[number];
@@ -2439,11 +2439,11 @@ static void jobq_pg__on_signal(int number, siginfo_t *info, void *asked)
 {
     int saved = errno;
     bool mine = false, forked = false;
-    jobq_pg__signal *s;
+    jobq_pg__trap *s;
 
     (void)info;
     if (number < 0) {
-        jobq_pg__signal_share(-number, (jobq_pg__signal **)asked);
+        jobq_pg__signal_share(-number, (jobq_pg__trap **)asked);
         return;
     }
     __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
@@ -2457,16 +2457,16 @@ static void jobq_pg__on_signal(int number, siginfo_t *info, void *asked)
     errno = saved;
 }
 
-static void jobq_pg__signal_drop(jobq_pg__signal *s)
+static void jobq_pg__signal_drop(jobq_pg__trap *s)
 {
     if (s == NULL || __atomic_sub_fetch(&s->copies, 1, __ATOMIC_SEQ_CST) > 0) return;
     jobq_pg__os_mutex_end(&s->lock);
     free(s);
 }
 
-static jobq_pg__signal *jobq_pg__signal_new(void)
+static jobq_pg__trap *jobq_pg__signal_new(void)
 {
-    jobq_pg__signal *s = (jobq_pg__signal *)calloc(1, sizeof *s);
+    jobq_pg__trap *s = (jobq_pg__trap *)calloc(1, sizeof *s);
 
     if (s == NULL) return NULL;
     jobq_pg__os_mutex_init(&s->lock);
@@ -2474,7 +2474,7 @@ static jobq_pg__signal *jobq_pg__signal_new(void)
     return s;
 }
 
-static bool jobq_pg__signal_install(jobq_pg__signal *s, int number)
+static bool jobq_pg__signal_install(jobq_pg__trap *s, int number)
 {
     struct sigaction ours = jobq_pg__action(jobq_pg__on_signal);
 
@@ -2484,7 +2484,7 @@ static bool jobq_pg__signal_install(jobq_pg__signal *s, int number)
 
 /* An entry of the signal, for which a handler is installed. False: none is free, or it cannot be
  * handled. */
-static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int number)
+static bool jobq_pg__signal_add(jobq_pg__trap *s, jobq_pg_worker *w, int number)
 {
     struct jobq_pg__stopped *e = s->stopped;
 
@@ -2501,9 +2501,9 @@ static bool jobq_pg__signal_add(jobq_pg__signal *s, jobq_pg_worker *w, int numbe
 }
 
 /* The signal that a copy with this action is in, counted; NULL: none, or it is no copy's action. */
-static jobq_pg__signal *jobq_pg__signal_asked(const struct sigaction *action, int number)
+static jobq_pg__trap *jobq_pg__signal_asked(const struct sigaction *action, int number)
 {
-    jobq_pg__signal *s = NULL;
+    jobq_pg__trap *s = NULL;
 
     if (jobq_pg__of_a_copy(action)) action->sa_sigaction(-number, NULL, &s);
     return s;
@@ -2511,7 +2511,7 @@ static jobq_pg__signal *jobq_pg__signal_asked(const struct sigaction *action, in
 
 /* True: this copy has no worker left there. Then another's handler takes the place of ours, or the
  * former action comes back; a later one of the program stays. */
-static bool jobq_pg__signal_remove(jobq_pg__signal *s, const jobq_pg_worker *w, int number)
+static bool jobq_pg__signal_remove(jobq_pg__trap *s, const jobq_pg_worker *w, int number)
 {
     struct jobq_pg__stopped *e, *heir = NULL;
     struct sigaction there, next;
@@ -2535,7 +2535,7 @@ static bool jobq_pg__signal_remove(jobq_pg__signal *s, const jobq_pg_worker *w, 
 
 static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
 {
-    jobq_pg__signal *s;
+    jobq_pg__trap *s;
 
     jobq_pg__os_lock(&jobq_pg__signals_lock);
     s = jobq_pg__signals[number];
@@ -2548,9 +2548,9 @@ static void jobq_pg__signal_leave(const jobq_pg_worker *w, int number)
 }
 
 /* there: another copy's signal, if its handler is installed, or this copy's. NULL: it did not. */
-static jobq_pg__signal *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__signal *there)
+static jobq_pg__trap *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq_pg__trap *there)
 {
-    jobq_pg__signal *s;
+    jobq_pg__trap *s;
     bool good = false;
 
     jobq_pg__os_lock(&jobq_pg__signals_lock);
@@ -2571,7 +2571,7 @@ static jobq_pg__signal *jobq_pg__signal_join(jobq_pg_worker *w, int number, jobq
  * same time may each have installed its own handler; the later one sees it, and joins the other. */
 static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
 {
-    jobq_pg__signal *s, *below;
+    jobq_pg__trap *s, *below;
     struct sigaction there;
     bool apart;
 
@@ -2603,7 +2603,7 @@ static void jobq_pg__os_signals_forget(const jobq_pg_worker *w)
     int number, i;
 
     for (number = 1; number <= JOBQ_PG__SIGNALS; number++) {
-        jobq_pg__signal *s = jobq_pg__signals[number];
+        jobq_pg__trap *s = jobq_pg__signals[number];
         for (i = 0; s != NULL && i < JOBQ_PG__SIGNALS; i++) {
             if (s->stopped[i].worker == w) s->stopped[i].worker = NULL;
         }
@@ -3331,7 +3331,7 @@ static void jobq_pg__log_stderr(void *user, jobq_level level, const char *messag
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_LEVEL_ERROR ? "error" : "warning", message);
 }
 
-static jobq_pg_event jobq_pg__event(jobq_level level, const char *code)
+static jobq_pg_event jobq_pg__event_of(jobq_level level, const char *code)
 {
     jobq_pg_event e;
 
@@ -3345,7 +3345,7 @@ static jobq_pg_event jobq_pg__event(jobq_level level, const char *code)
 static jobq_pg_event jobq_pg__event_error(jobq_level level, const char *code,
                                           const jobq_pg_error *error)
 {
-    jobq_pg_event e = jobq_pg__event(level, code);
+    jobq_pg_event e = jobq_pg__event_of(level, code);
 
     e.sqlstate = error->sqlstate[0] == '\0' ? NULL : error->sqlstate;
     return e;
@@ -3582,7 +3582,7 @@ static PGconn *jobq_pg__dial_make(jobq_pg_dial *dial, jobq_pg_error *error)
     return NULL;
 }
 
-static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
+static PGconn *jobq_pg__dial_up(const jobq_pg *pg, const char *conninfo, const char *worker,
                              jobq_pg_error *error)
 {
     jobq_pg_dial dial;
@@ -3623,7 +3623,7 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-    jobq_pg_event e = jobq_pg__event(JOBQ_LEVEL_DEBUG, "notice");
+    jobq_pg_event e = jobq_pg__event_of(JOBQ_LEVEL_DEBUG, "notice");
 
     e.sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     if (text != NULL) jobq_pg__log((const jobq_pg *)arg, e, "%s", text);
@@ -3669,7 +3669,7 @@ static bool jobq_pg__known_server(PGconn *conn, jobq_pg_error *error)
 /* Opens a connection and checks it. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
-    PGconn *conn = jobq_pg__dial(pg, pg->conninfo, NULL, error);
+    PGconn *conn = jobq_pg__dial_up(pg, pg->conninfo, NULL, error);
     PGresult *probe;
     bool good;
 
@@ -3837,7 +3837,7 @@ static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo
     *kept = true;
     if (before == 0) return error->code;
     if (before == PQbackendPID(conn)) return JOBQ_OK;
-    beside = jobq_pg__dial(pg, conninfo, NULL, error);
+    beside = jobq_pg__dial_up(pg, conninfo, NULL, error);
     if (beside == NULL) return error->code;
     for (i = 0; i < 3 && *kept; i++, before = after) {
         other = jobq_pg__backend(beside, &odd, error);
@@ -3852,7 +3852,7 @@ static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo
 /* The connection for LISTEN must not go through a pooler in transaction mode. */
 static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
 {
-    PGconn *conn = jobq_pg__dial(pg, pg->listen_conninfo, NULL, error);
+    PGconn *conn = jobq_pg__dial_up(pg, pg->listen_conninfo, NULL, error);
     jobq_error code;
     bool kept;
 
@@ -3884,7 +3884,7 @@ static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd
 }
 
 /* An instant that may be JOBQ_NEVER. */
-static int64_t jobq_pg__after(int64_t now, int64_t us)
+static int64_t jobq_pg__deadline(int64_t now, int64_t us)
 {
     return us > JOBQ_NEVER - now ? JOBQ_NEVER : now + (us > 0 ? us : 0);
 }
@@ -3894,7 +3894,7 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
     static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
     int64_t now = jobq_pg__mono_us();
-    int64_t until = jobq_pg__after(now, pg->patience_us);
+    int64_t until = jobq_pg__deadline(now, pg->patience_us);
     jobq_random random = {(uint64_t)now};
     uint32_t tries = 0;
     jobq_error code;
@@ -3975,7 +3975,7 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
 /* Takes an idle connection, or the right to make one (*make), under the lock. False: timed out. */
 static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
 {
-    int64_t until = jobq_pg__after(jobq_pg__mono_us(), pg->acquire_us);
+    int64_t until = jobq_pg__deadline(jobq_pg__mono_us(), pg->acquire_us);
     bool late = false;
 
     while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
@@ -4086,7 +4086,7 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
 {
     jobq_pg_error error;
 
-    jobq_pg__roll_back(pg, conn, jobq_pg__event(JOBQ_LEVEL_WARNING, "transaction_left"), "");
+    jobq_pg__roll_back(pg, conn, jobq_pg__event_of(JOBQ_LEVEL_WARNING, "transaction_left"), "");
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
     jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "connection_closed", &error),
@@ -5290,7 +5290,7 @@ static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, 
 }
 
 /* Reads a row's columns, starting at column at, into a struct. */
-static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
+static void jobq_pg__row(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
 {
     const jobq_pg__col *c = cols;
 
@@ -5312,20 +5312,20 @@ static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__co
 static const jobq_pg__col jobq_pg__none[] = {JOBQ_PG__COLS_END};
 
 /* The arguments of enqueue_many. */
-typedef struct jobq_pg__enqueue {
+typedef struct jobq_pg__enqueued {
     const char *queue;
     const char **kinds;
     const int32_t *kind;  /* of each job: the index of its kind in kinds, from 1 */
     const jobq_pg_job *jobs;
     int32_t kind_count, indexed, count; /* of kinds, kind and jobs */
     bool quiet;
-} jobq_pg__enqueue;
+} jobq_pg__enqueued;
 
 static const jobq_pg__list jobq_pg__enqueue_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kinds, kind_count);
+    JOBQ_PG__LIST_APART(jobq_pg__enqueued, kinds, kind_count);
 static const jobq_pg__list jobq_pg__enqueue_kind =
-    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
-static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
+    JOBQ_PG__LIST_APART(jobq_pg__enqueued, kind, indexed);
+static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueued, jobs, count);
 
 /* What a trace adds to headers at most. */
 static size_t jobq_pg__trace_size(const jobq_trace *trace)
@@ -5367,14 +5367,14 @@ static int64_t jobq_pg__job_size(const void *row)
     JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
 
 static const jobq_pg__col jobq_pg__enqueue_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
     JOBQ_PG__MANY(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
     JOBQ_PG__MANY(key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 /* One of the things that a batch's jobs wait for. */
@@ -5386,7 +5386,7 @@ typedef struct jobq_pg__edge {
 
 /* The arguments of enqueue_linked. */
 typedef struct jobq_pg__linked {
-    jobq_pg__enqueue batch; /* must be first: its columns are used */
+    jobq_pg__enqueued batch; /* must be first: its columns are used */
     jobq_pg__edge *edges;
     int64_t flow;
     int32_t edge_count;
@@ -5399,14 +5399,14 @@ static const jobq_pg__list jobq_pg__edges =
     JOBQ_PG__LIST(NULL, edges, jobq_pg__edge, field, wire, type, (flags) | JOBQ_PG__SPARSE)
 
 static const jobq_pg__col jobq_pg__enqueue_linked_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
     JOBQ_PG__MANY(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
     JOBQ_PG__MANY(key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueued, quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__linked, flow, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__MANY(name, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__EDGE(child, INT4, INT32, 0),
@@ -5589,21 +5589,21 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
 
 /* A row of a claim: a job or, if id is 0, what the claim saw: suspect, alone, due_us and, in
  * columns of their own, jobq_pg__saw. */
-typedef struct jobq_pg__job_row {
+typedef struct jobq_pg__claim_row {
     jobq_job job;
     jobq_str payload, headers;
     bool payload_bytes;
     int64_t due_us;
-} jobq_pg__job_row;
+} jobq_pg__claim_row;
 
 #define JOBQ_PG__JOB(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_pg__job_row, field, wire, type, 0)
+    JOBQ_PG__COL(name, jobq_pg__claim_row, field, wire, type, 0)
 /* The columns for the handler come first; they are read when the job runs. */
 #define JOBQ_PG__HANDED                                                                            \
     JOBQ_PG__JOB("payload", payload, JSONB, JSON),                                                 \
-    JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
-                      payload_bytes),                                                              \
-    JOBQ_PG__JOB("headers", headers, JSONB, JSON)
+        JOBQ_PG__COL_WHEN("bytes", jobq_pg__claim_row, payload, BYTEA, BYTES, JOBQ_PG__IF,         \
+                          payload_bytes),                                                          \
+        JOBQ_PG__JOB("headers", headers, JSONB, JSON)
 static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
 #define JOBQ_PG__CLAIMED                                                                           \
     JOBQ_PG__HANDED,                                                                               \
@@ -6318,7 +6318,7 @@ typedef struct jobq_pg__limits {
 } jobq_pg__limits;
 
 /* The arguments of queue_set. */
-typedef struct jobq_pg__queue_row {
+typedef struct jobq_pg__queue_args {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
     int64_t timeout_us;
@@ -6328,15 +6328,15 @@ typedef struct jobq_pg__queue_row {
     jobq_pg_maybe_bool span, history;
     int32_t kind_count;
     jobq_pg__limits limits;
-} jobq_pg__queue_row;
+} jobq_pg__queue_args;
 
 static const jobq_pg__list jobq_pg__queue_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__queue_row, of.kinds, kind_count);
+    JOBQ_PG__LIST_APART(jobq_pg__queue_args, of.kinds, kind_count);
 
 #define JOBQ_PG__QUEUE(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
+    JOBQ_PG__COL(name, jobq_pg__queue_args, field, wire, type, flags)
 #define JOBQ_PG__QUEUE_IF(field, when) \
-    JOBQ_PG__COL_WHEN(NULL, jobq_pg__queue_row, field, INTERVAL, DURATION, JOBQ_PG__IF, when)
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__queue_args, field, INTERVAL, DURATION, JOBQ_PG__IF, when)
 static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
@@ -6584,7 +6584,7 @@ static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement
 {
     PGresult *res = jobq_pg__call(pg, conn, st, from, error);
 
-    if (res != NULL && PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__specs[st].out, to);
+    if (res != NULL && PQntuples(res) > 0) jobq_pg__row(res, 0, 0, jobq_pg__specs[st].out, to);
     return res;
 }
 
@@ -6665,7 +6665,7 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     free(sql);
     free(generic);
     if (code == JOBQ_OK)
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_INFO, "migrated"), "migration %s applied",
+        jobq_pg__log(pg, jobq_pg__event_of(JOBQ_LEVEL_INFO, "migrated"), "migration %s applied",
                      m->name);
     return code;
 }
@@ -6704,7 +6704,7 @@ static void jobq_pg__citus_warns(const jobq_pg *pg, PGconn *conn)
     snprintf(sql, sizeof sql, "SELECT %s._citus_apart()", pg->schema);
     res = PQexec(conn, sql);
     if (PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_WARNING, "commit_unsafe"),
+        jobq_pg__log(pg, jobq_pg__event_of(JOBQ_LEVEL_WARNING, "commit_unsafe"),
                      "a transaction that also writes a distributed table may be committed in "
                      "half when a server crashes: run select %s.citus_join() at the coordinator; "
                      "at a node, keep what handlers write in its own tables", pg->schema);
@@ -6875,7 +6875,7 @@ static jobq_error jobq_pg__weigh_differences(const jobq_pg *pg, const PGresult *
         jobq_pg__names_add(new_one ? &added : &bad, name);
     }
     if (added.count > 0) {
-        jobq_pg__log(pg, jobq_pg__event(JOBQ_LEVEL_WARNING, "objects_added"),
+        jobq_pg__log(pg, jobq_pg__event_of(JOBQ_LEVEL_WARNING, "objects_added"),
                      "the schema has what jobq did not install: %s: an upgrade may be in its way, "
                      "so move it to another schema", jobq_pg__names_end(&added));
     }
@@ -7242,11 +7242,11 @@ static bool jobq_pg__lend_to(jobq_pg__lent **lent, PGresult *res, void *memory)
 }
 
 /* What a job, a message and a schedule have in common, in this order in each of them. */
-typedef struct jobq_pg__content {
+typedef struct jobq_pg__common {
     jobq_str payload;
     bool payload_bytes, payload_exact;
     jobq_str headers;
-} jobq_pg__content;
+} jobq_pg__common;
 
 /* Where that is. kind: SIZE_MAX if there is none. */
 typedef struct jobq_pg__sealable {
@@ -7319,7 +7319,7 @@ static jobq_error jobq_pg__seal_headers(const jobq_pg *pg, jobq_str *headers, jo
 
 /* Puts copies with sealed payloads in place of the rows, which have been checked. Without
  * desc.seal it changes nothing. */
-static jobq_error jobq_pg__seal(const jobq_pg *pg, const jobq_pg__sealable *of, const void **rows,
+static jobq_error jobq_pg__sealed(const jobq_pg *pg, const jobq_pg__sealable *of, const void **rows,
                                 size_t count, jobq_pg__lent **lent, jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
@@ -7332,7 +7332,7 @@ static jobq_error jobq_pg__seal(const jobq_pg *pg, const jobq_pg__sealable *of, 
     memcpy(copy, *rows, count * of->size);
     *rows = copy;
     for (i = 0; i < count && code == JOBQ_OK; i++) {
-        jobq_pg__content c;
+        jobq_pg__common c;
         jobq_pg_seal seal;
         row = copy + i * of->size;
         memcpy(&c, row + of->content, sizeof c);
@@ -7400,7 +7400,7 @@ JOBQ_API jobq_error jobq_pg_unseal(const jobq_pg *pg, const char *queue, const c
 }
 
 /* Opens a payload in place. */
-static jobq_error jobq_pg__open(const jobq_pg *pg, const char *queue, const char *kind,
+static jobq_error jobq_pg__unsealed(const jobq_pg *pg, const char *queue, const char *kind,
                                 jobq_str headers, jobq_str *payload, bool *bytes,
                                 jobq_pg__lent **lent, jobq_pg_error *error)
 {
@@ -7509,7 +7509,7 @@ static jobq_error jobq_pg__got_enqueued(PGresult *res, const char *key, int64_t 
     jobq_pg__written written;
 
     memset(&written, 0, sizeof written);
-    if (PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__existed_out, &written);
+    if (PQntuples(res) > 0) jobq_pg__row(res, 0, 0, jobq_pg__existed_out, &written);
     PQclear(res);
     if (id != NULL) *id = written.id;
     if (!written.existed) return JOBQ_OK;
@@ -7684,7 +7684,7 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
     code = jobq_pg__job_invalid(pg, job, error);
-    if (code == JOBQ_OK) code = jobq_pg__seal(pg, &jobq_pg__job_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK) code = jobq_pg__sealed(pg, &jobq_pg__job_content, &row, 1, &lent, error);
     if (code == JOBQ_OK)
         code = jobq_pg__enqueue_sealed(pg, conn, (const jobq_pg_job *)row, id, error);
     jobq_pg__lent_drop(&lent);
@@ -7964,7 +7964,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
     code = jobq_pg__batch_invalid(pg, jobs, count, error);
     if (code == JOBQ_OK && by_copy) code = jobq_pg__copy_invalid(jobs, count, error);
     if (code != JOBQ_OK || count == 0) return code;
-    code = jobq_pg__seal(pg, &jobq_pg__job_content, &rows, count, &lent, error);
+    code = jobq_pg__sealed(pg, &jobq_pg__job_content, &rows, count, &lent, error);
     if (code == JOBQ_OK && by_copy)
         code = jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, rows, count, error);
     else if (code == JOBQ_OK)
@@ -7994,13 +7994,13 @@ static jobq_error jobq_pg__not_found(jobq_pg_error *error, int64_t id, const cha
 }
 
 /* Reads a job from a row of a claim. False: the row breaks a law of jobq.h. */
-static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
-                         jobq_pg__job_row *to)
+static bool jobq_pg__job_from(const PGresult *res, int row, int64_t worker, int64_t claim,
+                         jobq_pg__claim_row *to)
 {
     jobq_job *job = &to->job;
 
     memset(to, 0, sizeof *to);
-    jobq_pg__get(res, row, 0, jobq_pg__claimed_out, to);
+    jobq_pg__row(res, row, 0, jobq_pg__claimed_out, to);
     job->worker = worker;
     job->claim = claim;
     job->state = JOBQ_STATE_RUNNING;
@@ -8010,10 +8010,10 @@ static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t c
 
 JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes)
 {
-    jobq_pg__job_row to;
+    jobq_pg__claim_row to;
 
     memset(&to, 0, sizeof to);
-    jobq_pg__get(result, row, 0, jobq_pg__handed_out, &to);
+    jobq_pg__row(result, row, 0, jobq_pg__handed_out, &to);
     if (bytes != NULL) *bytes = to.payload_bytes;
     return to.payload;
 }
@@ -8178,7 +8178,7 @@ static bool jobq_pg__ear_says(PGconn *conn, const char *sql, jobq_pg_error *erro
 static PGconn *jobq_pg__ear_connect(const jobq_pg *pg, int64_t channel, jobq_pg_error *error)
 {
     const char *past = pg->listen_conninfo;
-    PGconn *conn = jobq_pg__dial(pg, past != NULL ? past : pg->conninfo, NULL, error);
+    PGconn *conn = jobq_pg__dial_up(pg, past != NULL ? past : pg->conninfo, NULL, error);
     char sql[64];
 
     if (conn == NULL) return NULL;
@@ -8334,7 +8334,7 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
                                  int64_t timeout_us, jobq_pg_rows *jobs, jobq_pg_error *error)
 {
     int64_t now = jobq_pg__mono_us();
-    int64_t until = jobq_pg__after(now, timeout_us);
+    int64_t until = jobq_pg__deadline(now, timeout_us);
     jobq_pg_error local;
     jobq_pg_rows rows;
     jobq_pg__waiting w;
@@ -8390,7 +8390,7 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
     if (res == NULL) return error->code;
     for (i = 0; i < PQntuples(res) && at + 1 < size; i++) {
         if (at > 0) text[at++] = '\n';
-        jobq_pg__get(res, i, 0, jobq_pg__explain_out, &to);
+        jobq_pg__row(res, i, 0, jobq_pg__explain_out, &to);
         jobq_pg__copy_str(text + at, size - at, to.error);
         at += strlen(text + at);
     }
@@ -8654,7 +8654,7 @@ static bool jobq_pg__portion_messages(jobq_pg__portion *r)
     r->messages = (jobq_message *)calloc(count + 1, sizeof *r->messages);
     r->count = (int32_t)count;
     if (r->messages == NULL || r->of.cursor.acked > INT64_MAX - r->count) return false;
-    jobq_pg__get(r->result, 0, at, c + at, r);
+    jobq_pg__row(r->result, 0, at, c + at, r);
     for (i = 0; i < r->count; i++) {
         jobq_message *m = &r->messages[i];
         m->seq = r->of.cursor.acked + 1 + i;
@@ -8679,7 +8679,7 @@ static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
 
     memset(r, 0, sizeof *r);
     r->result = res;
-    if (good) jobq_pg__get(res, 0, 0, jobq_pg__reading_out, r);
+    if (good) jobq_pg__row(res, 0, 0, jobq_pg__reading_out, r);
     c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
     good = good && jobq_cursor_check(c) == JOBQ_OK &&
            (r->answer != 'h' || jobq_pg__portion_messages(r));
@@ -8724,7 +8724,7 @@ static void jobq_pg__claimed_saw(jobq_claimed *c, const PGresult *r, int row)
     int32_t i;
 
     memset(&saw, 0, sizeof saw);
-    jobq_pg__get(r, row, JOBQ_PG__COUNT(jobq_pg__claimed_out), jobq_pg__saw_out, &saw);
+    jobq_pg__row(r, row, JOBQ_PG__COUNT(jobq_pg__claimed_out), jobq_pg__saw_out, &saw);
     for (i = 0; i + JOBQ_PG__WALK <= saw.walks_count; i += JOBQ_PG__WALK) {
         jobq_walk *walk = &c->walks[c->walk_count++];
         walk->queue = (int32_t)saw.walks[i];
@@ -8746,11 +8746,11 @@ static void jobq_pg__claimed_saw(jobq_claimed *c, const PGresult *r, int row)
 static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
                                jobq_pg__found *f)
 {
-    jobq_pg__job_row row;
+    jobq_pg__claim_row row;
     int i;
 
     for (i = 0; i < PQntuples(r); i++) {
-        bool good = jobq_pg__job(r, i, p->worker, p->claim, &row);
+        bool good = jobq_pg__job_from(r, i, p->worker, p->claim, &row);
         if (row.job.id == 0) {
             c->suspects = row.job.suspect;
             c->alone = row.job.alone;
@@ -8778,7 +8778,7 @@ static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
         jobq_exception *e = &a->exceptions[a->count];
         int32_t letter = 0;
         memset(e, 0, sizeof *e);
-        jobq_pg__get(r, i, 0, jobq_pg__exception_out, e);
+        jobq_pg__row(r, i, 0, jobq_pg__exception_out, e);
         memcpy(&letter, &e->error, sizeof letter);
         e->error = letter == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
         if (letter == 'r') a->more = true;
@@ -8790,7 +8790,7 @@ static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__re
 {
     int32_t queues = reg->queue_count, kinds = reg->kind_count;
 
-    jobq_pg__get(r, 0, 0, jobq_pg__register_out, reg);
+    jobq_pg__row(r, 0, 0, jobq_pg__register_out, reg);
     if (reg->queue_count != queues || reg->kind_count != kinds) {
         a->error = JOBQ_ERROR_DATABASE;
         return;
@@ -8806,7 +8806,7 @@ static void jobq_pg__got_rescue(const PGresult *r, jobq_answer *a)
     jobq_pg__rescue_row row;
 
     memset(&row, 0, sizeof row);
-    jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, &row);
+    jobq_pg__row(r, 0, 0, jobq_pg__rescue_out, &row);
     a->done = row.dead;
     a->count = row.rescued;
     a->more = row.more;
@@ -8819,7 +8819,7 @@ static int32_t jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
     jobq_pg__policy_row to;
 
     memset(&to, 0, sizeof to);
-    jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
+    jobq_pg__row(r, row, 0, jobq_pg__policy_out, &to);
     *q = to.of;
     q->policy.backoff.curve = (jobq_curve)jobq_enum_from(JOBQ_ENUM_CURVE, to.curve);
     if (q->policy.backoff.jitter_permille == 0) q->policy.backoff.jitter_permille = JOBQ_NO_JITTER;
@@ -8849,7 +8849,7 @@ static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq
     for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
         jobq_backlog *b = &a->backlogs[row];
         memset(b, 0, sizeof *b);
-        jobq_pg__get(r, row, 0, jobq_pg__backlog_out, b);
+        jobq_pg__row(r, row, 0, jobq_pg__backlog_out, b);
         b->queue = (int32_t)(b->id >> 15);
         b->number = (int32_t)(b->id & 32767);
         if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
@@ -8891,7 +8891,7 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
     case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(r, a, &f->registered); break;
     case JOBQ_REQUEST_POLICIES: jobq_pg__got_policies(r, a); break;
     case JOBQ_REQUEST_HEARTBEAT: /* the news come after the job's columns */
-        jobq_pg__get(r, 0, p->claim != 0 ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
+        jobq_pg__row(r, 0, p->claim != 0 ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
         if (p->claim != 0) jobq_pg__got_claim(p, r, &a->claimed, f);
         break;
     case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
@@ -8901,7 +8901,7 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
     case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
     case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
     case JOBQ_REQUEST_RESCUE: jobq_pg__got_rescue(r, a); break;
-    case JOBQ_REQUEST_TICK: jobq_pg__get(r, 0, 0, jobq_pg__tick_out, a); break;
+    case JOBQ_REQUEST_TICK: jobq_pg__row(r, 0, 0, jobq_pg__tick_out, a); break;
     case JOBQ_REQUEST_UNPARK:
         a->count = (int32_t)jobq_pg__int(r, 0, 0);
         a->more = a->count >= p->limit;
@@ -8910,7 +8910,7 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
     case JOBQ_REQUEST_READ:
     case JOBQ_REQUEST_ACK: jobq_pg__got_reading(r, a, &f->portion); return true;
     case JOBQ_REQUEST_RENEW:
-        jobq_pg__get(r, 0, 0, jobq_pg__renew_out, &losses);
+        jobq_pg__row(r, 0, 0, jobq_pg__renew_out, &losses);
         if (losses.count > 0) a->error = JOBQ_ERROR_LOST;
         break;
     case JOBQ_REQUEST_SLEEP:
@@ -9046,7 +9046,7 @@ static jobq_error jobq_pg__request_error(jobq_request_kind kind, const jobq_pg_e
 }
 
 /* Runs a valid request; its result goes into the answer and the content. */
-static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
+static jobq_error jobq_pg__run_request(jobq_pg *pg, PGconn *conn, const jobq_request *a,
                                    jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
 {
     jobq_pg__statement st = jobq_pg__statement_of(a, c);
@@ -9094,7 +9094,7 @@ JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_reques
         answer->error = jobq_pg__invalid(error, "kind", "not a request to the database");
     else answer->error = jobq_pg__request_invalid(request, content, error);
     if (answer->error == JOBQ_OK)
-        jobq_pg__execute(pg, conn, request, content, answer, error);
+        jobq_pg__run_request(pg, conn, request, content, answer, error);
     jobq_pg_content_clear(&none);
     return answer->error;
 }
@@ -9288,7 +9288,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq
     JOBQ_ASSERT(pg != NULL && m != NULL);
     if (error == NULL) error = &local;
     code = jobq_pg__message_invalid(m, error);
-    if (code == JOBQ_OK) code = jobq_pg__seal(pg, &jobq_pg__message_content, &row, 1, &lent, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__sealed(pg, &jobq_pg__message_content, &row, 1, &lent, error);
     if (code == JOBQ_OK)
         code = jobq_pg__outbox_sealed(pg, conn, (const jobq_pg_message *)row, id, error);
     jobq_pg__lent_drop(&lent);
@@ -9372,7 +9373,7 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, !by_copy, error);
     if (code != JOBQ_OK || count == 0) return code;
-    code = jobq_pg__seal(pg, &jobq_pg__message_content, &rows, count, &lent, error);
+    code = jobq_pg__sealed(pg, &jobq_pg__message_content, &rows, count, &lent, error);
     if (code == JOBQ_OK && by_copy)
         code = jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, rows, count, error);
     else if (code == JOBQ_OK)
@@ -9546,7 +9547,7 @@ static jobq_error jobq_pg__got_change(PGresult *res, jobq_pg__statement st, cons
         c->count = strcmp(answer, done) == 0;
         c->requested = strcmp(answer, "requested") == 0;
     } else if (st == JOBQ_PG__CANCEL_MANY) {
-        if (PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__cancelled_out, c);
+        if (PQntuples(res) > 0) jobq_pg__row(res, 0, 0, jobq_pg__cancelled_out, c);
     } else c->count = jobq_pg__int(res, 0, 0);
     PQclear(res);
     if (one && c->count + c->requested == 0) return jobq_pg__stands(error, c->of.id, answer);
@@ -9782,7 +9783,7 @@ static jobq_pg_maybe_int32 jobq_pg__limit(int32_t limit)
     return maybe;
 }
 
-static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
+static jobq_pg_maybe_bool jobq_pg__choice_of(jobq_pg_choice choice)
 {
     jobq_pg_maybe_bool maybe;
 
@@ -9794,7 +9795,7 @@ static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error)
 {
-    jobq_pg__queue_row from;
+    jobq_pg__queue_args from;
     int jitter;
 
     JOBQ_ASSERT(pg != NULL);
@@ -9815,14 +9816,14 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     }
     from.has_timeout = from.of.timeout_us != 0;
     from.timeout_us = from.of.timeout_us == JOBQ_NEVER ? 0 : from.of.timeout_us;
-    from.span = jobq_pg__choice(from.of.attempts_span_stages);
-    from.history = jobq_pg__choice(from.of.history);
+    from.span = jobq_pg__choice_of(from.of.attempts_span_stages);
+    from.history = jobq_pg__choice_of(from.of.history);
     from.limits.running = jobq_pg__limit(from.of.running_max);
     from.limits.line_running = jobq_pg__limit(from.of.line_running_max);
     from.limits.line_waiting = jobq_pg__limit(from.of.line_waiting_max);
-    from.limits.strict = jobq_pg__choice(from.of.line_strict);
-    from.limits.ageing = jobq_pg__choice(from.of.ageing);
-    from.limits.paused = jobq_pg__choice(from.of.paused);
+    from.limits.strict = jobq_pg__choice_of(from.of.line_strict);
+    from.limits.ageing = jobq_pg__choice_of(from.of.ageing);
+    from.limits.paused = jobq_pg__choice_of(from.of.paused);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
 }
 
@@ -9847,8 +9848,8 @@ JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queu
     from.line = line;
     from.of = *desc;
     from.running = jobq_pg__limit(desc->running_max);
-    from.strict = jobq_pg__choice(desc->strict);
-    from.paused = jobq_pg__choice(desc->paused);
+    from.strict = jobq_pg__choice_of(desc->strict);
+    from.paused = jobq_pg__choice_of(desc->paused);
     return jobq_pg__ask(pg, conn, JOBQ_PG__LINE_SET, &from, NULL, error);
 }
 
@@ -9929,7 +9930,7 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
     for (i = 0; i < count; i++) {
         if (jobq_pg__schedule_invalid(pg, &schedules[i], error)) return JOBQ_ERROR_INVALID;
     }
-    code = jobq_pg__seal(pg, &schedule, &rows, count, &lent, error);
+    code = jobq_pg__sealed(pg, &schedule, &rows, count, &lent, error);
     from.schedules = (const jobq_pg_schedule *)rows;
     if (code == JOBQ_OK)
         code = jobq_pg__ask(pg, conn, JOBQ_PG__SCHEDULES_SET, &from, &taken, error);
@@ -10413,7 +10414,7 @@ static bool jobq_pg__has_failed(const jobq_pg_worker *w, const jobq_pg_report *r
 static void jobq_pg__tell_failed(const jobq_pg_worker *w, const jobq_pg_report *report)
 {
     bool is_job = report->call != NULL;
-    jobq_pg_event e = jobq_pg__event(JOBQ_LEVEL_WARNING, is_job ? "job_failed" : "message_dead");
+    jobq_pg_event e = jobq_pg__event_of(JOBQ_LEVEL_WARNING, is_job ? "job_failed" : "message_dead");
     char what[160], more[48];
 
     if (!w->no_failed_log && jobq_pg__may_log(w->pg, &w->pg->failures, more)) {
@@ -10478,7 +10479,7 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
 static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_level level,
                                            const char *code, const jobq_pg_error *error)
 {
-    jobq_pg_event e = error == NULL ? jobq_pg__event(level, code)
+    jobq_pg_event e = error == NULL ? jobq_pg__event_of(level, code)
                                     : jobq_pg__event_error(level, code, error);
 
     e.worker = w->id;
@@ -10486,7 +10487,7 @@ static jobq_pg_event jobq_pg__worker_event(const jobq_pg_worker *w, jobq_level l
 }
 
 /* Sends and frees the cancel of what is given up. NULL: does nothing. The lock is held. */
-static void jobq_pg__cancel(jobq_pg_worker *w, PGcancel *cancel, const char *what)
+static void jobq_pg__cancel_statement(jobq_pg_worker *w, PGcancel *cancel, const char *what)
 {
     if (cancel == NULL || jobq_pg__os_detached(jobq_pg__canceller, cancel)) return;
     PQfreeCancel(cancel);
@@ -10540,10 +10541,10 @@ static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
 static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
-    jobq_pg__job_row row;
+    jobq_pg__claim_row row;
 
     memset(&row, 0, sizeof row);
-    jobq_pg__get(run->answer->result, h->row, 0, jobq_pg__handed_out, &row);
+    jobq_pg__row(run->answer->result, h->row, 0, jobq_pg__handed_out, &row);
     call->job = run->work.job;
     call->kind = jobq_str_from(run->handler->kind);
     call->payload = row.payload;
@@ -10645,7 +10646,7 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
 static jobq_pg_event jobq_pg__run_event(const jobq_pg__run *run, jobq_level level,
                                         const char *code)
 {
-    jobq_pg_event e = jobq_pg__event(level, code);
+    jobq_pg_event e = jobq_pg__event_of(level, code);
 
     e.duration_us = jobq_pg__mono_us() - run->began_mono_us;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
@@ -11030,7 +11031,7 @@ static bool jobq_pg__open_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_c
     jobq_pg_error error;
 
     jobq_pg__seal_of(run->seal, call->headers, call->payload, call->payload_bytes);
-    if (jobq_pg__open(w->pg, run->handler->queue, run->handler->kind, call->headers,
+    if (jobq_pg__unsealed(w->pg, run->handler->queue, run->handler->kind, call->headers,
                       &call->payload, &call->payload_bytes, &run->data->lent, &error) == JOBQ_OK)
         return true;
     jobq_pg__open_failed(w, run, &error);
@@ -11060,7 +11061,7 @@ static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, j
     if (!jobq_pg__lend_to(&run->data->lent, NULL, copy)) code = jobq_pg__no_memory(&error);
     else memcpy(copy, d->messages, size);
     for (i = 0; i < d->count && code == JOBQ_OK; i++)
-        code = jobq_pg__open(w->pg, w->receivers[w->receiver_of[run->work.queue]].queue, NULL,
+        code = jobq_pg__unsealed(w->pg, w->receivers[w->receiver_of[run->work.queue]].queue, NULL,
                              copy[i].headers, &copy[i].payload, &copy[i].payload_bytes,
                              &run->data->lent, &error);
     if (code == JOBQ_OK) {
@@ -11254,7 +11255,7 @@ static void jobq_pg__rescue_failed(jobq_pg_worker *w, jobq_pg__pending *p)
         jobq_pg__rescue_row row;
         size_t k = 0;
         memset(&row, 0, sizeof row);
-        jobq_pg__get(answer->result, i, 0, jobq_pg__rescue_out, &row);
+        jobq_pg__row(answer->result, i, 0, jobq_pg__rescue_out, &row);
         while (k < w->handler_count &&
                !(jobq_str_equal(row.queue, jobq_str_from(w->handlers[k].queue)) &&
                  jobq_str_equal(row.kind, jobq_str_from(w->handlers[k].kind)))) k++;
@@ -11307,14 +11308,14 @@ static bool jobq_pg__silent(const jobq_pg_worker *w, int64_t now)
 
 /* The threads that handlers of a worker hold. stuck: more, whose handlers were given up within the
  * last hour; old: before that. */
-typedef struct jobq_pg__hold {
+typedef struct jobq_pg__threads_held {
     int32_t held, stuck, old;
-} jobq_pg__hold;
+} jobq_pg__threads_held;
 
-static jobq_pg__hold jobq_pg__hold_of(const jobq_pg_worker *w)
+static jobq_pg__threads_held jobq_pg__hold_of(const jobq_pg_worker *w)
 {
     int64_t since = jobq_pg__mono_us() - JOBQ_HOURS(1);
-    jobq_pg__hold hold = {0, 0, 0};
+    jobq_pg__threads_held hold = {0, 0, 0};
     const jobq_pg__run *run;
 
     for (run = w->group->runs; run != NULL; run = run->link) {
@@ -11328,7 +11329,7 @@ static jobq_pg__hold jobq_pg__hold_of(const jobq_pg_worker *w)
 
 /* Many within an hour are an outage of what the handlers call. Single ones, days apart, only cost
  * a thread each. */
-static bool jobq_pg__too_many(const jobq_pg_worker *w, const jobq_pg__hold *hold)
+static bool jobq_pg__too_many(const jobq_pg_worker *w, const jobq_pg__threads_held *hold)
 {
     return hold->stuck > (w->config.threads + 1) / 2 || hold->old >= JOBQ_LOOP_THREADS;
 }
@@ -11339,7 +11340,7 @@ static bool jobq_pg__too_many(const jobq_pg_worker *w, const jobq_pg__hold *hold
 static bool jobq_pg__may_take(const jobq_pg_worker *w, bool within)
 {
     int32_t threads = w->config.threads, share = threads / (int32_t)w->group->count;
-    jobq_pg__hold hold;
+    jobq_pg__threads_held hold;
 
     if (w->ended) return false;
     if (w->group->count == 1 && w->group->stuck == 0) return within;
@@ -12591,7 +12592,7 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     run->abandoned_mono_us = jobq_pg__mono_us();
     w->group->stuck++;
     if (w->hosted) return true; /* its handler is in this call, so it runs no statement */
-    jobq_pg__cancel(w, run->cancel, "the statement of the abandoned handler");
+    jobq_pg__cancel_statement(w, run->cancel, "the statement of the abandoned handler");
     run->cancel = NULL;
     w->group->threads--;
     if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w);
@@ -12602,7 +12603,7 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
  * What else they wait for, only the end of this process ends. */
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    jobq_pg__hold hold = jobq_pg__hold_of(w);
+    jobq_pg__threads_held hold = jobq_pg__hold_of(w);
 
     if (jobq_pg__too_many(w, &hold) && !jobq_pg__silent(w, jobq_pg__mono_us()))
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
@@ -13129,7 +13130,7 @@ static jobq_error jobq_pg__ask_enqueue(jobq_pg_worker *w, const jobq_pg_job *job
         jobq_pg__async_free(n);
         return jobq_pg__no_memory(error);
     }
-    code = jobq_pg__seal(w->pg, &jobq_pg__job_content, &row, 1, &lent, error);
+    code = jobq_pg__sealed(w->pg, &jobq_pg__job_content, &row, 1, &lent, error);
     if (code == JOBQ_OK) code = jobq_pg__async_start(w, n, row, error);
     else jobq_pg__async_free(n);
     jobq_pg__lent_drop(&lent);
@@ -13169,7 +13170,7 @@ static jobq_error jobq_pg__ask_await(jobq_pg_worker *w, int64_t id, int64_t time
 
     if (n == NULL) return error->code;
     n->reply.id = id;
-    n->until_us = jobq_pg__after(now, timeout_us);
+    n->until_us = jobq_pg__deadline(now, timeout_us);
     n->nap_us = 1000;
     from.ids.items = &n->reply.id;
     from.ids.count = 1;
@@ -13368,7 +13369,7 @@ static void jobq_pg__worker_end(jobq_pg_worker *w)
     jobq_pg__os_wake_all(&w->group->work);
     jobq_pg__os_wake_all(&w->group->gone);
     if (w->maintenance.conn != NULL)
-        jobq_pg__cancel(w, PQgetCancel(w->maintenance.conn), "maintenance");
+        jobq_pg__cancel_statement(w, PQgetCancel(w->maintenance.conn), "maintenance");
 }
 
 /* Whether an ended worker still waits for a maintenance statement or for desc.connect. */
@@ -13580,7 +13581,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 
     if (!jobq_pg__forked(w->pg)) return false;
     jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, jobq_pg__event(JOBQ_LEVEL_ERROR, "forked"), "%s", error.message);
+    jobq_pg__log(w->pg, jobq_pg__event_of(JOBQ_LEVEL_ERROR, "forked"), "%s", error.message);
     return true;
 }
 
@@ -13661,7 +13662,7 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
 
 /* ---- >>life: start, stop, wait, free --------------------------------------------------------- */
 
-static void jobq_pg__worker_free(jobq_pg_worker *w)
+static void jobq_pg__worker_drop(jobq_pg_worker *w)
 {
     size_t i;
 
@@ -13918,7 +13919,7 @@ static void jobq_pg__group_free(jobq_pg__group *group)
     for (i = 0; i < group->count; i++) {
         if (i == 0) jobq_pg__os_signals_clear(group->workers[i]);
         jobq_pg__pool_add(group->workers[i], -group->workers[i]->pool_share);
-        jobq_pg__worker_free(group->workers[i]);
+        jobq_pg__worker_drop(group->workers[i]);
     }
     jobq_pg__os_mutex_end(&group->lock);
     jobq_pg__os_cond_end(&group->work);
@@ -14130,7 +14131,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     jobq_pg__os_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__os_signals_clear(w);
-        jobq_pg__log(w->pg, jobq_pg__event(JOBQ_LEVEL_ERROR, "handlers_stuck"),
+        jobq_pg__log(w->pg, jobq_pg__event_of(JOBQ_LEVEL_ERROR, "handlers_stuck"),
                      "%d handlers never returned: end the process", (int)stuck);
         return; /* their threads still use the worker */
     }
@@ -14181,17 +14182,17 @@ typedef struct jobq_pg__counted {
 } jobq_pg__counted;
 
 /* A text that may not fit. */
-typedef struct jobq_pg__metrics {
+typedef struct jobq_pg__page {
     char *out;
     size_t size, len;
     jobq_pg__counted *rows;
     size_t count;
-} jobq_pg__metrics;
+} jobq_pg__page;
 
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 2, 3)))
 #endif
-static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
+static void jobq_pg__metrics_say(jobq_pg__page *m, const char *format, ...)
 {
     size_t room = m->len < m->size ? m->size - m->len : 0;
     va_list args;
@@ -14203,7 +14204,7 @@ static void jobq_pg__metrics_say(jobq_pg__metrics *m, const char *format, ...)
     if (len > 0) m->len += (size_t)len;
 }
 
-static void jobq_pg__metrics_label(jobq_pg__metrics *m, const char *name, const char *value)
+static void jobq_pg__metrics_label(jobq_pg__page *m, const char *name, const char *value)
 {
     jobq_pg__metrics_say(m, "%s=\"", name);
     for (; *value != '\0'; value++) {
@@ -14214,7 +14215,7 @@ static void jobq_pg__metrics_label(jobq_pg__metrics *m, const char *name, const 
 }
 
 /* Seconds, without zeros at the end. A locale may have another decimal point, so no %g. */
-static void jobq_pg__metrics_seconds(jobq_pg__metrics *m, int64_t us)
+static void jobq_pg__metrics_seconds(jobq_pg__page *m, int64_t us)
 {
     int rest = (int)(us % 1000000), digits = 6;
 
@@ -14227,7 +14228,7 @@ static void jobq_pg__metrics_seconds(jobq_pg__metrics *m, int64_t us)
 }
 
 /* The head of a metric, as in jobq.metric. */
-static void jobq_pg__metrics_head(jobq_pg__metrics *m, const char *name, const char *type,
+static void jobq_pg__metrics_head(jobq_pg__page *m, const char *name, const char *type,
                                   const char *unit, const char *help)
 {
     jobq_pg__metrics_say(m, "# TYPE %s %s\n", name, type);
@@ -14237,7 +14238,7 @@ static void jobq_pg__metrics_head(jobq_pg__metrics *m, const char *name, const c
 
 /* The name of a line, and its labels up to those that only this metric has. operation: by the
  * conventions of OpenTelemetry, or NULL. */
-static void jobq_pg__metrics_begin(jobq_pg__metrics *m, const char *name, const char *suffix,
+static void jobq_pg__metrics_begin(jobq_pg__page *m, const char *name, const char *suffix,
                                    const jobq_pg__counted *c, const char *operation)
 {
     jobq_pg__metrics_say(m, "%s%s{", name, suffix);
@@ -14277,7 +14278,7 @@ static bool jobq_pg__counted_messages(const jobq_pg__counted *c)
     return c->tally.counts[JOBQ_TALLY_DELIVERED] + c->tally.counts[JOBQ_TALLY_DEAD] > 0;
 }
 
-static void jobq_pg__metrics_times(jobq_pg__metrics *m, const char *name, const char *help,
+static void jobq_pg__metrics_times(jobq_pg__page *m, const char *name, const char *help,
                                    jobq_tally_place place, const char *operation)
 {
     const jobq_pg__counted *c;
@@ -14307,7 +14308,7 @@ static void jobq_pg__metrics_times(jobq_pg__metrics *m, const char *name, const 
 }
 
 /* Counts of jobs or messages, from place to last, with their names as a label. */
-static void jobq_pg__metrics_outcomes(jobq_pg__metrics *m, const char *name,
+static void jobq_pg__metrics_outcomes(jobq_pg__page *m, const char *name,
                                       const jobq_pg__counted *c, int place, int last)
 {
     static const char *const names[] = {
@@ -14323,7 +14324,7 @@ static void jobq_pg__metrics_outcomes(jobq_pg__metrics *m, const char *name,
     }
 }
 
-static void jobq_pg__metrics_jobs(jobq_pg__metrics *m)
+static void jobq_pg__metrics_jobs(jobq_pg__page *m)
 {
     static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
     const jobq_pg__counted *c, *end = m->rows + m->count;
@@ -14342,7 +14343,7 @@ static void jobq_pg__metrics_jobs(jobq_pg__metrics *m)
     }
 }
 
-static void jobq_pg__metrics_messages(jobq_pg__metrics *m)
+static void jobq_pg__metrics_messages(jobq_pg__page *m)
 {
     static const char messages[] = "jobq_messages";
     static const char consumed[] = "messaging_client_consumed_messages";
@@ -14374,7 +14375,7 @@ static void jobq_pg__metrics_messages(jobq_pg__metrics *m)
 
 /* Adds a tally to the rows: to that of its names, if there is one. Queues and kinds of others have
  * no names here. The lock is held. */
-static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, const char *schema,
+static void jobq_pg__metrics_add(jobq_pg__page *m, const jobq_pg_worker *w, const char *schema,
                                  const jobq_tally *tally)
 {
     const char *kind = "other";
@@ -14399,7 +14400,7 @@ static void jobq_pg__metrics_add(jobq_pg__metrics *m, const jobq_pg_worker *w, c
 }
 
 /* Copies what the loops have counted, so that the lock is held only for a moment. */
-static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, int32_t *busy,
+static void jobq_pg__metrics_copy(jobq_pg__page *m, jobq_pg__group *group, int32_t *busy,
                                   int32_t *idle)
 {
     jobq_tally tally;
@@ -14421,7 +14422,7 @@ static void jobq_pg__metrics_copy(jobq_pg__metrics *m, jobq_pg__group *group, in
 
 JOBQ_API size_t jobq_pg_metrics(jobq_pg_worker *w, char *buffer, size_t size)
 {
-    jobq_pg__metrics m;
+    jobq_pg__page m;
     int32_t busy, idle;
 
     JOBQ_ASSERT(w != NULL && (buffer != NULL || size == 0));
@@ -14557,7 +14558,7 @@ static bool jobq_pg__unready(const jobq_pg__group *group)
 
 JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
 {
-    int64_t until = jobq_pg__after(jobq_pg__mono_us(), wait_us), left;
+    int64_t until = jobq_pg__deadline(jobq_pg__mono_us(), wait_us), left;
 
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__forked(w->pg)) return JOBQ_ERROR_INVALID;

@@ -47,7 +47,7 @@ static void read_job(const PGresult *res)
 {
     jobq_queue_policy queue;
     jobq_policy policy;
-    jobq_pg__job_row row;
+    jobq_pg__claim_row row;
     jobq_decision decision;
     jobq_event event;
     jobq_job job;
@@ -56,7 +56,7 @@ static void read_job(const PGresult *res)
     jobq_pg__policy(res, 0, &queue);
     policy = jobq_policy_defaults(&queue.policy);
     (void)jobq_pg_payload(res, 0, &bytes);
-    if (!jobq_pg__job(res, 0, 5, 6, &row)) return;
+    if (!jobq_pg__job_from(res, 0, 5, 6, &row)) return;
     job = row.job;
     MUST(jobq_job_check(&job) == JOBQ_OK && job.state == JOBQ_STATE_RUNNING);
     memset(&event, 0, sizeof event);
@@ -81,7 +81,7 @@ static void read_array(const PGresult *res)
         w.ids = out;
         w.count = most;
         out[most] = guard;
-        jobq_pg__get(res, 0, 0, jobq_pg__ids_out, &w);
+        jobq_pg__row(res, 0, 0, jobq_pg__ids_out, &w);
         MUST(w.count >= 0 && w.count <= most && out[most] == guard);
     }
 }
@@ -92,7 +92,7 @@ static void read_news(const PGresult *res)
     static jobq_news news;
 
     memset(&news, 0, sizeof news);
-    jobq_pg__get(res, 0, 0, jobq_pg__news_out, &news);
+    jobq_pg__row(res, 0, 0, jobq_pg__news_out, &news);
     MUST(news.cancel_count >= 0 && news.cancel_count <= JOBQ_LOOP_SLOTS);
     MUST(news.kind_count >= 0 && news.kind_count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
     MUST(news.late_count >= 0 && news.late_count <= JOBQ_LOOP_WATCHED);

@@ -106,11 +106,9 @@
  *     jobq_test_init            an empty queue and a worker with these handlers
  *     jobq_test_policy          sets the policy of a queue, or of a kind
  *     jobq_test_conn            what jobq_pg_call_conn returns
- *     jobq_test_line            sets the rules of a line
  *     jobq_test_enqueue         adds a job
  *     jobq_test_receive         gives the messages of a queue to a handler
  *     jobq_test_send            sends a message
- *     jobq_test_sent            a message, and what has become of it
  *     jobq_test_run             runs what falls due
  *     jobq_test_fault           what goes wrong during the next run
  *     jobq_test_sleep           lets time pass in a handler
@@ -1497,25 +1495,6 @@ typedef struct jobq_relay_stats {
     int64_t aside;     /* messages that could not be read and became dead letters */
 } jobq_relay_stats;
 
-/* ---- rates and lines ------------------------------------------------------------------------- */
-
-/* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
- * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
-typedef struct jobq_rate {
-    int64_t us;    /* at most a day here; SQL takes 366 */
-    int32_t count; /* at most us, and 1,000,000 */
-    int32_t burst; /* 1 to 1,000,000 */
-} jobq_rate;
-
-/* What holds for a line. */
-typedef struct jobq_line {
-    int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
-    int32_t weight;      /* how many turns' jobs it gives in one (default: 1) */
-    bool strict;         /* one job at a time; that one keeps the line until it has ended */
-    bool paused;
-    jobq_rate rate;
-} jobq_line;
-
 /* ---- tests of handlers ----------------------------------------------------------------------- */
 
 /*
@@ -1590,11 +1569,6 @@ JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *k
  * not look at the job's token. */
 JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
 
-/* jobq_test_line -- sets the rules of a line; line NULL: of all lines of the queue that have none
- * of their own. rules NULL: it has none of its own. False: no room, or not a name. */
-JOBQ_API bool jobq_test_line(jobq_test *test, const char *queue, const char *line,
-                             const jobq_line *rules);
-
 /* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: it is refused, and
  * jobq_test_get(test, 0)->error names the field and says why. */
 JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
@@ -1621,21 +1595,18 @@ typedef struct jobq_test_message {
     jobq_str headers;   /* a JSON object, checked (default: none) */
 } jobq_test_message;
 
-/* jobq_test_send -- sends a message, which comes after all those sent before to its queue. Returns
- * its number: 1, 2, 3 ... over all queues. 0: it is refused, as by jobq_test_enqueue. */
-JOBQ_API int64_t jobq_test_send(jobq_test *test, const jobq_test_message *message);
-
-/* A message, and what has become of it. */
-typedef struct jobq_test_sent_view {
+/* What has become of a message. */
+typedef struct jobq_test_sent {
     int32_t deliveries; /* times that a handler returned from it */
     bool done;          /* it is acknowledged: it succeeded, or is a dead letter */
     bool dead;          /* it is a dead letter */
     const char *error;  /* why its latest delivery failed, as Postgres keeps it; "": it did not */
-} jobq_test_sent_view;
+} jobq_test_sent;
 
-/* jobq_test_sent -- what is to be seen of a message; valid until the next call. NULL: no such
- * message. */
-JOBQ_API const jobq_test_sent_view *jobq_test_sent(jobq_test *test, int64_t number);
+/* jobq_test_send -- sends a message, which comes after all those sent before to its queue. Returns
+ * what becomes of it: each jobq_test_run writes that anew, as long as the test lives. NULL: it is
+ * refused, as by jobq_test_enqueue. */
+JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *test, const jobq_test_message *message);
 
 /* jobq_test_run -- runs what falls due, until every job has ended and every message is
  * acknowledged, or this much time has passed. Returns how many times a handler ran. */
@@ -2065,6 +2036,25 @@ typedef struct jobq_cron {
  *         *why (may be NULL) is a constant text with the field and what is allowed, as in SQL.
  */
 JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
+
+/* ---- rates and lines ------------------------------------------------------------------------- */
+
+/* A rate of starts: count in us microseconds, burst of them at once. us 0: no limit. Its tokens are
+ * stored as one instant, free_us: (now - free_us) / (us / count) of them are in the bucket. */
+typedef struct jobq_rate {
+    int64_t us;    /* at most a day here; SQL takes 366 */
+    int32_t count; /* at most us, and 1,000,000 */
+    int32_t burst; /* 1 to 1,000,000 */
+} jobq_rate;
+
+/* What holds for a line. */
+typedef struct jobq_line {
+    int32_t running_max; /* jobs that may run at once, over all workers; 0: no limit */
+    int32_t weight;      /* how many turns' jobs it gives in one (default: 1) */
+    bool strict;         /* one job at a time; that one keeps the line until it has ended */
+    bool paused;
+    jobq_rate rate;
+} jobq_line;
 
 /* ---- counts and times ------------------------------------------------------------------------ */
 
@@ -10803,27 +10793,6 @@ static jobq_memory_line_row *jobq__memory_line_add(jobq_memory *m, int32_t queue
     return row;
 }
 
-/* Sets the rules of a line; line 0: of all lines of the queue that have none. NULL: it has none.
- * False: no room. */
-static bool jobq__memory_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
-{
-    jobq_memory_line_row *row;
-    int32_t i;
-
-    JOBQ_ASSERT(m != NULL && queue >= 1);
-    row = jobq__memory_line_of(m, queue, line);
-    if (row == NULL && rules != NULL) row = jobq__memory_line_add(m, queue, line, INT64_MIN);
-    if (row == NULL) return rules == NULL;
-    row->own = rules != NULL;
-    if (rules != NULL) row->rules = *rules;
-    for (i = 0; i < m->job_count; i++) { /* those that run, and suspects, hold the line now */
-        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
-        bool of_it = mj->line != 0 && mj->job.queue == queue && (line == 0 || mj->line == line);
-        mj->holds |= of_it && (mj->job.state == JOBQ_STATE_RUNNING || mj->job.suspect);
-    }
-    return true;
-}
-
 /* Whether a job counts as one that was claimed from a line, and has not left it. */
 static bool jobq__memory_in_line(const jobq_memory_job *mj, int32_t queue, int64_t line)
 {
@@ -12271,7 +12240,7 @@ typedef struct jobq__test_kept {
 typedef struct jobq__test_mail {
     jobq_message message; /* as its handler gets it; seq counts from when it is sent */
     int32_t partition_id;
-    int32_t deliveries;
+    jobq_test_sent sent;  /* what jobq_test_send has returned */
     char error[JOBQ_ERROR_MAX + 1];
 } jobq__test_mail;
 
@@ -12308,7 +12277,6 @@ struct jobq_test {
     jobq__test_note notes[JOBQ_TEST_JOBS];
     int32_t mail_count;
     jobq__test_mail mails[JOBQ_TEST_JOBS];
-    jobq_test_sent_view sent; /* what jobq_test_sent has returned */
     char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
     jobq_test_view view;           /* what jobq_test_get has returned */
 };
@@ -12466,18 +12434,6 @@ static bool jobq__test_line_no(jobq_test *t, const char *line, int64_t *number)
     return *number > 0;
 }
 
-JOBQ_API bool jobq_test_line(jobq_test *t, const char *queue, const char *line,
-                             const jobq_line *rules)
-{
-    int64_t number;
-    int32_t id;
-
-    JOBQ_ASSERT(t != NULL);
-    id = jobq__test_id(&t->queues, queue);
-    return id > 0 && jobq__test_line_no(t, line, &number) &&
-           jobq__memory_line(t->memory, id, number, rules);
-}
-
 /* The job that has a key, until a day after its end; 0: none. */
 static int64_t jobq__test_keyed(const jobq_test *t, int32_t queue, jobq_str key)
 {
@@ -12624,7 +12580,13 @@ static bool jobq__test_type(const char *type)
     return type[i] == '\0' && i > 0 && i <= JOBQ_NAME_MAX;
 }
 
-JOBQ_API int64_t jobq_test_send(jobq_test *t, const jobq_test_message *message)
+static const jobq_test_sent *jobq__test_unsent(jobq_test *t, const char *why)
+{
+    t->refused = why;
+    return NULL;
+}
+
+JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *t, const jobq_test_message *message)
 {
     jobq__test_mail *mail;
     jobq_message m;
@@ -12633,19 +12595,19 @@ JOBQ_API int64_t jobq_test_send(jobq_test *t, const jobq_test_message *message)
 
     JOBQ_ASSERT(t != NULL && message != NULL);
     id = jobq__test_partition(t, message->queue);
-    if (id == 0) return jobq__test_refuse(t, "invalid queue: has no receiver");
+    if (id == 0) return jobq__test_unsent(t, "invalid queue: has no receiver");
     if (!jobq__test_type(message->type))
-        return jobq__test_refuse(t, "invalid type: must be 1 to 1024 printable ASCII");
-    if (t->mail_count == JOBQ_TEST_JOBS) return jobq__test_refuse(t, "no room (JOBQ_TEST_JOBS)");
+        return jobq__test_unsent(t, "invalid type: must be 1 to 1024 printable ASCII");
+    if (t->mail_count == JOBQ_TEST_JOBS) return jobq__test_unsent(t, "no room (JOBQ_TEST_JOBS)");
     memset(&m, 0, sizeof m);
     m.payload = message->payload;
     m.headers = message->headers;
     m.type = jobq_str_from(message->type);
     wrong = jobq__test_texts(t, &m.payload, message->payload_bytes, &m.headers);
     if (wrong == NULL && !jobq__test_copy(t, &m.type, false)) wrong = "no room (JOBQ_TEST_BYTES)";
-    if (wrong != NULL) return jobq__test_refuse(t, wrong);
+    if (wrong != NULL) return jobq__test_unsent(t, wrong);
     if (!jobq__memory_send(t->memory, t->memory->partitions[id - 1].queue, 0, m.payload))
-        return jobq__test_refuse(t, "no room (JOBQ_MEMORY_MESSAGES)");
+        return jobq__test_unsent(t, "no room (JOBQ_MEMORY_MESSAGES)");
     m.payload_bytes = message->payload_bytes;
     m.created_at_us = t->now_us;
     m.seq = 1;
@@ -12653,8 +12615,9 @@ JOBQ_API int64_t jobq_test_send(jobq_test *t, const jobq_test_message *message)
     mail = &t->mails[t->mail_count++];
     mail->message = m;
     mail->partition_id = id;
+    mail->sent.error = mail->error;
     jobq_loop_notified(&t->loop, t->now_us, "");
-    return t->mail_count;
+    return &mail->sent;
 }
 
 static const jobq__test_note *jobq__test_find(const jobq_test *t, int64_t job, jobq_str name)
@@ -12943,7 +12906,7 @@ static void jobq__test_explain(jobq_test *t, const jobq_ack *ack, jobq_str faile
                                                    t->work.cursor.acked + 1 + i);
         jobq_result result = (jobq_result)ack->results[i];
         jobq_decision d;
-        mail->deliveries++;
+        mail->sent.deliveries++;
         if (result == JOBQ_RESULT_SUCCESS || result == JOBQ_RESULT_LEFT) continue;
         memset(&d, 0, sizeof d);
         d.reason = result == JOBQ_RESULT_EXCEEDED ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
@@ -13018,12 +12981,31 @@ static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
     return true;
 }
 
-JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
+/* What has become of the messages. One that no handler got any more has been too much for its
+ * workers. */
+static void jobq__test_see(jobq_test *t)
 {
-    int64_t runs = 0, end, due;
+    jobq__test_mail *mail = t->mails;
 
-    JOBQ_ASSERT(t != NULL);
-    end = jobq__test_until(t, for_us);
+    for (; mail < t->mails + t->mail_count; mail++) {
+        const jobq_memory_partition *p = &t->memory->partitions[mail->partition_id - 1];
+        const jobq_memory_message *letter =
+            jobq__memory_message_at(t->memory, mail->partition_id, mail->message.seq);
+        jobq_decision d;
+        mail->sent.done = p->cursor.acked >= mail->message.seq;
+        mail->sent.dead = letter != NULL && letter->dead;
+        if (!mail->sent.dead || mail->error[0] != '\0') continue;
+        memset(&d, 0, sizeof d);
+        d.reason = JOBQ_REASON_ATTEMPTS;
+        d.limit = jobq__memory_policy_of(t->memory, p->queue)->max_attempts;
+        jobq_reason_format(mail->error, &d, jobq_str_from("its worker died each time"));
+    }
+}
+
+static int64_t jobq__test_runs(jobq_test *t, int64_t for_us)
+{
+    int64_t runs = 0, end = jobq__test_until(t, for_us), due;
+
     for (;;) {
         due = jobq__test_serve(t);
         if (t->loop.phase == JOBQ_PHASE_EXITED) jobq__test_start(t);
@@ -13033,6 +13015,16 @@ JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
         else t->now_us = due;
     }
     t->now_us = jobq__max(t->now_us, end);
+    return runs;
+}
+
+JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
+{
+    int64_t runs;
+
+    JOBQ_ASSERT(t != NULL);
+    runs = jobq__test_runs(t, for_us);
+    jobq__test_see(t);
     return runs;
 }
 
@@ -13082,30 +13074,6 @@ JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *t, int64_t id)
     t->view.note = kept->note;
     t->view.log = t->log;
     return &t->view;
-}
-
-JOBQ_API const jobq_test_sent_view *jobq_test_sent(jobq_test *t, int64_t number)
-{
-    jobq__test_mail *mail;
-    const jobq_memory_partition *p;
-    const jobq_memory_message *letter;
-    jobq_decision d;
-
-    JOBQ_ASSERT(t != NULL);
-    if (number < 1 || number > t->mail_count) return NULL;
-    mail = &t->mails[number - 1];
-    p = &t->memory->partitions[mail->partition_id - 1];
-    letter = jobq__memory_message_at(t->memory, mail->partition_id, mail->message.seq);
-    t->sent.deliveries = mail->deliveries;
-    t->sent.done = p->cursor.acked >= mail->message.seq;
-    t->sent.dead = letter != NULL && letter->dead;
-    t->sent.error = mail->error;
-    if (!t->sent.dead || mail->error[0] != '\0') return &t->sent;
-    memset(&d, 0, sizeof d);
-    d.reason = JOBQ_REASON_ATTEMPTS;
-    d.limit = jobq__memory_policy_of(t->memory, p->queue)->max_attempts;
-    jobq_reason_format(mail->error, &d, jobq_str_from("its worker died each time"));
-    return &t->sent;
 }
 
 JOBQ_API bool jobq_test_step(jobq_test *t, int64_t id, const char *name, jobq_str *value)

@@ -212,18 +212,18 @@ static void test_a_bounce_comes_again_until_its_limit(void)
     jobq_test_receiver receiver = {.queue = "bounces", .each = bounced, .user = &fake.mailer};
     jobq_test_message message = {.queue = "bounces", .payload = {"\"ann\"", 5}};
     jobq_policy policy = {.max_attempts = 3};
-    int64_t number;
+    const jobq_test_sent *sent;
 
     set_up(&fake);
     jobq_test_receive(fake.test, &receiver);
     jobq_test_policy(fake.test, "bounces", NULL, &policy);
     CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1); /* the mail of set_up */
-    number = jobq_test_send(fake.test, &message);
+    sent = jobq_test_send(fake.test, &message);
     CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(10)) == 1);
-    CHECK(jobq_test_sent(fake.test, number)->done && !jobq_test_sent(fake.test, number)->dead);
-    number = jobq_test_send(fake.test, &message);
+    CHECK(sent->done && !sent->dead);
+    sent = jobq_test_send(fake.test, &message);
     CHECK(jobq_test_run(fake.test, JOBQ_HOURS(1)) == 3);
-    CHECK(jobq_test_sent(fake.test, number)->dead);
+    CHECK(sent->dead);
     free(fake.test);
 }
 

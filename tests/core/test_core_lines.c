@@ -989,7 +989,7 @@ static void rule(int64_t line, int32_t running_max, int32_t weight, bool strict,
     jobq_line rules = {running_max, weight, strict, false, {0, 0, 0}};
 
     if (rate != NULL) rules.rate = *rate;
-    assert_true(jobq__memory_line(memory, 1, line, &rules));
+    assert_true(model_line(memory, 1, line, &rules));
 }
 
 static int32_t done(int64_t line)
@@ -1286,12 +1286,12 @@ static void a_suspect_waits_for_its_line(void **unused)
     pass(100 * MS);
     dies(0);
     dies(1);
-    assert_true(jobq__memory_line(memory, 1, 5, &rules));
+    assert_true(model_line(memory, 1, 5, &rules));
     born(2, 4, 2, 2, JOBQ_UNTIL_STOPPED);
     pass(50 * SECOND);
     assert_int_equal(done(5), 0); /* paused */
     assert_int_equal(done(9), 0); /* no token */
-    assert_true(jobq__memory_line(memory, 1, 5, NULL));
+    assert_true(model_line(memory, 1, 5, NULL));
     pass(30 * SECOND);
     assert_int_equal(done(5), 1);
     assert_int_equal(done(9), 1);
@@ -1361,7 +1361,7 @@ static void and_not_for_a_line_that_is_paused(void **unused)
     jobq_line rules = {0, 1, false, true, {0, 0, 0}};
 
     (void)unused;
-    assert_true(jobq__memory_line(memory, 1, 5, &rules));
+    assert_true(model_line(memory, 1, 5, &rules));
     add_many(5, 3);
     add_many(6, 3);
     born(0, 4, 2, 2, JOBQ_UNTIL_EMPTY);
@@ -1369,7 +1369,7 @@ static void and_not_for_a_line_that_is_paused(void **unused)
     assert_true(all[0].exited);
     assert_int_equal(done(5), 0);
     assert_int_equal(done(6), 3);
-    assert_true(jobq__memory_line(memory, 1, 5, NULL));
+    assert_true(model_line(memory, 1, 5, NULL));
     born(1, 4, 2, 2, JOBQ_UNTIL_EMPTY);
     pass(5 * SECOND);
     assert_int_equal(done(5), 3);
@@ -1397,7 +1397,7 @@ static void two_queues_have_their_own_lines(void **unused)
     int32_t i;
 
     (void)unused;
-    assert_true(jobq__memory_line(memory, 1, 5, &one));
+    assert_true(model_line(memory, 1, 5, &one));
     born(0, 8, 6, 2 | 8, JOBQ_UNTIL_STOPPED);
     handler_us = 500 * MS;
     like.queue = 2;

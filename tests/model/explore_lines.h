@@ -398,7 +398,7 @@ static void begin_lines(world *w)
     memset(&rules, 0, sizeof rules);
     rules.running_max = set->strict ? 0 : 1;
     rules.strict = set->strict;
-    jobq__memory_line(store(w), 1, 1, &rules);
+    model_line(store(w), 1, 1, &rules);
 }
 
 /* How many lines a walk has behind it. */

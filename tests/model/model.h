@@ -122,6 +122,27 @@ static inline void model_ageing(jobq_memory *m, int32_t queue, bool on)
     m->policy_version++;
 }
 
+/* Sets the rules of a line; line 0: of all lines of the queue that have none. NULL: it has none.
+ * False: no room. */
+static inline bool model_line(jobq_memory *m, int32_t queue, int64_t line, const jobq_line *rules)
+{
+    jobq_memory_line_row *row;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL && queue >= 1);
+    row = jobq__memory_line_of(m, queue, line);
+    if (row == NULL && rules != NULL) row = jobq__memory_line_add(m, queue, line, INT64_MIN);
+    if (row == NULL) return rules == NULL;
+    row->own = rules != NULL;
+    if (rules != NULL) row->rules = *rules;
+    for (i = 0; i < m->job_count; i++) { /* those that run, and suspects, hold the line now */
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        bool of_it = mj->line != 0 && mj->job.queue == queue && (line == 0 || mj->line == line);
+        mj->holds |= of_it && (mj->job.state == JOBQ_STATE_RUNNING || mj->job.suspect);
+    }
+    return true;
+}
+
 /* -- quotas -- */
 
 /* The permits of a worker; worker 0 and quota 0: a free place. NULL: none. */

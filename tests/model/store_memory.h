@@ -329,7 +329,7 @@ static void memory_look(view *v)
 
 static void memory_line(int64_t line, const jobq_line *rules, int64_t until_us, int64_t now_us)
 {
-    assert_true(jobq__memory_line(memory, 1, line, rules));
+    assert_true(model_line(memory, 1, line, rules));
     if (line > 0) jobq__memory_line_add(memory, 1, line, now_us)->until_us = until_us;
 }
 

@@ -12592,6 +12592,7 @@ JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *t, const jobq_test_mess
     jobq_message m;
     const char *wrong;
     int32_t id, i;
+    bool room;
 
     JOBQ_ASSERT(t != NULL && message != NULL);
     id = jobq__test_partition(t, message->queue);
@@ -12606,8 +12607,8 @@ JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *t, const jobq_test_mess
     wrong = jobq__test_texts(t, &m.payload, message->payload_bytes, &m.headers);
     if (wrong == NULL && !jobq__test_copy(t, &m.type, false)) wrong = "no room (JOBQ_TEST_BYTES)";
     if (wrong != NULL) return jobq__test_unsent(t, wrong);
-    if (!jobq__memory_send(t->memory, t->memory->partitions[id - 1].queue, 0, m.payload))
-        return jobq__test_unsent(t, "no room (JOBQ_MEMORY_MESSAGES)");
+    room = jobq__memory_send(t->memory, t->memory->partitions[id - 1].queue, 0, m.payload);
+    if (!room) return jobq__test_unsent(t, "no room (JOBQ_MEMORY_MESSAGES)");
     m.payload_bytes = message->payload_bytes;
     m.created_at_us = t->now_us;
     m.seq = 1;

@@ -757,6 +757,50 @@ static void a_message_comes_again_after_a_crash(void **unused)
                         "invalid type: must be 1 to 1024 printable ASCII");
 }
 
+static jobq_result says_nothing(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    (void)m;
+    return JOBQ_RESULT_RETRY;
+}
+
+/* A bad message holds up its own queue only. */
+static void queues_of_messages_are_apart(void **unused)
+{
+    jobq_test_receiver other = {.queue = "other", .each = says_nothing};
+    jobq_test_message good = {.queue = "mail", .type = "paid", .payload_bytes = true,
+                              .payload = {"\1", 1}, .headers = {"{\"a\":1}", 7}};
+    jobq_test_message bad = {.queue = "other"};
+    jobq_policy policy = {.max_attempts = 2};
+
+    (void)unused;
+    receive_by(NULL, notes_all);
+    jobq_test_receive(by_name, &other);
+    jobq_test_policy(by_name, "other", NULL, &policy);
+    sent[1] = jobq_test_send(by_name, &bad);
+    sent[2] = jobq_test_send(by_name, &bad);
+    sent[3] = jobq_test_send(by_name, &good);
+    jobq_test_run(by_name, SECOND);
+    assert_true(sent[3]->done && !sent[3]->dead);
+    assert_false(sent[1]->done || sent[2]->done);
+    assert_string_equal(sent[1]->error, "message handler returned Retry");
+    jobq_test_run(by_name, JOBQ_HOURS(1));
+    assert_true(sent[1]->dead && sent[2]->dead);
+    assert_string_equal(sent[2]->error,
+                        "Max retries (2) exceeded: message handler returned Retry");
+}
+
+static void a_kind_has_a_policy_in_a_test(void **unused)
+{
+    static const jobq_policy once = {.max_attempts = 1};
+    int64_t id = welcome(99);
+
+    (void)unused;
+    jobq_test_policy(by_name, NULL, "welcome", &once);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 1);
+    assert_int_equal(jobq_test_get(by_name, id)->job.state, JOBQ_STATE_FAILED);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -781,6 +825,8 @@ int main(void)
         cmocka_unit_test_setup(a_job_waits_for_what_it_is_said_to, open_calls),
         cmocka_unit_test_setup(a_test_refuses_by_name, open_calls),
         cmocka_unit_test(a_message_comes_again_after_a_crash),
+        cmocka_unit_test(queues_of_messages_are_apart),
+        cmocka_unit_test(a_kind_has_a_policy_in_a_test),
     };
 
     return cmocka_run_group_tests_name("handlers", tests, NULL, NULL);

@@ -169,10 +169,14 @@ static jobq_outcome robbed(jobq_call *c)
 
     ++*(int *)c->user;
     if (*(int *)c->user > 1) return JOBQ_OUTCOME_SUCCESS;
+    assert_int_equal(jobq_call_hold(c, JOBQ_HOLD_LINE, SECOND, jobq_str_from("")),
+                     JOBQ_ERROR_INVALID); /* it has none */
     memset(jobq__memory_workers(memory), 0, sizeof(jobq_memory_worker));
     assert_true(jobq__memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
     assert_int_equal(rescued, 1);
     assert_true(jobq_call_result(c, jobq_str_from("1"), false)); /* told when it is settled */
+    assert_int_equal(jobq_call_hold(c, JOBQ_HOLD_QUEUE, SECOND, jobq_str_from("")),
+                     JOBQ_ERROR_LOST);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -186,6 +190,7 @@ static void a_lost_lease_writes_nothing(void **unused)
     assert_int_equal(job(id)->state, JOBQ_STATE_READY);
     assert_true(job(id)->suspect);
     assert_null(jobq_memory_get(memory, id)->next.ptr);
+    assert_int_equal(memory->held_until_us[QUEUE], 0);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

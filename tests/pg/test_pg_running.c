@@ -19,8 +19,12 @@ static void point(const char *step);
 
 static void point(const char *step)
 {
-    if (strcmp(step, "answered") == 0 && under_way > 0) under_way--; /* LISTEN is not counted */
-    if (strcmp(step, "send") == 0 && ++under_way > under_way_most) under_way_most = under_way;
+    int now = GET(under_way);
+
+    if (strcmp(step, "answered") == 0 && now > 0) SET(under_way, now - 1); /* without LISTEN */
+    if (strcmp(step, "send") != 0) return;
+    SET(under_way, now + 1);
+    if (now + 1 > GET(under_way_most)) SET(under_way_most, now + 1);
 }
 
 static int64_t remaining;

@@ -8536,17 +8536,18 @@ static void jobq_pg__put_register(jobq_pg__params *p, const jobq_request *a,
 static void jobq_pg__put_endings(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
                                  const jobq_pg_content *c)
 {
+    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false, {NULL, 0}};
     jobq_pg__ends from = {NULL, a->ending_count};
     int32_t i;
 
-    from.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1, sizeof *from.rows);
+    from.rows = (jobq_pg__end_row *)malloc(((size_t)a->ending_count + 1) * sizeof *from.rows);
     if (from.rows == NULL) {
         p->failed = true;
         return;
     }
     for (i = 0; i < a->ending_count; i++) {
         from.rows[i].of = a->endings[i];
-        if (c->endings != NULL) from.rows[i].with = c->endings[i];
+        from.rows[i].with = c->endings == NULL ? nothing : c->endings[i];
     }
     jobq_pg__ends_group(&from);
     jobq_pg__put(p, jobq_pg__specs[st].in, &from);

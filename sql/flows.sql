@@ -944,6 +944,7 @@ CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     PERFORM jobq._need_read_committed();
     LOOP
         v_count := jobq._flow_cancel_free(id, at_most);
@@ -997,6 +998,7 @@ RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     LOOP
         v_count := jobq._flow_revive_free(id, at_most);
         EXIT WHEN v_count IS NOT NULL;
@@ -1069,6 +1071,7 @@ RETURNS TABLE (job_id bigint, name text, kind text, state text, after bigint[],
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     RETURN QUERY
     SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),
            array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),
@@ -1096,6 +1099,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan
 SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     RETURN QUERY
     WITH own AS MATERIALIZED (
         SELECT j.flow_id, j.steps FROM jobq.job j WHERE j.id = _job_ties.job_id

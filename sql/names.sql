@@ -59,6 +59,13 @@ BEGIN
         USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
 END $$;
 
+-- How many rows a call takes at most; NULL: any number.
+CREATE OR REPLACE FUNCTION jobq._check_at_most(p_at_most integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', '1 or more'); END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

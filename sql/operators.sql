@@ -301,9 +301,11 @@ CREATE OR REPLACE FUNCTION jobq.cancel(
     OUT cancelled integer, OUT requested integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    v_queue integer := jobq._known_queue(queue);
+    v_queue integer;
     v_ids bigint[] := '{}';
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
+    v_queue := jobq._known_queue(queue);
     IF state NOT IN ('ready', 'running') THEN
         RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state
             USING ERRCODE = '22023';
@@ -449,8 +451,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.revive(
     queue varchar, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     RETURN jobq._operated('revive', jsonb_build_object(
         'queue', queue, 'kind', kind, 'older', older, 'tags', tags),
         jobq._revive_all(
@@ -518,9 +521,12 @@ CREATE OR REPLACE FUNCTION jobq.delete(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    v_queue integer := jobq._known_queue(queue);
-    v_kind integer := jobq._known_kind(v_queue, kind);
+    v_queue integer;
+    v_kind integer;
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
+    v_queue := jobq._known_queue(queue);
+    v_kind := jobq._known_kind(v_queue, kind);
     IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN
         RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',
             quote_nullable(state) USING ERRCODE = '22023',
@@ -649,9 +655,10 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.reschedule(
     queue varchar, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,
     older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     RETURN jobq._operated('reschedule', jsonb_build_object(
         'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most, NULL,
@@ -673,6 +680,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;
     RETURN jobq._operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
@@ -694,8 +702,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.move(
     queue varchar, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
-RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     IF queue = target COLLATE "C" THEN
         RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;

@@ -941,6 +941,7 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
         PERFORM jobq._refuse('status', 'pending, reprocessing, resolved or discarded');
     END IF;
@@ -985,6 +986,7 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN
         PERFORM jobq._refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');
     END IF;
@@ -1051,6 +1053,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
     WHERE d.id = ANY (ARRAY(
@@ -1071,6 +1074,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id

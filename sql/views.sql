@@ -128,6 +128,7 @@ SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM jobq._check_at_most(at_most);
     RETURN QUERY
     SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,
            j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,

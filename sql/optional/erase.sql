@@ -274,9 +274,8 @@ BEGIN
         PERFORM jobq._refuse('dry', 'true or false');
     ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN
         PERFORM jobq._refuse('live', 'leave or cancel');
-    ELSIF (p_most > 0) IS NOT TRUE THEN
-        PERFORM jobq._refuse('at_most', '1 or more');
     END IF;
+    PERFORM jobq._check_at_most(coalesce(p_most, 0));
 END $$;
 
 -- Cancels these jobs, if asked to, and forgets their keys: where no history is kept nothing

@@ -13,7 +13,7 @@
  *   promote_late      3         0     0       0        0
  *   edges_revive      3         0     0       0        1
  *   revive_all        4         1     0       0        1
- *   revive            1         0     0       0        1
+ *   revive            2         0     0       0        1
  *   revive_free       2         2     1       0        0
  *   link              9         0     0       1        0
  *   lock_parents      6         3     0       0        0

@@ -900,6 +900,30 @@ static void a_number_is_an_id(void **unused_state)
     assert_int_equal(failures, 0);
 }
 
+/* Each function that has an argument at_most refuses 0 and less by its name, before anything else:
+ * the other arguments are any. */
+static void no_call_takes_at_most_0(void **unused_state)
+{
+    PGresult *calls;
+    int i;
+
+    (void)unused_state;
+    failures = 0;
+    calls = sql(db, "SELECT format('SELECT * FROM jobq.%%I(%%sat_most => %%s)', p.proname,"
+                    " (SELECT string_agg(format('%%I => %%L::%%s, ', p.proargnames[n],"
+                    " CASE WHEN p.proargtypes[n - 1] = 'jsonb'::regtype THEN '{\"a\": 1}'"
+                    " ELSE '1' END, p.proargtypes[n - 1]::regtype), '')"
+                    " FROM generate_series(1, p.pronargs - p.pronargdefaults) n), at)"
+                    " FROM pg_proc p, unnest('{0,-1}'::int[]) AS at"
+                    " WHERE p.pronamespace = 'jobq'::regnamespace"
+                    " AND 'at_most' = ANY (p.proargnames)");
+    assert_in_range(PQntuples(calls), 2 * 16, 100);
+    for (i = 0; i < PQntuples(calls); i++)
+        failures += !sql_answers(PQgetvalue(calls, i, 0), "at_most");
+    PQclear(calls);
+    assert_int_equal(failures, 0);
+}
+
 static int arguments_down(void **state)
 {
     jobq_pg_table_close(errands);
@@ -917,6 +941,7 @@ int main(void)
         cmocka_unit_test_setup(every_way_uses_a_jobs_field_or_refuses_it, pg_empty),
         cmocka_unit_test_setup(c_refuses_fields_that_go_unused, pg_empty),
         cmocka_unit_test_setup(a_number_is_an_id, pg_empty),
+        cmocka_unit_test_setup(no_call_takes_at_most_0, pg_empty),
     };
 
     return cmocka_run_group_tests_name("arguments", tests, pg_up, arguments_down);

@@ -3591,6 +3591,17 @@ static PGconn *jobq_pg__dial_up(const jobq_pg *pg, const char *conninfo, const c
     return jobq_pg__dial_make(&dial, error);
 }
 
+/* An earlier error has aborted the transaction. A statement now would only hide it: its text is the
+ * connection's until then. */
+JOBQ_PG__ONCE static jobq_error jobq_pg__aborted(jobq_pg_error *error, const PGconn *conn)
+{
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                  "invalid conn: its transaction is aborted: roll it back first; before: %s",
+                  PQerrorMessage(conn));
+    if (error != NULL) jobq_pg__copy(error->field, sizeof error->field, "conn");
+    return JOBQ_ERROR_INVALID;
+}
+
 /* Whether a connection can take a statement now. */
 static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 {
@@ -3605,9 +3616,7 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
                              "DATABASE ... ENCODING 'UTF8' TEMPLATE template0, and use that one",
                              server);
     }
-    if (status == PQTRANS_INERROR) {
-        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
-    }
+    if (status == PQTRANS_INERROR) return jobq_pg__aborted(error, conn);
     if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
         return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
     }
@@ -7001,15 +7010,16 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
 /* The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error. */
 static jobq_error jobq_pg__transact_commit(PGconn *conn, bool nested, jobq_pg_error *error)
 {
-    PGresult *res = PQexec(conn, nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
     jobq_error code = JOBQ_OK;
+    PGresult *res;
 
-    if (PQresultStatus(res) != PGRES_COMMAND_OK)
-        code = jobq_pg__result_error(error, conn, res);
-    else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0)
-        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
-                             "Database error: an earlier error aborted the transaction; "
-                             "rolled back");
+    if (PQtransactionStatus(conn) == PQTRANS_INERROR) {
+        return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "Database error: an earlier error aborted "
+                                                         "the transaction, now rolled back: %s",
+                             PQerrorMessage(conn));
+    }
+    res = PQexec(conn, nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);
     PQclear(res);
     return code;
 }
@@ -11786,7 +11796,10 @@ static void jobq_pg__end_here(const jobq_call *call, jobq_event_kind kind, jobq_
 
 static jobq_error jobq_pg__not_open(PGconn *conn, jobq_pg_error *error)
 {
-    if (PQtransactionStatus(conn) == PQTRANS_INTRANS) return JOBQ_OK;
+    PGTransactionStatusType status = PQtransactionStatus(conn);
+
+    if (status == PQTRANS_INTRANS) return JOBQ_OK;
+    if (status == PQTRANS_INERROR) return jobq_pg__aborted(error, conn);
     return jobq_pg__invalid(error, "conn", "no open transaction: BEGIN before you complete in it");
 }
 

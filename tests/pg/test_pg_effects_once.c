@@ -221,6 +221,63 @@ static void sixteen_connections_do_each_of_10000_jobs_once(void **unused)
 
 /* -- the handler's transaction -- */
 
+static int called; /* which call the handler makes */
+
+/* A statement fails, which aborts the transaction, and the handler goes on. */
+static jobq_outcome goes_on_in_an_aborted_transaction(jobq_call *call)
+{
+    static const jobq_pg_after after = {1, NULL, 0, JOBQ_ON_ANY};
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+
+    ADD(runs);
+    PQclear(PQexec(conn, "BEGIN"));
+    PQclear(PQexec(conn, "SELECT 1 / 0"));
+    switch (GET(called)) {
+    case 0: return jobq_pg_call_commit(call, conn);
+    case 1: return jobq_pg_call_wait(call, conn, &after, 1);
+    case 2: jobq_pg_call_complete(call, conn, &error); break;
+    case 3: jobq_pg_call_step_done(call, conn, "s", jobq_str_from("1"), &error); break;
+    default: jobq_pg_enqueue(jobq_pg_call_handle(call), conn, &job, NULL, &error); break;
+    }
+    PQclear(PQexec(conn, "ROLLBACK"));
+    jobq_call_error(call, jobq_str_from(error.message));
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+static jobq_error goes_on_after_an_error(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    (void)user;
+    (void)error;
+    PQclear(PQexec(conn, "SELECT 1 / 0"));
+    return JOBQ_OK;
+}
+
+/* Each call says which error it was, and not only that there was one. */
+static void an_aborted_transaction_keeps_its_error(void **unused)
+{
+    jobq_pg_handler h;
+    jobq_pg_worker_desc d = one_kind(&h, goes_on_in_an_aborted_transaction);
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 5; i++) {
+        SET(called, i);
+        enqueue_count(1);
+        assert_true(work_one(&d));
+        if (number("SELECT (SELECT count(*) FROM jobq.job WHERE errors::text LIKE "
+                   "'%%division by zero%%') + (SELECT count(*) FROM jobq.failed WHERE errors::text "
+                   "LIKE '%%division by zero%%')") != 1) fail_msg("call %d hides the error", i);
+        RUN("DELETE FROM jobq.job");
+        RUN("DELETE FROM jobq.failed");
+    }
+    assert_int_equal(jobq_pg_transact(NULL, db, goes_on_after_an_error, NULL, &error),
+                     JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "division by zero"));
+}
+
 static jobq_outcome completes_here(jobq_call *call)
 {
     jobq_pg_error error;
@@ -564,6 +621,7 @@ int main(void)
         TEST(random_kills_leave_each_effect_once, fresh_effects),
         TEST(sixteen_connections_do_each_of_10000_jobs_once, fresh),
         TEST(completing_in_the_handlers_transaction_is_one_with_its_effects, fresh),
+        TEST(an_aborted_transaction_keeps_its_error, fresh),
         TEST(a_stage_completed_in_a_transaction_goes_on, fresh),
         TEST(a_lost_lease_rolls_the_handlers_transaction_back, fresh),
         TEST(done_without_completing_is_a_failed_attempt, fresh),

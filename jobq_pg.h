@@ -1994,7 +1994,8 @@ typedef struct jobq_pg_verdict {
  *                      last one stays
  * Errors  That of the first row that was refused. JOBQ_ERROR_LOST: it is someone else's by now, or
  *         has ended. JOBQ_ERROR_TRANSITION: by its status it does not run. JOBQ_ERROR_NOT_FOUND.
- *         JOBQ_ERROR_INVALID: another outcome, or a key that no row can have: nothing is written.
+ *         JOBQ_ERROR_INVALID: another outcome, a key that no row can have, or a row twice: nothing
+ *         is written.
  */
 JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *work, PGconn *conn,
                                              const void *rows, jobq_pg_verdict *verdicts,
@@ -17229,6 +17230,59 @@ static jobq_error jobq_pg__marks_check(const jobq_pg_worktable *w, const char *r
     return JOBQ_OK;
 }
 
+/* What a row has in a column, after its size. */
+static void jobq_pg__item_field(jobq_pg__params *p, const jobq_pg__batch *b, size_t i,
+                                const jobq_pg_column *c)
+{
+    const jobq_pg_table *t = b->work->table;
+    const char *field = jobq_pg__batch_row(b, i) + c->offset;
+    size_t at = p->size, byte;
+
+    jobq_pg__raw_int(p, -1, 4);
+    if (jobq_pg__is_null(c, field)) return;
+    jobq_pg__put_value(p, c, t->jsonb[c - t->desc->columns], field);
+    for (byte = 0; byte < 4 && !p->failed; byte++)
+        p->data[at + byte] = (char)((p->size - at - 4) >> (24 - 8 * byte) & 0xff);
+}
+
+static int jobq_pg__by_bytes(const void *a, const void *b)
+{
+    const jobq_str *x = (const jobq_str *)a, *y = (const jobq_str *)b;
+    int order = memcmp(x->ptr, y->ptr, x->len < y->len ? x->len : y->len);
+
+    return order != 0 ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+/* One statement cannot say two things about a row. */
+static jobq_error jobq_pg__batch_distinct(const jobq_pg__batch *b, jobq_pg_error *error)
+{
+    jobq_str *keys = (jobq_str *)calloc(b->count, sizeof *keys);
+    jobq_error code = JOBQ_OK;
+    jobq_pg__params p;
+    size_t i, n = 0;
+    int k;
+
+    if (keys == NULL) return jobq_pg__no_memory(error);
+    jobq_pg__params_init(&p);
+    for (i = 0; i < b->count; i++) {
+        size_t from = p.size;
+        if (b->fates[i].code != JOBQ_OK) continue;
+        for (k = 0; k < b->work->key_count; k++)
+            jobq_pg__item_field(&p, b, i, b->work->marks[k]);
+        keys[n++].len = p.size - from;
+    }
+    for (i = 0; i < n; i++) keys[i].ptr = i == 0 ? p.data : keys[i - 1].ptr + keys[i - 1].len;
+    if (p.failed) code = jobq_pg__no_memory(error);
+    else qsort(keys, n, sizeof *keys, jobq_pg__by_bytes);
+    for (i = 1; i < n && code == JOBQ_OK; i++) {
+        if (jobq_pg__by_bytes(&keys[i - 1], &keys[i]) == 0)
+            code = jobq_pg__invalid(error, "rows", "the same row twice");
+    }
+    jobq_pg__params_clear(&p);
+    free(keys);
+    return code;
+}
+
 static jobq_error jobq_pg__batch_decide(jobq_pg__batch *b, jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
@@ -17246,15 +17300,14 @@ static jobq_error jobq_pg__batch_decide(jobq_pg__batch *b, jobq_pg_error *error)
         code = jobq_pg__marks_check(b->work, jobq_pg__batch_row(b, i), error);
         b->sent++;
     }
-    return code;
+    return code == JOBQ_OK && b->sent > 1 ? jobq_pg__batch_distinct(b, error) : code;
 }
 
 /* Adds an array of what the rows have in a column. */
 static void jobq_pg__add_marks(jobq_pg__params *p, const jobq_pg__batch *b,
                                const jobq_pg_column *c)
 {
-    bool jsonb = b->work->table->jsonb[c - b->work->table->desc->columns];
-    size_t i, at, byte;
+    size_t i;
 
     jobq_pg__begin(p);
     jobq_pg__raw_int(p, 1, 4); /* dimensions */
@@ -17263,14 +17316,7 @@ static void jobq_pg__add_marks(jobq_pg__params *p, const jobq_pg__batch *b,
     jobq_pg__raw_int(p, (int64_t)b->sent, 4);
     jobq_pg__raw_int(p, 1, 4); /* of the first one */
     for (i = 0; i < b->count; i++) {
-        const char *field = jobq_pg__batch_row(b, i) + c->offset;
-        if (b->fates[i].code != JOBQ_OK) continue;
-        at = p->size;
-        jobq_pg__raw_int(p, -1, 4);
-        if (jobq_pg__is_null(c, field)) continue;
-        jobq_pg__put_value(p, c, jsonb, field);
-        for (byte = 0; byte < 4 && !p->failed; byte++)
-            p->data[at + byte] = (char)((p->size - at - 4) >> (24 - 8 * byte) & 0xff);
+        if (b->fates[i].code == JOBQ_OK) jobq_pg__item_field(p, b, i, c);
     }
     jobq_pg__end(p);
 }

@@ -565,6 +565,34 @@ static void a_batch_beats_at_once(void **state)
     }
 }
 
+/* The statement would take one of its verdicts, and say so of both. */
+static void a_row_twice_is_refused(void **state)
+{
+    jobq_pg_worktable *each[] = {leased, plain};
+    jobq_pg_verdict v[3];
+    video twice[3];
+    size_t i, k;
+
+    (void)state;
+    for (i = 0; i < COUNT(each); i++) {
+        empty(NULL);
+        add("v1", "PENDING", 0);
+        add("v2", "PENDING", 0);
+        claim(each[i], 2, 1);
+        twice[0] = twice[2] = *ROW(0);
+        twice[1] = *ROW(1);
+        for (k = 0; k < COUNT(v); k++)
+            v[k].outcome = k == 2 ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_SUCCESS;
+        assert_int_equal(jobq_pg_worktable_settle(each[i], NULL, twice, v, 3, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_string_equal(error.message, "invalid rows: the same row twice");
+        assert_true(v[1].code == JOBQ_ERROR_INVALID && v[1].state == JOBQ_STATE_NONE);
+        assert_int_equal(jobq_pg_worktable_heartbeat(each[i], NULL, twice, NULL, 3, &error),
+                         JOBQ_ERROR_INVALID);
+        OK(jobq_pg_worktable_settle(each[i], NULL, twice, v, 2, &error));
+    }
+}
+
 /* In a transaction of the caller's: a lost row does not end it, and it decides about the others. */
 static void a_batch_is_settled_in_a_transaction(void **state)
 {
@@ -1469,6 +1497,7 @@ int main(void)
         T(wrong_keys_refuse_the_call),
         T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(reset_keeps_the_error_of_what_waits),
+        T(a_row_twice_is_refused),
         T(a_heartbeat_is_stale_after_300_seconds), T(claim_and_reset_touch_the_row),
         T(a_reset_takes_1000_rows), T(a_row_has_20_attempts_by_default),
         T(ready_rows_wake_who_listens),

@@ -357,7 +357,7 @@ static void workers_are_killed(int partitions)
         nap_us(20000);
         if (done < enough || mono_us() < next) continue;
         next = mono_us() + pause;
-        enough = done + total / 50;
+        enough = done + (at_length() ? 1 : total / 50);
         finish_child(pids[kills % 2], SIGKILL);
         pids[kills++ % 2] = child(&r, 4);
         if (kills > 1) continue;

@@ -358,7 +358,7 @@ static void a_stale_worker_holds_nothing(void **unused)
     from.job.claim = 1;
     from.queue = true;
     from.delay_us = SECOND;
-    assert_int_equal(jobq_pg__ask(pg, NULL, JOBQ_PG__HOLD_HERE, &from, NULL, &error),
+    assert_int_equal(jobq_pg__ask(pg, NULL, JOBQ_PG__HOLD_OF_CLAIM, &from, NULL, &error),
                      JOBQ_ERROR_LOST);
     assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE hold_until IS NOT NULL"), 0);
 }

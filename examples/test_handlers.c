@@ -49,9 +49,10 @@ static jobq_outcome welcome(jobq_call *call)
 static jobq_result bounced(jobq_delivery *delivery, const jobq_message *message)
 {
     struct mailer *mailer = delivery->user;
+    char to[255];
 
-    return mailer->send(mailer, message->payload, JOBQ_NEVER) == 250 ? JOBQ_RESULT_SUCCESS
-                                                                     : JOBQ_RESULT_RETRY;
+    if (jobq_json_text(message->payload, NULL, to, sizeof to) != JOBQ_OK) return JOBQ_RESULT_REJECT;
+    return mailer->send(mailer, to, JOBQ_NEVER) == 250 ? JOBQ_RESULT_SUCCESS : JOBQ_RESULT_RETRY;
 }
 
 #define WELCOME(mailer) {.queue = "mail", .kind = "welcome", .run = {welcome}, .user = mailer}

@@ -191,6 +191,7 @@ static void test_a_busy_server_holds_only_its_domain(void)
     int64_t first, second, third;
 
     set_up(&fake);
+    job.payload = jobq_str_from("{\"to\": \"ann@example.org\"}");
     CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1);
     job.key = "order 7"; /* a second enqueue of this order writes nothing */
     first = jobq_test_enqueue(fake.test, &job);
@@ -211,11 +212,12 @@ static void test_a_bounce_comes_again_until_its_limit(void)
 {
     struct fake fake = {.codes = {250, 250, 452, 452, 452}};
     jobq_test_receiver receiver = {.queue = "bounces", .each = bounced, .user = &fake.mailer};
-    jobq_test_message message = {.queue = "bounces", .payload = {"\"ann\"", 5}};
+    jobq_test_message message = {.queue = "bounces"};
     jobq_policy policy = {.max_attempts = 3};
     const jobq_test_sent *sent;
 
     set_up(&fake);
+    message.payload = jobq_str_from("\"ann@example.org\"");
     jobq_test_receive(fake.test, &receiver);
     jobq_test_policy(fake.test, "bounces", NULL, &policy);
     CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1); /* the mail of set_up */

@@ -374,8 +374,16 @@ SQL = $(sort $(wildcard sql/*.sql sql/optional/*.sql))
 SQL_SUM = $(shell cat $(SQL) | cksum)
 EMBED = awk -v sum="$(SQL_SUM)" -f sql/embed.awk sql/install.sql jobq_pg.h
 
-embed: ## copy sql/ into jobq_pg.h
+# sql/reference.sql and sql/README.md, which are generated from the comments above functions.
+.PHONY: reference
+reference:
 	@mkdir -p .build
+	@for out in sql:reference.sql page:README.md; do \
+		awk -v out=$${out%%:*} -f sql/reference.awk sql/install.sql >.build/reference || exit 1; \
+		cmp -s .build/reference sql/$${out#*:} || { cp .build/reference sql/$${out#*:}; \
+		echo "sql/$${out#*:}: written"; }; done
+
+embed: reference ## write sql/reference.sql and sql/README.md, and copy sql/ into jobq_pg.h
 	@$(EMBED) >.build/jobq_pg.h
 	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: written"; }
 
@@ -389,6 +397,9 @@ fingerprint: embed ## write what a fresh schema consists of into sql/fingerprint
 verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with sql/; check exported names
 	@$(EMBED) >.build/verify/embedded
 	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
+	@for out in sql:reference.sql page:README.md; do \
+		awk -v out=$${out%%:*} -f sql/reference.awk sql/install.sql | diff -u sql/$${out#*:} - || \
+		{ echo "sql/$${out#*:}: run make embed" >&2; exit 1; }; done
 	@grep -qFx "$(SQL_SUM)" sql/fingerprint.txt || { echo "sql/fingerprint.txt: run make fingerprint" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +

@@ -59,7 +59,7 @@ DO $$ BEGIN
     IF to_regnamespace('jobq') IS NULL THEN CREATE SCHEMA jobq; END IF;
 END $$;
 
--- One row.
+-- What the schema is: one row.
 --   version      of the schema, see version.sql
 --   library_min  the version of the oldest library that may still work on it
 --   epoch        random, renewed after a restore
@@ -78,8 +78,8 @@ VALUES (12, 12, ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint
 
 -- ---- queues, kinds and their limits --------------------------------------------------------
 
--- The policy is stored here, so every process, every rescuer and SQL see the same. Times are
--- in microseconds.
+-- The queues. The policy is stored here, so every process, every rescuer and SQL see the
+-- same. Times are in microseconds.
 --   stages_max    the largest number of stages that any of its jobs was given, and
 --   priority_min  the smallest priority, if below 0: they bound the lanes that claims list
 --   retention     the class of history that its ended jobs go to, if history is true

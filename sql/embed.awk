@@ -8,7 +8,7 @@
 # each: 90 KB of a program's 490; one for each statement 9 KB.) Lines of comment are left out: they are
 # for the reader of sql/, and were a third of the text that each program would carry. A paragraph of
 # the file is a statement. On any error nothing is printed, so that the caller never stores half a
-# header.
+# header. reference.sql, the comments on functions, is left out of a program by JOBQ_PG_NO_COMMENTS.
 #
 # fingerprint.txt is left out if it is not of these files, which sum tells; the library then compares
 # nothing. So a change of the SQL can be tested before `make fingerprint`, and `make verify` asks for it.
@@ -49,6 +49,7 @@ function add_file(file,    name, number, line, status, before) {
         number = substr(name, 1, 3) + 0
         if (number <= newest || version) fail(file ": migrations come first, in their order")
     }
+    if (name == "reference") block = block "#ifndef JOBQ_PG_NO_COMMENTS\n"
     block = block "static const char *const jobq_pg__sql_" name "[] = {"
     statements = size = 0
     while ((status = (getline line < file)) > 0) {
@@ -70,8 +71,10 @@ function add_file(file,    name, number, line, status, before) {
     if (!statements) fail(file ": no statement")
     if (!number && !version) fail(file ": version.sql comes first, with `SET version = N`")
     if (newest > version && version) fail("version.sql: " newest " or more expected")
-    block = block ",\n    NULL\n};\n\n"
+    block = block ",\n    NULL\n};\n" (name == "reference" ? "#endif\n" : "") "\n"
+    if (name == "reference") list = list "#ifndef JOBQ_PG_NO_COMMENTS\n"
     list = list sprintf("    {%d, \"%s\", jobq_pg__sql_%s},\n", number ? number : version, name, name)
+    if (name == "reference") list = list "#endif\n"
 }
 
 # The files that install.sql includes.

@@ -558,7 +558,6 @@ END $$;
 
 -- One job, as a person types it. existed: another job has the key and was left; id is that
 -- one's.
---     select * from jobq.enqueue_or_get('mail', 'welcome', key => 'order-7');
 --   delay       not before now plus this; or run_at, not before that instant
 --   on_known    what to do then: leave it (default); replace its payload, headers, priority
 --               and run_at; merge the payloads (arrays are appended, objects joined); bump:
@@ -577,6 +576,11 @@ END $$;
 --   after       the jobs that it waits for, by id; after_names: by their names in the flow;
 --               after_flow: a flow, for the end of all its jobs. on_end: it runs if they
 --               succeed, if they do not (failure), or at any end. It waits for all of them.
+-- Answers id and existed. NULL in an argument with a default means its default.
+-- Errors: 22023; 40001 try again; JQ005 too many wait in its line; JQ006 a job or flow that it
+-- waits for is gone; JQ007 the key is known, and on_known is reject; 55000 the flow has ended;
+-- 42501 it is not this tenant's queue or line.
+--     select * from jobq.enqueue_or_get('mail', 'welcome', key => 'order-7');
 CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
@@ -629,7 +633,9 @@ BEGIN
         stages::smallint, max_attempts, jobq._us(timeout), key, notify, line) e;
 END $$;
 
--- The same, with the id as its value:
+-- Enqueues one job. It is there when your transaction commits.
+-- Answers the job's id, with a known key that of the other job. Arguments and errors are those
+-- of enqueue_or_get.
 --     select jobq.enqueue('mail', 'welcome', '{"to": "ann"}', delay => '1 hour');
 CREATE OR REPLACE FUNCTION jobq.enqueue(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
@@ -653,6 +659,7 @@ END $$;
 -- lacks counts as null. every: the period of `at` is part of the key, so that it is another
 -- one in each ten minutes, say. The periods are counted from 1970-01-01 00:00 UTC; the text
 -- then ends with the period's length in microseconds and its number, each after a blank.
+-- Errors: 22023.
 --     select jobq.enqueue('mail', 'welcome', p, key => jobq.digest(p, '{to}', '10 minutes'))
 --     from (values ('{"to": "ann"}'::jsonb)) as v (p);
 CREATE OR REPLACE FUNCTION jobq.digest(

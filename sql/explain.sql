@@ -2,6 +2,9 @@
 
 -- Why a job does not run, in words: a row for each thing in its way. until: when that ends, if
 -- a clock decides.
+-- A job that nothing holds up has one row, which says so. until is NULL if no clock decides.
+-- Errors: none for an unknown id, which is told in words.
+--     select * from jobq.explain_job(1);
 CREATE OR REPLACE FUNCTION jobq.explain_job(id bigint)
 RETURNS TABLE (reason text, until timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

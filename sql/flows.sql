@@ -783,15 +783,16 @@ END $$;
 
 -- Begins a flow and answers its id, for enqueue. Do both in one transaction, so that all jobs
 -- of the flow appear at once.
---     select jobq.flow('import-7');
---     select jobq.enqueue('etl', 'load', '{"part": 1}', flow => 12, name => 'load-1');
---     select jobq.enqueue('etl', 'merge', flow => 12, after_names => '{load-1,load-2}');
 --   on_failure  what becomes of a job if one that it waits for fails or is cancelled: hold
 --               (it waits on, so that a revive continues the flow), cancel, or run
 --   open        it takes more jobs even when all of today's have ended, until flow_close or
 --               flow_cancel
 -- It ends when all of its jobs have ended. So one that gets no job needs a flow_close, or what
 -- waits for it waits for ever.
+-- Errors: 22023.
+--     select jobq.flow('import-7');
+--     select jobq.enqueue('etl', 'load', '{"part": 1}', flow => :flow, name => 'load-1');
+--     select jobq.enqueue('etl', 'merge', flow => :flow, after_names => '{load-1}');
 CREATE OR REPLACE FUNCTION jobq.flow(
     name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -810,6 +811,8 @@ END $$;
 
 -- A flow that was made with open, or has no job yet, ends when the jobs that it has now have
 -- ended.
+-- Nothing happens if it is closed, or there is none. Errors: none.
+--     select jobq.flow_close(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -823,6 +826,7 @@ END $$;
 -- message in an outbox, whose headers have the flow and how many jobs ended how. Without
 -- payloads (NULL, or no element) there are no jobs, and it follows at once. Answers the id of
 -- their flow.
+-- Errors: those of enqueue and, for a message, of outbox_enqueue.
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), 'report') from customer c;
 --     select jobq.batch('mail', 'letter', array_agg(to_jsonb(c)), done_outbox => 'events',
 --                       done_payload => '{"mailing": 7}') from customer c;
@@ -940,6 +944,8 @@ END $$;
 -- come last. It waits for these without the flow's lock: a handler that has ended its job may
 -- enqueue into the flow afterwards. A call before, in the same transaction, has that lock, and
 -- then the two may deadlock.
+-- Answers how many jobs it cancelled or asked. Errors: 40001 and 40P01, try again.
+--     select jobq.flow_cancel(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_count integer;
@@ -993,6 +999,8 @@ END $$;
 -- time in a transaction of its own. Jobs that wait for them wait on, and run when they have
 -- succeeded. Those that wait for one that was cancelled, deleted or erased go on waiting:
 -- cancel them, or the flow. It waits for jobs that others hold as flow_cancel does.
+-- Answers how many jobs it revived. Errors: 40001 and 40P01, try again.
+--     select jobq.flow_revive(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_revive(id bigint, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
@@ -1065,6 +1073,8 @@ FROM jobq.flow f LEFT JOIN LATERAL (
 -- The jobs of a flow that live, have a name, or are at an edge, in the order of their ids.
 -- after: what a job waits for, or has waited for (negative: a flow); held_by: those of them
 -- that still hold it.
+-- Answers at most at_most rows; none for an unknown flow. Errors: none.
+--     select * from jobq.flow_graph(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_graph(id bigint, at_most integer DEFAULT 1000)
 RETURNS TABLE (job_id bigint, name text, kind text, state text, after bigint[],
                held_by bigint[])

@@ -5,6 +5,8 @@
 -- restore does. Both rows are written again, the worker's as that of a dead worker, and
 -- heartbeats report it to a rescuer. Only the front of each lane is read, because an old
 -- running job is soon there, and the fronts of p_limit lines, from a random one on.
+-- Workers call it. Answers nothing. Errors: none.
+--     select jobq.mend(100);
 CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -51,6 +53,8 @@ END $$;
 -- because a claim that it gave up must not arrive, however late. Permits of workers that are
 -- gone go at once, and their counts are added up; waiters go after a day. Safe to run
 -- anywhere, at any time, and twice.
+-- Workers call it. p_limit: rows of a page. Answers how many rows it deleted. Errors: none.
+--     select jobq.prune(1000);
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -124,6 +128,8 @@ END $$;
 -- is called again soon. A part that an operator has detached is not emptied and could take no
 -- rows: its ring waits until it, or another part in its place, is attached. So does a ring
 -- that waits for the export of that part: see export_set.
+-- Workers call it. Answers whether it turned one. Errors: none.
+--     select jobq.turn();
 CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
 SET jit = off AS $$
@@ -191,6 +197,8 @@ END $$;
 --   home            true: this database is where jobs and schedules run from now on; without
 --                   it a copy claims nothing, see is_copy. Call it where the original no
 --                   longer runs.
+-- Errors: 42501 for all but the owner.
+--     select jobq.renew(home => true);
 CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_epoch bigint;
@@ -237,6 +245,8 @@ END $$;
 -- has no row; how many run in a line beyond its limit without holding it (after a limit was
 -- lowered more jobs may hold a line than that); and what audit_places, audit_permits and
 -- audit_flows count. It must be 0. A slow check for operators and tests.
+-- Errors: 55000 where the tables cannot be read together.
+--     select jobq.audit();
 CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN

@@ -107,6 +107,7 @@ END $$;
 \ir optional/citus.sql
 -- The last ones, because they secure and describe all before them.
 \ir roles.sql
+\ir reference.sql
 \ir comments.sql
 
 COMMIT;

@@ -975,7 +975,6 @@ BEGIN
 END $$;
 
 -- Sets what a line has of its own; NULL leaves a part as it is. Claims that follow obey it.
---     select jobq.line_set('mail', 'tenant-7', running_max => 3, rate => '100/min');
 --   running_max  jobs of it that may run at once. 0: any number, whatever the queue has
 --   strict       one job after the other, in their order: the next one begins when the last
 --                one has ended for good. So that one may wait for others, but not of its line.
@@ -986,6 +985,8 @@ END $$;
 --   paused       nothing of it is claimed
 --   hold         nothing of it is claimed for so long; '0': it is no longer held
 --   reset        first drops all that the line has of its own
+-- Errors: 22023, also for a queue that does not exist.
+--     select jobq.line_set('mail', 'tenant-7', running_max => 3, rate => '100/min');
 CREATE OR REPLACE FUNCTION jobq.line_set(
     queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,
     strict boolean DEFAULT NULL, rate text DEFAULT NULL, rate_burst integer DEFAULT NULL,
@@ -1034,6 +1035,9 @@ END $$;
 -- because a server that all its jobs need asked for a pause. NULL: it is no longer held. Jobs
 -- that run go on. Workers learn of a queue's hold at once if they listen, otherwise with the
 -- next heartbeat.
+-- why: for people. Errors: 22023, also for a queue that does not exist.
+--     select jobq.hold('mail', 'tenant-7', now() + interval '1 minute', 'it answered 429');
+--     select jobq.hold('mail', 'tenant-7', NULL);
 CREATE OR REPLACE FUNCTION jobq.hold(
     queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$

@@ -259,6 +259,11 @@ BEGIN
     RETURN 'requested';
 END $$;
 
+-- Cancels a job that has not ended.
+-- id: of the job. Answers cancelled; requested: it runs, and its handler is asked to stop; or
+-- the state that prevents it: succeeded, failed, cancelled, gone, none.
+-- Errors: 40001, try again.
+--     select jobq.cancel(1);
 CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -292,9 +297,12 @@ BEGIN
     PERFORM jobq._notify(p_worker, 'cancel');
 END $$;
 
+-- Cancels the jobs of a queue that match all that is given.
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
 -- Where another function of the name takes an id, queue is a varchar: some databases cast
 -- numbers to text implicitly, and there cancel(1) could mean either.
+-- Answers how many were cancelled, and how many were asked. Errors: 22023.
+--     select * from jobq.cancel('mail', kind => 'welcome', older => '1 day');
 CREATE OR REPLACE FUNCTION jobq.cancel(
     queue varchar, kind text DEFAULT NULL, state text DEFAULT NULL,
     older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
@@ -426,9 +434,13 @@ BEGIN
 EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
 END $$;
 
+-- Lets a job that failed run again, with fresh attempts.
 -- It waits for the job's row without the lock of its flow, because whoever has enqueued a job
 -- that waits for it may name the flow afterwards. A job that fails meanwhile is looked at
 -- again. erased: nothing of it is left to run, see erase.
+-- Answers revived, the state that prevents it, erased, or exists: another job has its key.
+-- Errors: 40001, try again.
+--     select jobq.revive(1);
 CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -448,6 +460,9 @@ BEGIN
     RETURN v_standing;
 END $$;
 
+-- Revives the failed jobs of a queue that match all that is given.
+-- older: failed longer ago than this. Answers how many were revived. Errors: 22023.
+--     select jobq.revive('mail', kind => 'welcome');
 CREATE OR REPLACE FUNCTION jobq.revive(
     queue varchar, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -501,6 +516,9 @@ BEGIN
     RETURN v_count;
 END $$;
 
+-- Deletes a job, live or ended, unless it runs.
+-- Answers deleted, or running: a worker has it; gone or none. Errors: 40001, try again.
+--     select jobq.delete(1);
 CREATE OR REPLACE FUNCTION jobq.delete(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_state text := jobq.standing(id);
@@ -513,8 +531,11 @@ BEGIN
            WHEN 1 THEN 'deleted' ELSE jobq.standing(id) END;
 END $$;
 
+-- Deletes the jobs of a queue that match all that is given.
 -- state has to be named: ready, failed, succeeded or cancelled. The latter two read all of
 -- history, which forgets by itself.
+-- Answers how many were deleted. Errors: 22023.
+--     select jobq.delete('mail', 'failed', older => '30 days');
 CREATE OR REPLACE FUNCTION jobq.delete(
     queue varchar, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000) RETURNS integer
@@ -641,8 +662,11 @@ BEGIN
     RETURN 'exists';
 END $$;
 
+-- Moves the time of a ready job.
 -- Not before this instant; past or NULL: now. For many jobs, give an instant that stays the
 -- same from call to call.
+-- Answers rescheduled, or the state that prevents it. Errors: 22023.
+--     select jobq.reschedule(1, now() + interval '1 hour');
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -652,6 +676,9 @@ BEGIN
                         'rescheduled'), '{rescheduled}');
 END $$;
 
+-- Moves the time of the ready jobs of a queue that match all that is given.
+-- Answers how many were changed. Errors: 22023.
+--     select jobq.reschedule('mail', kind => 'welcome');
 CREATE OR REPLACE FUNCTION jobq.reschedule(
     queue varchar, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,
     older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -665,7 +692,10 @@ BEGIN
                               v_run_at), v_run_at, NULL, NULL));
 END $$;
 
+-- Gives a ready job another priority.
 -- -9 runs first, 9 last.
+-- Answers prioritized, or the state that prevents it. Errors: 22023.
+--     select jobq.prioritize(1, -5);
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -675,6 +705,9 @@ BEGIN
         jobq._change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
 END $$;
 
+-- Gives the ready jobs of a queue that match all that is given another priority.
+-- Answers how many were changed. Errors: 22023.
+--     select jobq.prioritize('mail', 5, kind => 'welcome');
 CREATE OR REPLACE FUNCTION jobq.prioritize(
     queue varchar, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -691,6 +724,8 @@ END $$;
 
 -- Moves a job to another queue, which must exist. Its kind is created there if needed, and its
 -- key moves along (exists: another job there has the key).
+-- Answers moved, or the state that prevents it. Errors: 22023, also for an unknown target.
+--     select jobq.move(1, 'reports');
 CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -699,6 +734,9 @@ BEGIN
         jobq._change_one(id, NULL, NULL, jobq._known_queue(target), 'moved'), '{moved}');
 END $$;
 
+-- Moves the ready jobs of a queue that match all that is given to another queue.
+-- Answers how many were moved. Errors: 22023, also for an unknown queue.
+--     select jobq.move('mail', 'reports', older => '1 day');
 CREATE OR REPLACE FUNCTION jobq.move(
     queue varchar, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)

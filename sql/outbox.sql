@@ -25,6 +25,8 @@
 -- Gives a queue its partitions: a power of two, numbered from 0. A second call with the same
 -- number changes nothing. A call with another number changes nothing either; the answer says
 -- how many partitions there are.
+-- Errors: 22023.
+--     select * from jobq.outbox_register('orders', 4);
 CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -69,6 +71,8 @@ END $$;
 -- producers out until the end of this transaction. While it waits for a producer's open
 -- transaction, all enqueues and acknowledgements of all queues wait too. So it waits for one
 -- second at most (55P03); then call it again.
+-- Errors: 22023; 55006 messages are under way; 55P03 try again.
+--     select jobq.outbox_grow('orders', 8);
 CREATE OR REPLACE FUNCTION jobq.outbox_grow(
     p_queue text, p_partitions integer, p_anyway boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
@@ -234,8 +238,15 @@ BEGIN
     END IF;
 END $$;
 
--- The same, as a person types it; refusals are errors. With a key, a repeated call finds the
+-- Writes one message, in the caller's transaction.
+-- With a key, a repeated call finds the
 -- first message.
+--   partition  from 0; or order_key: messages with the same one stay in their order
+--   type       for the receiver, which may choose by it
+--   bytes      instead of payload; headers: tags, trace context, content-type
+--   notify     wakes a relay that is asleep
+-- Answers the message's id, which is not its seq: that comes when it is read.
+-- Errors: 22023; 40001 try again; JQ003 the queue is not registered for messages.
 --     select jobq.outbox_enqueue('orders', '{"total": 5}', order_key => 'customer-7');
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue(
     queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,
@@ -934,6 +945,11 @@ END $$;
 -- its caller made up at random. resolve and reject touch only what that token holds, so a call
 -- after the deadline, when another replay has taken over, changes nothing.
 
+-- Dead letters: messages that nobody could deliver, and that stand in nobody's way now.
+--   partition  from 0; NULL: all; so do queue and type
+--   status     pending, reprocessing, resolved, discarded; NULL: all
+-- Answers rows of the table dead_letter, oldest first, at most at_most. Errors: 22023.
+--     select id, seq, type, error from jobq.dead_letter_list('orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_list(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     status text DEFAULT 'pending', at_most integer DEFAULT 100)
@@ -955,6 +971,9 @@ BEGIN
     ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;
 END $$;
 
+-- How many dead letters there are.
+-- Arguments and errors are those of dead_letter_list.
+--     select jobq.dead_letter_count('orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_count(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     status text DEFAULT 'pending') RETURNS bigint
@@ -966,19 +985,12 @@ BEGIN
 END $$;
 
 -- Takes dead letters to work on them: pending ones, and those of a replay whose deadline has
--- passed, which counts as an attempt. Answers with them as they are now.
---
--- In psql, with a random token (7 here) and a minute's time, one dead letter is sent again by:
---     SELECT id, seq, error FROM jobq.dead_letter_replay(7, 60000000, 'orders', at_most => 1);
---     BEGIN;
---     SELECT jobq.outbox_enqueue('orders', payload, partition => (partition_id & 32767)::int,
---            type => type, bytes => bytes, headers => headers, key => 'dead letter ' || id)
---     FROM jobq.dead_letter WHERE token = 7;
---     SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter
---                                              WHERE token = 7));
---     COMMIT;
--- It is put back by    SELECT jobq.dead_letter_reject(7, ARRAY[42], 'no such address');
--- Others are given up by    SELECT jobq.dead_letter_discard('orders', type => 'placed');
+-- passed, which counts as an attempt.
+--   token       a random number, by which the following calls know them
+--   timeout_us  microseconds until others may take them
+-- Answers with them as they are now. Send each again with outbox_enqueue and call
+-- dead_letter_resolve in one transaction. Errors: 22023.
+--     select id, seq, payload, bytes from jobq.dead_letter_replay(7, 60000000, 'orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(
     token bigint, timeout_us bigint, queue text DEFAULT NULL,
     partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100)
@@ -1011,6 +1023,8 @@ BEGIN
 END $$;
 
 -- Ends the replay of these dead letters. Answers how many it still held.
+-- token: that of dead_letter_replay. Errors: none.
+--     select jobq.dead_letter_resolve(7, array[42]);
 CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -1028,6 +1042,8 @@ BEGIN
 END $$;
 
 -- The replay of these failed again: they are pending, with one more attempt and a new reason.
+-- token: that of dead_letter_replay. Answers how many it still held. Errors: none.
+--     select jobq.dead_letter_reject(7, array[42], 'no such address');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(
     token bigint, ids bigint[], error text)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -1046,6 +1062,8 @@ BEGIN
 END $$;
 
 -- Gives pending dead letters up for good. They stay until cleanup.
+-- NULL: all. Answers how many. Errors: 22023.
+--     select jobq.dead_letter_discard('orders', type => 'placed');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     at_most integer DEFAULT NULL) RETURNS integer
@@ -1067,6 +1085,8 @@ BEGIN
 END $$;
 
 -- Deletes resolved and discarded dead letters, and answers how many.
+-- NULL: all. Errors: 22023.
+--     select jobq.dead_letter_cleanup('orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_cleanup(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
     at_most integer DEFAULT NULL) RETURNS integer

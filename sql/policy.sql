@@ -3,6 +3,8 @@
 -- From now on no job of the queue, or of one kind of it, is claimed; jobs already claimed run
 -- to their end, and enqueueing continues. Workers learn of it at once if they listen,
 -- otherwise with the next heartbeat.
+-- Errors: 22023, also for a queue or kind that does not exist.
+--     select jobq.pause('mail', 'welcome');
 CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -10,6 +12,9 @@ BEGIN
     PERFORM jobq._operated('pause', jsonb_build_object('queue', queue, 'kind', kind), NULL);
 END $$;
 
+-- Ends a pause.
+-- Errors: 22023, also for a queue or kind that does not exist.
+--     select jobq.resume('mail', 'welcome');
 CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -45,6 +50,9 @@ END $$;
 -- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
 -- ageing: every 16th claim looks first where jobs have waited longest, whatever their
 -- priority. paused: as pause and resume, of the queue or with kind of that kind.
+-- Errors: 22023; 55000 a limit cannot be set now.
+--     select jobq.queue_set('reports', timeout => '10 min', running_max => 4);
+--     select jobq.queue_set('mail', kinds => '{welcome}', retention => 'short');
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
@@ -179,6 +187,8 @@ END $$;
 
 -- Sets how long the history keeps jobs of a class, at least: short, medium or long. They go
 -- when their part of the ring is emptied, so up to a seventh of that time later.
+-- Errors: 22023.
+--     select jobq.retention_set('short', '1 day');
 CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable

@@ -98,6 +98,8 @@ END $$;
 -- cancel a job whose key it knows. fast: it may also COPY, and write one job by a plain
 -- INSERT, which is cheaper than the function. It can then write any column of the two tables,
 -- and read only ids and queues. Without fast, the fast rights of an earlier call are revoked.
+-- Errors: 42704 no such role; 42501 for all but the owner.
+--     select jobq.grant_enqueue('web_app');
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -124,6 +126,7 @@ END $$;
 -- keys of its queues with all others who write there. The limit holds for every role that is a
 -- member of this one and is no superuser, also after SET ROLE. A role that also works or reads
 -- sees everything.
+-- Errors: 22023; 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_enqueue('tenant_7', queues => '{mail}', lines => 'tenant-7-%');
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
     role regrole, queues text[], lines text DEFAULT NULL) RETURNS void
@@ -142,6 +145,8 @@ END $$;
 -- may declare schedules, and so have jobs and messages written to any queue. To vacuum
 -- the table of jobs it needs Postgres 17 or must be the owner; otherwise that is left to
 -- autovacuum.
+-- Errors: 42704 no such role; 42501 for all but the owner.
+--     select jobq.grant_work('worker_app');
 CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -155,6 +160,8 @@ END $$;
 -- payloads => false the columns payload, bytes, headers, log and those of results are closed
 -- (name the other columns instead of *), and so are peek and await, even if an earlier call or
 -- grant_operate opened them. Errors, with what failed attempts have logged, are open.
+-- Errors: 42704 no such role; 42501 for all but the owner.
+--     select jobq.grant_read('dashboard');
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
@@ -181,6 +188,8 @@ BEGIN
 END $$;
 
 -- The role may look, and use every verb of operators.sql.
+-- Errors: 42704 no such role; 42501 for all but the owner.
+--     select jobq.grant_operate('operator_ann');
 CREATE OR REPLACE FUNCTION jobq.grant_operate(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -189,6 +198,8 @@ BEGIN
 END $$;
 
 -- Revokes everything.
+-- Errors: 42704 no such role; 42501 for all but the owner.
+--     select jobq.revoke('operator_ann');
 CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

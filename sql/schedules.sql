@@ -241,8 +241,6 @@ END $$;
 -- ---- verbs ---------------------------------------------------------------------------------
 
 -- Defines a schedule, or changes it. Answers when it fires next.
---     select jobq.schedule('nightly', 'mail', 'report', cron => '30 2 * * *',
---                          zone => 'Europe/Berlin');
 --   cron, every    one of the two. every: at least a second; counted from starts_at, or from
 --                  midnight UTC if it divides a day.
 --   zone           of cron: a name that this server knows, see pg_timezone_names.
@@ -257,6 +255,9 @@ END $$;
 --                  without kind, overlap and the limits of a job. type: of the message.
 --   owner          the program that declares it: see schedules_set.
 -- A change keeps last_at and a pause, and the next tick if the calendar is the same.
+-- Errors: 22023; 55000 its queue or calendar cannot be used.
+--     select jobq.schedule('nightly', 'mail', 'report', cron => '30 2 * * *',
+--                          zone => 'Europe/Berlin');
 CREATE OR REPLACE FUNCTION jobq.schedule(
     name text, queue text, kind text DEFAULT NULL, payload jsonb DEFAULT NULL,
     cron text DEFAULT NULL, every interval DEFAULT NULL, zone text DEFAULT 'UTC',
@@ -454,6 +455,8 @@ END $$;
 
 -- A paused schedule does not fire. What it would have fired meanwhile is not missed: resume
 -- begins with the next tick, and answers when that is.
+-- Errors: 22023, also for an unknown name.
+--     select jobq.schedule_pause('nightly');
 CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -463,6 +466,9 @@ BEGIN
     WHERE s.id = v.id;
 END $$;
 
+-- Ends a schedule's pause, and answers when it fires next.
+-- NULL: it never fires again. Errors: 22023, also for an unknown name.
+--     select jobq.schedule_resume('nightly');
 CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -479,6 +485,8 @@ END $$;
 
 -- Fires a schedule now, whatever its calendar says; its next tick stays. Answers the id of the
 -- job or message; NULL: overlap is skip, and the last job has not ended.
+-- Errors: 22023, also for an unknown name; those of enqueue or outbox_enqueue.
+--     select jobq.schedule_run('nightly');
 CREATE OR REPLACE FUNCTION jobq.schedule_run(name text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -494,7 +502,10 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Jobs that it has written stay. false: there is none of this name.
+-- Removes a schedule.
+-- Jobs that it has written stay.
+-- Answers whether there was one. Errors: none.
+--     select jobq.schedule_drop('nightly');
 CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -504,6 +515,7 @@ BEGIN
 END $$;
 
 -- The next ticks of a calendar, as the zone's wall time and as instants:
+-- count: at most so many rows. after: later ones only. every: instead of cron. Errors: 22023.
 --     select * from jobq.schedule_preview('30 2 * * *', 'Europe/Berlin');
 CREATE OR REPLACE FUNCTION jobq.schedule_preview(
     cron text DEFAULT NULL, zone text DEFAULT 'UTC', count integer DEFAULT 10,

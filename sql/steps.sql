@@ -63,6 +63,7 @@ END $$;
 -- Sends a signal. Jobs that wait for it, now or later, run with its payload. Answers whether
 -- it is the first with this name: only that one counts. Another that is sent at the same time
 -- waits for the end of this transaction.
+-- Errors: 22023; 40001 try again.
 --     select jobq.signal('order-7/paid', '{"cents": 900}');
 CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$

@@ -116,6 +116,8 @@ FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 -- that are not paused, and of lines that may give some; suspects come last. It only reads: no
 -- lock, no id drawn, so a read-only transaction can call it. queues NULL: all; exclude: ids to
 -- leave out.
+-- at_most: rows, most urgent first. Errors: none.
+--     select id, queue, kind from jobq.peek('{mail}', at_most => 5);
 CREATE OR REPLACE FUNCTION jobq.peek(
     queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')
 RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,

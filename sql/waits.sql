@@ -10,6 +10,8 @@
 -- or has not committed. none: its id was never given out. A sequence can only be read by a
 -- sequential scan. Where those are off, its cost looks so high that Postgres compiled the
 -- statement (JIT): each call took seconds.
+-- Answers ready, running, waiting, succeeded, failed, cancelled, gone or none. Errors: none.
+--     select jobq.standing(1);
 CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -125,15 +127,14 @@ BEGIN
         WHERE o.since < statement_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Waits until a job has ended, for psql and programs without the library:
---
---     call jobq.wait(42, '5 s');
---
+-- Waits until a job has ended, for psql and programs without the library.
 -- Answers its state, and its result if that is jsonb. state: ready, running or waiting if the
 -- time is up; gone or none if there is no such job. It looks after 1, 2, 4 ... 250 ms, and it
 -- commits before each look. So in a transaction block it fails: no worker would see a job that
 -- was enqueued there. A procedure that commits can have no SET clause. That is why all names,
 -- and the operators, are written with their schema.
+-- Errors: 2D000 it was called in a transaction block.
+--     call jobq.wait(1, '0.1 s');
 CREATE OR REPLACE PROCEDURE jobq.wait(
     IN id bigint, IN timeout interval DEFAULT '1 min', INOUT state text DEFAULT NULL,
     INOUT result jsonb DEFAULT NULL)

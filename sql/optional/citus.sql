@@ -23,6 +23,8 @@ END $$;
 
 -- Transactions in doubt: a server was lost between their two phases, and they hold rows of
 -- any table. Citus ends them; ends_in: at the latest; NULL: it does not.
+-- Answers no row without Citus. Errors: none.
+--     select * from jobq.citus_doubts();
 CREATE OR REPLACE FUNCTION jobq.citus_doubts()
 RETURNS TABLE (node text, gid text, since timestamptz, ends_in interval)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -59,6 +61,8 @@ END $$;
 -- Answers whether such transactions are safe now. Only at the coordinator, which must be in
 -- the metadata (citus_set_coordinator_host). The installation calls it; call it when your
 -- first distributed table comes later.
+-- Without Citus it answers true. Errors: those of Citus.
+--     select jobq.citus_join();
 CREATE OR REPLACE FUNCTION jobq.citus_join() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -405,6 +409,8 @@ END $$;
 
 -- Refuses every call, from its commit until citus_place. 57P03, cannot connect now: programs
 -- try again later. Nobody draws an id here: that is for the node to do.
+-- Errors: 55000 the schema is not distributed.
+--     select jobq.citus_close();
 CREATE OR REPLACE FUNCTION jobq.citus_close() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -440,6 +446,8 @@ END $$;
 -- Distributes the schema, and closes it. Its functions, views and sequences are kept as rows
 -- of the table original, for citus_place. A worker that lives would go on with the functions
 -- of an ordinary schema, which end the server on distributed tables.
+-- Errors: 42883 without Citus; 55000 it is distributed already; 55006 a worker lives.
+--     select jobq.citus_distribute();
 CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -582,6 +590,8 @@ END $$;
 -- Installs the functions and views on the node that has the shards, and sends all calls there
 -- from its commit on. The schema must be closed. If it fails, call it again. The sequences of
 -- a node that had the shards before give nothing any more, in case the shards come back.
+-- Errors: 42P01 without Citus; 55000 the schema is not closed.
+--     select jobq.citus_place();
 CREATE OR REPLACE FUNCTION jobq.citus_place() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on AS $$
@@ -641,6 +651,8 @@ END $$;
 
 -- Makes the schema an ordinary one of the coordinator again, which is its home then. It must
 -- be closed.
+-- Errors: 42P01 without Citus; 55000 the schema is not closed.
+--     select jobq.citus_undistribute();
 CREATE OR REPLACE FUNCTION jobq.citus_undistribute() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -162,8 +162,6 @@ END $$;
 -- Erases what jobs and messages with these tags, members of their headers, carried: payload,
 -- headers, results, logs, errors, steps, keys. Rows, states, times and numbers stay. What has
 -- failed cannot be revived or replayed afterwards.
---     select * from jobq.erase('{"person": "4711"}'); -- shows what it would do
---     select * from jobq.erase('{"person": "4711"}', dry => false);
 --   live     what to do with jobs that have not ended, and messages that are not read yet.
 --            leave: they are counted as live. cancel: such jobs are cancelled, and such
 --            messages erased. A running job stays live until its worker ends it, and a dead
@@ -175,6 +173,9 @@ END $$;
 -- meanwhile to a place where it had looked before. Each place is a row; jobs are those that
 -- live and those that failed. Then follow the places that it cannot reach, with what to do
 -- about them.
+-- Errors: 22023.
+--     select * from jobq.erase('{"person": "4711"}'); -- shows what it would do
+--     select * from jobq.erase('{"person": "4711"}', dry => false);
 CREATE OR REPLACE FUNCTION jobq.erase(
     tags jsonb, dry boolean DEFAULT true, live text DEFAULT 'leave',
     at_most integer DEFAULT 100000, after jsonb DEFAULT NULL)

@@ -13,6 +13,8 @@ JOIN jobq.queue q ON q.id = h.queue_id JOIN jobq.kind k ON k.id = h.kind_id;
 
 -- How long a ring's next part is kept beyond its time if it was not exported: a turn waits so
 -- long for the export, and then goes on without it. NULL, the default: it does not wait.
+-- retention: short, medium or long. Errors: 22023.
+--     select jobq.export_set('medium', '2 days');
 CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -39,6 +41,9 @@ END $$;
 -- that somebody has locked is left for later. So is one that was written less than a minute
 -- ago, because a statement that began before may still write to it, and one that an operator
 -- has detached, until it or another one is attached in its place; empty ones are passed over.
+-- Answers the class of retention, the part's number, and the table history_<slot> that has it.
+-- Errors: none.
+--     select * from jobq.export_next();
 CREATE OR REPLACE FUNCTION jobq.export_next(
     OUT retention text, OUT part bigint, OUT slot smallint) RETURNS SETOF record
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
@@ -75,6 +80,8 @@ BEGIN
 END $$;
 
 -- A part is exported: its file is complete.
+-- retention, part: as export_next has answered. Errors: none.
+--     select jobq.export_done('medium', 0);
 CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN

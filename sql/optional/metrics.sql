@@ -359,6 +359,8 @@ END $$;
 -- The whole fleet in the text format of OpenMetrics (application/openmetrics-text). What
 -- workers count arrives with their heartbeats. Planning would take most of the time, so the
 -- plans are kept: ask on a connection that stays.
+-- Errors: none.
+--     select jobq.metrics();
 CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$

@@ -163,10 +163,14 @@ END $$;
 
 -- ---- what a worker calls -------------------------------------------------------------------
 
+-- Registers a worker.
 -- kinds: queues, each with the kinds that this worker has handlers for:
---     select * from jobq.work_join('{"mail": ["welcome", "goodbye"]}');
 -- worker: its id. channel: LISTEN to it; it is notified of jobs that come while the worker
 -- sleeps.
+-- lease: how long it may be silent, from 5 s to an hour. host, pid: for people.
+-- Errors: 22023; JQ004 the database is a copy of another one, or a queue has a limit that a
+-- worker in SQL does not keep.
+--     select * from jobq.work_join('{"mail": ["welcome", "goodbye"]}');
 CREATE OR REPLACE FUNCTION jobq.work_join(
     kinds jsonb, name text DEFAULT NULL, lease interval DEFAULT '30 seconds',
     host text DEFAULT NULL, pid integer DEFAULT NULL, OUT worker bigint, OUT channel text)
@@ -262,6 +266,9 @@ END $$;
 -- soon anyway (after 0.01 s, say, then twice as long each time, up to a second), because a job
 -- may have been committed meanwhile. One call at a time. number: see law 1; jobs keep it,
 -- because worker and number are the token of the lease.
+-- timeout: how long a handler may run; NULL: without limit. Errors: 22023; JQ002 the worker is
+-- dead: join again.
+--     select * from jobq.work_take(:worker, 1, most => 10);
 CREATE OR REPLACE FUNCTION jobq.work_take(
     worker bigint, number bigint, most integer DEFAULT 1)
 RETURNS TABLE (id bigint, queue text, kind text, attempt integer, crash integer,
@@ -306,6 +313,9 @@ END $$;
 
 -- The job's stage succeeded. result: the payload of its next stage, or the job's result if
 -- this was the last one; or bytes.
+-- Errors: 22023; JQ001 the lease is lost: what the handler did in this transaction must not be
+-- committed.
+--     select jobq.work_done(:worker, 1, :job, '{"sent": true}');
 CREATE OR REPLACE FUNCTION jobq.work_done(
     worker bigint, number bigint, id bigint, result jsonb DEFAULT NULL,
     bytes bytea DEFAULT NULL) RETURNS void
@@ -319,13 +329,15 @@ BEGIN
 END $$;
 
 -- Any other end. outcome:
---     retry      runs again after delay, or else the backoff of its queue or kind; failed at
---                its attempt limit
---     discard    failed for good
---     snooze     again after delay, and no attempt is used up
---     release    given back: ready at once, no attempt is used up
---     cancelled  as somebody asked, or for reasons of its own
+--   retry      runs again after delay, or else the backoff of its queue or kind; failed at
+--              its attempt limit
+--   discard    failed for good
+--   snooze     again after delay, and no attempt is used up
+--   release    given back: ready at once, no attempt is used up
+--   cancelled  as somebody asked, or for reasons of its own
 -- With the other outcomes a delay counts for nothing: an end is not refused for it.
+-- Errors: 22023; JQ001 the lease is lost.
+--     select jobq.work_fail(:worker, 1, :job, 'no such address', delay => '1 min');
 CREATE OR REPLACE FUNCTION jobq.work_fail(
     worker bigint, number bigint, id bigint, error text DEFAULT NULL,
     outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void
@@ -342,6 +354,8 @@ END $$;
 -- watched: what this worker has seen of other workers; hand it back with the next call, and to
 -- work_rescue. mono_us: microseconds by the caller's monotonic clock, because no other clock
 -- proves that a worker has been silent for a lease.
+-- Errors: none; alive false: the worker is dead, join again.
+--     select * from jobq.work_heartbeat(:worker, 5000000);
 CREATE OR REPLACE FUNCTION jobq.work_heartbeat(
     worker bigint, mono_us bigint, INOUT watched jsonb DEFAULT '{}', OUT alive boolean,
     OUT cancel bigint[])
@@ -377,6 +391,8 @@ END $$;
 -- Takes the jobs of workers that the caller has watched for their lease, while it was alive
 -- itself for a lease of its own. The answer is how many jobs are ready again. A worker that
 -- another rescuer has locked is left.
+-- Errors: 22023.
+--     select jobq.work_rescue(:worker, 6000000, '{}');
 CREATE OR REPLACE FUNCTION jobq.work_rescue(worker bigint, mono_us bigint, watched jsonb)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -401,7 +417,10 @@ BEGIN
     RETURN v_total;
 END $$;
 
--- See law 1. Jobs that the claim has taken after all go back.
+-- For a work_take whose answer was lost: the claim with this number is void.
+-- Jobs that the claim has taken after all go back.
+-- Errors: 22023 no worker has this id.
+--     select jobq.work_recover(:worker, 2);
 CREATE OR REPLACE FUNCTION jobq.work_recover(worker bigint, number bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -412,6 +431,8 @@ END $$;
 
 -- Gives back the jobs that it still has, and removes the worker. A handler that runs on is
 -- told that its lease is lost.
+-- Errors: none.
+--     select jobq.work_leave(:worker);
 CREATE OR REPLACE FUNCTION jobq.work_leave(worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$

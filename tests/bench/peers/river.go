@@ -106,6 +106,7 @@ func main() {
 	switch os.Args[1] {
 	case "drain":
 		gang(2, int64(jobs/1000), minute, many)
+		must(pool.Exec(ctx, "VACUUM ANALYZE"))
 		must(pool.Exec(ctx, "CHECKPOINT"))
 		began := time.Now()
 		must(0, client.Start(ctx))

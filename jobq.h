@@ -3752,7 +3752,7 @@ JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff)
     return JOBQ_OK;
 }
 
-/* d(n), before jitter. */
+/* d(n), before jitter. jobq._work_backoff in sql/ does the same for workers in other languages. */
 static int64_t jobq__backoff_curve(const jobq_backoff *b, uint32_t n)
 {
     int64_t steps = (int64_t)n + 1;

@@ -1,4 +1,11 @@
--- jobq, current text: the end of a job.
+-- jobq, current text: the end of a job. Which function writes it:
+--     succeeded, a batch of jobs            _complete           job -> history
+--     ... with a result or a log            _complete_with      job -> history
+--     ... of a kind that keeps none         _complete_unkept    job is deleted
+--     failed for good, cancelled            _settle, _finish    job -> failed, history
+--     tried again, put back, next stage     _settle             the row of job stays
+-- What comes with an end: keys (_end_keys), waiters (_tell_waiters), and the jobs and flows
+-- that wait for it (_ended in flows.sql).
 
 -- A job's errors with one more. The first 10 and the last 40 are kept; an entry between them
 -- says how many were dropped. A text longer than 4 KiB is cut. The last 10 entries keep their
@@ -51,7 +58,7 @@ END $$;
 -- Moves locked jobs out of the table job: failed ones to failed, others to history if their
 -- kind, or else the queue, keeps it. p_entry, if given, is appended to the errors. An id that
 -- is already there (a copied table, a sequence that was set back) does not stop the job from
--- ending. Only this function ends single jobs, except those that leave a result.
+-- ending. Jobs that succeed in a batch, or leave a result or a log, do not come here.
 CREATE OR REPLACE FUNCTION jobq._finish(p_ids bigint[], p_state "char", p_entry jsonb)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off

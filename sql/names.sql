@@ -20,15 +20,16 @@
 -- (defaults). These rules stand in both places, and a test holds each pair together. Those
 -- that jobq.h does not need are in tests/model/ (model_...):
 --     rule                          here                       in C               test_pg_...
---     what an event makes of a job  work_decide, rescue_jobs   jobq_job_decide    differential
---     backoff                       work_backoff               jobq_backoff_delay differential
---     a key that is known           known_decide               model_known_decide unique
---     whether an end serves         edges_end                  jobq__end_serves   conform
---     a share of a quota            permit_fair, permit_share  model_permit_...   permits
---     tokens of a rate              tokens_move, rate_chunk    model_tokens_...   permits
---     the room of a line            line_rooms                 jobq__line_room    conform
---     a cron expression             cron_parse                 jobq_cron_parse    calendar
---     the times of one              cron_next                  model_cron_next    calendar
+--     what an event makes of a job  _work_decide, _rescue      jobq_job_decide    differential
+--     backoff                       _work_backoff              jobq_backoff_delay differential
+--     who may rescue whom           work_rescue, _rescue       jobq__victim       leases
+--     a key that is known           _known_decide              model_known_decide unique
+--     whether an end serves         _edges_end                 jobq__end_serves   conform
+--     a share of a quota            _permit_fair, _permit_share model_permit_...   permits
+--     tokens of a rate              _tokens_move, _rate_chunk  model_tokens_...   permits
+--     the room of a line            _line_rooms                jobq__line_room    conform
+--     a cron expression             _cron_parse                jobq_cron_parse    calendar
+--     the times of one              _cron_next                 model_cron_next    calendar
 --
 -- State letters: r ready, x running, s succeeded, f failed, c cancelled, w waits.
 -- Answers about a claimed job: l lost (the row no longer has the token), b busy (the row is

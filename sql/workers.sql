@@ -350,7 +350,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes the jobs of a dead worker. Death is an event on the worker's row: the row is marked if
+-- Takes the jobs of a dead worker, after its rescuer has watched it: jobq__victim in jobq.h
+-- and work_rescue decide that. Death is an event on the worker's row: the row is marked if
 -- its lease has expired and its beat is still the one that the rescuer saw (checked again
 -- under the row lock), and the jobs are taken in the same transaction. Locked jobs are skipped
 -- and taken by a later call. p_limit claims a call. A dead worker may have held many

@@ -826,11 +826,11 @@ static void a_disk_is_full(void **unused)
     assert_int_equal(jobq_pg_migrate(other, &error), JOBQ_ERROR_RETRYABLE);
     assert_string_equal(error.sqlstate, "53100");
     assert_int_equal(number("SELECT count(*) FROM pg_namespace WHERE nspname ~ '_full$'"), 0);
-    assert_true(is_full_in("outbox_ack"));
+    assert_true(is_full_in("_outbox_ack"));
     nap_us(2 * SECOND); /* it is tried again */
     PQfinish(holder);
-    assert_true(is_full_in("outbox_read"));
-    assert_true(is_full_in("complete"));
+    assert_true(is_full_in("_outbox_read"));
+    assert_true(is_full_in("_complete"));
     RUN("DROP TABLE ballast");
     RUN("DELETE FROM jobq.partition WHERE queue_id = 0");
     assert_int_equal(jobq_pg_migrate(other, &error), JOBQ_OK);

@@ -3793,16 +3793,16 @@ typedef struct jobq__cron_field {
     const char *why;
 } jobq__cron_field;
 
-#define JOBQ__CRON_WHY(allowed) allowed "; lists 1,3; ranges 1-5; steps */2 and 1-5/2"
+#define JOBQ__CRON_WHY(allowed) "must have " allowed "; lists 1,3; ranges 1-5; steps */2 and 1-5/2"
 static const jobq__cron_field jobq__cron_fields[] = {
-    {0, 59, "", 0, JOBQ__CRON_WHY("second: 0 to 59")},
-    {0, 59, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("minute: 0 to 59")},
-    {0, 23, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("hour: 0 to 23")},
-    {1, 31, "", JOBQ_CRON_ANY_DAY, JOBQ__CRON_WHY("day: 1 to 31, L")},
+    {0, 59, "", 0, JOBQ__CRON_WHY("a second of 0 to 59")},
+    {0, 59, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("a minute of 0 to 59")},
+    {0, 23, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("an hour of 0 to 23")},
+    {1, 31, "", JOBQ_CRON_ANY_DAY, JOBQ__CRON_WHY("a day of 1 to 31, or L")},
     {1, 12, "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC", 0,
-     JOBQ__CRON_WHY("month: 1 to 12, JAN to DEC")},
+     JOBQ__CRON_WHY("a month of 1 to 12, or JAN to DEC")},
     {0, 7, "SUNMONTUEWEDTHUFRISAT", JOBQ_CRON_ANY_WEEKDAY,
-     JOBQ__CRON_WHY("weekday: 0 to 7, SUN to SAT")}};
+     JOBQ__CRON_WHY("a weekday of 0 to 7, or SUN to SAT")}};
 
 /* Whether the rest of a text begins with a word, in any case; then the word is cut off. */
 static bool jobq__cron_word(jobq_str *rest, const char *word, size_t len)
@@ -3920,13 +3920,13 @@ static const char *jobq__cron_read(jobq_str text, jobq_cron *cron)
     uint64_t sets[6];
     int count, i;
 
-    if (text.len > JOBQ_CRON_MAX) return "at most 1000 bytes";
+    if (text.len > JOBQ_CRON_MAX) return "must be at most 1000 bytes";
     fields[0] = jobq_str_from("0");
     count = jobq__cron_split(text, fields + 1);
     if (count == 1) count = jobq__cron_split(jobq__cron_named(fields[1]), fields + 1);
     if (count != 5 && count != 6) {
-        return "five fields: minute hour day month weekday; or six, the second first; or "
-               "@hourly @daily @midnight @weekly @monthly @yearly @annually";
+        return "must have five fields: minute hour day month weekday; or six, the second first; "
+               "or be @hourly @daily @midnight @weekly @monthly @yearly @annually";
     }
     for (i = 0; i < 6; i++) {
         sets[i] = jobq__cron_set(&jobq__cron_fields[i], fields[i + count - 5]);
@@ -3942,7 +3942,7 @@ static const char *jobq__cron_read(jobq_str text, jobq_cron *cron)
     for (i = 1; i < 6; i++) {
         if (*fields[i + count - 5].ptr == '*') cron->flags |= jobq__cron_fields[i].flag;
     }
-    return jobq__cron_comes(cron) ? NULL : "day and month: there is no such date";
+    return jobq__cron_comes(cron) ? NULL : "must match a date that exists";
 }
 
 JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why)
@@ -12466,10 +12466,10 @@ static const char *jobq__test_wrong(const jobq_test *t, const jobq_test_job *job
     for (i = 0; i < JOBQ_MEMORY_EDGES; i++) room += t->memory->edges[i].child == 0;
     if (job->after_count < 0) return "invalid after_count: must not be negative";
     if (job->after_count > 0 && job->after == NULL) return "invalid after: must not be NULL";
-    if (job->after_count > room) return "invalid after: no room (JOBQ_MEMORY_EDGES)";
+    if (job->after_count > room) return "invalid after: too many (JOBQ_MEMORY_EDGES)";
     for (i = 0; i < job->after_count; i++) {
         if (jobq_memory_get(t->memory, job->after[i].job) == NULL)
-            return "invalid after: a job waits for jobs that were added before it";
+            return "invalid after: must be jobs that were added before it";
         if (job->after[i].on_end > JOBQ_ON_ANY) return "invalid after: not a jobq_on_end";
     }
     return NULL;
@@ -12517,14 +12517,14 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     like.max_attempts = job->max_attempts;
     like.timeout_us = job->timeout_us;
     like.run_at_us = jobq__add(t->now_us, jobq__max(job->delay_us, 0));
-    if (like.queue == 0) return jobq__test_refuse(t, "invalid queue: not a name, or over 63");
-    if (like.kind == 0) return jobq__test_refuse(t, "invalid kind: not a name, or over 63");
+    if (like.queue == 0) return jobq__test_refuse(t, "invalid queue: not a name, or over 63 names");
+    if (like.kind == 0) return jobq__test_refuse(t, "invalid kind: not a name, or over 63 names");
     wrong = jobq__test_wrong(t, job);
     if (wrong != NULL) return jobq__test_refuse(t, wrong);
     id = jobq__test_keyed(t, like.queue, key);
     if (id > 0) return id;
     if (!jobq__test_line_no(t, job->line, &like.line))
-        return jobq__test_refuse(t, "invalid line: not 1 to 1024 bytes of UTF-8, or over 63");
+        return jobq__test_refuse(t, "invalid line: not 1 to 1024 bytes of UTF-8, or over 63 lines");
     wrong = jobq__test_texts(t, &payload, job->payload_bytes, &headers);
     if (wrong == NULL && !jobq__test_copy(t, &key, false)) wrong = "no room (JOBQ_TEST_BYTES)";
     if (wrong != NULL) return jobq__test_refuse(t, wrong);
@@ -12598,7 +12598,7 @@ JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *t, const jobq_test_mess
     id = jobq__test_partition(t, message->queue);
     if (id == 0) return jobq__test_unsent(t, "invalid queue: has no receiver");
     if (!jobq__test_type(message->type))
-        return jobq__test_unsent(t, "invalid type: must be 1 to 1024 printable ASCII");
+        return jobq__test_unsent(t, "invalid type: must be 1 to 1024 printable ASCII characters");
     if (t->mail_count == JOBQ_TEST_JOBS) return jobq__test_unsent(t, "no room (JOBQ_TEST_JOBS)");
     memset(&m, 0, sizeof m);
     m.payload = message->payload;

@@ -2742,11 +2742,50 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const cha
     return JOBQ_ERROR_INVALID;
 }
 
+/* The same with the value that is refused. NULL: there is none. */
+JOBQ_PG__ONCE static jobq_error jobq_pg__invalid_text(jobq_pg_error *error, const char *field,
+                                                   const char *value, const char *why)
+{
+    char text[sizeof error->value];
+
+    if (error == NULL || value == NULL) return jobq_pg__invalid(error, field, why);
+    jobq_utf8_mend(text, sizeof text - 1, jobq_str_from(value));
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid %s: %s (it is '%s')", field, why, text);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    jobq_pg__copy(error->value, sizeof error->value, text);
+    return JOBQ_ERROR_INVALID;
+}
+
+JOBQ_PG__ONCE static jobq_error jobq_pg__invalid_int(jobq_pg_error *error, const char *field,
+                                                  int64_t value, const char *why)
+{
+    if (error == NULL) return JOBQ_ERROR_INVALID;
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid %s: %s (it is %lld)", field, why,
+                  (long long)value);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    snprintf(error->value, sizeof error->value, "%lld", (long long)value);
+    return JOBQ_ERROR_INVALID;
+}
+
+/* Says which one of a list was refused. */
+static jobq_error jobq_pg__invalid_at(jobq_pg_error *error, const char *list, size_t i)
+{
+    size_t len = error == NULL ? 0 : strlen(error->message);
+
+    if (error != NULL)
+        snprintf(error->message + len, sizeof error->message - len, ", in %s[%llu]", list,
+                 (unsigned long long)i);
+    return JOBQ_ERROR_INVALID;
+}
+
+#define JOBQ_PG__NAME_RULE "must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"
+
 /* Whether a time is so short that somebody meant seconds, or milliseconds. */
 static bool jobq_pg__short(int64_t us, const char *field, jobq_pg_error *error)
 {
     if (us <= 0 || us >= 1000) return false;
-    return jobq_pg__invalid(error, field, "under a millisecond; it is in microseconds") != JOBQ_OK;
+    jobq_pg__invalid_int(error, field, us, "must be at least 1000 microseconds, a millisecond");
+    return true;
 }
 
 /* Checks a backoff. base_us 0 means the default as a whole, so it says nothing else. */
@@ -2754,10 +2793,10 @@ static jobq_error jobq_pg__backoff_invalid(const jobq_backoff *b, const char *fi
                                            jobq_pg_error *error)
 {
     if (jobq_backoff_check(b) != JOBQ_OK)
-        return jobq_pg__invalid(error, field, jobq_error_text(JOBQ_ERROR_INVALID));
+        return jobq_pg__invalid(error, field, "not one that jobq_backoff_check accepts");
     if (b->base_us == 0 && (b->cap_us != 0 || b->floor_us != 0 || b->jitter_permille != 0 ||
                             b->curve != JOBQ_CURVE_EXPONENTIAL))
-        return jobq_pg__invalid(error, field, "its base_us is missing");
+        return jobq_pg__invalid(error, field, "needs its base_us");
     return jobq_pg__short(b->base_us, field, error) || jobq_pg__short(b->cap_us, field, error) ||
                    jobq_pg__short(b->floor_us, field, error) ? JOBQ_ERROR_INVALID : JOBQ_OK;
 }
@@ -2871,6 +2910,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                       PQresultErrorField(res, PG_DIAG_TABLE_NAME));
         jobq_pg__field_of(error->field, sizeof error->field, res, state, text);
         jobq_pg__constraint_of(error->constraint, sizeof error->constraint, res, state, text);
+        if (strcmp(state, "22023") == 0) /* jobq._refuse puts it there */
+            jobq_pg__copy(error->value, sizeof error->value,
+                          PQresultErrorField(res, PG_DIAG_DATATYPE_NAME));
     }
     return code;
 }
@@ -3460,8 +3502,9 @@ static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != jobq_pg__os_p
 
 static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
 {
-    return jobq_pg__invalid(error, "pg", "it was opened before fork(), and its connections are the "
-                                         "parent's: open a handle in the child");
+    return jobq_pg__invalid(error, "pg",
+                            "not of this process: it was opened before fork(), and its connections "
+                            "are the parent's; open a handle in the child");
 }
 
 /* Closes a forked child's copy of a connection. PQfinish alone would end the parent's session, so
@@ -3599,7 +3642,7 @@ static PGconn *jobq_pg__dial_up(const jobq_pg *pg, const char *conninfo, const c
 JOBQ_PG__ONCE static jobq_error jobq_pg__aborted(jobq_pg_error *error, const PGconn *conn)
 {
     jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                  "invalid conn: its transaction is aborted: roll it back first; before: %s",
+                  "invalid conn: has an aborted transaction: roll it back first; before: %s",
                   PQerrorMessage(conn));
     if (error != NULL) jobq_pg__copy(error->field, sizeof error->field, "conn");
     return JOBQ_ERROR_INVALID;
@@ -3621,12 +3664,12 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
     }
     if (status == PQTRANS_INERROR) return jobq_pg__aborted(error, conn);
     if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
-        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
+        return jobq_pg__invalid(error, "conn",
+                                "is busy with another statement, or in pipeline mode");
     }
     if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
         return jobq_pg__invalid(error, "conn",
-                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
-                                "\"UTF8\")");
+                                "needs client_encoding UTF8: PQsetClientEncoding(conn, \"UTF8\")");
     }
     return JOBQ_OK;
 }
@@ -3736,23 +3779,26 @@ static jobq_error jobq_pg__desc_invalid(const jobq_pg_desc *desc, jobq_pg_error 
         : (uint64_t)desc->call_us > INT64_MAX / 4    ? "call_us"
         : desc->patience_us < 0                      ? "patience_us" : NULL;
 
-    if (wrong != NULL) return jobq_pg__invalid(error, wrong, "negative or too large");
+    if (wrong != NULL)
+        return jobq_pg__invalid(error, wrong, "must be 0 or more, and less than 70,000 years");
     if (jobq_pg__short(desc->call_us, "call_us", error)) return JOBQ_ERROR_INVALID;
     if (desc->listen_conninfo != NULL && !desc->behind_pooler)
-        return jobq_pg__invalid(error, "listen_conninfo", "it leads past a pooler: set "
-                                "behind_pooler, or leave it out");
+        return jobq_pg__invalid(error, "listen_conninfo",
+                                "needs behind_pooler, because it leads past a pooler");
     if (desc->no_pool && (desc->pool_max != 0 || desc->acquire_us != 0 || desc->patience_us != 0))
-        return jobq_pg__invalid(error, "no_pool", "then pool_max, acquire_us and patience_us "
-                                "mean nothing: leave them out");
+        return jobq_pg__invalid(error, "no_pool",
+                                "not allowed with pool_max, acquire_us or patience_us, which are "
+                                "of a pool");
     if (desc->seal_name != NULL &&
         (strlen(desc->seal_name) > 64 || !jobq_name_valid(jobq_str_from(desc->seal_name))))
-        return jobq_pg__invalid(error, "seal_name", "1 to 64 of [A-Za-z0-9._-], alphanumeric at "
-                                "both ends");
+        return jobq_pg__invalid(error, "seal_name",
+                                "must be 1 to 64 of [A-Za-z0-9._-], alphanumeric at both ends");
     wrong = !jobq_pg__conninfo_valid(desc->conninfo)          ? "conninfo"
             : !jobq_pg__conninfo_valid(desc->listen_conninfo) ? "listen_conninfo" : NULL;
     if (wrong == NULL) return JOBQ_OK;
-    return jobq_pg__invalid(error, wrong, "neither a URI nor keyword=value pairs (keywords known "
-                            "to libpq, values with blanks in quotes)");
+    return jobq_pg__invalid(error, wrong,
+                            "must be a URI, or keyword=value pairs (keywords known to libpq, "
+                            "values with blanks in quotes)");
 }
 
 /* Copies what cannot fail; the schema's name comes with the check of it. */
@@ -3804,7 +3850,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     if (pg == NULL) jobq_pg__no_memory(error);
     else if (jobq_pg__desc_invalid(desc, error) != JOBQ_OK) {}
     else if (!jobq_pg__schema_set(pg, schema))
-        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], not a digit first");
+        jobq_pg__invalid(error, "schema", "must be 1 to 48 of [A-Za-z0-9_], not a digit first");
     else if (!jobq_pg__texts_make(pg, desc)) jobq_pg__no_memory(error);
     else {
         jobq_pg__desc_copy(pg, desc);
@@ -3873,8 +3919,8 @@ static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
     PQfinish(conn);
     if (code != JOBQ_OK || kept) return code;
     return jobq_pg__invalid(error, "listen_conninfo",
-                            "it leads through a pooler in transaction mode, where LISTEN is lost: "
-                            "name the server itself, or leave it out to poll");
+                            "must not lead through a pooler in transaction mode, where LISTEN is "
+                            "lost: name the server itself, or leave it out to poll");
 }
 
 static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd,
@@ -3888,11 +3934,10 @@ static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd
     if (code == JOBQ_OK && !pg->behind_pooler)
         code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
     if (code != JOBQ_OK || kept) return code;
-    return jobq_pg__invalid(
-        error, "behind_pooler",
-        "conninfo leads through a pooler in transaction mode: sessions, prepared statements and "
-        "LISTEN are lost there; set desc.behind_pooler, and desc.listen_conninfo to the server "
-        "itself");
+    return jobq_pg__invalid(error, "behind_pooler",
+                            "must be set, because conninfo leads through a pooler in transaction "
+                            "mode, where sessions, prepared statements and LISTEN are lost; and "
+                            "set desc.listen_conninfo to the server itself");
 }
 
 /* An instant that may be JOBQ_NEVER. */
@@ -4055,7 +4100,8 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     JOBQ_ASSERT(pg != NULL && conn != NULL);
     *conn = NULL;
     if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
-    if (pg->no_pool) return jobq_pg__invalid(error, "conn", "give one: the handle has no pool");
+    if (pg->no_pool)
+        return jobq_pg__invalid(error, "conn", "must not be NULL: the handle has no pool");
     jobq_pg__os_lock(&pg->lock);
     got = jobq_pg__reserve(pg, conn, &make);
     unchecked = pg->unchecked;
@@ -4305,7 +4351,7 @@ static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const 
 static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
 {
     if (conn == NULL && pg == NULL)
-        return jobq_pg__invalid(error, "conn", "give one: the table has no handle");
+        return jobq_pg__invalid(error, "conn", "must not be NULL: the table has no handle");
     if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
     if (pg != NULL && jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     return jobq_pg__usable(conn, error);
@@ -4445,7 +4491,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
 
     if (p->failed) jobq_pg__no_memory(error);
     else if (p->size > JOBQ_PG__MESSAGE_MAX) {
-        jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
+        jobq_pg__invalid(error, "size", "must be at most 1 GB in one call: send fewer at once");
     } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -7068,7 +7114,8 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body bod
 
     if (error == NULL) error = &local;
     memset(error, 0, sizeof *error);
-    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "pass conn, or pg");
+    if (conn == NULL && pg == NULL)
+        return jobq_pg__invalid(error, "conn", "must not be NULL without pg");
     if (conn == NULL && jobq_pg_acquire(pg, &mine, error) != JOBQ_OK) return error->code;
     if (conn == NULL) conn = mine;
     again = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -7116,7 +7163,7 @@ static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payloa
                                            bool exact)
 {
     if (payload.ptr == NULL && payload.len > 0)
-        return jobq_pg__invalid(error, "payload", "a length without a pointer");
+        return jobq_pg__invalid(error, "payload", "has a length, but its pointer is NULL");
     if (payload.ptr == NULL || (bytes && !exact)) return JOBQ_OK;
     return jobq_pg__json_invalid(error, "payload", payload, exact);
 }
@@ -7125,14 +7172,15 @@ static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *erro
 {
     if (run_at_us == 0 || (run_at_us >= JOBQ_DAYS(10957) && run_at_us <= INT64_MAX / 4))
         return JOBQ_OK;
-    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch, not before "
-                            "the year 2000: of seconds make JOBQ_SECONDS(t)");
+    return jobq_pg__invalid_int(error, "run_at_us", run_at_us,
+                                "must be microseconds since the Unix epoch, from the year 2000 on; "
+                                "for seconds use JOBQ_SECONDS(t)");
 }
 
 static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
 {
     if (priority >= JOBQ_PRIORITY_MIN && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
-    return jobq_pg__invalid(error, "priority", "-9 to 9");
+    return jobq_pg__invalid_int(error, "priority", priority, "must be -9 to 9");
 }
 
 /* Checks a name; NULL is allowed if optional. */
@@ -7140,8 +7188,7 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const ch
                                                    bool optional, jobq_pg_error *error)
 {
     if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
-    return jobq_pg__invalid(error, field,
-                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+    return jobq_pg__invalid_text(error, field, name, JOBQ_PG__NAME_RULE);
 }
 
 /* Of the payload, and of the headers with the trace. */
@@ -7149,12 +7196,13 @@ static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, const c
                                      jobq_pg_error *error)
 {
     size_t size = (size_t)jobq_pg__job_size(job);
-    char text[112];
+    const char *field = job->payload.len > max ? "payload" : "headers";
+    char text[128];
 
     if (size <= max) return JOBQ_OK;
-    snprintf(text, sizeof text, "size %llu exceeds maximum %llu (raise %s)",
+    snprintf(text, sizeof text, "too large: size %llu exceeds maximum %llu (raise %s)",
              (unsigned long long)size, (unsigned long long)max, limit);
-    return jobq_pg__invalid(error, job->payload.len > max ? "payload" : "headers", text);
+    return jobq_pg__invalid(error, field, text);
 }
 
 /* Checks an optional idempotency key, or the name of a line. */
@@ -7162,7 +7210,7 @@ static jobq_error jobq_pg__key_invalid(const char *key, const char *field, jobq_
 {
     if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
                         jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
-    return jobq_pg__invalid(error, field, "1 to 1024 bytes of UTF-8");
+    return jobq_pg__invalid_text(error, field, key, "must be 1 to 1024 bytes of UTF-8");
 }
 
 /* Whether a job says something about a known key. To reject a new job is to leave the old one. */
@@ -7182,20 +7230,20 @@ static jobq_error jobq_pg__link_invalid(const jobq_pg_job *job, jobq_pg_error *e
 {
     int i;
 
-    if (job->flow < 0) return jobq_pg__invalid(error, "flow", "positive");
+    if (job->flow < 0) return jobq_pg__invalid_int(error, "flow", job->flow, "must be positive");
     if (job->name != NULL && job->flow == 0)
-        return jobq_pg__invalid(error, "name", "only jobs of a flow have one");
+        return jobq_pg__invalid(error, "name", "needs a flow");
     if (jobq_pg__key_invalid(job->name, "name", error)) return JOBQ_ERROR_INVALID;
     if (job->after_count < 0 || (job->after_count > 0 && job->after == NULL))
-        return jobq_pg__invalid(error, "after", "as many as after_count says");
+        return jobq_pg__invalid(error, "after", "must have as many elements as after_count says");
     if (jobq_pg__knows(job) || job->on_known == JOBQ_KNOWN_REJECT)
-        return jobq_pg__invalid(error, "on_known", "not with flow or after");
+        return jobq_pg__invalid(error, "on_known", "not allowed with flow or after");
     for (i = 0; i < job->after_count; i++) {
         const jobq_pg_after *a = &job->after[i];
         if ((a->job != 0) + (a->name != NULL) + (a->flow != 0) != 1 || a->job < 0 || a->flow < 0)
-            return jobq_pg__invalid(error, "after", "a job, a name or a flow, one of them");
+            return jobq_pg__invalid(error, "after", "must have one of job, name and flow");
         if ((int)a->on_end < 0 || a->on_end > JOBQ_ON_ANY)
-            return jobq_pg__invalid(error, "on_end", "none of the values");
+            return jobq_pg__invalid_int(error, "on_end", (int)a->on_end, "not a jobq_on_end");
     }
     return JOBQ_OK;
 }
@@ -7203,16 +7251,18 @@ static jobq_error jobq_pg__link_invalid(const jobq_pg_job *job, jobq_pg_error *e
 static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *error)
 {
     if ((int)job->on_known < 0 || job->on_known > JOBQ_KNOWN_REJECT)
-        return jobq_pg__invalid(error, "on_known", "none of the values");
+        return jobq_pg__invalid_int(error, "on_known", (int)job->on_known, "not a jobq_known");
     if ((int)job->unique_for < 0 || job->unique_for > JOBQ_UNIQUE_READY)
-        return jobq_pg__invalid(error, "unique_for", "none of the values");
+        return jobq_pg__invalid_int(error, "unique_for", (int)job->unique_for, "not a jobq_unique");
     if (job->at_latest_us < 0 || job->at_latest_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "at_latest_us", "positive, less than 70,000 years");
+        return jobq_pg__invalid_int(error, "at_latest_us", job->at_latest_us,
+                                    "must be positive, less than 70,000 years");
     if (job->at_latest_us != 0 && job->on_known != JOBQ_KNOWN_REPLACE &&
         job->on_known != JOBQ_KNOWN_BUMP)
-        return jobq_pg__invalid(error, "at_latest_us", "with JOBQ_KNOWN_REPLACE or _BUMP only");
+        return jobq_pg__invalid(error, "at_latest_us", "needs JOBQ_KNOWN_REPLACE or _BUMP");
     if (job->key == NULL && (jobq_pg__knows(job) || job->on_known != JOBQ_KNOWN_LEAVE))
-        return jobq_pg__invalid(error, "key", "on_known, unique_for and at_latest_us need one");
+        return jobq_pg__invalid(error, "key",
+                                "must be given with on_known, unique_for and at_latest_us");
     return JOBQ_OK;
 }
 
@@ -7312,7 +7362,8 @@ static jobq_error jobq_pg__seal_headers(const jobq_pg *pg, jobq_str *headers, jo
     char *text;
 
     if (jobq_json_member(*headers, "seal").ptr != NULL)
-        return jobq_pg__invalid(error, "headers", "\"seal\" is written by jobq_pg_desc.seal");
+        return jobq_pg__invalid(error, "headers",
+                                "must not have \"seal\", which jobq_pg_desc.seal writes");
     text = (char *)malloc(room);
     if (text == NULL) return jobq_pg__no_memory(error);
     start = (size_t)snprintf(text, room, "{\"seal\": \"%s\"", pg->seal_name);
@@ -7440,27 +7491,49 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
         jobq_pg__object_invalid(error, "headers", job->headers) ||
         jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
     if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "1 to 16");
-    if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
+        return jobq_pg__invalid_int(error, "stages", job->stages, "must be 1 to 16");
+    if (job->max_attempts < 0)
+        return jobq_pg__invalid_int(error, "max_attempts", job->max_attempts, "must be 1 or more");
     if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "timeout_us", "positive, less than 70,000 years");
+        return jobq_pg__invalid_int(error, "timeout_us", job->timeout_us,
+                                    "must be positive, less than 70,000 years");
     if (jobq_pg__short(job->timeout_us, "timeout_us", error)) return JOBQ_ERROR_INVALID;
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
-        return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
+        return jobq_pg__invalid_int(error, "delay_us", job->delay_us,
+                                    "must be positive, less than 70,000 years");
     }
     if (job->delay_us != 0 && job->run_at_us != 0)
-        return jobq_pg__invalid(error, "delay_us", "not with run_at_us");
+        return jobq_pg__invalid(error, "delay_us", "not allowed with run_at_us");
     if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
         jobq_pg__key_invalid(job->key, "key", error) ||
         jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__linked_job(job) && jobq_pg__link_invalid(job, error)) return JOBQ_ERROR_INVALID;
     if (pg->seal != NULL && job->on_known == JOBQ_KNOWN_MERGE)
-        return jobq_pg__invalid(error, "on_known", "sealed payloads cannot be merged");
+        return jobq_pg__invalid(error, "on_known",
+                                "must not be JOBQ_KNOWN_MERGE, because sealed payloads cannot be "
+                                "merged");
     return jobq_pg__known_invalid(job, error);
 }
 
 static jobq_error jobq_pg__enqueue_batch(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error);
+
+/* Checks job i of a batch, by itself and beside the first. */
+static jobq_error jobq_pg__batched_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t i,
+                                           jobq_pg_error *error)
+{
+    const char *differs;
+
+    if (jobq_pg__job_invalid(pg, &jobs[i], error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__knows(&jobs[i]) || jobs[i].on_known == JOBQ_KNOWN_REJECT)
+        return jobq_pg__invalid(error, "on_known",
+                                "not allowed in a batch: use jobq_pg_enqueue for such a job");
+    differs = strcmp(jobs[i].queue, jobs[0].queue) != 0 ? "queue"
+              : jobs[i].flow != jobs[0].flow            ? "flow"
+              : jobs[i].quiet != jobs[0].quiet          ? "quiet" : NULL;
+    if (differs == NULL) return JOBQ_OK;
+    return jobq_pg__invalid(error, differs, "must be the same for all jobs of a call");
+}
 
 static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
                                          jobq_pg_error *error)
@@ -7470,17 +7543,8 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
     if (count > INT32_MAX / 2)
         return jobq_pg__invalid(error, "count", "too many for one statement");
     for (i = 0; i < count; i++) {
-        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
-        if (code != JOBQ_OK) return code;
-        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "all jobs of one call must go to one queue");
-        }
-        if (jobs[i].flow != jobs[0].flow)
-            return jobq_pg__invalid(error, "flow", "all jobs of one call must be of one flow");
-        if (jobq_pg__knows(&jobs[i]) || jobs[i].on_known == JOBQ_KNOWN_REJECT)
-            return jobq_pg__invalid(error, "on_known", "such jobs are written one at a time");
-        if (jobs[i].quiet != jobs[0].quiet)
-            return jobq_pg__invalid(error, "quiet", "of one call all jobs are, or none");
+        if (jobq_pg__batched_invalid(pg, jobs, i, error))
+            return jobq_pg__invalid_at(error, "jobs", i);
     }
     return JOBQ_OK;
 }
@@ -7834,7 +7898,8 @@ static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
     if (PQresultStatus(res) != PGRES_COMMAND_OK)
         code = jobq_pg__result_error(error, c->conn, res);
     if (c->no_memory) code = jobq_pg__no_memory(error);
-    else if (c->too_large) code = jobq_pg__invalid(error, "size", "a row of more than 1 GB");
+    else if (c->too_large) code = jobq_pg__invalid(error, "size",
+                                                   "must be at most 1 GB for each row");
     PQclear(res);
     while ((res = PQgetResult(c->conn)) != NULL) PQclear(res);
     return code;
@@ -7955,10 +8020,12 @@ static jobq_error jobq_pg__copy_invalid(const jobq_pg_job *jobs, size_t count,
     size_t i;
 
     for (i = 0; i < count; i++) {
-        if (jobs[i].key != NULL)
-            return jobq_pg__invalid(error, "key", "not with JOBQ_PG_BY_COPY");
-        if (jobq_pg__linked_job(&jobs[i]))
-            return jobq_pg__invalid(error, "flow", "not with JOBQ_PG_BY_COPY");
+        const char *field = jobs[i].key != NULL ? "key"
+                            : jobs[i].flow != 0 ? "flow"
+                            : jobq_pg__linked_job(&jobs[i]) ? "after" : NULL;
+        if (field == NULL) continue;
+        jobq_pg__invalid(error, field, "not allowed with JOBQ_PG_BY_COPY");
+        return jobq_pg__invalid_at(error, "jobs", i);
     }
     return JOBQ_OK;
 }
@@ -8357,11 +8424,13 @@ JOBQ_API jobq_error jobq_pg_wait(jobq_pg *pg, PGconn *conn, const int64_t *ids, 
     if (error == NULL) error = &local;
     if (jobs == NULL) jobs = &rows;
     memset(jobs, 0, sizeof *jobs);
-    if (count <= 0) return count == 0 ? JOBQ_OK : jobq_pg__invalid(error, "count", "at least 0");
+    if (count == 0) return JOBQ_OK;
+    if (count < 0) return jobq_pg__invalid_int(error, "count", count, "must not be negative");
     if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
-        return jobq_pg__invalid(error, "conn", "a wait inside a transaction: no worker sees the "
-                                "jobs that it enqueued; commit it first");
+        return jobq_pg__invalid(error, "conn",
+                                "must not be in a transaction: no worker sees the jobs that it "
+                                "enqueued; commit it first");
     memset(&w, 0, sizeof w);
     w.ids = ids;
     w.count = w.left = w.open = count;
@@ -8393,7 +8462,7 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
     int i;
 
     JOBQ_ASSERT(pg != NULL && text != NULL);
-    if (size == 0) return jobq_pg__invalid(error, "size", "at least 1");
+    if (size == 0) return jobq_pg__invalid(error, "size", "must be at least 1");
     if (error == NULL) error = &local;
     text[0] = '\0';
     memset(&from, 0, sizeof from);
@@ -8946,14 +9015,15 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
 static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
 {
     if (lease_us <= 0 || lease_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+        return jobq_pg__invalid_int(error, "lease_us", lease_us,
+                                    "must be positive, less than 70,000 years");
     return jobq_pg__short(lease_us, "lease_us", error) ? JOBQ_ERROR_INVALID : JOBQ_OK;
 }
 
 static jobq_error jobq_pg__text_invalid(jobq_str text, const char *field, jobq_pg_error *error)
 {
     if (text.ptr == NULL || jobq_utf8_valid(text)) return JOBQ_OK;
-    return jobq_pg__invalid(error, field, "UTF-8 without NUL: see jobq_utf8_mend");
+    return jobq_pg__invalid(error, field, "must be UTF-8 without NUL: see jobq_utf8_mend");
 }
 
 static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq_pg_content *c,
@@ -8962,12 +9032,14 @@ static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq
     int32_t i;
 
     if (c->queue_count < 0 || c->queue_count > JOBQ_LOOP_QUEUES)
-        return jobq_pg__invalid(error, "queue_count", "at most JOBQ_LOOP_QUEUES");
+        return jobq_pg__invalid_int(error, "queue_count", c->queue_count,
+                                    "must be 0 to JOBQ_LOOP_QUEUES");
     if (c->kind_count < 0 || c->kind_count > JOBQ_LOOP_KINDS)
-        return jobq_pg__invalid(error, "kind_count", "at most JOBQ_LOOP_KINDS");
+        return jobq_pg__invalid_int(error, "kind_count", c->kind_count,
+                                    "must be 0 to JOBQ_LOOP_KINDS");
     if (a->worker == 0) return jobq_pg__invalid(error, "worker", "must not be 0");
     if (c->name == NULL || !jobq_utf8_valid(jobq_str_from(c->name)))
-        return jobq_pg__invalid(error, "name", "UTF-8, not NULL");
+        return jobq_pg__invalid(error, "name", "must be UTF-8, not NULL");
     for (i = 0; i < c->queue_count; i++) {
         if (jobq_pg__name_invalid(c->queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
     }
@@ -8983,10 +9055,11 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
     const jobq_decision *d = &e->decision;
 
     if (!jobq_state_final(d->state) && d->state != JOBQ_STATE_READY)
-        return jobq_pg__invalid(error, "decision", "a claimed job cannot get this state");
+        return jobq_pg__invalid_int(error, "decision", (int)d->state,
+                                    "not a state that a claimed job can get");
     if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
         d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
-        return jobq_pg__invalid(error, "decision", "a number is out of its range");
+        return jobq_pg__invalid(error, "decision", "has a number that is out of its range");
     if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
     if (with->log.ptr != NULL && jobq_json_check(with->log, NULL, NULL) != JOBQ_OK)
         return jobq_pg__invalid(error, "log", "not JSON: see jobq_log_format");
@@ -9000,10 +9073,12 @@ static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_cont
     int32_t i;
 
     if (plan->directive.delay_us > JOBQ_NEVER / 4)
-        return jobq_pg__invalid(error, "delay_us", "less than 70,000 years");
+        return jobq_pg__invalid_int(error, "delay_us", plan->directive.delay_us,
+                                    "must be less than 70,000 years");
     if (plan->done < 0 || plan->done > JOBQ_LOOP_BATCH || (plan->done > 0 && c->messages == NULL))
-        return jobq_pg__invalid(error, "ack", "at most JOBQ_LOOP_BATCH messages, which the content "
-                                              "must have");
+        return jobq_pg__invalid(error, "ack",
+                                "must be of 0 to JOBQ_LOOP_BATCH messages, which the content must "
+                                "have");
     for (i = 0; c->reasons != NULL && i < plan->done; i++) {
         if (!jobq_pg__is_dead(a->ack.results[i])) continue;
         if (jobq_pg__text_invalid(jobq_str_from(c->reasons[i]), "dead", error))
@@ -9033,13 +9108,14 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
 
     for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
         if (lists[i].count < 0 || lists[i].count > lists[i].most)
-            return jobq_pg__invalid(error, lists[i].name, "their number is out of range");
+            return jobq_pg__invalid_int(error, lists[i].name, lists[i].count,
+                                        "must be no more than the request has room for");
     }
     if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
-        return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
+        return jobq_pg__invalid_int(error, "limit", a->limit, "must be 1 to JOBQ_ENDINGS_MAX");
     if (claims && a->claim < 1)
-        return jobq_pg__invalid(error, "number", "1 or more, counting up");
-    if (of_part && a->worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+        return jobq_pg__invalid_int(error, "number", a->claim, "must be 1 or more, counting up");
+    if (of_part && a->worker == 0) return jobq_pg__invalid(error, "worker", "must not be 0");
     if (of_part || a->kind == JOBQ_REQUEST_HEARTBEAT)
         code = jobq_pg__lease_invalid(a->lease_us, error);
     if (a->kind == JOBQ_REQUEST_REGISTER) code = jobq_pg__registering_invalid(a, c, error);
@@ -9105,7 +9181,8 @@ JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_reques
     if (content == NULL) content = &none;
     jobq_answer_start(answer, request);
     if (jobq_pg__statement_of(request, content) == JOBQ_PG__STATEMENT_COUNT)
-        answer->error = jobq_pg__invalid(error, "kind", "not a request to the database");
+        answer->error = jobq_pg__invalid_int(error, "kind", (int)request->kind,
+                                             "not a request to the database");
     else answer->error = jobq_pg__request_invalid(request, content, error);
     if (answer->error == JOBQ_OK)
         jobq_pg__run_request(pg, conn, request, content, answer, error);
@@ -9130,12 +9207,14 @@ static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
                                               jobq_pg_error *error)
 {
     if (!jobq_name_valid(jobq_str_from(queue))) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
-                             queue == NULL ? "" : queue);
+        jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                      queue == NULL ? "" : queue);
+        jobq_pg__about(error, "", "queue", queue);
+        return JOBQ_ERROR_INVALID;
     }
     if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
-        return jobq_pg__invalid(error, "partitions",
-                                "partition count must be a power of 2, 1 to 16384");
+        return jobq_pg__invalid_int(error, "partitions", partitions,
+                                    "must be a power of 2, 1 to 16384");
     }
     return JOBQ_OK;
 }
@@ -9193,24 +9272,46 @@ static bool jobq_pg__type_valid(const char *type)
 static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
 {
     if (!jobq_name_valid(jobq_str_from(m->queue))) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
-                             m->queue == NULL ? "" : m->queue);
+        jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                      m->queue == NULL ? "" : m->queue);
+        jobq_pg__about(error, "", "queue", m->queue);
+        return JOBQ_ERROR_INVALID;
     }
     if (m->type != NULL && !jobq_pg__type_valid(m->type)) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                             "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)",
-                             m->type);
+        jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                      "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)",
+                      m->type);
+        jobq_pg__about(error, "", "type", m->type);
+        return JOBQ_ERROR_INVALID;
     }
-    if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
+    if (m->partition < 0)
+        return jobq_pg__invalid_int(error, "partition", m->partition, "must be 0 or more");
     if (m->partition != 0 && m->order_key != NULL)
-        return jobq_pg__invalid(error, "partition", "not with order_key, which chooses it");
-    if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
+        return jobq_pg__invalid(error, "partition", "not allowed with order_key, which chooses it");
+    if (m->payload.len > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "payload", "must be at most 1 GiB");
     if (jobq_pg__payload_invalid(error, m->payload, m->payload_bytes, m->payload_exact) ||
         jobq_pg__object_invalid(error, "headers", m->headers)) return JOBQ_ERROR_INVALID;
     if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
         return jobq_pg__invalid(error, "order_key", "not UTF-8");
     }
     return jobq_pg__key_invalid(m->key, "key", error);
+}
+
+/* Checks message i of a list, by itself and beside the first. */
+static jobq_error jobq_pg__sent_invalid(const jobq_pg_message *messages, size_t i, bool keys,
+                                        jobq_pg_error *error)
+{
+    const jobq_pg_message *m = &messages[i];
+    const char *differs;
+
+    if (jobq_pg__message_invalid(m, error)) return JOBQ_ERROR_INVALID;
+    if (!keys && m->key != NULL)
+        return jobq_pg__invalid(error, "key", "not allowed with JOBQ_PG_BY_COPY");
+    differs = strcmp(m->queue, messages[0].queue) != 0 ? "queue"
+              : m->quiet != messages[0].quiet          ? "quiet" : NULL;
+    if (differs == NULL) return JOBQ_OK;
+    return jobq_pg__invalid(error, differs, "must be the same for all messages of a call");
 }
 
 static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
@@ -9221,16 +9322,8 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
     if (count > INT32_MAX / 2)
         return jobq_pg__invalid(error, "count", "too many for one statement");
     for (i = 0; i < count; i++) {
-        jobq_error code = jobq_pg__message_invalid(&messages[i], error);
-        if (code != JOBQ_OK) return code;
-        if (strcmp(messages[i].queue, messages[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue",
-                                    "all messages of one call must go to one queue");
-        }
-        if (messages[i].quiet != messages[0].quiet)
-            return jobq_pg__invalid(error, "quiet", "of one call all messages are, or none");
-        if (!keys && messages[i].key != NULL)
-            return jobq_pg__invalid(error, "key", "not with JOBQ_PG_BY_COPY");
+        if (jobq_pg__sent_invalid(messages, i, keys, error))
+            return jobq_pg__invalid_at(error, "messages", i);
     }
     return JOBQ_OK;
 }
@@ -9406,10 +9499,12 @@ static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *sc
     if (scope != NULL) c->of = *scope;
     if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
     if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
-        return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
+        return jobq_pg__invalid_text(error, "type", c->of.type,
+                                     "must be 1 to 1024 printable ASCII characters");
     if (c->of.partition != 0 && !c->of.one_partition)
-        return jobq_pg__invalid(error, "partition", "with one_partition only");
-    if (c->of.limit < 0) return jobq_pg__invalid(error, "limit", "1 or more");
+        return jobq_pg__invalid(error, "partition", "needs one_partition");
+    if (c->of.limit < 0)
+        return jobq_pg__invalid_int(error, "limit", c->of.limit, "must be 1 or more");
     if (c->of.limit == 0) c->of.limit = limit;
     return JOBQ_OK;
 }
@@ -9424,9 +9519,10 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     JOBQ_ASSERT(pg != NULL && rows != NULL);
     if (error == NULL) error = &local;
     memset(rows, 0, sizeof *rows);
-    if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
+    if (token == 0) return jobq_pg__invalid(error, "token", "must be random, not 0");
     if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
+        return jobq_pg__invalid_int(error, "timeout_us", timeout_us,
+                                    "must be positive, at most 1,000 years");
     if (jobq_pg__short(timeout_us, "timeout_us", error) ||
         jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
     from.token = token;
@@ -9445,8 +9541,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_end(jobq_pg *pg, PGconn *conn, int64_t t
 
     JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
     if (!good && result != JOBQ_RESULT_RETRY)
-        return jobq_pg__invalid(error, "result", "SUCCESS or RETRY");
-    if (good && why != NULL) return jobq_pg__invalid(error, "why", "with RETRY only");
+        return jobq_pg__invalid_int(error, "result", (int)result, "must be SUCCESS or RETRY");
+    if (good && why != NULL) return jobq_pg__invalid(error, "why", "needs JOBQ_RESULT_RETRY");
     jobq_utf8_mend(text, JOBQ_ERROR_MAX, jobq_str_from(why));
     memset(&from, 0, sizeof from);
     from.token = token;
@@ -9492,28 +9588,37 @@ static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *
     return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
 }
 
+static jobq_error jobq_pg__at_most_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
+{
+    if (f->at_most >= 0) return JOBQ_OK;
+    return jobq_pg__invalid_int(error, "at_most", f->at_most, "must be 1 or more");
+}
+
 static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
 {
     if (f->id != 0) {
         if (f->queue == NULL && f->kind == NULL && f->state == JOBQ_STATE_NONE &&
             f->older_us == 0 && f->tags.ptr == NULL && f->at_most == 0 && f->flow == 0)
             return JOBQ_OK;
-        return jobq_pg__invalid(error, "id", "names one job: leave the other fields empty");
+        return jobq_pg__invalid(error, "id",
+                                "not allowed with other fields, because it names one job");
     }
     if (f->flow != 0) {
         if (f->flow < 0 || f->queue != NULL || f->kind != NULL || f->state != JOBQ_STATE_NONE ||
             f->older_us != 0 || f->tags.ptr != NULL)
-            return jobq_pg__invalid(error, "flow", "positive, and with at_most only");
-        return f->at_most < 0 ? jobq_pg__invalid(error, "at_most", "1 or more") : JOBQ_OK;
+            return jobq_pg__invalid_int(error, "flow", f->flow,
+                                        "must be positive, and with no other field than at_most");
+        return jobq_pg__at_most_invalid(f, error);
     }
     if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
     if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "older_us", "positive, at most 1,000 years");
+        return jobq_pg__invalid_int(error, "older_us", f->older_us,
+                                    "must be positive, at most 1,000 years");
     if (jobq_pg__short(f->older_us, "older_us", error)) return JOBQ_ERROR_INVALID;
-    if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if (jobq_pg__at_most_invalid(f, error)) return JOBQ_ERROR_INVALID;
     if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
-        return jobq_pg__invalid(error, "state", "none of the states");
+        return jobq_pg__invalid_int(error, "state", (int)f->state, "not a jobq_state");
     return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
@@ -9537,11 +9642,13 @@ static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__changin
     if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
     if (*st != JOBQ_PG__CANCEL && *st != JOBQ_PG__DELETE && c->of.state != JOBQ_STATE_NONE &&
         c->of.state != (revives ? JOBQ_STATE_FAILED : JOBQ_STATE_READY))
-        return jobq_pg__invalid(error, "state", revives ? "only failed jobs are revived"
-                                                        : "only ready jobs are changed");
+        return jobq_pg__invalid(error, "state", revives
+                                ? "must be FAILED: only failed jobs are revived"
+                                : "must be READY: only ready jobs are changed");
     if (c->of.flow != 0) {
         if (*st != JOBQ_PG__CANCEL && *st != JOBQ_PG__REVIVE)
-            return jobq_pg__invalid(error, "flow", "a flow can be cancelled and revived");
+            return jobq_pg__invalid(error, "flow",
+                                    "not allowed here: a flow can be cancelled and revived");
         *st = *st == JOBQ_PG__CANCEL ? JOBQ_PG__FLOW_CANCEL : JOBQ_PG__FLOW_REVIVE;
     } else if (c->of.id == 0) *st = (jobq_pg__statement)(*st + 1);
     if (c->of.at_most == 0) c->of.at_most = 1000;
@@ -9622,9 +9729,10 @@ JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
 
     JOBQ_ASSERT(what != NULL);
     if ((what->run_at_us != 0) + what->run_now + what->set_priority + (what->target != NULL) != 1)
-        return jobq_pg__invalid(error, "what", "one of run_at_us, run_now, set_priority, target");
+        return jobq_pg__invalid(error, "what",
+                                "must have one of run_at_us, run_now, set_priority and target");
     if (what->priority != 0 && !what->set_priority)
-        return jobq_pg__invalid(error, "priority", "with set_priority only");
+        return jobq_pg__invalid(error, "priority", "needs set_priority");
     if (jobq_pg__run_at_invalid(what->run_at_us, error) ||
         jobq_pg__priority_invalid(what->priority, error) ||
         jobq_pg__name_invalid(what->target, "target", true, error)) return JOBQ_ERROR_INVALID;
@@ -9648,10 +9756,11 @@ JOBQ_API jobq_error jobq_pg_flow_begin(jobq_pg *pg, PGconn *conn, const jobq_pg_
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && id != NULL);
     if ((int)desc->on_failure < 0 || desc->on_failure > JOBQ_PG_FLOW_RUN)
-        return jobq_pg__invalid(error, "on_failure", "none of the values");
+        return jobq_pg__invalid_int(error, "on_failure", (int)desc->on_failure,
+                                    "not a jobq_pg_on_failure");
     from.name = desc->name == NULL ? "" : desc->name;
     if (strlen(from.name) > JOBQ_NAME_MAX || !jobq_utf8_valid(jobq_str_from(from.name)))
-        return jobq_pg__invalid(error, "name", "at most 1024 bytes of UTF-8");
+        return jobq_pg__invalid(error, "name", "must be at most 1024 bytes of UTF-8");
     from.on_failure = words[desc->on_failure];
     from.open = desc->open;
     return jobq_pg__ask(pg, conn, JOBQ_PG__FLOW, &from, id, error);
@@ -9676,7 +9785,6 @@ JOBQ_API jobq_error jobq_pg_signal(jobq_pg *pg, PGconn *conn, const char *name, 
     int64_t answer;
 
     JOBQ_ASSERT(pg != NULL && name != NULL);
-    if (name[0] == '\0') return jobq_pg__invalid(error, "name", "1 to 1024 bytes of UTF-8");
     if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;
     if (payload.ptr != NULL && jobq_json_check(payload, NULL, NULL) != JOBQ_OK)
         return jobq_pg__invalid(error, "payload", "not JSON");
@@ -9720,7 +9828,7 @@ static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq
                         : d->line_waiting_max != 0 ? "line_waiting_max"
                         : d->ageing != JOBQ_PG_LEAVE ? "ageing" : NULL;
 
-    if (d->kind == NULL && d->reset) return jobq_pg__invalid(error, "reset", "takes a kind");
+    if (d->kind == NULL && d->reset) return jobq_pg__invalid(error, "reset", "needs a kind");
     if (d->kind == NULL || field == NULL)
         return jobq_pg__name_invalid(d->kind, "kind", true, error);
     return jobq_pg__invalid(error, field, "is set for the queue, not for a kind");
@@ -9730,20 +9838,20 @@ static jobq_error jobq_pg__retention_invalid(const char *retention, jobq_pg_erro
 {
     if (retention == NULL || strcmp(retention, "short") == 0 ||
         strcmp(retention, "medium") == 0 || strcmp(retention, "long") == 0) return JOBQ_OK;
-    return jobq_pg__invalid(error, "retention", "short, medium or long");
+    return jobq_pg__invalid_text(error, "retention", retention, "must be short, medium or long");
 }
 
 /* Checks a limit: 0, JOBQ_PG_UNLIMITED, or positive. */
 static jobq_error jobq_pg__limit_invalid(int32_t limit, const char *field, jobq_pg_error *error)
 {
     if (limit >= JOBQ_PG_UNLIMITED) return JOBQ_OK;
-    return jobq_pg__invalid(error, field, "1 or more, or JOBQ_PG_UNLIMITED");
+    return jobq_pg__invalid_int(error, field, limit, "must be 1 or more, or JOBQ_PG_UNLIMITED");
 }
 
 static jobq_error jobq_pg__burst_invalid(int32_t burst, const char *field, jobq_pg_error *error)
 {
     if (burst >= 0 && burst <= 1000000) return JOBQ_OK;
-    return jobq_pg__invalid(error, field, "1 to 1,000,000");
+    return jobq_pg__invalid_int(error, field, burst, "must be 1 to 1,000,000");
 }
 
 /* A rate's text is checked by the server. */
@@ -9763,23 +9871,30 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     size_t i;
 
     if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    if (d->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
-    if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
+    if (d->max_attempts < 0)
+        return jobq_pg__invalid_int(error, "max_attempts", d->max_attempts, "must be 1 or more");
+    if (d->max_crashes < 0)
+        return jobq_pg__invalid_int(error, "max_crashes", d->max_crashes, "must be 1 or more");
     if (d->timeout_us < 0)
-        return jobq_pg__invalid(error, "timeout_us", "positive, or JOBQ_NEVER for none");
+        return jobq_pg__invalid_int(error, "timeout_us", d->timeout_us,
+                                    "must be positive, or JOBQ_NEVER for none");
     if (jobq_pg__backoff_invalid(&d->backoff, "backoff", error) ||
         jobq_pg__short(d->timeout_us, "timeout_us", error) ||
         jobq_pg__short(d->failed_keep_us, "failed_keep_us", error) ||
         jobq_pg__short(d->key_keep_us, "key_keep_us", error)) return JOBQ_ERROR_INVALID;
     if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
+        return jobq_pg__invalid_int(error, "failed_keep_us", d->failed_keep_us,
+                                    "must be positive, at most 1,000 years");
     if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
+        return jobq_pg__invalid_int(error, "key_keep_us", d->key_keep_us,
+                                    "must be positive, at most 1,000 years");
     if (jobq_pg__retention_invalid(d->retention, error)) return JOBQ_ERROR_INVALID;
-    if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
-    if (d->payload_max < 0) return jobq_pg__invalid(error, "payload_max", "positive");
+    if (d->message_max < 0)
+        return jobq_pg__invalid_int(error, "message_max", d->message_max, "must be positive");
+    if (d->payload_max < 0)
+        return jobq_pg__invalid_int(error, "payload_max", d->payload_max, "must be positive");
     if (d->kinds == NULL && d->kind_count > 0)
-        return jobq_pg__invalid(error, "kinds", "a count without a pointer");
+        return jobq_pg__invalid(error, "kinds", "has a count, but its pointer is NULL");
     for (i = 0; i < d->kind_count; i++) {
         if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
     }
@@ -9856,7 +9971,7 @@ JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queu
         jobq_pg__burst_invalid(desc->rate_burst, "rate_burst", error))
         return JOBQ_ERROR_INVALID;
     if (desc->weight < 0 || desc->weight > 100)
-        return jobq_pg__invalid(error, "weight", "1 to 100");
+        return jobq_pg__invalid_int(error, "weight", desc->weight, "must be 1 to 100");
     memset(&from, 0, sizeof from);
     from.queue = queue;
     from.line = line;
@@ -9911,14 +10026,19 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
                          : job->quiet                                 ? "quiet" : NULL;
 
     if (unused != NULL)
-        return jobq_pg__invalid(error, unused, "a schedule's jobs have none");
+        return jobq_pg__invalid(error, unused, "not allowed in a schedule");
     if (job->kind != NULL && s->partition != 0)
-        return jobq_pg__invalid(error, "partition", "is a message's: leave out the kind");
+        return jobq_pg__invalid(error, "partition", "not allowed with a kind: it is a message's");
     if (job->kind == NULL) checked.kind = "message";
-    if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
-        return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
+    if (s->every_us < 0)
+        return jobq_pg__invalid_int(error, "every_us", s->every_us, "must be positive");
+    if (s->missed_within_us < 0)
+        return jobq_pg__invalid_int(error, "missed_within_us", s->missed_within_us,
+                                    "must be positive");
+    if (s->spread_us < 0)
+        return jobq_pg__invalid_int(error, "spread_us", s->spread_us, "must be positive");
     if (s->cron != NULL && jobq_cron_parse(jobq_str_from(s->cron), &cron, &why) != JOBQ_OK)
-        return jobq_pg__invalid(error, "cron", why);
+        return jobq_pg__invalid_text(error, "cron", s->cron, why);
     return jobq_pg__job_invalid(pg, &checked, error);
 }
 
@@ -9942,7 +10062,8 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
     if (count > INT32_MAX / 2)
         return jobq_pg__invalid(error, "count", "too many for one statement");
     for (i = 0; i < count; i++) {
-        if (jobq_pg__schedule_invalid(pg, &schedules[i], error)) return JOBQ_ERROR_INVALID;
+        if (jobq_pg__schedule_invalid(pg, &schedules[i], error))
+            return jobq_pg__invalid_at(error, "schedules", i);
     }
     code = jobq_pg__sealed(pg, &schedule, &rows, count, &lent, error);
     from.schedules = (const jobq_pg_schedule *)rows;
@@ -11803,7 +11924,8 @@ static jobq_error jobq_pg__not_open(PGconn *conn, jobq_pg_error *error)
 
     if (status == PQTRANS_INTRANS) return JOBQ_OK;
     if (status == PQTRANS_INERROR) return jobq_pg__aborted(error, conn);
-    return jobq_pg__invalid(error, "conn", "no open transaction: BEGIN before you complete in it");
+    return jobq_pg__invalid(error, "conn",
+                            "needs an open transaction: BEGIN before you complete in it");
 }
 
 JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
@@ -11825,7 +11947,6 @@ JOBQ_API jobq_error jobq_pg_call_step_done(jobq_call *call, PGconn *conn, const 
     jobq_pg__stepping step;
 
     JOBQ_ASSERT(call != NULL && conn != NULL && name != NULL);
-    if (name[0] == '\0') return jobq_pg__invalid(error, "name", "1 to 1024 bytes of UTF-8");
     if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;
     if (value.ptr != NULL && jobq_json_check(value, NULL, NULL) != JOBQ_OK)
         return jobq_pg__invalid(error, "value", "not JSON");
@@ -11852,7 +11973,7 @@ static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_p
     memset(&from, 0, sizeof from);
     job.after = after;
     job.after_count = count;
-    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (count < 1) return jobq_pg__invalid_int(error, "count", count, "must be at least 1");
     if (jobq_pg__link_invalid(&job, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     call->waits = true;
     if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
@@ -13089,7 +13210,8 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
     jobq_pg__os_lock(&w->group->lock);
     if (n->params.failed) code = jobq_pg__no_memory(error);
     else if (n->params.size > JOBQ_PG__MESSAGE_MAX)
-        code = jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
+        code = jobq_pg__invalid(error, "size",
+                                "must be at most 1 GB in one call: send fewer at once");
     else if (w->ended) code = jobq_pg__fail(error, JOBQ_ERROR_DEAD, "the worker has stopped");
     else if (w->async_count >= JOBQ_PG_ASYNC_MAX)
         code = jobq_pg__fail(error, JOBQ_ERROR_FULL, "JOBQ_PG_ASYNC_MAX calls have no answer yet: "
@@ -13140,7 +13262,8 @@ static jobq_error jobq_pg__ask_enqueue(jobq_pg_worker *w, const jobq_pg_job *job
 
     if (jobq_pg__job_invalid(w->pg, job, error) != JOBQ_OK) return error->code;
     if (jobq_pg__linked_job(job))
-        return jobq_pg__invalid(error, "flow", "use jobq_pg_enqueue for flow, name and after");
+        return jobq_pg__invalid(error, "flow",
+                                "not allowed here: use jobq_pg_enqueue for flow, name and after");
     n = jobq_pg__async_new(w, jobq_pg__enqueue_by(job), done, user, error);
     if (n == NULL) return error->code;
     if (job->key != NULL && (n->key = jobq_pg__dup(job->key)) == NULL) {
@@ -13203,9 +13326,10 @@ JOBQ_API jobq_error jobq_pg_worker_ask(jobq_pg_worker *w, const jobq_pg_question
     JOBQ_ASSERT(w != NULL && w->hosted && q != NULL && done != NULL);
     if (error == NULL) error = &local;
     if ((q->enqueue != NULL) + (q->get != 0) + (q->cancel != NULL) + (q->await != 0) != 1)
-        return jobq_pg__invalid(error, "question", "one of enqueue, get, cancel and await");
+        return jobq_pg__invalid(error, "question",
+                                "must have one of enqueue, get, cancel and await");
     if (q->timeout_us != 0 && q->await == 0)
-        return jobq_pg__invalid(error, "timeout_us", "with await only");
+        return jobq_pg__invalid(error, "timeout_us", "needs await");
     if (q->enqueue != NULL) return jobq_pg__ask_enqueue(w, q->enqueue, done, user, error);
     if (q->get != 0) return jobq_pg__ask_get(w, q->get, done, user, error);
     if (q->cancel != NULL) return jobq_pg__ask_cancel(w, q->cancel, done, user, error);
@@ -13719,17 +13843,18 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
 
     for (i = 0; i < desc->handler_count; i++) {
         const jobq_pg_handler *h = &desc->handlers[i];
-        if (!jobq_name_valid(jobq_str_from(h->queue)) || !jobq_name_valid(jobq_str_from(h->kind))) {
-            return jobq_pg__invalid(error, "handlers",
-                                    "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
-        }
-        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
+        if (jobq_pg__name_invalid(h->queue, "handlers.queue", false, error) ||
+            jobq_pg__name_invalid(h->kind, "handlers.kind", false, error))
+            return JOBQ_ERROR_INVALID;
+        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers.run", "needs run[0]");
         if (h->threads_max < 0)
-            return jobq_pg__invalid(error, "handlers", "threads_max is negative; 0 is no limit");
+            return jobq_pg__invalid_int(error, "handlers.threads_max", h->threads_max,
+                                        "must be 0 (no limit) or more");
         for (q = 0; q < i; q++) {
             if (strcmp(h->queue, w->handlers[q].queue) == 0 &&
                 strcmp(h->kind, w->handlers[q].kind) == 0) {
-                return jobq_pg__invalid(error, "handlers", "a kind of a queue is listed twice");
+                return jobq_pg__invalid_text(error, "handlers.kind", h->kind,
+                                             "not the only one of this name in its queue");
             }
         }
         w->handlers[i] = *h;
@@ -13751,14 +13876,14 @@ static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_err
 {
     jobq_tuning tuning = jobq_tuning_defaults(&r->tuning);
 
-    if (!jobq_name_valid(jobq_str_from(r->queue))) {
-        return jobq_pg__invalid(error, "receivers", "queue is 1 to 1024 of [A-Za-z0-9._-]");
-    }
+    if (jobq_pg__name_invalid(r->queue, "receivers.queue", false, error))
+        return JOBQ_ERROR_INVALID;
     if ((r->each == NULL) == (r->all == NULL)) {
-        return jobq_pg__invalid(error, "receivers", "give either each or all");
+        return jobq_pg__invalid(error, "receivers.each", "must be given, or all; but not both");
     }
     if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
-        return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
+        return jobq_pg__invalid(error, "receivers.tuning",
+                                "not one that jobq_tuning_check accepts");
     }
     return jobq_pg__backoff_invalid(&r->tuning.retry, "receivers.tuning.retry", error) ||
                    jobq_pg__short(tuning.lease_us, "receivers.tuning.lease_us", error) ||
@@ -13775,7 +13900,8 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
 
 #ifdef JOBQ_PG_NO_OUTBOX
     if (desc->receiver_count > 0)
-        return jobq_pg__invalid(error, "receivers", "they need a build without JOBQ_PG_NO_OUTBOX");
+        return jobq_pg__invalid(error, "receivers",
+                                "not allowed in a build with JOBQ_PG_NO_OUTBOX");
 #endif
     for (i = 0; i < desc->receiver_count; i++) {
         jobq_error code = jobq_pg__receiver_check(&desc->receivers[i], error);
@@ -13787,7 +13913,8 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
         if ((config->message_queues >> q & 1) != 0)
-            return jobq_pg__invalid(error, "receivers", "a queue can have only one receiver");
+            return jobq_pg__invalid_text(error, "receivers.queue", w->receivers[i].queue,
+                                         "not the only one of this name");
         config->message_queues |= 1u << q;
         if (q >= jobs) config->jobless_queues |= 1u << q;
         config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
@@ -13828,18 +13955,22 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
 
     for (i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (times[i].value < 0)
-            return jobq_pg__invalid(error, times[i].name, "it is negative; 0 is the default");
+            return jobq_pg__invalid_int(error, times[i].name, times[i].value,
+                                        "must not be negative; 0 is the default");
         if (!times[i].small && jobq_pg__short(times[i].value, times[i].name, error))
             return JOBQ_ERROR_INVALID;
     }
     if (c->threads < 0 || c->threads > JOBQ_LOOP_THREADS)
-        return jobq_pg__invalid(error, "loop.threads", "1 to JOBQ_LOOP_THREADS");
+        return jobq_pg__invalid_int(error, "loop.threads", c->threads,
+                                    "must be 1 to JOBQ_LOOP_THREADS");
     if (full.lease_us < JOBQ_MILLISECONDS(100)) {
-        return jobq_pg__invalid(error, "loop.lease_us", "under 100 ms; it is in microseconds: "
-                                "JOBQ_SECONDS(30)");
+        return jobq_pg__invalid_int(error, "loop.lease_us", full.lease_us,
+                                    "must be at least 100 ms; it is in microseconds: "
+                                    "JOBQ_SECONDS(30)");
     }
     if (full.heartbeat_us > full.lease_us / 2)
-        return jobq_pg__invalid(error, "loop.heartbeat_us", "longer than half of the lease");
+        return jobq_pg__invalid_int(error, "loop.heartbeat_us", full.heartbeat_us,
+                                    "must be at most half of the lease");
     return JOBQ_OK;
 }
 
@@ -13955,22 +14086,23 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
     if ((desc->handlers == NULL && desc->handler_count > 0) ||
         desc->handler_count > JOBQ_LOOP_KINDS || (needs && desc->receiver_count == 0)) {
         return jobq_pg__invalid(error, "handlers",
-                                "give 1 to JOBQ_LOOP_KINDS handlers, or receivers");
+                                "must be 1 to JOBQ_LOOP_KINDS, or there must be receivers");
     }
     if (desc->receivers == NULL && desc->receiver_count > 0) {
-        return jobq_pg__invalid(error, "receivers", "receiver_count without a list");
+        return jobq_pg__invalid(error, "receivers", "has a count, but its pointer is NULL");
     }
     if (desc->also == NULL && desc->also_count > 0) {
-        return jobq_pg__invalid(error, "also", "also_count without a list");
+        return jobq_pg__invalid(error, "also", "has a count, but its pointer is NULL");
     }
     if ((uint64_t)desc->stats_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "stats_us", "negative or too large");
+        return jobq_pg__invalid(error, "stats_us", "must be 0 or more, and less than 70,000 years");
     if (jobq_pg__short(desc->stats_us, "stats_us", error)) return JOBQ_ERROR_INVALID;
     if (desc->stats != NULL)
-        return jobq_pg__invalid(error, "stats", "of jobq_pg_work; for others see "
-                                "jobq_pg_worker_wait and jobq_pg_worker_stats");
+        return jobq_pg__invalid(error, "stats",
+                                "is of jobq_pg_work; for others see jobq_pg_worker_wait and "
+                                "jobq_pg_worker_stats");
     if (desc->name != NULL && !jobq_utf8_valid(jobq_str_from(desc->name)))
-        return jobq_pg__invalid(error, "name", "UTF-8");
+        return jobq_pg__invalid(error, "name", "must be UTF-8");
     return jobq_pg__config_invalid(&desc->loop, error);
 }
 
@@ -14032,7 +14164,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
     for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
         jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
         code = on != NULL ? jobq_pg__may_work(on, error)
-                          : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
+                          : jobq_pg__invalid(error, "also", "has a handle that is NULL");
         waits = code == JOBQ_ERROR_CONNECTION && down++ < desc->also_count;
         if (waits) code = JOBQ_OK;
         if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, group, error);
@@ -14041,7 +14173,8 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
         jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
     }
     if (code == JOBQ_OK && !jobq_pg__os_signals_set(group->workers[0], desc->stop_signals)) {
-        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 workers share it");
+        code = jobq_pg__invalid(error, "stop_signals",
+                                "must be signals that exist, each shared by fewer than 64 workers");
     }
     if (code == JOBQ_OK) *worker = group->workers[0];
     else jobq_pg__group_free(group);
@@ -14074,7 +14207,8 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     *worker = NULL;
     if (d.also_count > 0) {
         return jobq_pg__invalid(error, "also",
-                                "a host opens a worker for each handle and steps them in turn");
+                                "not allowed in a host, which opens a worker for each handle and "
+                                "steps them in turn");
     }
     code = jobq_pg__group_make(pg, &d, true, worker, error);
     if (code != JOBQ_OK) return code;
@@ -16488,7 +16622,7 @@ static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error
     for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++)
         code = jobq_pg__role_find(w, i, error);
     if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
-        return jobq_pg__invalid(error, "lease", "give both worker and lease, or neither");
+        return jobq_pg__invalid(error, "lease", "must be given with worker, or neither of them");
     return code;
 }
 
@@ -16518,10 +16652,11 @@ static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state 
     s->stage = stage;
     s->state = state;
     if (!jobq_pg__word_of(&w->desc, s))
-        return jobq_pg__invalid(error, field, "a word is missing or too long");
+        return jobq_pg__invalid(error, field, "has a word that is missing or too long");
     for (p = s->word; *p != '\0'; p++) {
         if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
-            return jobq_pg__invalid(error, field, "only letters, digits, blanks, _ and -");
+            return jobq_pg__invalid(error, field,
+                                    "must have only letters, digits, blanks, _ and - in words");
     }
     for (i = 0; i < w->word_count - 1; i++) {
         if (strcmp(w->words[i].word, s->word) == 0)
@@ -16538,7 +16673,7 @@ static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error
     int stage, last = w->desc.stage_count - 1;
 
     if ((w->desc.stages == NULL) == (w->desc.words == NULL) || last < 0 || last >= JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "give 1 to 16, either as stages or as words");
+        return jobq_pg__invalid(error, "stages", "must be 1 to 16, either as stages or as words");
     for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
         code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
         if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);
@@ -16933,7 +17068,8 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     if (code == JOBQ_OK) code = jobq_pg__marks_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
     if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0))
-        code = jobq_pg__invalid(error, "desc", "max_retries or stale_us is out of range");
+        code = jobq_pg__invalid(error, "desc",
+                                "has a max_retries or stale_us that is out of range");
     if (code == JOBQ_OK && (jobq_pg__backoff_invalid(&desc->backoff, "backoff", error) ||
                             jobq_pg__short(desc->stale_us, "stale_us", error)))
         code = JOBQ_ERROR_INVALID;
@@ -17079,9 +17215,10 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, 
     pg = w->table->pg;
     if (error == NULL) error = &local;
     memset(rows, 0, sizeof *rows);
-    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (count < 1) return jobq_pg__invalid_int(error, "count", count, "must be at least 1");
     if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
-        return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
+        return jobq_pg__invalid(error, "lease",
+                                "needs a worker and a lease, because the table has tokens");
     code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
@@ -17105,10 +17242,10 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, i
     JOBQ_ASSERT(w != NULL && rows != NULL);
     if (error == NULL) error = &local;
     memset(rows, 0, sizeof *rows);
-    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (count < 1) return jobq_pg__invalid_int(error, "count", count, "must be at least 1");
     for (i = 0; i < exclude_count; i++) {
         if (exclude[i] == NULL || !jobq_utf8_valid(jobq_str_from(exclude[i])))
-            return jobq_pg__invalid(error, "exclude", "an element is NULL, or not UTF-8");
+            return jobq_pg__invalid(error, "exclude", "has an element that is NULL, or not UTF-8");
     }
     jobq_pg__params_init(&args);
     jobq_pg__add_int(&args, count, 8);
@@ -17278,7 +17415,7 @@ static jobq_error jobq_pg__batch_distinct(const jobq_pg__batch *b, jobq_pg_error
     else qsort(keys, n, sizeof *keys, jobq_pg__by_bytes);
     for (i = 1; i < n && code == JOBQ_OK; i++) {
         if (jobq_pg__by_bytes(&keys[i - 1], &keys[i]) == 0)
-            code = jobq_pg__invalid(error, "rows", "the same row twice");
+            code = jobq_pg__invalid(error, "rows", "has the same row twice");
     }
     jobq_pg__params_clear(&p);
     free(keys);
@@ -17292,7 +17429,8 @@ static jobq_error jobq_pg__batch_decide(jobq_pg__batch *b, jobq_pg_error *error)
 
     for (i = 0; i < b->count && b->settles; i++) {
         if (jobq_pg__work_event(b->verdicts[i].outcome) == JOBQ_EVENT_NONE)
-            return jobq_pg__invalid(error, "outcome", "success, retry, discard or release");
+            return jobq_pg__invalid_int(error, "outcome", (int)b->verdicts[i].outcome,
+                                        "must be success, retry, discard or release");
     }
     b->fates = (jobq_pg__fate *)calloc(b->count, sizeof *b->fates);
     if (b->fates == NULL) return jobq_pg__no_memory(error);
@@ -17987,20 +18125,24 @@ static const char *const jobq_pg__sql_version[] = {
 };
 
 static const char *const jobq_pg__sql_names[] = {
-"CREATE OR REPLACE FUNCTION jobq._refuse(p_field text, p_why text, p_hint text DEFAULT '')\n"
+"CREATE OR REPLACE FUNCTION jobq._refuse(\n"
+"    p_field text, p_why text, p_hint text DEFAULT '', p_value text DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_value text := left(p_value, 63);\n"
+"    v_text text := concat('invalid ', p_field, ': ', p_why, ' (it is ''' || v_value || ''')');\n"
 "BEGIN\n"
 "    IF p_hint = '' THEN -- psql would print a hint without a text\n"
-"        RAISE EXCEPTION 'invalid %: %', p_field, p_why\n"
-"            USING ERRCODE = '22023', COLUMN = p_field;\n"
+"        RAISE EXCEPTION '%', v_text\n"
+"            USING ERRCODE = '22023', COLUMN = p_field, DATATYPE = coalesce(v_value, '');\n"
 "    END IF;\n"
-"    RAISE EXCEPTION 'invalid %: %', p_field, p_why\n"
-"        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;\n"
+"    RAISE EXCEPTION '%', v_text USING ERRCODE = '22023', COLUMN = p_field,\n"
+"        DATATYPE = coalesce(v_value, ''), HINT = p_hint;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_at_most(p_at_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', '1 or more'); END IF;\n"
+"    IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', 'must be 1 or more'); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18009,7 +18151,9 @@ static const char *const jobq_pg__sql_names[] = {
 "       AND length(p_name) <= 1024 THEN\n"
 "        RETURN;\n"
 "    END IF;\n"
-"    PERFORM jobq._refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');\n"
+"    PERFORM jobq._refuse(\n"
+"        p_field, 'must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends',\n"
+"        p_value => p_name);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._queue_id(p_name text) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -18101,28 +18245,29 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
 "    IF v_size > v_queue.payload_max THEN\n"
-"        PERFORM jobq._refuse('payload', format('size %s exceeds maximum %s', v_size,\n"
-"                                              v_queue.payload_max), v_hint);\n"
+"        PERFORM jobq._refuse('payload', format(\n"
+"            'too large: size %s exceeds maximum %s', v_size, v_queue.payload_max), v_hint);\n"
 "    ELSIF octet_length(p_headers::text) > v_queue.payload_max THEN\n"
 "        PERFORM jobq._refuse('headers', format(\n"
-"            'size %s exceeds maximum %s', octet_length(p_headers::text), v_queue.payload_max),\n"
-"            v_hint);\n"
+"            'too large: size %s exceeds maximum %s', octet_length(p_headers::text),\n"
+"            v_queue.payload_max), v_hint);\n"
 "    ELSIF jsonb_typeof(p_headers) <> 'object' THEN\n"
 "        PERFORM jobq._refuse('headers', 'not a JSON object');\n"
 "    ELSIF p_payload IS NOT NULL AND p_bytes IS NOT NULL THEN\n"
-"        PERFORM jobq._refuse('payload', 'only one of payload and bytes may be given');\n"
+"        PERFORM jobq._refuse('payload', 'not allowed with bytes');\n"
 "    ELSIF NOT isfinite(p_run_at) THEN\n"
-"        PERFORM jobq._refuse('run_at', 'a finite instant');\n"
+"        PERFORM jobq._refuse('run_at', 'must be a finite instant');\n"
 "    ELSIF p_priority NOT BETWEEN -9 AND 9 THEN\n"
-"        PERFORM jobq._refuse('priority', '-9 to 9');\n"
+"        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);\n"
 "    ELSIF p_stages NOT BETWEEN 1 AND 16 THEN\n"
-"        PERFORM jobq._refuse('stages', '1 to 16');\n"
+"        PERFORM jobq._refuse('stages', 'must be 1 to 16', p_value => p_stages::text);\n"
 "    ELSIF p_max_attempts < 1 THEN\n"
-"        PERFORM jobq._refuse('max_attempts', '1 or more');\n"
+"        PERFORM jobq._refuse('max_attempts',\n"
+"                             'must be 1 or more', p_value => p_max_attempts::text);\n"
 "    ELSIF p_timeout_us < 1000 THEN\n"
-"        PERFORM jobq._refuse('timeout', 'at least a millisecond');\n"
+"        PERFORM jobq._refuse('timeout', 'must be at least a millisecond');\n"
 "    ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN\n"
-"        PERFORM jobq._refuse('key', '1 to 1024 bytes');\n"
+"        PERFORM jobq._refuse('key', 'must be 1 to 1024 bytes', p_value => p_key);\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._tenant_may(p_queue text, p_lines text[], p_count integer)\n"
@@ -18137,9 +18282,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        SELECT t.* FROM jobq.tenant t JOIN pg_roles r ON r.rolname = session_user\n"
 "        WHERE NOT r.rolsuper AND r.oid IS DISTINCT FROM v_owner\n"
 "          AND pg_has_role(r.oid, t.role, 'MEMBER')\n"
-"        ORDER BY t.role\n"
+"        ORDER BY t.role\n",
 "    LOOP\n"
-"        IF p_queue COLLATE \"C\" = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (\n",
+"        IF p_queue COLLATE \"C\" = ANY (v_tenant.queues) AND (v_tenant.lines IS NULL OR (\n"
 "                cardinality(p_lines) >= p_count AND NOT EXISTS (\n"
 "                    SELECT FROM unnest(p_lines) AS l (name)\n"
 "                    WHERE (l.name COLLATE \"C\" LIKE v_tenant.lines) IS NOT TRUE))) THEN\n"
@@ -18204,11 +18349,11 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        FROM ROWS FROM (\n"
 "                 unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),\n"
 "                 unnest(p_priorities), unnest(p_stages), unnest(p_max_attempts),\n"
-"                 unnest(p_timeouts_us), unnest(p_keys))\n"
+"                 unnest(p_timeouts_us), unnest(p_keys))\n",
 "             AS u (payload, bytes, headers, run_at, priority, stages, max_attempts, timeout_us,\n"
 "                   key);\n"
 "    END IF;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._enqueue_many(\n"
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n"
 "    p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,\n"
@@ -18275,9 +18420,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_id bigint;\n"
 "    v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);\n"
 "BEGIN\n"
-"    ids := p_ids;\n"
+"    ids := p_ids;\n",
 "    existed := array_fill(false, ARRAY[cardinality(p_ids)]);\n"
-"    FOR i IN SELECT u.n FROM unnest(p_keys) WITH ORDINALITY AS u (key, n)\n",
+"    FOR i IN SELECT u.n FROM unnest(p_keys) WITH ORDINALITY AS u (key, n)\n"
 "             WHERE u.key IS NOT NULL ORDER BY u.key COLLATE \"C\", u.n LOOP\n"
 "        LOOP\n"
 "            INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)\n"
@@ -18353,10 +18498,10 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        PERFORM jobq._check_lines(v_queue, ARRAY[p_line], ARRAY[p_run_at], ARRAY[p_delay_us]);\n"
 "        v_line := jobq._line_at(p_line, coalesce(p_run_at, v_now + coalesce(p_delay_us, 0)\n"
 "                                                * interval '1 microsecond'));\n"
-"    END IF;\n"
+"    END IF;\n",
 "    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, line, max_attempts,\n"
 "                          timeout_us, line_name, payload, bytes, headers)\n"
-"    VALUES (v_queue, v_kind, v_now,\n",
+"    VALUES (v_queue, v_kind, v_now,\n"
 "            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),\n"
 "            coalesce(p_priority, 0), v_line, p_max_attempts, p_timeout_us, p_line, p_payload,\n"
 "            p_bytes, p_headers)\n"
@@ -18406,7 +18551,7 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    ELSE\n"
 "        IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')\n"
 "           OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN\n"
-"            PERFORM jobq._refuse('payload', 'merge needs two arrays or two objects');\n"
+"            PERFORM jobq._refuse('payload', 'must be two arrays or two objects, to be merged');\n"
 "        END IF;\n"
 "        PERFORM jobq._check_job(p_job.queue_id, v_merged, NULL, NULL, NULL, NULL, NULL, NULL,\n"
 "                               NULL, NULL);\n"
@@ -18426,10 +18571,10 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "                          headers)\n"
 "    VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,\n"
 "            CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,\n"
-"            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\",\n"
+"            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\",\n",
 "            CASE WHEN NOT p_waits THEN jobq._line_at(p_new.line_name, p_new.run_at) END,\n"
 "            p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,\n"
-"            p_new.bytes, p_new.headers);\n",
+"            p_new.bytes, p_new.headers);\n"
 "    IF p_waits THEN\n"
 "        PERFORM jobq._follow(p_old, p_new.id);\n"
 "    ELSE\n"
@@ -18505,18 +18650,18 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        v_new.headers := p_headers;\n"
 "        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
 "            IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN\n"
-"                PERFORM jobq._refuse('kind',\n"
-"                                     format('job %s has the key and another kind', id));\n"
+"                PERFORM jobq._refuse('kind', format(\n"
+"                    'must be that of job %s, which has the key', id), p_value => p_kind);\n"
 "            END IF;\n"
 "            PERFORM jobq._known_change(v_what, v_old, v_new,\n"
 "                                      p_latest_us * interval '1 microsecond');\n"
 "            existed := false;\n"
-"            RETURN;\n"
+"            RETURN;\n",
 "        END IF;\n"
 "        existed := false;\n"
 "        v_new.id := nextval('jobq.job_id');\n"
 "        EXIT WHEN jobq._known_succeed(id, v_new, CASE v_what WHEN 'cancel'\n"
-"            THEN jobq._cancel_one(id) = 'requested' ELSE v_what = 'follow' END);\n",
+"            THEN jobq._cancel_one(id) = 'requested' ELSE v_what = 'follow' END);\n"
 "    END LOOP;\n"
 "    id := v_new.id;\n"
 "END $$;\n"
@@ -18525,15 +18670,18 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_key IS NULL THEN\n"
-"        PERFORM jobq._refuse('key', 'on_known, unique_for and at_latest need one');\n"
+"        PERFORM jobq._refuse('key', 'must be given with on_known, unique_for and at_latest');\n"
 "    ELSIF p_on_known NOT IN ('leave', 'replace', 'merge', 'bump', 'cancel', 'reject') THEN\n"
-"        PERFORM jobq._refuse('on_known', 'leave, replace, merge, bump, cancel or reject');\n"
+"        PERFORM jobq._refuse(\n"
+"            'on_known', 'must be leave, replace, merge, bump, cancel or reject',\n"
+"            p_value => p_on_known);\n"
 "    ELSIF p_unique NOT IN ('period', 'live', 'ready') THEN\n"
-"        PERFORM jobq._refuse('unique_for', 'period, live or ready');\n"
+"        PERFORM jobq._refuse('unique_for', 'must be period, live or ready',\n"
+"                             p_value => p_unique);\n"
 "    ELSIF p_latest_us < 0 THEN\n"
-"        PERFORM jobq._refuse('at_latest', 'positive');\n"
+"        PERFORM jobq._refuse('at_latest', 'must be positive');\n"
 "    ELSIF p_latest_us IS NOT NULL AND (p_on_known IN ('replace', 'bump')) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('at_latest', 'with on_known replace or bump only');\n"
+"        PERFORM jobq._refuse('at_latest', 'needs on_known replace or bump');\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(\n"
@@ -18549,20 +18697,26 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);\n"
 "BEGIN\n"
-"    IF NOT isfinite(delay) THEN PERFORM jobq._refuse('delay', 'a finite interval'); END IF;\n"
+"    IF NOT isfinite(delay) THEN\n"
+"        PERFORM jobq._refuse('delay', 'must be a finite interval');\n"
+"    END IF;\n"
 "    IF num_nonnulls(delay, run_at) = 2 THEN\n"
-"        PERFORM jobq._refuse('delay', 'not with run_at');\n"
+"        PERFORM jobq._refuse('delay', 'not allowed with run_at');\n"
 "    END IF;\n"
-"    IF NOT isfinite(timeout) THEN PERFORM jobq._refuse('timeout', 'a finite interval'); END IF;\n"
+"    IF NOT isfinite(timeout) THEN\n"
+"        PERFORM jobq._refuse('timeout', 'must be a finite interval');\n"
+"    END IF;\n"
 "    IF priority NOT BETWEEN -9 AND 9 THEN\n"
-"        PERFORM jobq._refuse('priority', '-9 to 9');\n"
+"        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => priority::text);\n"
 "    END IF;\n"
-"    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq._refuse('stages', '1 to 16'); END IF;\n"
+"    IF stages NOT BETWEEN 1 AND 16 THEN\n"
+"        PERFORM jobq._refuse('stages', 'must be 1 to 16', p_value => stages::text);\n"
+"    END IF;\n"
 "    IF on_end <> 'success' AND num_nonnulls(after, after_names, after_flow) = 0 THEN\n"
-"        PERFORM jobq._refuse('on_end', 'with after, after_names or after_flow only');\n"
+"        PERFORM jobq._refuse('on_end', 'needs after, after_names or after_flow');\n"
 "    END IF;\n"
 "    IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN\n"
-"        PERFORM jobq._refuse(u.field, 'not with flow or after') FROM (VALUES\n"
+"        PERFORM jobq._refuse(u.field, 'not allowed with flow or after') FROM (VALUES\n"
 "            ('on_known', on_known), ('unique_for', unique_for),\n"
 "            ('at_latest', CASE WHEN at_latest IS NOT NULL THEN '' END)) AS u (field, given)\n"
 "        WHERE u.given IS NOT NULL;\n"
@@ -18577,7 +18731,7 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq._us(timeout), key, notify, on_known,\n"
-"            unique_for, jobq._us(at_latest), line) e;\n"
+"            unique_for, jobq._us(at_latest), line) e;\n",
 "        IF existed AND on_known = 'reject' THEN\n"
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';\n"
 "        END IF;\n"
@@ -18587,7 +18741,7 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line) e;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue(\n",
+"CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
@@ -18612,16 +18766,16 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_text text;\n"
 "BEGIN\n"
 "    IF (jsonb_typeof(payload) = 'object' AND payload ?| fields) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('payload', 'an object with one of the fields');\n"
+"        PERFORM jobq._refuse('payload', 'must be an object with one of the fields');\n"
 "    END IF;\n"
 "    IF NOT isfinite(every) OR every < '1 microsecond' THEN\n"
-"        PERFORM jobq._refuse('every', 'positive');\n"
+"        PERFORM jobq._refuse('every', 'must be positive');\n"
 "    END IF;\n"
 "    IF every IS NULL AND at <> statement_timestamp() THEN\n"
-"        PERFORM jobq._refuse('at', 'with every only');\n"
+"        PERFORM jobq._refuse('at', 'needs every');\n"
 "    END IF;\n"
 "    v_every := extract(epoch FROM every) * 1000000;\n"
-"    IF NOT isfinite(at) THEN PERFORM jobq._refuse('at', 'a finite instant'); END IF;\n"
+"    IF NOT isfinite(at) THEN PERFORM jobq._refuse('at', 'must be a finite instant'); END IF;\n"
 "    SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text\n"
 "    FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;\n"
 "    IF v_every IS NOT NULL THEN\n"
@@ -19316,7 +19470,7 @@ static const char *const jobq_pg__sql_end[] = {
 "            HINT = 'Another worker has, or had, this job.';\n"
 "    END IF;\n"
 "    IF NOT p_queue AND v_line IS NULL THEN\n"
-"        PERFORM jobq._refuse('line', 'the job has none');\n"
+"        PERFORM jobq._refuse('line', 'not allowed: the job has none');\n"
 "    END IF;\n"
 "    PERFORM jobq._hold_from(v_queue, CASE WHEN NOT p_queue THEN v_line END,\n"
 "                           statement_timestamp(), statement_timestamp()\n"
@@ -19345,9 +19499,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_queue jobq.queue;\n"
 "    v_line record;\n"
 "BEGIN\n"
-"    IF EXISTS (SELECT FROM unnest(p_lines) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024) THEN\n"
-"        PERFORM jobq._refuse('line', '1 to 1024 bytes');\n"
-"    END IF;\n"
+"    PERFORM jobq._refuse('line', 'must be 1 to 1024 bytes', p_value => u.name)\n"
+"    FROM unnest(p_lines) AS u (name) WHERE octet_length(u.name) NOT BETWEEN 1 AND 1024;\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
 "    IF NOT v_queue.lines AND (false = ANY (p_existed)) IS NOT FALSE THEN\n"
 "        PERFORM jobq._has_lines(p_queue);\n"
@@ -20128,7 +20281,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "DECLARE v_no bigint := jobq._line_no(p_line);\n"
 "BEGIN\n"
 "    IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('line', '1 to 1024 bytes');\n"
+"        PERFORM jobq._refuse('line', 'must be 1 to 1024 bytes', p_value => p_line);\n"
 "    END IF;\n"
 "    PERFORM jobq._need_read_committed(); -- jobs that run since count\n"
 "    PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
@@ -20151,8 +20304,8 @@ static const char *const jobq_pg__sql_lines[] = {
 "        SELECT DISTINCT j.line_name FROM jobq.job j\n"
 "        WHERE j.id = ANY (p_ids) AND j.suspect AND j.line_name IS NOT NULL ORDER BY 1) AS s\n"
 "    WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = p_queue\n"
-"                  AND (q.line_strict OR q.line_running_max IS NOT NULL))\n"
-"       OR EXISTS (SELECT FROM jobq.line l\n",
+"                  AND (q.line_strict OR q.line_running_max IS NOT NULL))\n",
+"       OR EXISTS (SELECT FROM jobq.line l\n"
 "                  WHERE l.queue_id = p_queue AND l.no = jobq._line_no(s.line_name));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.line_set(\n"
@@ -20167,13 +20320,17 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_rate record;\n"
 "BEGIN\n"
 "    IF running_max < 0 THEN\n"
-"        PERFORM jobq._refuse('running_max', '0 (no limit) or more');\n"
+"        PERFORM jobq._refuse('running_max', 'must be 0 (no limit) or more');\n"
 "    END IF;\n"
-"    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq._refuse('weight', '1 to 100'); END IF;\n"
+"    IF weight NOT BETWEEN 1 AND 100 THEN\n"
+"        PERFORM jobq._refuse('weight', 'must be 1 to 100');\n"
+"    END IF;\n"
 "    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN\n"
-"        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');\n"
+"        PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');\n"
 "    END IF;\n"
-"    IF NOT isfinite(hold) THEN PERFORM jobq._refuse('hold', 'a finite interval'); END IF;\n"
+"    IF NOT isfinite(hold) THEN\n"
+"        PERFORM jobq._refuse('hold', 'must be a finite interval');\n"
+"    END IF;\n"
 "    SELECT p.count, p.us INTO v_rate FROM jobq._rate_parse(rate, 'rate') p;\n"
 "    v_no := jobq._line_row(v_queue, line);\n"
 "    IF reset THEN\n"
@@ -20203,7 +20360,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF until IS NULL AND why IS NOT NULL THEN\n"
-"        PERFORM jobq._refuse('why', 'with until only');\n"
+"        PERFORM jobq._refuse('why', 'needs until');\n"
 "    END IF;\n"
 "    PERFORM jobq._hold_from(queue, line, '-infinity', until, why);\n"
 "END $$;\n"
@@ -20215,7 +20372,9 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_queue integer := jobq._known_queue(queue);\n"
 "    v_no bigint;\n"
 "BEGIN\n"
-"    IF NOT isfinite(until) THEN PERFORM jobq._refuse('until', 'a finite instant'); END IF;\n"
+"    IF NOT isfinite(until) THEN\n"
+"        PERFORM jobq._refuse('until', 'must be a finite instant');\n"
+"    END IF;\n"
 "    IF line IS NULL THEN\n"
 "        UPDATE jobq.queue q\n"
 "        SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)\n"
@@ -20234,12 +20393,12 @@ static const char *const jobq_pg__sql_lines[] = {
 "    p_rate_burst integer, p_waiting_max integer, p_ageing boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_rate record;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF num_nonnulls(p_running_max, p_strict, p_rate, p_rate_burst, p_waiting_max,\n"
 "                    p_ageing) = 0 THEN\n"
 "        RETURN;\n"
-"    END IF;\n",
-"    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'\n"
+"    END IF;\n"
+"    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN 'must be 0 or more'\n"
 "                                 ELSE 'is set for the queue, not for a kind' END)\n"
 "    FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),\n"
 "                 ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),\n"
@@ -20247,7 +20406,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "                 ('ageing', p_ageing::integer)) AS u (field, given)\n"
 "    WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);\n"
 "    IF p_rate_burst > 1000000 THEN\n"
-"        PERFORM jobq._refuse('line_rate_burst', '0 to 1,000,000');\n"
+"        PERFORM jobq._refuse('line_rate_burst', 'must be 0 to 1,000,000');\n"
 "    END IF;\n"
 "    IF p_running_max > 0 OR p_strict THEN\n"
 "        PERFORM jobq._need_read_committed(); -- as in line_row, also of lines without a row\n"
@@ -20319,8 +20478,9 @@ static const char *const jobq_pg__sql_permits[] = {
 "    EXCEPTION WHEN data_exception THEN us := NULL;\n"
 "    END;\n"
 "    IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse(p_field, 'a number and a time of at most 366 days, such as '\n"
-"            '100/s, 20/min or 10/5 s, and at most 1,000,000/s; 0 for none');\n"
+"        PERFORM jobq._refuse(p_field,\n"
+"                             'must be a number and a time of at most 366 days, '\n"
+"            'such as 100/s, 20/min or 10/5 s, and at most 1,000,000/s; 0 for none');\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._permit_share(\n"
@@ -20534,10 +20694,10 @@ static const char *const jobq_pg__sql_permits[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    IF p_running_max < 0 THEN\n"
-"        PERFORM jobq._refuse('running_max', '0 (no limit) or more');\n"
+"        PERFORM jobq._refuse('running_max', 'must be 0 (no limit) or more');\n"
 "    END IF;\n"
 "    IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN\n"
-"        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');\n"
+"        PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');\n"
 "    END IF;\n"
 "    SELECT * INTO v_rate FROM jobq._rate_parse(p_rate, 'rate');\n"
 "    PERFORM jobq._need_read_committed(); -- workers that have come meanwhile count\n"
@@ -20562,7 +20722,7 @@ static const char *const jobq_pg__sql_permits[] = {
 "    WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind\n"
 "    RETURNING q.* INTO v_quota;\n"
 "    IF p_rate_burst IS NOT NULL AND v_quota.rate_us IS NULL THEN\n"
-"        PERFORM jobq._refuse('rate_burst', 'there is no rate: give one');\n"
+"        PERFORM jobq._refuse('rate_burst', 'needs a rate');\n"
 "    END IF;\n"
 "    IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN\n"
 "        DELETE FROM jobq.quota q WHERE q.id = v_quota.id;\n"
@@ -21419,9 +21579,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    IF type COLLATE \"C\" !~ '^[ -~]+$' OR length(type) > 1024 THEN\n"
 "        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';\n"
 "    ELSIF num_nonnulls(payload, bytes) = 2 THEN\n"
-"        PERFORM jobq._refuse('bytes', 'only one of payload and bytes may be given');\n"
+"        PERFORM jobq._refuse('bytes', 'not allowed with payload');\n"
 "    ELSIF num_nonnulls(partition, order_key) = 2 THEN\n"
-"        PERFORM jobq._refuse('partition', 'not with order_key, which chooses it');\n"
+"        PERFORM jobq._refuse('partition', 'not allowed with order_key, which chooses it');\n"
 "    END IF;\n"
 "    SELECT e.* INTO v FROM jobq._outbox_enqueue_one(\n"
 "        queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,\n"
@@ -21980,7 +22140,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    PERFORM jobq._check_at_most(at_most);\n"
 "    IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN\n"
-"        PERFORM jobq._refuse('status', 'pending, reprocessing, resolved or discarded');\n"
+"        PERFORM jobq._refuse('status', 'must be pending, reprocessing, resolved or discarded');\n"
 "    END IF;\n"
 "    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    RETURN QUERY\n"
@@ -22009,7 +22169,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    PERFORM jobq._check_at_most(at_most);\n"
 "    IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');\n"
+"        PERFORM jobq._refuse('timeout_us',\n"
+"                             'must be a millisecond to 1000 years, in microseconds');\n"
 "    END IF;\n"
 "    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;\n"
 "    RETURN QUERY\n"
@@ -22497,7 +22658,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;\n"
 "    IF NOT FOUND THEN\n"
-"        PERFORM jobq._refuse('flow', 'no flow has this id');\n"
+"        PERFORM jobq._refuse('flow', 'not the id of a flow');\n"
 "    ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN\n"
 "        RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE\n"
 "            WHEN v_flow.cancelled_at IS NULL THEN 'has ended' ELSE 'was cancelled' END\n"
@@ -22578,7 +22739,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "        PERFORM jobq._check_cycle(v_parents, p_ids[1], p_flow);\n"
 "    ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)\n"
 "          AND -p_flow IN (SELECT * FROM jobq._awaited(v_parents)) THEN\n"
-"        PERFORM jobq._refuse('after', 'a job that it names waits for the end of its flow');\n"
+"        PERFORM jobq._refuse('after',\n"
+"                             'must not name a job that waits for the end of its flow');\n"
 "    END IF;\n"
 "    INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)\n"
 "    SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,\n"
@@ -22624,15 +22786,15 @@ static const char *const jobq_pg__sql_flows[] = {
 "    FOR v_job IN SELECT u.name, u.id FROM unnest(p_names, p_ids) AS u (name, id)\n"
 "                 WHERE u.name IS NOT NULL LOOP\n"
 "        IF p_flow IS NULL THEN\n"
-"            PERFORM jobq._refuse('name', 'only jobs of a flow have one');\n"
+"            PERFORM jobq._refuse('name', 'needs a flow', p_value => v_job.name);\n"
 "        ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN\n"
-"            PERFORM jobq._refuse('name', '1 to 1024 bytes');\n"
+"            PERFORM jobq._refuse('name', 'must be 1 to 1024 bytes', p_value => v_job.name);\n"
 "        END IF;\n"
 "        INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)\n"
 "        ON CONFLICT DO NOTHING;\n"
 "        IF NOT FOUND THEN\n"
-"            PERFORM jobq._refuse('name', format('another job of the flow is called %L',\n"
-"                                               v_job.name));\n"
+"            PERFORM jobq._refuse('name', 'not the only one of its flow',\n"
+"                                 p_value => v_job.name);\n"
 "        END IF;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -22648,18 +22810,18 @@ static const char *const jobq_pg__sql_flows[] = {
 "       OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))\n"
 "       OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;\n"
 "    IF NOT FOUND THEN RETURN; END IF;\n"
-"    PERFORM jobq._refuse('on_end', 'success, failure or any')\n"
+"    PERFORM jobq._refuse('on_end', 'must be success, failure or any', p_value => v_edge.on_end)\n"
 "    WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;\n"
 "    PERFORM jobq._refuse('after', CASE\n"
-"        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'\n"
-"        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'\n"
+"        WHEN v_edge.parent = -p_flow THEN 'must not be the job''s own flow'\n"
+"        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'must not have an id of NULL'\n"
 "        WHEN v_edge.parent IS NULL AND p_flow IS NULL\n"
-"        THEN format('the job names %L, so its flow has to be given', v_edge.name)\n"
-"        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)\n"
-"        WHEN p_running THEN 'a job cannot wait for itself'\n"
-"        WHEN v_edge.parent = ANY (p_ids)\n"
-"        THEN 'a job waits for jobs that were enqueued before it'\n"
-"        ELSE format('no job has the id %s', v_edge.parent) END);\n"
+"        THEN format('needs a flow, because it names %L', v_edge.name)\n"
+"        WHEN v_edge.parent IS NULL THEN 'not the name of a job of the flow'\n"
+"        WHEN p_running THEN 'must not be the job itself'\n"
+"        WHEN v_edge.parent = ANY (p_ids) THEN 'must be jobs that were enqueued before this one'\n"
+"        ELSE 'not the id of a job' END,\n"
+"        p_value => coalesce(v_edge.name, v_edge.parent::text));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._awaited(p_ids bigint[]) RETURNS SETOF bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -22695,8 +22857,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    INTO v_behind, v_lines FROM jobq._line_waits(p_parents) h;\n"
 "    IF v_behind IS NOT NULL THEN\n"
 "        PERFORM jobq._refuse('after', format(\n"
-"            'job %s is behind job %s in a strict line, and starts only after it has ended',\n"
-"            v_behind, p_id), 'Give it no line, or another one.');\n"
+"            'must not name job %s: it is behind job %s in a strict line, and starts only '\n"
+"            'after it has ended', v_behind, p_id), 'Give it no line, or another one.');\n"
 "    END IF;\n"
 "    IF v_lines OR 0 > ANY (p_parents) OR EXISTS (\n"
 "            SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN\n"
@@ -22707,8 +22869,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "        PERFORM FROM jobq.job j WHERE j.id = ANY (v_above) ORDER BY j.id FOR SHARE;\n"
 "    END IF;\n"
 "    IF p_id = ANY (v_above) OR -p_flow = ANY (v_above) THEN\n"
-"        PERFORM jobq._refuse('after', format('a job that it names waits for job %s itself',\n"
-"                                            p_id));\n"
+"        PERFORM jobq._refuse('after', format(\n"
+"            'must not name a job that waits for job %s itself', p_id));\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._wait_here(\n"
@@ -22771,7 +22933,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        PERFORM jobq._tenant_refuse(p_queue, ARRAY[p_line]);\n"
 "    END IF;\n"
 "    IF 1 > ANY (p_after) THEN\n"
-"        PERFORM jobq._refuse('after', 'ids of jobs are positive');\n"
+"        PERFORM jobq._refuse('after', 'must have ids, which are positive');\n"
 "    END IF;\n"
 "    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;\n"
 "    v_ids := v_ids || array_fill(NULL::bigint,\n"
@@ -22794,9 +22956,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "DECLARE v_id bigint;\n"
 "BEGIN\n"
 "    IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('on_failure', 'hold, cancel or run');\n"
+"        PERFORM jobq._refuse('on_failure', 'must be hold, cancel or run',\n"
+"                             p_value => on_failure);\n"
 "    ELSIF (octet_length(name) <= 1024) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('name', 'at most 1024 bytes');\n"
+"        PERFORM jobq._refuse('name', 'must be at most 1024 bytes');\n"
 "    END IF;\n"
 "    INSERT INTO jobq.flow AS f (name, on_failure, open)\n"
 "    VALUES (flow.name, left(flow.on_failure, 1)::\"char\", coalesce(flow.open, false))\n"
@@ -22807,7 +22970,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;\n"
-"    IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'no flow has this id'); END IF;\n"
+"    IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'not the id of a flow'); END IF;\n"
 "    INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);\n"
 "    PERFORM jobq._promote(1000, true);\n"
 "END $$;\n"
@@ -22822,9 +22985,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "BEGIN\n"
 "    PERFORM jobq._refuse(u.field, u.why) FROM (VALUES\n"
 "        ('done_payload', done_payload::text, coalesce(done_kind, done_outbox),\n"
-"         'with done_kind or done_outbox only'),\n"
-"        ('done_queue', done_queue, done_kind, 'with done_kind only'),\n"
-"        ('done_order_key', done_order_key, done_outbox, 'with done_outbox only'))\n"
+"         'needs done_kind or done_outbox'),\n"
+"        ('done_queue', done_queue, done_kind, 'needs done_kind'),\n"
+"        ('done_order_key', done_order_key, done_outbox, 'needs done_outbox'))\n"
 "        AS u (field, given, needs, why) WHERE u.given IS NOT NULL AND u.needs IS NULL;\n"
 "    IF done_outbox IS NOT NULL THEN\n"
 "        SELECT q.refused, q.code INTO v_refused\n"
@@ -22862,10 +23025,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "        pg_get_serial_sequence('jobq.flow', 'id')::regclass);\n"
 "BEGIN\n"
 "    IF (p_id BETWEEN 1 AND v_last) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('flow', 'no flow has this id');\n"
+"        PERFORM jobq._refuse('flow', 'not the id of a flow');\n"
 "    END IF;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._flow_cancel_free(p_flow bigint, p_limit integer)\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq._flow_cancel_free(p_flow bigint, p_limit integer)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET jit = off AS $$\n"
 "DECLARE\n"
@@ -22954,9 +23117,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "SET enable_seqscan = off SET jit = off AS $$\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
-"    PERFORM jobq._check_at_most(at_most);\n"
+"    PERFORM jobq._check_at_most(at_most);\n",
 "    LOOP\n"
-"        v_count := jobq._flow_revive_free(id, at_most);\n",
+"        v_count := jobq._flow_revive_free(id, at_most);\n"
 "        EXIT WHEN v_count IS NOT NULL;\n"
 "        PERFORM jobq._revive_wait(NULL, id);\n"
 "    END LOOP;\n"
@@ -23030,8 +23193,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    LEFT JOIN LATERAL (SELECT o.kind, o.state FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j\n"
 "        ON true\n"
 "    GROUP BY u.id, n.name, j.kind, j.state ORDER BY u.id;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._job_ties(job_id bigint, at_most integer DEFAULT 100)\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq._job_ties(job_id bigint, at_most integer DEFAULT 100)\n"
 "RETURNS TABLE (tie text, id bigint, name text, kind text, state text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
@@ -23099,8 +23262,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "        (SELECT max(n.id) FROM jobq.nudge n), 0) + 1);\n"
 "    INSERT INTO jobq.nudge (job_id) SELECT j.id FROM jobq.job j WHERE j.state = 'w'\n"
 "    UNION ALL SELECT -f.id FROM jobq.flow f WHERE f.ended_at IS NULL AND (\n"
-"        f.message IS NOT NULL OR EXISTS (\n"
-"            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (\n",
+"        f.message IS NOT NULL OR EXISTS (\n",
+"            SELECT FROM jobq.flow_part p WHERE p.flow_id = f.id) OR EXISTS (\n"
 "            SELECT FROM jobq.edge e WHERE e.parent = -f.id)); -- others may get jobs yet\n"
 "    INSERT INTO jobq.nudge (job_id, signal)\n"
 "    SELECT DISTINCT 0, w.name FROM jobq.signal_wait w;\n"
@@ -23145,14 +23308,14 @@ static const char *const jobq_pg__sql_steps[] = {
 "    SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)\n"
 "    WHERE j.id = p_id RETURNING octet_length(j.steps::text) INTO v_size;\n"
 "    IF v_size > 1048576 THEN\n"
-"        PERFORM jobq._refuse('steps', 'those of a job are larger than 1 MiB');\n"
+"        PERFORM jobq._refuse('steps', 'too large: those of a job have at most 1 MiB');\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF (octet_length(name) BETWEEN 1 AND 1024) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('name', '1 to 1024 bytes');\n"
+"        PERFORM jobq._refuse('name', 'must be 1 to 1024 bytes');\n"
 "    END IF;\n"
 "    INSERT INTO jobq.signal (name, payload, at)\n"
 "    VALUES (signal.name, signal.payload, statement_timestamp()) ON CONFLICT DO NOTHING;\n"
@@ -23193,8 +23356,8 @@ static const char *const jobq_pg__sql_steps[] = {
 "CREATE OR REPLACE FUNCTION jobq._look_signals(\n"
 "    p_signals text[], p_own text[], OUT skipped bigint[], OUT decided integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET jit = off AS $$\n"
-"DECLARE\n",
+"SET jit = off AS $$\n",
+"DECLARE\n"
 "    v_jobs bigint[];\n"
 "    v_mine bigint[];\n"
 "    v_held bigint[];\n"
@@ -23441,15 +23604,16 @@ static const char *const jobq_pg__sql_calendar[] = {
 "DECLARE\n"
 "    v_low integer[] := '{0, 0, 0, 1, 1, 0}';\n"
 "    v_high integer[] := '{59, 59, 23, 31, 12, 7}';\n"
-"    v_allowed text[] := '{second: 0 to 59, minute: 0 to 59, hour: 0 to 23, '\n"
-"        '\"day: 1 to 31, L\", \"month: 1 to 12, JAN to DEC\", \"weekday: 0 to 7, SUN to SAT\"}';\n"
+"    v_allowed text[] := '{a second of 0 to 59, a minute of 0 to 59, an hour of 0 to 23, '\n"
+"        '\"a day of 1 to 31, or L\", \"a month of 1 to 12, or JAN to DEC\", '\n"
+"        '\"a weekday of 0 to 7, or SUN to SAT\"}';\n"
 "    v_text text := upper(btrim(p_text, E' \\t') COLLATE \"C\");\n"
 "    v_field text[];\n"
 "    v_set bigint[];\n"
 "    v_flags integer;\n"
 "BEGIN\n"
 "    IF octet_length(p_text) > 1000 THEN\n"
-"        PERFORM jobq._refuse('cron', 'at most 1000 bytes');\n"
+"        PERFORM jobq._refuse('cron', 'must be at most 1000 bytes');\n"
 "    END IF;\n"
 "    v_text := CASE v_text\n"
 "        WHEN '@HOURLY' THEN '0 * * * *' WHEN '@DAILY' THEN '0 0 * * *'\n"
@@ -23459,15 +23623,16 @@ static const char *const jobq_pg__sql_calendar[] = {
 "    v_field := regexp_split_to_array(v_text, E'[ \\t]+');\n"
 "    IF cardinality(v_field) = 5 THEN v_field := array_prepend('0', v_field); END IF;\n"
 "    IF cardinality(v_field) <> 6 THEN\n"
-"        PERFORM jobq._refuse('cron', 'five fields: minute hour day month weekday; or six, the '\n"
-"            'second first; or @hourly @daily @midnight @weekly @monthly @yearly @annually');\n"
+"        PERFORM jobq._refuse('cron', 'must have five fields: minute hour day month weekday; '\n"
+"            'or six, the second first; or be @hourly @daily @midnight @weekly @monthly '\n"
+"            '@yearly @annually');\n"
 "    END IF;\n"
 "    FOR i IN 1..6 LOOP\n"
 "        v_set[i] := jobq._cron_field(v_field[i], v_low[i], v_high[i], CASE i\n"
 "            WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'::text[]\n"
 "            WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' END);\n"
 "        IF v_set[i] IS NULL THEN\n"
-"            PERFORM jobq._refuse('cron', v_allowed[i]\n"
+"            PERFORM jobq._refuse('cron', 'must have ' || v_allowed[i]\n"
 "                || '; lists 1,3; ranges 1-5; steps */2 and 1-5/2');\n"
 "        END IF;\n"
 "    END LOOP;\n"
@@ -23477,13 +23642,13 @@ static const char *const jobq_pg__sql_calendar[] = {
 "    IF v_flags & 6 <> 0 AND v_set[4] & ((1::bigint << 30) - 1) = 0\n"
 "       AND NOT (v_set[4] >> 30 & 1 = 1 AND v_set[5] & 8186 <> 0)\n"
 "       AND NOT (v_set[4] >> 31 = 1 AND v_set[5] & 5546 <> 0) THEN\n"
-"        PERFORM jobq._refuse('cron', 'day and month: there is no such date');\n"
+"        PERFORM jobq._refuse('cron', 'must match a date that exists');\n"
 "    END IF;\n"
 "    RETURN (v_set[1], v_set[2], v_set[3]::integer, v_set[4], v_set[5]::integer,\n"
 "            ((v_set[6] | (v_set[6] >> 7)) & 127)::integer, v_flags);\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq._cron_local(p_cron jobq.cron, p_after timestamp)\n"
-"RETURNS timestamp\n",
+"RETURNS timestamp\n"
 "LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_at timestamp := date_trunc('second', p_after) + interval '1 second';\n"
@@ -23569,9 +23734,9 @@ static const char *const jobq_pg__sql_calendar[] = {
 "    v_next := jobq._cron_local(p_cron, p_after + v_old) - v_old;\n"
 "    IF v_next >= v_at + greatest(v_gap, '0') THEN v_next := NULL; END IF;\n"
 "    v_at := greatest(p_after, v_at - least(v_gap, '0') - interval '1 second');\n"
-"    v_next := least(v_next, jobq._cron_local(p_cron, v_at + v_new) - v_new);\n"
+"    v_next := least(v_next, jobq._cron_local(p_cron, v_at + v_new) - v_new);\n",
 "    RETURN CASE WHEN v_next <= p_after + interval '26 hours' THEN v_next END;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._cron_next(\n"
 "    p_cron jobq.cron, p_zone text, p_after timestamptz) RETURNS timestamptz\n"
 "LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -23867,29 +24032,31 @@ static const char *const jobq_pg__sql_schedules[] = {
 "BEGIN\n"
 "    PERFORM jobq._check_name('name', p_name);\n"
 "    IF num_nonnulls(p_cron, p_every) <> 1 THEN\n"
-"        PERFORM jobq._refuse('cron', 'give one of cron and every');\n"
+"        PERFORM jobq._refuse('cron', 'must be given, or every; but not both');\n"
 "    ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN\n",
-"        PERFORM jobq._refuse('every', 'an interval from 1 second to 1000 years');\n"
+"        PERFORM jobq._refuse('every', 'must be an interval from 1 second to 1000 years');\n"
 "    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
 "          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone COLLATE \"C\")\n"
 "          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
 "    THEN\n"
-"        PERFORM jobq._refuse('zone', format('the server does not know %L', p_zone),\n"
-"                            'pg_timezone_names has those that it knows.');\n"
+"        PERFORM jobq._refuse('zone', 'not one that the server knows',\n"
+"                             'pg_timezone_names has those that it knows.', p_zone);\n"
 "    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
-"        PERFORM jobq._refuse('missed', 'last, skip or all');\n"
+"        PERFORM jobq._refuse('missed', 'must be last, skip or all');\n"
 "    ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN\n"
-"        PERFORM jobq._refuse('overlap', 'allow, skip, wait or cancel');\n"
+"        PERFORM jobq._refuse('overlap', 'must be allow, skip, wait or cancel');\n"
 "    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years')\n"
 "          OR (p_within > '0' AND p_within < '1 millisecond') THEN\n"
-"        PERFORM jobq._refuse('missed_within', '0, or an interval from 1 ms to 1000 years');\n"
+"        PERFORM jobq._refuse('missed_within',\n"
+"                             'must be 0, or an interval from 1 ms to 1000 years');\n"
 "    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year')\n"
 "          OR (p_spread > '0' AND p_spread < '1 millisecond') THEN\n"
-"        PERFORM jobq._refuse('spread', '0, or an interval from 1 ms to a year');\n"
+"        PERFORM jobq._refuse('spread', 'must be 0, or an interval from 1 ms to a year');\n"
 "    ELSIF NOT isfinite(p_starts_at) THEN\n"
-"        PERFORM jobq._refuse('starts_at', 'a finite instant');\n"
+"        PERFORM jobq._refuse('starts_at', 'must be a finite instant');\n"
 "    ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN\n"
-"        PERFORM jobq._refuse('ends_at', 'a finite instant that is not before starts_at');\n"
+"        PERFORM jobq._refuse('ends_at',\n"
+"                             'must be a finite instant that is not before starts_at');\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_ticks(\n"
@@ -23898,13 +24065,15 @@ static const char *const jobq_pg__sql_schedules[] = {
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN\n"
-"        PERFORM jobq._refuse('zone', 'is of cron; every is counted from starts_at');\n"
+"        PERFORM jobq._refuse('zone', 'needs cron, because every is counted from starts_at');\n"
 "    ELSIF p_partition NOT BETWEEN 0 AND 32767 THEN\n"
-"        PERFORM jobq._refuse('partition', '0 to 32767');\n"
+"        PERFORM jobq._refuse('partition', 'must be 0 to 32767');\n"
 "    ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN\n"
-"        PERFORM jobq._refuse('type', 'is a message''s: give a partition and no kind');\n"
+"        PERFORM jobq._refuse('type',\n"
+"                             'needs a partition and no kind, because it is a message''s');\n"
 "    END IF;\n"
-"    PERFORM jobq._refuse(u.field, 'a message has none') FROM (VALUES\n"
+"    PERFORM jobq._refuse(u.field,\n"
+"                         'not allowed with a partition, which sends messages') FROM (VALUES\n"
 "        ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),\n"
 "        ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),\n"
 "        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)\n"
@@ -23928,10 +24097,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        parsed, type, payload, bytes, headers, error, last_id) = (\n"
 "        SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',\n"
 "               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at,\n"
-"               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,\n"
+"               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,\n",
 "               p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers, NULL,\n"
 "               CASE WHEN (s.kind_id IS NULL) = (p.kind_id IS NULL) THEN s.last_id END\n"
-"        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n",
+"        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n"
 "                               IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,\n"
 "                                   p.ends_at)\n"
 "                          THEN s.tick_at ELSE p.tick_at END AS tick_at) AS t)\n"
@@ -24004,11 +24173,11 @@ static const char *const jobq_pg__sql_schedules[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE v jobq.schedule := jobq._known_schedule(name);\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF v.paused_at IS NULL THEN RETURN v.next_at; END IF;\n"
 "    v.tick_at := jobq._schedule_after(v, statement_timestamp());\n"
 "    v.next_at := v.tick_at + v.offset_us * interval '1 microsecond';\n"
-"    UPDATE jobq.schedule s SET paused_at = NULL, tick_at = v.tick_at, next_at = v.next_at\n",
+"    UPDATE jobq.schedule s SET paused_at = NULL, tick_at = v.tick_at, next_at = v.next_at\n"
 "    WHERE s.id = v.id;\n"
 "    PERFORM jobq._tell(v.queue_id);\n"
 "    RETURN v.next_at;\n"
@@ -25148,9 +25317,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_priority smallint;\n"
 "BEGIN\n"
 "    IF p_priority NOT BETWEEN -9 AND 9 THEN\n"
-"        PERFORM jobq._refuse('priority', '-9 to 9');\n"
+"        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);\n"
 "    END IF;\n"
-"    IF NOT isfinite(p_run_at) THEN PERFORM jobq._refuse('run_at', 'a finite instant'); END IF;\n"
+"    IF NOT isfinite(p_run_at) THEN\n"
+"        PERFORM jobq._refuse('run_at', 'must be a finite instant');\n"
+"    END IF;\n"
 "    IF p_target IS NOT NULL THEN\n"
 "        v_ids := ARRAY(\n"
 "            SELECT j.id FROM jobq.job j\n"
@@ -25169,8 +25340,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq._has_lines(v_queue) FROM jobq.job j\n"
 "    WHERE p_target IS NOT NULL AND j.id = ANY (v_ids) AND j.line_name IS NOT NULL LIMIT 1;\n"
 "    WITH new AS (\n"
-"        SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE\n"
-"                   WHEN isfinite(j.run_at) OR p_target IS NULL\n",
+"        SELECT j.id, greatest(v_now, coalesce(p_run_at, CASE\n",
+"                   WHEN isfinite(j.run_at) OR p_target IS NULL\n"
 "                   THEN j.run_at ELSE v_now END)) AS run_at\n"
 "        FROM jobq.job j WHERE j.id = ANY (v_ids)\n"
 "    )\n"
@@ -25220,7 +25391,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
-"    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;\n"
+"    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;\n"
 "    RETURN jobq._operated_one(\n"
 "        'prioritize', jsonb_build_object('id', id, 'priority', priority),\n"
 "        jobq._change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');\n"
@@ -25231,7 +25402,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq._check_at_most(at_most);\n"
-"    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;\n"
+"    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;\n"
 "    RETURN jobq._operated('prioritize', jsonb_build_object(\n"
 "        'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),\n"
 "        jobq._change(\n"
@@ -25245,9 +25416,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        'move', jsonb_build_object('id', id, 'target', target),\n"
 "        jobq._change_one(id, NULL, NULL, jobq._known_queue(target), 'moved'), '{moved}');\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.move(\n"
+"CREATE OR REPLACE FUNCTION jobq.move(\n",
 "    queue varchar, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
-"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
+"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq._check_at_most(at_most);\n"
@@ -25310,14 +25481,14 @@ static const char *const jobq_pg__sql_policy[] = {
 "#variable_conflict use_variable\n"
 "DECLARE v_queue integer := jobq._queue_id(queue);\n"
 "BEGIN\n"
-"    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'takes a kind'); END IF;\n"
+"    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'needs a kind'); END IF;\n"
 "    PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')\n"
 "    FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),\n"
 "        ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),\n"
 "        ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),\n"
 "        ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)\n"
 "    WHERE NOT u.lacks AND kind IS NOT NULL;\n"
-"    PERFORM jobq._refuse(u.field, 'an interval of a millisecond to 1000 years')\n"
+"    PERFORM jobq._refuse(u.field, 'must be an interval of a millisecond to 1000 years')\n"
 "    FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),\n"
 "        ('backoff_cap', backoff_cap, '1000 years'),\n"
 "        ('backoff_floor', backoff_floor, '1000 years'),\n"
@@ -25376,7 +25547,7 @@ static const char *const jobq_pg__sql_policy[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_retention NOT IN ('short', 'medium', 'long') THEN\n"
-"        PERFORM jobq._refuse('retention', 'short, medium or long');\n"
+"        PERFORM jobq._refuse('retention', 'must be short, medium or long');\n"
 "    END IF;\n"
 "    IF p_retention <> 'medium' OR p_odd THEN\n"
 "        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;\n"
@@ -25420,11 +25591,13 @@ static const char *const jobq_pg__sql_policy[] = {
 "#variable_conflict use_variable\n"
 "BEGIN\n"
 "    IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN\n"
-"        PERFORM jobq._refuse('keep', 'a finite interval, at least a millisecond');\n"
+"        PERFORM jobq._refuse('keep', 'must be a finite interval, at least a millisecond');\n"
 "    END IF;\n"
 "    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n"
 "    WHERE r.retention = retention_set.retention COLLATE \"C\";\n"
-"    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;\n"
+"    IF NOT FOUND THEN\n"
+"        PERFORM jobq._refuse('retention', 'must be short, medium or long');\n"
+"    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._us(p_interval interval) RETURNS bigint\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -25526,7 +25699,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    v_decision record;\n"
 "BEGIN\n"
 "    IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN\n"
-"        PERFORM jobq._refuse('delay', '0 to 1000 years');\n"
+"        PERFORM jobq._refuse('delay', 'must be 0 to 1000 years');\n"
 "    END IF;\n"
 "    SELECT j.* INTO v_job FROM jobq.job j\n"
 "    WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;\n"
@@ -25555,11 +25728,12 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    v_at integer[];\n"
 "BEGIN\n"
 "    IF lease IS NULL OR NOT isfinite(lease) OR lease NOT BETWEEN '1 second' AND '1 day' THEN\n"
-"        PERFORM jobq._refuse('lease', '1 second to 1 day');\n"
+"        PERFORM jobq._refuse('lease', 'must be 1 second to 1 day');\n"
 "    ELSIF (jsonb_typeof(kinds) = 'object' AND kinds <> '{}') IS NOT TRUE OR jsonb_path_exists(\n"
 "            kinds, 'strict $.* ? (@.type() != \"array\" || @.size() == 0)')\n"
 "          OR jsonb_path_exists(kinds, '$.*[*] ? (@.type() != \"string\")') THEN\n"
-"        PERFORM jobq._refuse('kinds', 'an object that has for each queue an array of kinds');\n"
+"        PERFORM jobq._refuse('kinds',\n"
+"                             'must be an object that has for each queue an array of kinds');\n"
 "    END IF;\n"
 "    v_queues := ARRAY(SELECT jsonb_object_keys(kinds) ORDER BY 1);\n"
 "    SELECT array_agg(k.kind), array_agg(q.n) INTO v_kinds, v_at\n"
@@ -25590,8 +25764,8 @@ static const char *const jobq_pg__sql_protocol[] = {
 "          WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)\n"
 "            AND (clock_timestamp() BETWEEN q.held_at AND q.hold_until) IS NOT TRUE\n"
 "          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),\n"
-"                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;\n"
-"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n",
+"                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;\n",
+"    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n"
 "                   WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);\n"
 "    IF true <> ALL (lined) THEN lined := NULL; END IF;\n"
 "END $$;\n"
@@ -25635,7 +25809,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    v_found boolean := false;\n"
 "BEGIN\n"
 "    IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('most', '1 to 1000');\n"
+"        PERFORM jobq._refuse('most', 'must be 1 to 1000');\n"
 "    END IF;\n"
 "    PERFORM pg_advisory_xact_lock(work_take.worker);\n"
 "    SELECT w.* INTO v_worker FROM jobq.worker w\n"
@@ -25667,18 +25841,19 @@ static const char *const jobq_pg__sql_protocol[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF num_nonnulls(result, bytes) = 2 THEN\n"
-"        PERFORM jobq._refuse('result', 'only one of result and bytes may be given');\n"
+"        PERFORM jobq._refuse('result', 'not allowed with bytes');\n"
 "    END IF;\n"
-"    PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n"
+"    PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n",
 "    PERFORM jobq._work_tidy(worker, number);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_fail(\n"
 "    worker bigint, number bigint, id bigint, error text DEFAULT NULL,\n"
 "    outcome text DEFAULT 'retry', delay interval DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('outcome', 'retry, discard, snooze, release or cancelled');\n"
+"        PERFORM jobq._refuse('outcome',\n"
+"                             'must be retry, discard, snooze, release or cancelled');\n"
 "    END IF;\n"
 "    PERFORM jobq._work_settle(worker, number, id, outcome, delay, error, NULL, NULL);\n"
 "    PERFORM jobq._work_tidy(worker, number);\n"
@@ -25751,7 +25926,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    PERFORM jobq._work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,\n"
 "                             NULL)\n"
 "    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)\n"
-"    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j\n"
+"    CROSS JOIN LATERAL (SELECT * FROM jobq.job o WHERE o.id = h.id OFFSET 0) AS j\n",
 "    WHERE c.worker = work_leave.worker AND j.worker = c.worker AND j.claim = c.number;\n"
 "    PERFORM jobq._deregister(work_leave.worker);\n"
 "END $$;\n",
@@ -26089,12 +26264,15 @@ static const char *const jobq_pg__sql_export[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF wait < '1 millisecond' OR NOT isfinite(wait) THEN\n"
-"        PERFORM jobq._refuse('wait', 'a finite interval, at least a millisecond, or NULL');\n"
+"        PERFORM jobq._refuse('wait',\n"
+"                             'must be a finite interval, at least a millisecond, or NULL');\n"
 "    END IF;\n"
 "    UPDATE jobq.ring r\n"
 "    SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END\n"
 "    WHERE r.retention = export_set.retention COLLATE \"C\";\n"
-"    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;\n"
+"    IF NOT FOUND THEN\n"
+"        PERFORM jobq._refuse('retention', 'must be short, medium or long');\n"
+"    END IF;\n"
 "    PERFORM jobq._operated('export_set', jsonb_build_object('retention', retention, 'wait',\n"
 "                                                           wait), NULL);\n"
 "END $$;\n"
@@ -26374,11 +26552,11 @@ static const char *const jobq_pg__sql_erase[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('tags', 'a JSON object with at least one member');\n"
+"        PERFORM jobq._refuse('tags', 'must be a JSON object with at least one member');\n"
 "    ELSIF p_dry IS NULL THEN\n"
-"        PERFORM jobq._refuse('dry', 'true or false');\n"
+"        PERFORM jobq._refuse('dry', 'must be true or false');\n"
 "    ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN\n"
-"        PERFORM jobq._refuse('live', 'leave or cancel');\n"
+"        PERFORM jobq._refuse('live', 'must be leave or cancel');\n"
 "    END IF;\n"
 "    PERFORM jobq._check_at_most(coalesce(p_most, 0));\n"
 "END $$;\n"
@@ -26387,8 +26565,8 @@ static const char *const jobq_pg__sql_erase[] = {
 "DECLARE\n"
 "    v_id bigint;\n"
 "    v_job jobq.job;\n"
-"BEGIN\n"
-"    FOREACH v_id IN ARRAY CASE WHEN p_cancel THEN p_ids ELSE '{}' END LOOP\n",
+"BEGIN\n",
+"    FOREACH v_id IN ARRAY CASE WHEN p_cancel THEN p_ids ELSE '{}' END LOOP\n"
 "        SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;\n"
 "        CONTINUE WHEN jobq._cancel_one(v_id) <> 'cancelled';\n"
 "        DELETE FROM jobq.idempotency k\n"
@@ -27080,7 +27258,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN\n"
-"        PERFORM jobq._refuse('queues', 'an array of names');\n"
+"        PERFORM jobq._refuse('queues', 'must be an array of names');\n"
 "    END IF;\n"
 "    PERFORM jobq._check_name('queue', u.name) FROM unnest(queues) AS u (name);\n"
 "    PERFORM jobq.grant_enqueue(role, false);\n"
@@ -28576,10 +28754,10 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
 "function :_add_error=810ca1 _audit_flows=0a51d0 _audit_lines=cea78f _audit_permits=f6431e\n"
 "function :_audit_places=def2d8 _await=7afe9c _awaited=97fe2f _bulk=0a2e55\n"
-"function :_busy_or_lost=e9986c _cancel_one=822fb4 _change=9f8152 _change_one=d88868\n"
-"function :_check_at_most=6551e6 _check_cycle=9e391c _check_erase=1148a3 _check_job=8423eb\n"
-"function :_check_jobs=839f4f _check_known=6a5eea _check_lines=9c7f10 _check_links=1fe4c8\n"
-"function :_check_name=d3dbca _check_schedule=778ec1 _check_ticks=02e1f1 _citus_apart=db1106\n"
+"function :_busy_or_lost=e9986c _cancel_one=822fb4 _change=8efb30 _change_one=d88868\n"
+"function :_check_at_most=fb6c62 _check_cycle=da357a _check_erase=a06524 _check_job=d1c198\n"
+"function :_check_jobs=839f4f _check_known=e7035b _check_lines=9dc840 _check_links=e8631c\n"
+"function :_check_name=af2492 _check_schedule=012d93 _check_ticks=1573d5 _citus_apart=db1106\n"
 "function :_citus_at=38f890 _citus_called=783627 _citus_caller=1deb6f _citus_calls=733059\n"
 "function :_citus_closed=489f70 _citus_drop_views=7efee4 _citus_home=b4b78b\n"
 "function :_citus_identities=be051c _citus_joins=b29d4e _citus_must_be_closed=9c7a10\n"
@@ -28591,33 +28769,33 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_claim_visit=9120a1 _claim_walk=a68399 _commit_waits=e45eeb _complete=55de94\n"
 "function :_complete_unkept=0df54d _complete_with=82d824 _count_due=3e31a0 _count_ready=e4a9a5\n"
 "function :_cron_field=b149c5 _cron_local=870edc _cron_near=f09beb _cron_next=f5ae08\n"
-"function :_cron_parse=d9858d _delete_all=835853 _deregister=c9b635 _doors=2d7aa2\n"
+"function :_cron_parse=e8cfd7 _delete_all=835853 _deregister=c9b635 _doors=2d7aa2\n"
 "function :_doors_beyond=2f8e78 _edges_drop=20a9ec _edges_end=09659b _edges_forget=b8af25\n"
-"function :_edges_revive=0a096e _end_keys=ebba11 _ended=11f34d _enqueue_after=799902\n"
-"function :_enqueue_known=19b439 _enqueue_linked=01944d _enqueue_many=707d79\n"
+"function :_edges_revive=0a096e _end_keys=ebba11 _ended=11f34d _enqueue_after=242c42\n"
+"function :_enqueue_known=55f8ea _enqueue_linked=01944d _enqueue_many=707d79\n"
 "function :_enqueue_one=1a336c _erase_jobs=f436fc _erase_live=62f9fd _erase_messages=0b7e88\n"
 "function :_erase_otherwise=b434f1 _erase_page=6b6626 _erase_rows=3a57c8\n"
 "function :_erase_unreached=c4cf5c _erased_errors=57e83a _erased_mark=bb73bb\n"
 "function :_explain_line=d24f39 _explain_quotas=0d888e _explain_ready=382879\n"
 "function :_explain_waiting=9a8ade _finish=2cc76d _fire=7b328e _fire_job=5fec7b\n"
-"function :_fire_tick=6b90c6 _first_due=b7615f _flow_add=369f17 _flow_cancel_free=7180de\n",
-"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=13c896\n"
+"function :_fire_tick=6b90c6 _first_due=b7615f _flow_add=6e1b85 _flow_cancel_free=7180de\n",
+"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=8b6b21\n"
 "function :_flow_over=4dd1be _flow_part=97f2bb _flow_revive_free=078a68 _flow_tell=0f7e34\n"
-"function :_flow_unknown=6c17d6 _flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531\n"
+"function :_flow_unknown=dfb2cc _flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531\n"
 "function :_grant_again=d2c535 _grant_functions=3c9b7c _grant_less=bb1265 _has_lines=c5c526\n"
 "function :_heartbeat=228e42 _heartbeat_kinds=6f8c58 _heartbeat_suspects=97e009\n"
-"function :_held_text=6bd2af _here=c622d1 _hold_from=8c7744 _hold_of_claim=387f5c\n"
+"function :_held_text=6bd2af _here=c622d1 _hold_from=8fec88 _hold_of_claim=26b463\n"
 "function :_id_beyond=e1ea82 _in_circle=2c8359 _is_copy=b8984b _is_erased=154232\n"
 "function :_job_ties=69d02a _jobs_ahead=815cda _keep_keys=507ee5 _kept=c09bce\n"
 "function :_key_taken=10d017 _kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e\n"
-"function :_kind_set=0c69a3 _kinds_of=1b75c1 _known_change=fab27a _known_decide=2fd81d\n"
+"function :_kind_set=0c69a3 _kinds_of=1b75c1 _known_change=4882f8 _known_decide=2fd81d\n"
 "function :_known_kind=110da1 _known_lines=071b73 _known_lock=f19d09 _known_queue=575cab\n"
 "function :_known_schedule=b370c7 _known_succeed=766d3c _late_workers=93c97b\n"
 "function :_lease_lost=5f46af _limited=f63da2 _line_at=7d6728 _line_free=5ec491\n"
 "function :_line_fronts=d336c3 _line_holders=b36469 _line_no=d3e456 _line_rooms=2da125\n"
-"function :_line_row=9fbe0b _line_suspects=ecea26 _line_up=505b90 _line_waiting=ca1749\n"
+"function :_line_row=b8337a _line_suspects=ecea26 _line_up=505b90 _line_waiting=ca1749\n"
 "function :_line_waits=695d0b _lines_ready=0d4aa0 _lines_restored=983a6b _lines_used=6ebe23\n"
-"function :_link=1115d4 _link_parents=a82686 _lock_claimed=7f8566 _lock_flows=32b1db\n"
+"function :_link=091be2 _link_parents=a82686 _lock_claimed=7f8566 _lock_flows=32b1db\n"
 "function :_lock_kinds=ef5c0f _lock_lines=e5e21c _lock_parents=153c0b _look_flows=824fcb\n"
 "function :_look_jobs=57b797 _look_signals=7dab9b _make_ready=b5216d _metric=0f2023\n"
 "function :_metric_label=ca2d80 _metric_times=d142b2 _metrics_counted=5c0ccc\n"
@@ -28639,19 +28817,19 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_pick_lined=e63ba5 _policies=12ff46 _progress_of_claim=366fbd\n"
 "function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
 "function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=b8e15d\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=c395f4\n"
-"function :_rate_chunk=3e6562 _rate_parse=63e164 _rate_text=515db3 _recover=8b34a1\n"
-"function :_refuse=4c4028 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
+"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
+"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=677b4c\n"
+"function :_rate_chunk=3e6562 _rate_parse=4ed102 _rate_text=515db3 _recover=8b34a1\n"
+"function :_refuse=0ff5e4 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
 "function :_request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa _rescue_singly=d3c9b2\n"
-"function :_retention_used=66e9b0 _return_key=5f1952 _revivable=770099 _revive_all=e5e6ae\n"
+"function :_retention_used=bbe7d0 _return_key=5f1952 _revivable=770099 _revive_all=e5e6ae\n"
 "function :_revive_free=ecbb97 _revive_wait=6bf3a7 _ring_slot=556999 _rings_unturned=2b8050\n"
 "function :_row_holders=0ac477 _rows_within=ce2d89 _running=967a07 _schedule_after=efcb22\n"
 "function :_schedule_due=ba1966 _schedule_last=cb25bc _schedule_put=18ad7e\n",
 "function :_schedules_set=4a7bac _secure=49228b _sequence_restored=0e0535 _set_aside=50f36d\n"
 "function :_set_paused=d8bebb _settle=02958d _settle_end=ec89d8 _settle_here=fb7308\n"
 "function :_shown=1d1dc0 _signal_look=e5c299 _signal_of_claim=76ed56 _sleep=d86b23\n"
-"function :_step_done_here=501c30 _step_of_claim=a3c287 _strays=151168 _strict_holders=c01743\n"
+"function :_step_done_here=725313 _step_of_claim=a3c287 _strays=151168 _strict_holders=c01743\n"
 "function :_strict_job=2ff069 _succeeded=ad2590 _suspect_admitted=bef0fe _suspect_goes=565cd3\n"
 "function :_suspect_room=99ce40 _take_key=a39e08 _take_lines=712a4b _tally_fold=2b4a54\n"
 "function :_tally_prune=9d4281 _tally_sums=67c4d7 _tally_take=40fe71 _tell=ed31c2\n"
@@ -28660,24 +28838,24 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_tokens_move=4dba4b _unawait=b96c2a _unpark=d66800 _us=556c7b _wait_briefly=a37177\n"
 "function :_wait_here=15ded9 _wake=e24c8d _walk_quantum=52a57f _walk_stop=31dc88 _widen=e20461\n"
 "function :_work_backoff=ffd834 _work_decide=6d9e51 _work_lanes=ad1b69 _work_modes=eed2fb\n"
-"function :_work_settle=00003e _work_tidy=6a94d5 audit=65dadd batch=59ed93 cancel=ff4f01\n"
+"function :_work_settle=2961d0 _work_tidy=6a94d5 audit=65dadd batch=282678 cancel=ff4f01\n"
 "function :citus_close=9366f0 citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa\n"
 "function :citus_place=08c7a4 citus_undistribute=7ba854 dead_letter_cleanup=e8d43c\n"
-"function :dead_letter_count=a87563 dead_letter_discard=85dce1 dead_letter_list=0a4700\n"
-"function :dead_letter_reject=dd8666 dead_letter_replay=3eff3c dead_letter_resolve=0c6df6\n"
-"function :delete=6a17e8 digest=9452c8 enqueue=f48e3c enqueue_or_get=3fb7af erase=8c2392\n"
-"function :explain_job=05eb1b export_done=a1d210 export_next=b7b644 export_set=9d96f0\n"
-"function :flow=3463a3 flow_cancel=e0989b flow_close=3e0f9d flow_graph=d47f1e\n"
-"function :flow_revive=c91124 grant_enqueue=b09293 grant_operate=2fde8e grant_read=95fa09\n"
-"function :grant_work=0e6445 hold=d99ace line_set=3f5587 mend=be7783 metrics=a60e7a\n"
-"function :move=11fc12 outbox_enqueue=9b3413 outbox_grow=e65b89 outbox_register=d96c24\n"
-"function :pause=83f437 peek=9adcba prioritize=8f2737 prune=729dca queue_set=7cc24b\n"
-"function :renew=446255 reschedule=536fa1 resume=6864c3 retention_set=41c963 revive=6bb42c\n"
+"function :dead_letter_count=a87563 dead_letter_discard=85dce1 dead_letter_list=0e9027\n"
+"function :dead_letter_reject=dd8666 dead_letter_replay=b33e26 dead_letter_resolve=0c6df6\n"
+"function :delete=6a17e8 digest=ef17c2 enqueue=f48e3c enqueue_or_get=c62edd erase=8c2392\n"
+"function :explain_job=05eb1b export_done=a1d210 export_next=b7b644 export_set=407d9c\n"
+"function :flow=c55953 flow_cancel=e0989b flow_close=db725d flow_graph=d47f1e\n"
+"function :flow_revive=c91124 grant_enqueue=f50f06 grant_operate=2fde8e grant_read=95fa09\n"
+"function :grant_work=0e6445 hold=9baefc line_set=eaca16 mend=be7783 metrics=a60e7a\n"
+"function :move=11fc12 outbox_enqueue=f85591 outbox_grow=e65b89 outbox_register=d96c24\n"
+"function :pause=83f437 peek=9adcba prioritize=cb1b90 prune=729dca queue_set=9f840e\n"
+"function :renew=446255 reschedule=536fa1 resume=6864c3 retention_set=df9c71 revive=6bb42c\n"
 "function :revoke=26b4f6 schedule=3f9699 schedule_drop=635d5f schedule_pause=d6e55e\n"
-"function :schedule_preview=b64f12 schedule_resume=270317 schedule_run=63b6d4 signal=4d22ea\n"
-"function :standing=58e646 turn=206634 wait=e5f1fd work_done=18fa4c work_fail=05824b\n"
-"function :work_heartbeat=07c4f4 work_join=b3b823 work_leave=8f2a05 work_recover=b3aecc\n"
-"function :work_rescue=2861d3 work_take=0fdcd4\n"
+"function :schedule_preview=b64f12 schedule_resume=270317 schedule_run=63b6d4 signal=3ef364\n"
+"function :standing=58e646 turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1\n"
+"function :work_heartbeat=07c4f4 work_join=ae4aa8 work_leave=8f2a05 work_recover=b3aecc\n"
+"function :work_rescue=2861d3 work_take=08c0d7\n"
 "index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
 "index :edge_flow=103620 failed_finished_at=b7c79e failed_flow=fa57e5 flow_ended_at=6a1f29\n"
 "index :flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83\n"

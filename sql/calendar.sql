@@ -42,15 +42,16 @@ LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_low integer[] := '{0, 0, 0, 1, 1, 0}';
     v_high integer[] := '{59, 59, 23, 31, 12, 7}';
-    v_allowed text[] := '{second: 0 to 59, minute: 0 to 59, hour: 0 to 23, '
-        '"day: 1 to 31, L", "month: 1 to 12, JAN to DEC", "weekday: 0 to 7, SUN to SAT"}';
+    v_allowed text[] := '{a second of 0 to 59, a minute of 0 to 59, an hour of 0 to 23, '
+        '"a day of 1 to 31, or L", "a month of 1 to 12, or JAN to DEC", '
+        '"a weekday of 0 to 7, or SUN to SAT"}';
     v_text text := upper(btrim(p_text, E' \t') COLLATE "C");
     v_field text[];
     v_set bigint[];
     v_flags integer;
 BEGIN
     IF octet_length(p_text) > 1000 THEN
-        PERFORM jobq._refuse('cron', 'at most 1000 bytes');
+        PERFORM jobq._refuse('cron', 'must be at most 1000 bytes');
     END IF;
     v_text := CASE v_text
         WHEN '@HOURLY' THEN '0 * * * *' WHEN '@DAILY' THEN '0 0 * * *'
@@ -60,15 +61,16 @@ BEGIN
     v_field := regexp_split_to_array(v_text, E'[ \t]+');
     IF cardinality(v_field) = 5 THEN v_field := array_prepend('0', v_field); END IF;
     IF cardinality(v_field) <> 6 THEN
-        PERFORM jobq._refuse('cron', 'five fields: minute hour day month weekday; or six, the '
-            'second first; or @hourly @daily @midnight @weekly @monthly @yearly @annually');
+        PERFORM jobq._refuse('cron', 'must have five fields: minute hour day month weekday; '
+            'or six, the second first; or be @hourly @daily @midnight @weekly @monthly '
+            '@yearly @annually');
     END IF;
     FOR i IN 1..6 LOOP
         v_set[i] := jobq._cron_field(v_field[i], v_low[i], v_high[i], CASE i
             WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'::text[]
             WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' END);
         IF v_set[i] IS NULL THEN
-            PERFORM jobq._refuse('cron', v_allowed[i]
+            PERFORM jobq._refuse('cron', 'must have ' || v_allowed[i]
                 || '; lists 1,3; ranges 1-5; steps */2 and 1-5/2');
         END IF;
     END LOOP;
@@ -80,7 +82,7 @@ BEGIN
     IF v_flags & 6 <> 0 AND v_set[4] & ((1::bigint << 30) - 1) = 0
        AND NOT (v_set[4] >> 30 & 1 = 1 AND v_set[5] & 8186 <> 0)
        AND NOT (v_set[4] >> 31 = 1 AND v_set[5] & 5546 <> 0) THEN
-        PERFORM jobq._refuse('cron', 'day and month: there is no such date');
+        PERFORM jobq._refuse('cron', 'must match a date that exists');
     END IF;
     RETURN (v_set[1], v_set[2], v_set[3]::integer, v_set[4], v_set[5]::integer,
             ((v_set[6] | (v_set[6] >> 7)) & 127)::integer, v_flags);

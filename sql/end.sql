@@ -513,7 +513,7 @@ BEGIN
             HINT = 'Another worker has, or had, this job.';
     END IF;
     IF NOT p_queue AND v_line IS NULL THEN
-        PERFORM jobq._refuse('line', 'the job has none');
+        PERFORM jobq._refuse('line', 'not allowed: the job has none');
     END IF;
     PERFORM jobq._hold_from(v_queue, CASE WHEN NOT p_queue THEN v_line END,
                            statement_timestamp(), statement_timestamp()

@@ -58,28 +58,29 @@ BEGIN
     v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '
                      'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);
     IF v_size > v_queue.payload_max THEN
-        PERFORM jobq._refuse('payload', format('size %s exceeds maximum %s', v_size,
-                                              v_queue.payload_max), v_hint);
+        PERFORM jobq._refuse('payload', format(
+            'too large: size %s exceeds maximum %s', v_size, v_queue.payload_max), v_hint);
     ELSIF octet_length(p_headers::text) > v_queue.payload_max THEN
         PERFORM jobq._refuse('headers', format(
-            'size %s exceeds maximum %s', octet_length(p_headers::text), v_queue.payload_max),
-            v_hint);
+            'too large: size %s exceeds maximum %s', octet_length(p_headers::text),
+            v_queue.payload_max), v_hint);
     ELSIF jsonb_typeof(p_headers) <> 'object' THEN
         PERFORM jobq._refuse('headers', 'not a JSON object');
     ELSIF p_payload IS NOT NULL AND p_bytes IS NOT NULL THEN
-        PERFORM jobq._refuse('payload', 'only one of payload and bytes may be given');
+        PERFORM jobq._refuse('payload', 'not allowed with bytes');
     ELSIF NOT isfinite(p_run_at) THEN
-        PERFORM jobq._refuse('run_at', 'a finite instant');
+        PERFORM jobq._refuse('run_at', 'must be a finite instant');
     ELSIF p_priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq._refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
     ELSIF p_stages NOT BETWEEN 1 AND 16 THEN
-        PERFORM jobq._refuse('stages', '1 to 16');
+        PERFORM jobq._refuse('stages', 'must be 1 to 16', p_value => p_stages::text);
     ELSIF p_max_attempts < 1 THEN
-        PERFORM jobq._refuse('max_attempts', '1 or more');
+        PERFORM jobq._refuse('max_attempts',
+                             'must be 1 or more', p_value => p_max_attempts::text);
     ELSIF p_timeout_us < 1000 THEN
-        PERFORM jobq._refuse('timeout', 'at least a millisecond');
+        PERFORM jobq._refuse('timeout', 'must be at least a millisecond');
     ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN
-        PERFORM jobq._refuse('key', '1 to 1024 bytes');
+        PERFORM jobq._refuse('key', 'must be 1 to 1024 bytes', p_value => p_key);
     END IF;
 END $$;
 
@@ -411,7 +412,7 @@ BEGIN
     ELSE
         IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')
            OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN
-            PERFORM jobq._refuse('payload', 'merge needs two arrays or two objects');
+            PERFORM jobq._refuse('payload', 'must be two arrays or two objects, to be merged');
         END IF;
         PERFORM jobq._check_job(p_job.queue_id, v_merged, NULL, NULL, NULL, NULL, NULL, NULL,
                                NULL, NULL);
@@ -522,8 +523,8 @@ BEGIN
         v_new.headers := p_headers;
         IF v_what IN ('replace', 'merge', 'bump') THEN
             IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN
-                PERFORM jobq._refuse('kind',
-                                     format('job %s has the key and another kind', id));
+                PERFORM jobq._refuse('kind', format(
+                    'must be that of job %s, which has the key', id), p_value => p_kind);
             END IF;
             PERFORM jobq._known_change(v_what, v_old, v_new,
                                       p_latest_us * interval '1 microsecond');
@@ -544,15 +545,18 @@ CREATE OR REPLACE FUNCTION jobq._check_known(
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_key IS NULL THEN
-        PERFORM jobq._refuse('key', 'on_known, unique_for and at_latest need one');
+        PERFORM jobq._refuse('key', 'must be given with on_known, unique_for and at_latest');
     ELSIF p_on_known NOT IN ('leave', 'replace', 'merge', 'bump', 'cancel', 'reject') THEN
-        PERFORM jobq._refuse('on_known', 'leave, replace, merge, bump, cancel or reject');
+        PERFORM jobq._refuse(
+            'on_known', 'must be leave, replace, merge, bump, cancel or reject',
+            p_value => p_on_known);
     ELSIF p_unique NOT IN ('period', 'live', 'ready') THEN
-        PERFORM jobq._refuse('unique_for', 'period, live or ready');
+        PERFORM jobq._refuse('unique_for', 'must be period, live or ready',
+                             p_value => p_unique);
     ELSIF p_latest_us < 0 THEN
-        PERFORM jobq._refuse('at_latest', 'positive');
+        PERFORM jobq._refuse('at_latest', 'must be positive');
     ELSIF p_latest_us IS NOT NULL AND (p_on_known IN ('replace', 'bump')) IS NOT TRUE THEN
-        PERFORM jobq._refuse('at_latest', 'with on_known replace or bump only');
+        PERFORM jobq._refuse('at_latest', 'needs on_known replace or bump');
     END IF;
 END $$;
 
@@ -594,20 +598,26 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
 BEGIN
-    IF NOT isfinite(delay) THEN PERFORM jobq._refuse('delay', 'a finite interval'); END IF;
+    IF NOT isfinite(delay) THEN
+        PERFORM jobq._refuse('delay', 'must be a finite interval');
+    END IF;
     IF num_nonnulls(delay, run_at) = 2 THEN
-        PERFORM jobq._refuse('delay', 'not with run_at');
+        PERFORM jobq._refuse('delay', 'not allowed with run_at');
     END IF;
-    IF NOT isfinite(timeout) THEN PERFORM jobq._refuse('timeout', 'a finite interval'); END IF;
+    IF NOT isfinite(timeout) THEN
+        PERFORM jobq._refuse('timeout', 'must be a finite interval');
+    END IF;
     IF priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq._refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => priority::text);
     END IF;
-    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq._refuse('stages', '1 to 16'); END IF;
+    IF stages NOT BETWEEN 1 AND 16 THEN
+        PERFORM jobq._refuse('stages', 'must be 1 to 16', p_value => stages::text);
+    END IF;
     IF on_end <> 'success' AND num_nonnulls(after, after_names, after_flow) = 0 THEN
-        PERFORM jobq._refuse('on_end', 'with after, after_names or after_flow only');
+        PERFORM jobq._refuse('on_end', 'needs after, after_names or after_flow');
     END IF;
     IF num_nonnulls(flow, name, after, after_names, after_flow) > 0 THEN
-        PERFORM jobq._refuse(u.field, 'not with flow or after') FROM (VALUES
+        PERFORM jobq._refuse(u.field, 'not allowed with flow or after') FROM (VALUES
             ('on_known', on_known), ('unique_for', unique_for),
             ('at_latest', CASE WHEN at_latest IS NOT NULL THEN '' END)) AS u (field, given)
         WHERE u.given IS NOT NULL;
@@ -671,16 +681,16 @@ DECLARE
     v_text text;
 BEGIN
     IF (jsonb_typeof(payload) = 'object' AND payload ?| fields) IS NOT TRUE THEN
-        PERFORM jobq._refuse('payload', 'an object with one of the fields');
+        PERFORM jobq._refuse('payload', 'must be an object with one of the fields');
     END IF;
     IF NOT isfinite(every) OR every < '1 microsecond' THEN
-        PERFORM jobq._refuse('every', 'positive');
+        PERFORM jobq._refuse('every', 'must be positive');
     END IF;
     IF every IS NULL AND at <> statement_timestamp() THEN
-        PERFORM jobq._refuse('at', 'with every only');
+        PERFORM jobq._refuse('at', 'needs every');
     END IF;
     v_every := extract(epoch FROM every) * 1000000;
-    IF NOT isfinite(at) THEN PERFORM jobq._refuse('at', 'a finite instant'); END IF;
+    IF NOT isfinite(at) THEN PERFORM jobq._refuse('at', 'must be a finite instant'); END IF;
     SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text
     FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;
     IF v_every IS NOT NULL THEN

@@ -444,7 +444,7 @@ DECLARE v_flow jobq.flow;
 BEGIN
     SELECT f.* INTO v_flow FROM jobq.flow f WHERE f.id = p_flow FOR KEY SHARE;
     IF NOT FOUND THEN
-        PERFORM jobq._refuse('flow', 'no flow has this id');
+        PERFORM jobq._refuse('flow', 'not the id of a flow');
     ELSIF num_nonnulls(v_flow.ended_at, v_flow.cancelled_at) > 0 THEN
         RAISE EXCEPTION 'flow % takes no more jobs: it %', p_flow, CASE
             WHEN v_flow.cancelled_at IS NULL THEN 'has ended' ELSE 'was cancelled' END
@@ -542,7 +542,8 @@ BEGIN
         PERFORM jobq._check_cycle(v_parents, p_ids[1], p_flow);
     ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
           AND -p_flow IN (SELECT * FROM jobq._awaited(v_parents)) THEN
-        PERFORM jobq._refuse('after', 'a job that it names waits for the end of its flow');
+        PERFORM jobq._refuse('after',
+                             'must not name a job that waits for the end of its flow');
     END IF;
     INSERT INTO jobq.edge (parent, child, wanted, cascade, came, holds, flow_id)
     SELECT DISTINCT ON (e.parent, e.child) e.parent, e.child, e.wanted, e.cascade, e.came,
@@ -592,15 +593,15 @@ BEGIN
     FOR v_job IN SELECT u.name, u.id FROM unnest(p_names, p_ids) AS u (name, id)
                  WHERE u.name IS NOT NULL LOOP
         IF p_flow IS NULL THEN
-            PERFORM jobq._refuse('name', 'only jobs of a flow have one');
+            PERFORM jobq._refuse('name', 'needs a flow', p_value => v_job.name);
         ELSIF octet_length(v_job.name) NOT BETWEEN 1 AND 1024 THEN
-            PERFORM jobq._refuse('name', '1 to 1024 bytes');
+            PERFORM jobq._refuse('name', 'must be 1 to 1024 bytes', p_value => v_job.name);
         END IF;
         INSERT INTO jobq.flow_job (flow_id, name, job_id) VALUES (p_flow, v_job.name, v_job.id)
         ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
-            PERFORM jobq._refuse('name', format('another job of the flow is called %L',
-                                               v_job.name));
+            PERFORM jobq._refuse('name', 'not the only one of its flow',
+                                 p_value => v_job.name);
         END IF;
     END LOOP;
 END $$;
@@ -618,18 +619,18 @@ BEGIN
        OR (u.parent >= p_ids[u.child] AND (p_running IS NOT TRUE OR u.parent = p_ids[1]))
        OR (u.on_end IN ('success', 'failure', 'any')) IS NOT TRUE LIMIT 1;
     IF NOT FOUND THEN RETURN; END IF;
-    PERFORM jobq._refuse('on_end', 'success, failure or any')
+    PERFORM jobq._refuse('on_end', 'must be success, failure or any', p_value => v_edge.on_end)
     WHERE (v_edge.on_end IN ('success', 'failure', 'any')) IS NOT TRUE;
     PERFORM jobq._refuse('after', CASE
-        WHEN v_edge.parent = -p_flow THEN 'a job cannot wait for the end of its own flow'
-        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'an id that is NULL'
+        WHEN v_edge.parent = -p_flow THEN 'must not be the job''s own flow'
+        WHEN v_edge.parent IS NULL AND v_edge.name IS NULL THEN 'must not have an id of NULL'
         WHEN v_edge.parent IS NULL AND p_flow IS NULL
-        THEN format('the job names %L, so its flow has to be given', v_edge.name)
-        WHEN v_edge.parent IS NULL THEN format('no job of the flow is called %L', v_edge.name)
-        WHEN p_running THEN 'a job cannot wait for itself'
-        WHEN v_edge.parent = ANY (p_ids)
-        THEN 'a job waits for jobs that were enqueued before it'
-        ELSE format('no job has the id %s', v_edge.parent) END);
+        THEN format('needs a flow, because it names %L', v_edge.name)
+        WHEN v_edge.parent IS NULL THEN 'not the name of a job of the flow'
+        WHEN p_running THEN 'must not be the job itself'
+        WHEN v_edge.parent = ANY (p_ids) THEN 'must be jobs that were enqueued before this one'
+        ELSE 'not the id of a job' END,
+        p_value => coalesce(v_edge.name, v_edge.parent::text));
 END $$;
 
 -- These jobs, and all that they wait for, directly or through others. A negative id is the end
@@ -676,8 +677,8 @@ BEGIN
     INTO v_behind, v_lines FROM jobq._line_waits(p_parents) h;
     IF v_behind IS NOT NULL THEN
         PERFORM jobq._refuse('after', format(
-            'job %s is behind job %s in a strict line, and starts only after it has ended',
-            v_behind, p_id), 'Give it no line, or another one.');
+            'must not name job %s: it is behind job %s in a strict line, and starts only '
+            'after it has ended', v_behind, p_id), 'Give it no line, or another one.');
     END IF;
     IF v_lines OR 0 > ANY (p_parents) OR EXISTS (
             SELECT FROM jobq.edge e WHERE e.child = ANY (p_parents) AND e.holds) THEN
@@ -688,8 +689,8 @@ BEGIN
         PERFORM FROM jobq.job j WHERE j.id = ANY (v_above) ORDER BY j.id FOR SHARE;
     END IF;
     IF p_id = ANY (v_above) OR -p_flow = ANY (v_above) THEN
-        PERFORM jobq._refuse('after', format('a job that it names waits for job %s itself',
-                                            p_id));
+        PERFORM jobq._refuse('after', format(
+            'must not name a job that waits for job %s itself', p_id));
     END IF;
 END $$;
 
@@ -761,7 +762,7 @@ BEGIN
         PERFORM jobq._tenant_refuse(p_queue, ARRAY[p_line]);
     END IF;
     IF 1 > ANY (p_after) THEN
-        PERFORM jobq._refuse('after', 'ids of jobs are positive');
+        PERFORM jobq._refuse('after', 'must have ids, which are positive');
     END IF;
     v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;
     v_ids := v_ids || array_fill(NULL::bigint,
@@ -799,9 +800,10 @@ RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = 
 DECLARE v_id bigint;
 BEGIN
     IF (on_failure IN ('hold', 'cancel', 'run')) IS NOT TRUE THEN
-        PERFORM jobq._refuse('on_failure', 'hold, cancel or run');
+        PERFORM jobq._refuse('on_failure', 'must be hold, cancel or run',
+                             p_value => on_failure);
     ELSIF (octet_length(name) <= 1024) IS NOT TRUE THEN
-        PERFORM jobq._refuse('name', 'at most 1024 bytes');
+        PERFORM jobq._refuse('name', 'must be at most 1024 bytes');
     END IF;
     INSERT INTO jobq.flow AS f (name, on_failure, open)
     VALUES (flow.name, left(flow.on_failure, 1)::"char", coalesce(flow.open, false))
@@ -817,7 +819,7 @@ CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     UPDATE jobq.flow f SET open = false WHERE f.id = flow_close.id;
-    IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'no flow has this id'); END IF;
+    IF NOT FOUND THEN PERFORM jobq._refuse('flow', 'not the id of a flow'); END IF;
     INSERT INTO jobq.nudge (job_id) VALUES (-flow_close.id);
     PERFORM jobq._promote(1000, true);
 END $$;
@@ -841,9 +843,9 @@ DECLARE
 BEGIN
     PERFORM jobq._refuse(u.field, u.why) FROM (VALUES
         ('done_payload', done_payload::text, coalesce(done_kind, done_outbox),
-         'with done_kind or done_outbox only'),
-        ('done_queue', done_queue, done_kind, 'with done_kind only'),
-        ('done_order_key', done_order_key, done_outbox, 'with done_outbox only'))
+         'needs done_kind or done_outbox'),
+        ('done_queue', done_queue, done_kind, 'needs done_kind'),
+        ('done_order_key', done_order_key, done_outbox, 'needs done_outbox'))
         AS u (field, given, needs, why) WHERE u.given IS NOT NULL AND u.needs IS NULL;
     IF done_outbox IS NOT NULL THEN
         SELECT q.refused, q.code INTO v_refused
@@ -886,7 +888,7 @@ DECLARE
         pg_get_serial_sequence('jobq.flow', 'id')::regclass);
 BEGIN
     IF (p_id BETWEEN 1 AND v_last) IS NOT TRUE THEN
-        PERFORM jobq._refuse('flow', 'no flow has this id');
+        PERFORM jobq._refuse('flow', 'not the id of a flow');
     END IF;
 END $$;
 

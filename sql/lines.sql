@@ -38,9 +38,8 @@ DECLARE
     v_queue jobq.queue;
     v_line record;
 BEGIN
-    IF EXISTS (SELECT FROM unnest(p_lines) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024) THEN
-        PERFORM jobq._refuse('line', '1 to 1024 bytes');
-    END IF;
+    PERFORM jobq._refuse('line', 'must be 1 to 1024 bytes', p_value => u.name)
+    FROM unnest(p_lines) AS u (name) WHERE octet_length(u.name) NOT BETWEEN 1 AND 1024;
     SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;
     IF NOT v_queue.lines AND (false = ANY (p_existed)) IS NOT FALSE THEN
         PERFORM jobq._has_lines(p_queue);
@@ -943,7 +942,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_no bigint := jobq._line_no(p_line);
 BEGIN
     IF (octet_length(p_line) BETWEEN 1 AND 1024) IS NOT TRUE THEN
-        PERFORM jobq._refuse('line', '1 to 1024 bytes');
+        PERFORM jobq._refuse('line', 'must be 1 to 1024 bytes', p_value => p_line);
     END IF;
     PERFORM jobq._need_read_committed(); -- jobs that run since count
     PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;
@@ -999,13 +998,17 @@ DECLARE
     v_rate record;
 BEGIN
     IF running_max < 0 THEN
-        PERFORM jobq._refuse('running_max', '0 (no limit) or more');
+        PERFORM jobq._refuse('running_max', 'must be 0 (no limit) or more');
     END IF;
-    IF weight NOT BETWEEN 1 AND 100 THEN PERFORM jobq._refuse('weight', '1 to 100'); END IF;
+    IF weight NOT BETWEEN 1 AND 100 THEN
+        PERFORM jobq._refuse('weight', 'must be 1 to 100');
+    END IF;
     IF rate_burst NOT BETWEEN 1 AND 1000000 THEN
-        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');
+        PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');
     END IF;
-    IF NOT isfinite(hold) THEN PERFORM jobq._refuse('hold', 'a finite interval'); END IF;
+    IF NOT isfinite(hold) THEN
+        PERFORM jobq._refuse('hold', 'must be a finite interval');
+    END IF;
     SELECT p.count, p.us INTO v_rate FROM jobq._rate_parse(rate, 'rate') p;
     v_no := jobq._line_row(v_queue, line);
     IF reset THEN
@@ -1043,7 +1046,7 @@ CREATE OR REPLACE FUNCTION jobq.hold(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF until IS NULL AND why IS NOT NULL THEN
-        PERFORM jobq._refuse('why', 'with until only');
+        PERFORM jobq._refuse('why', 'needs until');
     END IF;
     PERFORM jobq._hold_from(queue, line, '-infinity', until, why);
 END $$;
@@ -1057,7 +1060,9 @@ DECLARE
     v_queue integer := jobq._known_queue(queue);
     v_no bigint;
 BEGIN
-    IF NOT isfinite(until) THEN PERFORM jobq._refuse('until', 'a finite instant'); END IF;
+    IF NOT isfinite(until) THEN
+        PERFORM jobq._refuse('until', 'must be a finite instant');
+    END IF;
     IF line IS NULL THEN
         UPDATE jobq.queue q
         SET hold_until = until, held_at = p_from, hold_why = left(why, 1024)
@@ -1083,7 +1088,7 @@ BEGIN
                     p_ageing) = 0 THEN
         RETURN;
     END IF;
-    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN '0 or more'
+    PERFORM jobq._refuse(u.field, CASE WHEN p_kind IS NULL THEN 'must be 0 or more'
                                  ELSE 'is set for the queue, not for a kind' END)
     FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),
                  ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),
@@ -1091,7 +1096,7 @@ BEGIN
                  ('ageing', p_ageing::integer)) AS u (field, given)
     WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);
     IF p_rate_burst > 1000000 THEN
-        PERFORM jobq._refuse('line_rate_burst', '0 to 1,000,000');
+        PERFORM jobq._refuse('line_rate_burst', 'must be 0 to 1,000,000');
     END IF;
     IF p_running_max > 0 OR p_strict THEN
         PERFORM jobq._need_read_committed(); -- as in line_row, also of lines without a row

@@ -48,23 +48,29 @@
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
 
--- Refuses an argument, with the same words and field name as the C library.
-CREATE OR REPLACE FUNCTION jobq._refuse(p_field text, p_why text, p_hint text DEFAULT '')
+-- Refuses an argument, with the same words and field name as the C library: p_why says what
+-- it must be, or what it is not. p_value: what was given, which the C library finds in
+-- DATATYPE.
+CREATE OR REPLACE FUNCTION jobq._refuse(
+    p_field text, p_why text, p_hint text DEFAULT '', p_value text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_value text := left(p_value, 63);
+    v_text text := concat('invalid ', p_field, ': ', p_why, ' (it is ''' || v_value || ''')');
 BEGIN
     IF p_hint = '' THEN -- psql would print a hint without a text
-        RAISE EXCEPTION 'invalid %: %', p_field, p_why
-            USING ERRCODE = '22023', COLUMN = p_field;
+        RAISE EXCEPTION '%', v_text
+            USING ERRCODE = '22023', COLUMN = p_field, DATATYPE = coalesce(v_value, '');
     END IF;
-    RAISE EXCEPTION 'invalid %: %', p_field, p_why
-        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
+    RAISE EXCEPTION '%', v_text USING ERRCODE = '22023', COLUMN = p_field,
+        DATATYPE = coalesce(v_value, ''), HINT = p_hint;
 END $$;
 
 -- How many rows a call takes at most; NULL: any number.
 CREATE OR REPLACE FUNCTION jobq._check_at_most(p_at_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', '1 or more'); END IF;
+    IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', 'must be 1 or more'); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void
@@ -74,7 +80,9 @@ BEGIN
        AND length(p_name) <= 1024 THEN
         RETURN;
     END IF;
-    PERFORM jobq._refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
+    PERFORM jobq._refuse(
+        p_field, 'must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends',
+        p_value => p_name);
 END $$;
 
 -- A queue is created on its first use. Of two first uses at the same time the second waits for

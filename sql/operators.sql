@@ -610,9 +610,11 @@ DECLARE
     v_priority smallint;
 BEGIN
     IF p_priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq._refuse('priority', '-9 to 9');
+        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
     END IF;
-    IF NOT isfinite(p_run_at) THEN PERFORM jobq._refuse('run_at', 'a finite instant'); END IF;
+    IF NOT isfinite(p_run_at) THEN
+        PERFORM jobq._refuse('run_at', 'must be a finite instant');
+    END IF;
     IF p_target IS NOT NULL THEN
         v_ids := ARRAY(
             SELECT j.id FROM jobq.job j
@@ -699,7 +701,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;
+    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;
     RETURN jobq._operated_one(
         'prioritize', jsonb_build_object('id', id, 'priority', priority),
         jobq._change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
@@ -714,7 +716,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq._check_at_most(at_most);
-    IF priority IS NULL THEN PERFORM jobq._refuse('priority', '-9 to 9'); END IF;
+    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;
     RETURN jobq._operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(

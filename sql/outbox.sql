@@ -258,9 +258,9 @@ BEGIN
     IF type COLLATE "C" !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
     ELSIF num_nonnulls(payload, bytes) = 2 THEN
-        PERFORM jobq._refuse('bytes', 'only one of payload and bytes may be given');
+        PERFORM jobq._refuse('bytes', 'not allowed with payload');
     ELSIF num_nonnulls(partition, order_key) = 2 THEN
-        PERFORM jobq._refuse('partition', 'not with order_key, which chooses it');
+        PERFORM jobq._refuse('partition', 'not allowed with order_key, which chooses it');
     END IF;
     SELECT e.* INTO v FROM jobq._outbox_enqueue_one(
         queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,
@@ -959,7 +959,7 @@ SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq._check_at_most(at_most);
     IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
-        PERFORM jobq._refuse('status', 'pending, reprocessing, resolved or discarded');
+        PERFORM jobq._refuse('status', 'must be pending, reprocessing, resolved or discarded');
     END IF;
     PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
@@ -1000,7 +1000,8 @@ SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq._check_at_most(at_most);
     IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN
-        PERFORM jobq._refuse('timeout_us', 'a millisecond to 1000 years, in microseconds');
+        PERFORM jobq._refuse('timeout_us',
+                             'must be a millisecond to 1000 years, in microseconds');
     END IF;
     PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY

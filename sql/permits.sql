@@ -23,8 +23,9 @@ BEGIN
     EXCEPTION WHEN data_exception THEN us := NULL;
     END;
     IF (us BETWEEN count AND 366 * 86400000000) IS NOT TRUE THEN
-        PERFORM jobq._refuse(p_field, 'a number and a time of at most 366 days, such as '
-            '100/s, 20/min or 10/5 s, and at most 1,000,000/s; 0 for none');
+        PERFORM jobq._refuse(p_field,
+                             'must be a number and a time of at most 366 days, '
+            'such as 100/s, 20/min or 10/5 s, and at most 1,000,000/s; 0 for none');
     END IF;
 END $$;
 
@@ -332,10 +333,10 @@ BEGIN
         RETURN;
     END IF;
     IF p_running_max < 0 THEN
-        PERFORM jobq._refuse('running_max', '0 (no limit) or more');
+        PERFORM jobq._refuse('running_max', 'must be 0 (no limit) or more');
     END IF;
     IF (p_rate_burst BETWEEN 1 AND 1000000) IS FALSE THEN
-        PERFORM jobq._refuse('rate_burst', '1 to 1,000,000');
+        PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');
     END IF;
     SELECT * INTO v_rate FROM jobq._rate_parse(p_rate, 'rate');
     PERFORM jobq._need_read_committed(); -- workers that have come meanwhile count
@@ -360,7 +361,7 @@ BEGIN
     WHERE q.queue_id = p_queue AND q.kind_id IS NOT DISTINCT FROM p_kind
     RETURNING q.* INTO v_quota;
     IF p_rate_burst IS NOT NULL AND v_quota.rate_us IS NULL THEN
-        PERFORM jobq._refuse('rate_burst', 'there is no rate: give one');
+        PERFORM jobq._refuse('rate_burst', 'needs a rate');
     END IF;
     IF num_nonnulls(v_quota.running_max, v_quota.rate_us) = 0 THEN
         DELETE FROM jobq.quota q WHERE q.id = v_quota.id;

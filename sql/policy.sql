@@ -71,14 +71,14 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = of
 #variable_conflict use_variable
 DECLARE v_queue integer := jobq._queue_id(queue);
 BEGIN
-    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'takes a kind'); END IF;
+    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'needs a kind'); END IF;
     PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
     FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
         ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
         ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
         ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
     WHERE NOT u.lacks AND kind IS NOT NULL;
-    PERFORM jobq._refuse(u.field, 'an interval of a millisecond to 1000 years')
+    PERFORM jobq._refuse(u.field, 'must be an interval of a millisecond to 1000 years')
     FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),
         ('backoff_cap', backoff_cap, '1000 years'),
         ('backoff_floor', backoff_floor, '1000 years'),
@@ -142,7 +142,7 @@ CREATE OR REPLACE FUNCTION jobq._retention_used(p_retention text, p_odd boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_retention NOT IN ('short', 'medium', 'long') THEN
-        PERFORM jobq._refuse('retention', 'short, medium or long');
+        PERFORM jobq._refuse('retention', 'must be short, medium or long');
     END IF;
     IF p_retention <> 'medium' OR p_odd THEN
         UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
@@ -194,11 +194,13 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     IF keep IS NULL OR keep < '1 millisecond' OR NOT isfinite(keep) THEN
-        PERFORM jobq._refuse('keep', 'a finite interval, at least a millisecond');
+        PERFORM jobq._refuse('keep', 'must be a finite interval, at least a millisecond');
     END IF;
     UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
     WHERE r.retention = retention_set.retention COLLATE "C";
-    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;
+    IF NOT FOUND THEN
+        PERFORM jobq._refuse('retention', 'must be short, medium or long');
+    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq._us(p_interval interval) RETURNS bigint

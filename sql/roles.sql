@@ -133,7 +133,7 @@ CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN
-        PERFORM jobq._refuse('queues', 'an array of names');
+        PERFORM jobq._refuse('queues', 'must be an array of names');
     END IF;
     PERFORM jobq._check_name('queue', u.name) FROM unnest(queues) AS u (name);
     PERFORM jobq.grant_enqueue(role, false);

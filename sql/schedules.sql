@@ -317,29 +317,31 @@ RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq._check_name('name', p_name);
     IF num_nonnulls(p_cron, p_every) <> 1 THEN
-        PERFORM jobq._refuse('cron', 'give one of cron and every');
+        PERFORM jobq._refuse('cron', 'must be given, or every; but not both');
     ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN
-        PERFORM jobq._refuse('every', 'an interval from 1 second to 1000 years');
+        PERFORM jobq._refuse('every', 'must be an interval from 1 second to 1000 years');
     ELSIF p_zone IS DISTINCT FROM 'UTC'
           AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone COLLATE "C")
           AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))
     THEN
-        PERFORM jobq._refuse('zone', format('the server does not know %L', p_zone),
-                            'pg_timezone_names has those that it knows.');
+        PERFORM jobq._refuse('zone', 'not one that the server knows',
+                             'pg_timezone_names has those that it knows.', p_zone);
     ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN
-        PERFORM jobq._refuse('missed', 'last, skip or all');
+        PERFORM jobq._refuse('missed', 'must be last, skip or all');
     ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN
-        PERFORM jobq._refuse('overlap', 'allow, skip, wait or cancel');
+        PERFORM jobq._refuse('overlap', 'must be allow, skip, wait or cancel');
     ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years')
           OR (p_within > '0' AND p_within < '1 millisecond') THEN
-        PERFORM jobq._refuse('missed_within', '0, or an interval from 1 ms to 1000 years');
+        PERFORM jobq._refuse('missed_within',
+                             'must be 0, or an interval from 1 ms to 1000 years');
     ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year')
           OR (p_spread > '0' AND p_spread < '1 millisecond') THEN
-        PERFORM jobq._refuse('spread', '0, or an interval from 1 ms to a year');
+        PERFORM jobq._refuse('spread', 'must be 0, or an interval from 1 ms to a year');
     ELSIF NOT isfinite(p_starts_at) THEN
-        PERFORM jobq._refuse('starts_at', 'a finite instant');
+        PERFORM jobq._refuse('starts_at', 'must be a finite instant');
     ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN
-        PERFORM jobq._refuse('ends_at', 'a finite instant that is not before starts_at');
+        PERFORM jobq._refuse('ends_at',
+                             'must be a finite instant that is not before starts_at');
     END IF;
 END $$;
 
@@ -350,13 +352,15 @@ CREATE OR REPLACE FUNCTION jobq._check_ticks(
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN
-        PERFORM jobq._refuse('zone', 'is of cron; every is counted from starts_at');
+        PERFORM jobq._refuse('zone', 'needs cron, because every is counted from starts_at');
     ELSIF p_partition NOT BETWEEN 0 AND 32767 THEN
-        PERFORM jobq._refuse('partition', '0 to 32767');
+        PERFORM jobq._refuse('partition', 'must be 0 to 32767');
     ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN
-        PERFORM jobq._refuse('type', 'is a message''s: give a partition and no kind');
+        PERFORM jobq._refuse('type',
+                             'needs a partition and no kind, because it is a message''s');
     END IF;
-    PERFORM jobq._refuse(u.field, 'a message has none') FROM (VALUES
+    PERFORM jobq._refuse(u.field,
+                         'not allowed with a partition, which sends messages') FROM (VALUES
         ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),
         ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),
         ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)

@@ -54,7 +54,7 @@ BEGIN
     SET steps = coalesce(j.steps, '{}') || jsonb_build_object(p_name, p_value)
     WHERE j.id = p_id RETURNING octet_length(j.steps::text) INTO v_size;
     IF v_size > 1048576 THEN
-        PERFORM jobq._refuse('steps', 'those of a job are larger than 1 MiB');
+        PERFORM jobq._refuse('steps', 'too large: those of a job have at most 1 MiB');
     END IF;
 END $$;
 
@@ -69,7 +69,7 @@ CREATE OR REPLACE FUNCTION jobq.signal(name text, payload jsonb DEFAULT NULL) RE
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (octet_length(name) BETWEEN 1 AND 1024) IS NOT TRUE THEN
-        PERFORM jobq._refuse('name', '1 to 1024 bytes');
+        PERFORM jobq._refuse('name', 'must be 1 to 1024 bytes');
     END IF;
     INSERT INTO jobq.signal (name, payload, at)
     VALUES (signal.name, signal.payload, statement_timestamp()) ON CONFLICT DO NOTHING;

@@ -270,11 +270,11 @@ CREATE OR REPLACE FUNCTION jobq._check_erase(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN
-        PERFORM jobq._refuse('tags', 'a JSON object with at least one member');
+        PERFORM jobq._refuse('tags', 'must be a JSON object with at least one member');
     ELSIF p_dry IS NULL THEN
-        PERFORM jobq._refuse('dry', 'true or false');
+        PERFORM jobq._refuse('dry', 'must be true or false');
     ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN
-        PERFORM jobq._refuse('live', 'leave or cancel');
+        PERFORM jobq._refuse('live', 'must be leave or cancel');
     END IF;
     PERFORM jobq._check_at_most(coalesce(p_most, 0));
 END $$;

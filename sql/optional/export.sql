@@ -19,12 +19,15 @@ CREATE OR REPLACE FUNCTION jobq.export_set(retention text, wait interval) RETURN
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF wait < '1 millisecond' OR NOT isfinite(wait) THEN
-        PERFORM jobq._refuse('wait', 'a finite interval, at least a millisecond, or NULL');
+        PERFORM jobq._refuse('wait',
+                             'must be a finite interval, at least a millisecond, or NULL');
     END IF;
     UPDATE jobq.ring r
     SET export_wait = CASE WHEN wait IS NOT NULL THEN least(wait, interval '1000 years') END
     WHERE r.retention = export_set.retention COLLATE "C";
-    IF NOT FOUND THEN PERFORM jobq._refuse('retention', 'short, medium or long'); END IF;
+    IF NOT FOUND THEN
+        PERFORM jobq._refuse('retention', 'must be short, medium or long');
+    END IF;
     PERFORM jobq._operated('export_set', jsonb_build_object('retention', retention, 'wait',
                                                            wait), NULL);
 END $$;

@@ -142,7 +142,7 @@ DECLARE
     v_decision record;
 BEGIN
     IF NOT isfinite(p_delay) OR p_delay NOT BETWEEN '0' AND '1000 years' THEN
-        PERFORM jobq._refuse('delay', '0 to 1000 years');
+        PERFORM jobq._refuse('delay', 'must be 0 to 1000 years');
     END IF;
     SELECT j.* INTO v_job FROM jobq.job j
     WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_number FOR UPDATE;
@@ -182,11 +182,12 @@ DECLARE
     v_at integer[];
 BEGIN
     IF lease IS NULL OR NOT isfinite(lease) OR lease NOT BETWEEN '1 second' AND '1 day' THEN
-        PERFORM jobq._refuse('lease', '1 second to 1 day');
+        PERFORM jobq._refuse('lease', 'must be 1 second to 1 day');
     ELSIF (jsonb_typeof(kinds) = 'object' AND kinds <> '{}') IS NOT TRUE OR jsonb_path_exists(
             kinds, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
           OR jsonb_path_exists(kinds, '$.*[*] ? (@.type() != "string")') THEN
-        PERFORM jobq._refuse('kinds', 'an object that has for each queue an array of kinds');
+        PERFORM jobq._refuse('kinds',
+                             'must be an object that has for each queue an array of kinds');
     END IF;
     v_queues := ARRAY(SELECT jsonb_object_keys(kinds) ORDER BY 1);
     SELECT array_agg(k.kind), array_agg(q.n) INTO v_kinds, v_at
@@ -282,7 +283,7 @@ DECLARE
     v_found boolean := false;
 BEGIN
     IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN
-        PERFORM jobq._refuse('most', '1 to 1000');
+        PERFORM jobq._refuse('most', 'must be 1 to 1000');
     END IF;
     -- Two calls at a time might both take a job that must run alone. The worker's row stays
     -- unlocked: a heartbeat would wait for a slow take until the lease is over.
@@ -322,7 +323,7 @@ CREATE OR REPLACE FUNCTION jobq.work_done(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF num_nonnulls(result, bytes) = 2 THEN
-        PERFORM jobq._refuse('result', 'only one of result and bytes may be given');
+        PERFORM jobq._refuse('result', 'not allowed with bytes');
     END IF;
     PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);
     PERFORM jobq._work_tidy(worker, number);
@@ -344,7 +345,8 @@ CREATE OR REPLACE FUNCTION jobq.work_fail(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF (outcome IN ('retry', 'discard', 'snooze', 'release', 'cancelled')) IS NOT TRUE THEN
-        PERFORM jobq._refuse('outcome', 'retry, discard, snooze, release or cancelled');
+        PERFORM jobq._refuse('outcome',
+                             'must be retry, discard, snooze, release or cancelled');
     END IF;
     PERFORM jobq._work_settle(worker, number, id, outcome, delay, error, NULL, NULL);
     PERFORM jobq._work_tidy(worker, number);

@@ -89,16 +89,16 @@ static inline int64_t oracle_next(const sets *s, int64_t after, int64_t end)
 /* -- what is refused, and the text -- */
 
 #define FIELDS \
-    "five fields: minute hour day month weekday; or six, the second first; or " \
-    "@hourly @daily @midnight @weekly @monthly @yearly @annually"
+    "must have five fields: minute hour day month weekday; or six, the second first; " \
+    "or be @hourly @daily @midnight @weekly @monthly @yearly @annually"
 #define MORE "; lists 1,3; ranges 1-5; steps */2 and 1-5/2"
-#define SECONDS "second: 0 to 59" MORE
-#define MINUTES "minute: 0 to 59" MORE
-#define HOURS "hour: 0 to 23" MORE
-#define DAYS "day: 1 to 31, L" MORE
-#define MONTHS "month: 1 to 12, JAN to DEC" MORE
-#define WEEKDAYS "weekday: 0 to 7, SUN to SAT" MORE
-#define NO_DATE "day and month: there is no such date"
+#define SECONDS "must have a second of 0 to 59" MORE
+#define MINUTES "must have a minute of 0 to 59" MORE
+#define HOURS "must have an hour of 0 to 23" MORE
+#define DAYS "must have a day of 1 to 31, or L" MORE
+#define MONTHS "must have a month of 1 to 12, or JAN to DEC" MORE
+#define WEEKDAYS "must have a weekday of 0 to 7, or SUN to SAT" MORE
+#define NO_DATE "must match a date that exists"
 
 static const struct {
     const char *text, *why;

@@ -183,7 +183,7 @@ static void length_is_limited(void **unused)
     memcpy(text + 500, "1 2 3 4 5", 9);
     assert_int_equal(jobq_cron_parse((jobq_str){text, 1000}, &cron, &why), JOBQ_OK);
     assert_int_equal(jobq_cron_parse((jobq_str){text, 1001}, &cron, &why), JOBQ_ERROR_INVALID);
-    assert_string_equal(why, "at most 1000 bytes");
+    assert_string_equal(why, "must be at most 1000 bytes");
 }
 
 /* -- random expressions -- */

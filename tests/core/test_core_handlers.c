@@ -759,7 +759,7 @@ static void a_message_comes_again_after_a_crash(void **unused)
     paid.type = "\n";
     assert_null(jobq_test_send(by_name, &paid));
     assert_string_equal(jobq_test_get(by_name, 0)->error,
-                        "invalid type: must be 1 to 1024 printable ASCII");
+                        "invalid type: must be 1 to 1024 printable ASCII characters");
 }
 
 static jobq_result says_nothing(jobq_delivery *d, const jobq_message *m)

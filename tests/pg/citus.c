@@ -595,7 +595,7 @@ static void a_refusal_names_the_field(void **unused)
     (void)unused;
     job.flow = 7;
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_string_equal(error.message, "invalid flow: no flow has this id");
+    assert_string_equal(error.message, "invalid flow: not the id of a flow");
     assert_string_equal(error.field, "flow");
     RUN("SELECT jobq.queue_set('q', payload_max => 1000)");
     job.flow = 0;

@@ -257,7 +257,7 @@ static void an_unknown_parent_is_said_to_be_unknown(void **unused_state)
     job.after = &after;
     job.after_count = 1;
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "no job has the id 999999"));
+    assert_non_null(strstr(error.message, "not the id of a job (it is '999999')"));
     two[0] = job;
     two[1] = plain_job();
     after.job = 0;
@@ -268,7 +268,7 @@ static void an_unknown_parent_is_said_to_be_unknown(void **unused_state)
     two[1].name = "b";
     two[1].flow = two[0].flow;
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, two, 2, NULL, &error), JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "enqueued before it"));
+    assert_non_null(strstr(error.message, "must be jobs that were enqueued before this one"));
 }
 
 /* ---- SQL: times ------------------------------------------------------------------------------ */

@@ -139,7 +139,43 @@ static void an_exact_payload_that_is_not_json_is_refused(void **unused)
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, JOBQ_PG_BY_COPY, &error),
                      JOBQ_ERROR_INVALID);
-    assert_string_equal(error.message, "invalid payload: not JSON at byte 8: key expected");
+    assert_string_equal(error.message,
+                        "invalid payload: not JSON at byte 8: key expected, in jobs[0]");
+}
+
+/* One who writes many sees which of them, and what it was. */
+static void the_job_that_is_refused_is_named(void **unused)
+{
+    jobq_pg_job jobs[3] = {plain_job(), plain_job(), plain_job()};
+    jobq_pg_schedule schedules[2];
+    jobq_pg_error error;
+
+    (void)unused;
+    jobs[2].kind = "no:name";
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 3, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid kind: must be 1 to 1024 of [A-Za-z0-9._-], "
+                        "alphanumeric at both ends (it is 'no:name'), in jobs[2]");
+    assert_string_equal(error.field, "kind");
+    assert_string_equal(error.value, "no:name");
+    jobs[1].line = "\xff";
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 3, JOBQ_PG_BY_COPY, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message,
+                        "invalid line: must be 1 to 1024 bytes of UTF-8 (it is '?'), in jobs[1]");
+    jobs[0].priority = -10;
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 3, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message,
+                        "invalid priority: must be -9 to 9 (it is -10), in jobs[0]");
+    assert_string_equal(error.value, "-10");
+    memset(schedules, 0, sizeof schedules);
+    schedules[0].name = schedules[1].name = "s";
+    schedules[0].cron = schedules[1].cron = "@daily";
+    schedules[0].job = schedules[1].job = plain_job();
+    schedules[1].cron = "@dayly";
+    assert_int_equal(jobq_pg_schedules_set(pg, NULL, "me", 1, schedules, 2, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.value, "@dayly");
+    assert_non_null(strstr(error.message, ", in schedules[1]"));
 }
 
 /* A queue's limit counts for headers, too, however a job is enqueued. */
@@ -249,50 +285,58 @@ static void a_past_instant_is_lifted_to_now(void **unused)
 static const struct {
     const char *call, *field, *why;
 } refusals[] = {
-    {"enqueue('q', 'k', to_jsonb(repeat('x', 99)))", "payload", "size 101 exceeds maximum 100"},
-    {"enqueue('q', 'new', to_jsonb(repeat('x', 99)))", "payload", "size 101 exceeds maximum 100"},
+    {"enqueue('q', 'k', to_jsonb(repeat('x', 99)))", "payload",
+     "too large: size 101 exceeds maximum 100"},
+    {"enqueue('q', 'new', to_jsonb(repeat('x', 99)))", "payload",
+     "too large: size 101 exceeds maximum 100"},
     {"enqueue('q', 'k', to_jsonb(repeat(E'\\x01', 20)))", "payload",
-     "size 122 exceeds maximum 100"},
-    {"enqueue('q', 'k', '1e200')", "payload", "size 201 exceeds maximum 100"},
+     "too large: size 122 exceeds maximum 100"},
+    {"enqueue('q', 'k', '1e200')", "payload", "too large: size 201 exceeds maximum 100"},
     {"enqueue('q', 'k', bytes => convert_to(repeat('x', 101), 'UTF8'))", "payload",
-     "size 101 exceeds maximum 100"},
+     "too large: size 101 exceeds maximum 100"},
     {"enqueue('q', 'k', headers => jsonb_build_object('h', repeat('x', 92)))", "headers",
-     "size 101 exceeds maximum 100"},
+     "too large: size 101 exceeds maximum 100"},
     {"enqueue('q', 'k', to_jsonb(repeat('x', 99)), key => 'a')", "payload",
-     "size 101 exceeds maximum 100"},
+     "too large: size 101 exceeds maximum 100"},
     {"_enqueue_many('q', '{k}', NULL, ARRAY['1', to_jsonb(repeat('x', 99)), '2'])", "payload",
-     "size 101 exceeds maximum 100"},
-    {"_enqueue_many('q', '{k}', NULL, NULL, ARRAY[convert_to(repeat('x', 101), 'UTF8')])", "payload",
-     "size 101 exceeds maximum 100"},
+     "too large: size 101 exceeds maximum 100"},
+    {"_enqueue_many('q', '{k}', NULL, NULL, ARRAY[convert_to(repeat('x', 101), 'UTF8')])",
+     "payload",
+     "too large: size 101 exceeds maximum 100"},
     {"_enqueue_many('q', '{k}', NULL, '{1,2}', p_headers => '{NULL,\"[1]\"}')", "headers",
      "not a JSON object"},
     {"_enqueue_many('q', '{k}', NULL, '{1}', p_run_ats => '{-infinity}')", "run_at",
-     "a finite instant"},
+     "must be a finite instant"},
     {"_enqueue_many('q', '{k}', NULL, '{1}', p_run_ats => '{infinity}')", "run_at",
-     "a finite instant"},
-    {"_enqueue_many('q', '{k}', NULL, '{1}', p_priorities => '{10}')", "priority", "-9 to 9"},
-    {"_enqueue_many('q', '{k}', NULL, '{1}', p_stages => '{17}')", "stages", "1 to 16"},
-    {"_enqueue_many('q', '{k}', NULL, '{1}', p_max_attempts => '{0}')", "max_attempts", "1 or more"},
+     "must be a finite instant"},
+    {"_enqueue_many('q', '{k}', NULL, '{1}', p_priorities => '{10}')", "priority",
+     "must be -9 to 9 (it is '10')"},
+    {"_enqueue_many('q', '{k}', NULL, '{1}', p_stages => '{17}')", "stages",
+     "must be 1 to 16 (it is '17')"},
+    {"_enqueue_many('q', '{k}', NULL, '{1}', p_max_attempts => '{0}')", "max_attempts",
+     "must be 1 or more (it is '0')"},
     {"_enqueue_many('q', '{k}', NULL, '{1}', p_timeouts_us => '{999}')", "timeout",
-     "at least a millisecond"},
-    {"_enqueue_many('q', '{k}', NULL, '{1}', p_keys => ARRAY[''])", "key", "1 to 1024 bytes"},
-    {"enqueue('q', 'k', run_at => 'infinity')", "run_at", "a finite instant"},
-    {"enqueue('q', 'k', run_at => '-infinity')", "run_at", "a finite instant"},
+     "must be at least a millisecond"},
+    {"_enqueue_many('q', '{k}', NULL, '{1}', p_keys => ARRAY[''])", "key",
+     "must be 1 to 1024 bytes (it is '')"},
+    {"enqueue('q', 'k', run_at => 'infinity')", "run_at", "must be a finite instant"},
+    {"enqueue('q', 'k', run_at => '-infinity')", "run_at", "must be a finite instant"},
     {"enqueue('q', 'k', headers => '[1]')", "headers", "not a JSON object"},
     {"enqueue('q', 'k', '1', bytes => 'x')", "payload",
-     "only one of payload and bytes may be given"},
-    {"enqueue('q', 'k', priority => 10)", "priority", "-9 to 9"},
-    {"enqueue('q', 'k', stages => 17)", "stages", "1 to 16"},
-    {"enqueue('q', 'k', max_attempts => 0)", "max_attempts", "1 or more"},
-    {"enqueue('q', 'k', timeout => '0')", "timeout", "at least a millisecond"},
-    {"enqueue('q', 'k', timeout => '999 us')", "timeout", "at least a millisecond"},
+     "not allowed with bytes"},
+    {"enqueue('q', 'k', priority => 10)", "priority", "must be -9 to 9 (it is '10')"},
+    {"enqueue('q', 'k', stages => 17)", "stages", "must be 1 to 16 (it is '17')"},
+    {"enqueue('q', 'k', max_attempts => 0)", "max_attempts", "must be 1 or more (it is '0')"},
+    {"enqueue('q', 'k', timeout => '0')", "timeout", "must be at least a millisecond"},
+    {"enqueue('q', 'k', timeout => '999 us')", "timeout", "must be at least a millisecond"},
     {"enqueue('no queue', 'k')", "queue",
-     "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"},
-    {"enqueue('q', 'a kind?')", "kind", "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"},
-    {"reschedule(1, 'infinity')", "run_at", "a finite instant"},
-    {"reschedule(1, '-infinity')", "run_at", "a finite instant"},
-    {"reschedule('q', 'infinity')", "run_at", "a finite instant"},
-    {"prioritize(1, 10)", "priority", "-9 to 9"}};
+     "must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends (it is 'no queue')"},
+    {"enqueue('q', 'a kind?')", "kind",
+     "must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends (it is 'a kind?')"},
+    {"reschedule(1, 'infinity')", "run_at", "must be a finite instant"},
+    {"reschedule(1, '-infinity')", "run_at", "must be a finite instant"},
+    {"reschedule('q', 'infinity')", "run_at", "must be a finite instant"},
+    {"prioritize(1, 10)", "priority", "must be -9 to 9 (it is '10')"}};
 
 /* A size has a limit, and the message ends with how to raise it. */
 static void refused_in_sql(const char *call, const char *field, const char *why)
@@ -307,7 +351,7 @@ static void refused_in_sql(const char *call, const char *field, const char *why)
     text = for_schema(generic, schema);
     res = PQexec(db, text);
     free(text);
-    text = for_schema(strncmp(why, "size ", 5) == 0 ? fix : "", schema);
+    text = for_schema(strncmp(why, "too large", 9) == 0 ? fix : "", schema);
     snprintf(wanted, sizeof wanted, "invalid %s: %s%s", field, why, text);
     free(text);
     if (PQresultStatus(res) == PGRES_TUPLES_OK) fail_msg("%s is taken", call);
@@ -315,6 +359,9 @@ static void refused_in_sql(const char *call, const char *field, const char *why)
     if (strcmp(error.field, field) != 0 || strcmp(error.message, wanted) != 0)
         fail_msg("%s: %s (%s)", call, error.message, error.field);
     assert_string_equal(error.sqlstate, "22023");
+    snprintf(wanted, sizeof wanted, " (it is '%s')", error.value);
+    if (error.value[0] != '\0' || strstr(why, " (it is ") != NULL)
+        assert_non_null(strstr(error.message, wanted));
     assert_int_equal(strlen(error.constraint), 0);
     PQclear(res);
 }
@@ -1213,6 +1260,7 @@ int main(void)
         cmocka_unit_test(the_pools_defaults),
         cmocka_unit_test_setup(an_exact_payload_is_kept_as_it_was_written, pg_empty),
         cmocka_unit_test(an_exact_payload_that_is_not_json_is_refused),
+        cmocka_unit_test(the_job_that_is_refused_is_named),
         cmocka_unit_test(an_exact_payload_may_be_more_than_jsonb_holds),
         cmocka_unit_test(headers_that_are_too_large_are_refused),
         cmocka_unit_test(sqlstates_have_their_classes),

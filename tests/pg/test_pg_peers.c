@@ -125,7 +125,7 @@ static void the_jobs_of_river_are_moved(void **unused)
     RUN("SET search_path = %s", peer);
     snprintf(settings, sizeof settings, "-v river=%s", peer);
     RUN("UPDATE river_job SET kind = 'no:name' WHERE kind = 'retried'"); /* the last one */
-    moves_nothing("from_river", settings, "invalid kind: 1 to 1024 of");
+    moves_nothing("from_river", settings, "alphanumeric at both ends (it is 'no:name')");
     assert_int_equal(number("SELECT count(*) FROM river_job WHERE metadata ? 'jobq_id'"), 0);
     RUN("UPDATE river_job SET kind = 'retried' WHERE kind = 'no:name'");
 

@@ -419,7 +419,7 @@ static void flows_are_shown_revived_and_cancelled(void **unused)
     JOBQ(1, "flow show 999");
     expect(err, "there is no flow 999");
     JOBQ(1, "flow revive 999");
-    expect(err, "no flow has this id");
+    expect(err, "not the id of a flow");
     JOBQ(1, "flow cancel 999");
     JOBQ(1, "flow revive 0");
     JOBQ(1, "flow show x");

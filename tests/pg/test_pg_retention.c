@@ -249,7 +249,7 @@ static void a_wrong_class_is_refused_by_name(void **unused)
     static const char *const calls[] = {
         "queue_set('q', retention => 'forever')", "queue_set('q', kind => 'k', retention => '')",
         "retention_set('week', '7 days')", "retention_set(NULL, '7 days')"};
-    static const char told[] = "invalid retention: short, medium or long";
+    static const char told[] = "invalid retention: must be short, medium or long";
     jobq_pg_queue_desc d;
     jobq_pg_error error;
     size_t i;
@@ -257,18 +257,19 @@ static void a_wrong_class_is_refused_by_name(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(calls); i++) refused_in_sql(calls[i], told);
     refused_in_sql("retention_set('short', '-1 hour')",
-                   "invalid keep: a finite interval, at least a millisecond");
+                   "invalid keep: must be a finite interval, at least a millisecond");
     memset(&d, 0, sizeof d);
     d.retention = "day";
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);
-    assert_string_equal(error.message, told);
+    assert_memory_equal(error.message, told, sizeof told - 1); /* and then the value */
+    assert_string_equal(error.value, "day");
     assert_string_equal(error.field, "retention");
     d.kind = "k";
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);
     refused_in_sql("retention_set('day', '1 s')", told);
     refused_in_sql("retention_set(NULL, '1 s')", told);
     refused_in_sql("retention_set('short', '0')",
-                   "invalid keep: a finite interval, at least a millisecond");
+                   "invalid keep: must be a finite interval, at least a millisecond");
     assert_int_equal(number("SELECT count(*) FROM jobq.queue"), 0);
     assert_int_equal(number("SELECT varies::int FROM jobq.ring WHERE first = 8"), 0);
 }

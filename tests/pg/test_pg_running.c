@@ -1140,7 +1140,7 @@ static void quick_jobs_do_not_wait_for_a_slow_kind(void **unused)
     SET(slow_most, 0);
     h[0].threads_max = -1;
     assert_int_equal(jobq_pg_worker_start(pg, &d, &worker, &error), JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "threads_max is negative"));
+    assert_non_null(strstr(error.message, "threads_max: must be 0 (no limit) or more (it is -1)"));
     h[0].threads_max = 1;
     RUN("SELECT jobq.enqueue('q', 'slow', '{}') FROM generate_series(1, 6)");
     enqueue_count(200);

@@ -729,8 +729,8 @@ static void what_a_job_may_wait_for(void **unused)
         res = PQexec(db, full);
         free(full);
         assert_non_null(strstr(PQresultErrorMessage(res),
-                               i == 1 ? "a job cannot wait for itself"
-                                      : "a job that it names waits for job 1 itself"));
+                               i == 1 ? "must not be the job itself"
+                                      : "must not name a job that waits for job 1 itself"));
         PQclear(res);
     }
     RUN("SELECT jobq.cancel(4)");

@@ -585,7 +585,7 @@ static void a_row_twice_is_refused(void **state)
             v[k].outcome = k == 2 ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_SUCCESS;
         assert_int_equal(jobq_pg_worktable_settle(each[i], NULL, twice, v, 3, &error),
                          JOBQ_ERROR_INVALID);
-        assert_string_equal(error.message, "invalid rows: the same row twice");
+        assert_string_equal(error.message, "invalid rows: has the same row twice");
         assert_true(v[1].code == JOBQ_ERROR_INVALID && v[1].state == JOBQ_STATE_NONE);
         assert_int_equal(jobq_pg_worktable_heartbeat(each[i], NULL, twice, NULL, 3, &error),
                          JOBQ_ERROR_INVALID);

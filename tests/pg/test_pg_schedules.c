@@ -579,7 +579,7 @@ static void a_wrong_calendar_is_refused_before_it_is_sent(void **unused)
     assert_non_null(strstr(error.message, "must match a date that exists"));
     s.cron = "61 * * * *";
     assert_int_equal(jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, &error), JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "minute: 0 to 59"));
+    assert_non_null(strstr(error.message, "a minute of 0 to 59"));
     assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
     s.cron = "59 * * * *";
     assert_int_equal(jobq_pg_schedules_set(pg, db, "me", 1, &s, 1, &error), JOBQ_OK);

@@ -172,7 +172,7 @@
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
  *     JOBQ_LOOP_PARTITIONS partitions that one loop keeps track of         (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
- *     JOBQ_TALLY_KINDS     kinds that a worker counts each by itself       (default: 64)
+ *     JOBQ_TALLY_KINDS     kinds for which a worker keeps separate counts  (default: 64)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_EDGES    what jobs of a jobq_memory wait for                      (default: 32)
@@ -468,7 +468,7 @@
 #ifndef JOBQ_LOOP_BATCH
 #define JOBQ_LOOP_BATCH 1000
 #endif
-#ifndef JOBQ_TALLY_KINDS /* kinds that a worker counts each by itself */
+#ifndef JOBQ_TALLY_KINDS /* kinds for which a worker keeps separate counts */
 #define JOBQ_TALLY_KINDS 64
 #endif
 #ifndef JOBQ_MEMORY_PARTITIONS
@@ -1759,10 +1759,9 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *
  *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
  *               claimed from their bounds; a sweep comes before sleeping and at least every
- *               sweep_us, because a bound may hide a job that committed late. If the store gives up
- *               a claim because of the time that it takes, bounds move to the store's clock. The
- *               lines of a lane have one bound: no job that was ready when a walk last came round
- *               is before it
+ *               sweep_us, because a bound may hide a job that committed late. If a claim times
+ *               out in the store, the loop raises its bounds to the store's clock. The lines of a
+ *               lane have one bound: no job that was ready when a walk last came round is before it
  *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
  *               wait for
  *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
@@ -8091,10 +8090,9 @@ static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
     if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited.rows);
 }
 
-/* Decides what permits leave to a claim. It cannot limit the jobs of one queue or kind, so it asks
- * for no more jobs than the smallest room of what it lists. If it then comes back full, the next
- * one is for the rest: it leaves out what has less room than it asks for. So a quota that has room
- * for one job does not make the claims of other queues and kinds small. */
+/* Decides what permits leave to a claim. A claim has one limit for everything that it lists, so it
+ * uses the smallest room. If it comes back full, the next claim leaves out whatever has less room.
+ * So a quota that has room for one job does not make the claims of other queues and kinds small. */
 static void jobq__claim_permits(jobq_loop *l, jobq_request *a)
 {
     int32_t limit = a->limit, i;
@@ -8579,9 +8577,9 @@ static int64_t jobq__round_wait(const jobq_loop *l)
     return jobq__min(jobq__max(l->pace.look_us, JOBQ__MS), JOBQ__SECOND);
 }
 
-/* Moves the places from which walks go on. Returns the time until a line that was passed by may be
- * claimed from; 0: none was. A walk that gets no job goes on at once until it has come round. A
- * line that was full may have opened while the claim was under way. */
+/* Moves the places from which walks go on. Returns the time until a line that was left out may be
+ * claimed from; 0: none was. A walk that finds no job continues at once until it has visited
+ * every line. One that was full may have got room while the claim was under way. */
 static int64_t jobq__walked(jobq_loop *l, const jobq_claimed *got)
 {
     int64_t due_us = 0, sent = l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM];

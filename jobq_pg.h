@@ -251,11 +251,12 @@
  *             handler that overruns it counts as a failed attempt, and its thread is replaced.
  *             When more than half of the threads are lost that way within an hour, while the
  *             server answers, the worker stops with JOBQ_ERROR_TIMEOUT (of several schemas, that
- *             one does); end the process then. A job whose process died runs
- *             again, in the end alone, and only then does a death count against it (law (6) of
- *             jobq.h). pthread_exit is a failed attempt, and so is a C++ exception where jobq.h is
- *             compiled as C++ (see C++ there). An open transaction on jobq_pg_call_conn is rolled
- *             back. A handler must not leave by longjmp, and its thread must not be cancelled.
+ *             one does); end the process then. A job whose process died runs again. If that process
+ *             dies, too, it runs alone at last, and only then does a death count against it (law
+ *             (6) of jobq.h). pthread_exit is a failed attempt, and so is a C++ exception where
+ *             jobq.h is compiled as C++ (see C++ there). An open transaction on jobq_pg_call_conn
+ *             is rolled back. A handler must not leave by longjmp, and its thread must not be
+ *             cancelled.
  * HEALTH      jobq_pg_worker_health uses no database and never waits. Ready: JOBQ_OK. Alive:
  *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
  *             reason to restart the program.
@@ -655,7 +656,7 @@ typedef struct jobq_pg_error {
     char entity[64];      /* table, or the noun that was looked for */
     char field[64];       /* column, or the field of a descriptor */
     char constraint[64];
-    char value[64];       /* the value that was refused, cut */
+    char value[64];       /* the value that was refused, cut; empty: there is no single one */
     char message[512];    /* one sentence that names the fix where there is one */
 } jobq_pg_error;
 
@@ -808,7 +809,7 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body bod
 /* What a job waits for: one of the first three. */
 typedef struct jobq_pg_after {
     int64_t job;        /* a job, by its id; it was enqueued before */
-    const char *name;   /* or by its name in the flow; it may stand before this one in the call */
+    const char *name;   /* or by its name in the flow; it may be earlier in the same call */
     int64_t flow;       /* or the end of all jobs of this flow */
     jobq_on_end on_end; /* (default: its success) */
 } jobq_pg_after;
@@ -1512,11 +1513,11 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  * jobq_pg_worker_wait -- waits until it has stopped; one of jobq_pg_worker_open is run meanwhile,
  * on this thread.
  *
- * Shape   stats may be NULL. Once.
+ * Shape   stats may be NULL. Call it once.
  * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
- *         and still has not returned; so with desc.connect; or it, or that of one schema, gave
- *         up, because more than half of its handlers did within an hour, or their threads could
- *         not be replaced. End the process: they use the worker and the handle.
+ *         and still has not returned; the same applies to desc.connect; or the worker, or that
+ *         of one schema, gave up, because more than half of its handlers did within an hour, or
+ *         their threads could not be replaced. End the process: they use the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
@@ -1569,8 +1570,8 @@ typedef struct jobq_pg_health {
  * Shape   health may be NULL. Until it is freed. schema: as of jobq_pg_worker_stats; JOBQ_PG_ALL:
  *         the worst of all, and sums of running and pool.
  * Errors  JOBQ_ERROR_CONNECTION: it holds no lease just now, because it starts, or has no server:
- *         it helps itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end the
- *         process.
+ *         it recovers by itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end
+ *         the process.
  */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, int schema,
                                           jobq_pg_health *health);
@@ -1604,7 +1605,8 @@ JOBQ_API jobq_pg *jobq_pg_call_handle(const jobq_call *call);
  * jobq_pg_call_complete -- completes this job, or its stage, in the open transaction of conn.
  *
  * Tx      yours, on any connection to the same database. Then COMMIT, and return JOBQ_OUTCOME_DONE;
- *         if the COMMIT failed, or its answer was lost, return JOBQ_OUTCOME_RETRY: the fence knows.
+ *         if the COMMIT failed, or its answer was lost, return JOBQ_OUTCOME_RETRY: if it
+ *         did commit, the retry is refused as lost.
  *         Until the COMMIT it locks, beside the job, only what becomes ready or ends by it.
  * SQL     settle_here
  * Errors  JOBQ_ERROR_LOST: the transaction is aborted, roll it back. JOBQ_ERROR_INVALID: not in
@@ -1658,7 +1660,7 @@ typedef enum jobq_pg_type {
     JOBQ_PG_INT64,       /* int64_t;  jobq_pg_maybe_int64 */
     JOBQ_PG_FLOAT,       /* float;    jobq_pg_maybe_float */
     JOBQ_PG_DOUBLE,      /* double;   jobq_pg_maybe_double */
-    JOBQ_PG_TEXT,        /* jobq_str, a NUL behind it; NULL is {NULL, 0}, for each jobq_str */
+    JOBQ_PG_TEXT,        /* jobq_str, NUL-terminated; NULL is {NULL, 0}, for each jobq_str */
     JOBQ_PG_BYTES,       /* jobq_str; bytea */
     JOBQ_PG_UUID,        /* jobq_pg_uuid; jobq_pg_maybe_uuid */
     JOBQ_PG_TIMESTAMPTZ, /* int64_t, Unix epoch, JOBQ_NEVER: infinity; jobq_pg_maybe_int64 */
@@ -1718,7 +1720,7 @@ typedef struct jobq_pg_column {
     jobq_pg_type type;
     size_t offset, size;      /* of its field; size is checked (0: it is not) */
     unsigned flags;
-    const char *const *names; /* of an enum, NULL behind them: names[i] is the value i */
+    const char *const *names; /* of an enum, NULL-terminated: names[i] is the value i */
 } jobq_pg_column;
 
 /* One element of an array of columns: the struct, its field, which is named as the column (_AS:
@@ -1866,8 +1868,8 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
 /* jobq_pg_table_close -- frees it; rows stay. NULL: nothing. */
 JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
 
-/* In all that follow: conn may be NULL, for the pool, where the call commits by itself; where NULL
- * is the key; rows is written on JOBQ_OK, else empty; rows NULL is not wanted. */
+/* In all that follow: conn NULL uses the pool, and the call commits by itself. where NULL means the
+ * key columns. rows is filled on JOBQ_OK and empty otherwise; pass NULL if you do not want it. */
 
 /* jobq_pg_table_get -- the first row whose columns are as in like. rows NULL: whether there is one.
  * JOBQ_ERROR_NOT_FOUND: none. */
@@ -28623,260 +28625,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
-"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
-"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
-"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
-"column job.:timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n",
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e stages_max=a062db\n"
-"column queue.:timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
-"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
-"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
-"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
-"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
-"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_timeout_us_check=437179 line_pkey=0e7c48\n"
-"constraint :line_rate_burst_check=8c2388 line_rate_count_check=51a63b\n"
-"constraint :line_rate_us_check=100301 line_running_max_check=1ecd86 line_weight_check=1d5edb\n"
-"constraint :message_law=89e0c5 message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89\n"
-"constraint :nudge_pkey=a906c2 operation_pkey=403bf7 partition_law=b569e8\n"
-"constraint :partition_pkey=00aea0 permit_held_check=6cc387 permit_pkey=4f3d64\n"
-"constraint :permit_quota_id_fkey=e952ec permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n",
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_stages_max_check=a20d62 queue_timeout_us_check=b5da6c\n"
-"constraint :quota_kind_id_fkey=b257fb quota_pkey=dd76c9 quota_queue_id_fkey=261ec6\n"
-"constraint :quota_rate_burst_check=3b232f quota_rate_count_check=bd1ffe\n"
-"constraint :quota_rate_us_check=01e7a2 quota_running_max_check=fefe80 ring_check=50c140\n"
-"constraint :ring_export_wait_check=265bb1 ring_keep_check=74aa8d ring_pkey=79e53f\n"
-"constraint :ring_retention_check=0e2a46 schedule_check=91a2ef schedule_check1=d3bab8\n"
-"constraint :schedule_check2=2df1bf schedule_every_us_check=79ab52\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091 waiter_pkey=f93cd7\n"
-"constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
-"function :_add_error=810ca1 _audit_flows=0a51d0 _audit_lines=cea78f _audit_permits=f6431e\n"
-"function :_audit_places=def2d8 _await=7afe9c _awaited=97fe2f _bulk=0a2e55\n"
-"function :_busy_or_lost=e9986c _cancel_one=822fb4 _change=8efb30 _change_one=d88868\n"
-"function :_check_at_most=fb6c62 _check_cycle=da357a _check_erase=a06524 _check_job=d1c198\n"
-"function :_check_jobs=839f4f _check_known=e7035b _check_lines=9dc840 _check_links=e8631c\n"
-"function :_check_name=af2492 _check_schedule=012d93 _check_ticks=1573d5 _citus_apart=db1106\n"
-"function :_citus_at=38f890 _citus_called=783627 _citus_caller=1deb6f _citus_calls=733059\n"
-"function :_citus_closed=489f70 _citus_drop_views=7efee4 _citus_home=b4b78b\n"
-"function :_citus_identities=be051c _citus_joins=b29d4e _citus_must_be_closed=9c7a10\n"
-"function :_citus_mute=c776b1 _citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
-"function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
-"function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=7546d9\n"
-"function :_claim_apart=406f4f _claim_first=542866 _claim_lanes=de7353 _claim_lines=b3cf55\n"
-"function :_claim_look=f725e8 _claim_sift=dd1f13 _claim_stretch=21e336 _claim_suspect=a6e58b\n"
-"function :_claim_visit=9120a1 _claim_walk=a68399 _commit_waits=e45eeb _complete=55de94\n"
-"function :_complete_unkept=0df54d _complete_with=82d824 _count_due=3e31a0 _count_ready=e4a9a5\n"
-"function :_cron_field=b149c5 _cron_local=870edc _cron_near=f09beb _cron_next=f5ae08\n"
-"function :_cron_parse=e8cfd7 _delete_all=835853 _deregister=c9b635 _doors=2d7aa2\n"
-"function :_doors_beyond=2f8e78 _edges_drop=20a9ec _edges_end=09659b _edges_forget=b8af25\n"
-"function :_edges_revive=0a096e _end_keys=ebba11 _ended=11f34d _enqueue_after=242c42\n"
-"function :_enqueue_known=55f8ea _enqueue_linked=01944d _enqueue_many=707d79\n"
-"function :_enqueue_one=1a336c _erase_jobs=f436fc _erase_live=62f9fd _erase_messages=0b7e88\n"
-"function :_erase_otherwise=b434f1 _erase_page=6b6626 _erase_rows=3a57c8\n"
-"function :_erase_unreached=c4cf5c _erased_errors=57e83a _erased_mark=bb73bb\n"
-"function :_explain_line=d24f39 _explain_quotas=0d888e _explain_ready=382879\n"
-"function :_explain_waiting=9a8ade _finish=2cc76d _fire=7b328e _fire_job=5fec7b\n"
-"function :_fire_tick=6b90c6 _first_due=b7615f _flow_add=6e1b85 _flow_cancel_free=7180de\n",
-"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=8b6b21\n"
-"function :_flow_over=4dd1be _flow_part=97f2bb _flow_revive_free=078a68 _flow_tell=0f7e34\n"
-"function :_flow_unknown=dfb2cc _flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531\n"
-"function :_grant_again=d2c535 _grant_functions=3c9b7c _grant_less=bb1265 _has_lines=c5c526\n"
-"function :_heartbeat=228e42 _heartbeat_kinds=6f8c58 _heartbeat_suspects=97e009\n"
-"function :_held_text=6bd2af _here=c622d1 _hold_from=8fec88 _hold_of_claim=26b463\n"
-"function :_id_beyond=e1ea82 _in_circle=2c8359 _is_copy=b8984b _is_erased=154232\n"
-"function :_job_ties=69d02a _jobs_ahead=815cda _keep_keys=507ee5 _kept=c09bce\n"
-"function :_key_taken=10d017 _kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e\n"
-"function :_kind_set=0c69a3 _kinds_of=1b75c1 _known_change=4882f8 _known_decide=2fd81d\n"
-"function :_known_kind=110da1 _known_lines=071b73 _known_lock=f19d09 _known_queue=575cab\n"
-"function :_known_schedule=b370c7 _known_succeed=766d3c _late_workers=93c97b\n"
-"function :_lease_lost=5f46af _limited=f63da2 _line_at=7d6728 _line_free=5ec491\n"
-"function :_line_fronts=d336c3 _line_holders=b36469 _line_no=d3e456 _line_rooms=2da125\n"
-"function :_line_row=b8337a _line_suspects=ecea26 _line_up=505b90 _line_waiting=ca1749\n"
-"function :_line_waits=695d0b _lines_ready=0d4aa0 _lines_restored=983a6b _lines_used=6ebe23\n"
-"function :_link=091be2 _link_parents=a82686 _lock_claimed=7f8566 _lock_flows=32b1db\n"
-"function :_lock_kinds=ef5c0f _lock_lines=e5e21c _lock_parents=153c0b _look_flows=824fcb\n"
-"function :_look_jobs=57b797 _look_signals=7dab9b _make_ready=b5216d _metric=0f2023\n"
-"function :_metric_label=ca2d80 _metric_times=d142b2 _metrics_counted=5c0ccc\n"
-"function :_metrics_others=a9bb92 _metrics_outbox=e908e2 _metrics_queues=19331f\n"
-"function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n"
-"function :_notify=1c3c34 _nudges_left=20b7fe _nudges_take=4d6a2a _open_before=d47415\n"
-"function :_operated=b3eb6c _operated_one=8821dc _outbox_ack=274c73 _outbox_asked=23914c\n"
-"function :_outbox_bury=33eb44 _outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
-"function :_outbox_enqueue_many=9f7ba7 _outbox_enqueue_one=c1d357 _outbox_fit=8c1583\n"
-"function :_outbox_hand=906b59 _outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149\n"
-"function :_outbox_mark=34e24e _outbox_messages=fd9616 _outbox_number=b5e457\n"
-"function :_outbox_partitions=12ef81 _outbox_queue=ce2db9 _outbox_read=fd8fb5\n"
-"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n"
-"function :_outbox_tried=8a9910 _outbox_waits=4ed423 _outbox_widen=b11221 _parent_end=22cae7\n"
-"function :_parent_jobs=1e3865 _parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea\n"
-"function :_peek_lines=3d2e11 _permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d\n"
-"function :_permit_one=5a1050 _permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
-"function :_pick_lined=e63ba5 _policies=12ff46 _progress_of_claim=366fbd\n"
-"function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
-"function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=677b4c\n"
-"function :_rate_chunk=3e6562 _rate_parse=4ed102 _rate_text=515db3 _recover=8b34a1\n"
-"function :_refuse=0ff5e4 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
-"function :_request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa _rescue_singly=d3c9b2\n"
-"function :_retention_used=bbe7d0 _return_key=5f1952 _revivable=770099 _revive_all=e5e6ae\n"
-"function :_revive_free=ecbb97 _revive_wait=6bf3a7 _ring_slot=556999 _rings_unturned=2b8050\n"
-"function :_row_holders=0ac477 _rows_within=ce2d89 _running=967a07 _schedule_after=efcb22\n"
-"function :_schedule_due=ba1966 _schedule_last=cb25bc _schedule_put=18ad7e\n",
-"function :_schedules_set=4a7bac _secure=49228b _sequence_restored=0e0535 _set_aside=50f36d\n"
-"function :_set_paused=d8bebb _settle=02958d _settle_end=ec89d8 _settle_here=fb7308\n"
-"function :_shown=1d1dc0 _signal_look=e5c299 _signal_of_claim=76ed56 _sleep=d86b23\n"
-"function :_step_done_here=725313 _step_of_claim=a3c287 _strays=151168 _strict_holders=c01743\n"
-"function :_strict_job=2ff069 _succeeded=ad2590 _suspect_admitted=bef0fe _suspect_goes=565cd3\n"
-"function :_suspect_room=99ce40 _take_key=a39e08 _take_lines=712a4b _tally_fold=2b4a54\n"
-"function :_tally_prune=9d4281 _tally_sums=67c4d7 _tally_take=40fe71 _tell=ed31c2\n"
-"function :_tell_waiters=21e89a _tenant_key=fdf23b _tenant_keys=569e0f _tenant_may=d72c00\n"
-"function :_tenant_refuse=a1bd4e _tick=ccc2ef _times_bounds=f790f6 _times_quantile=1bcbf9\n"
-"function :_tokens_move=4dba4b _unawait=b96c2a _unpark=d66800 _us=556c7b _wait_briefly=a37177\n"
-"function :_wait_here=15ded9 _wake=e24c8d _walk_quantum=52a57f _walk_stop=31dc88 _widen=e20461\n"
-"function :_work_backoff=ffd834 _work_decide=6d9e51 _work_lanes=ad1b69 _work_modes=eed2fb\n"
-"function :_work_settle=2961d0 _work_tidy=6a94d5 audit=65dadd batch=282678 cancel=ff4f01\n"
-"function :citus_close=9366f0 citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa\n"
-"function :citus_place=08c7a4 citus_undistribute=7ba854 dead_letter_cleanup=e8d43c\n"
-"function :dead_letter_count=a87563 dead_letter_discard=85dce1 dead_letter_list=0e9027\n"
-"function :dead_letter_reject=dd8666 dead_letter_replay=b33e26 dead_letter_resolve=0c6df6\n"
-"function :delete=6a17e8 digest=ef17c2 enqueue=f48e3c enqueue_or_get=c62edd erase=8c2392\n"
-"function :explain_job=05eb1b export_done=a1d210 export_next=b7b644 export_set=407d9c\n"
-"function :flow=c55953 flow_cancel=e0989b flow_close=db725d flow_graph=d47f1e\n"
-"function :flow_revive=c91124 grant_enqueue=f50f06 grant_operate=2fde8e grant_read=95fa09\n"
-"function :grant_work=0e6445 hold=9baefc line_set=eaca16 mend=be7783 metrics=a60e7a\n"
-"function :move=11fc12 outbox_enqueue=f85591 outbox_grow=e65b89 outbox_register=d96c24\n"
-"function :pause=83f437 peek=9adcba prioritize=cb1b90 prune=729dca queue_set=9f840e\n"
-"function :renew=446255 reschedule=536fa1 resume=6864c3 retention_set=df9c71 revive=6bb42c\n"
-"function :revoke=26b4f6 schedule=3f9699 schedule_drop=635d5f schedule_pause=d6e55e\n"
-"function :schedule_preview=b64f12 schedule_resume=270317 schedule_run=63b6d4 signal=3ef364\n"
-"function :standing=58e646 turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1\n"
-"function :work_heartbeat=07c4f4 work_join=ae4aa8 work_leave=8f2a05 work_recover=b3aecc\n"
-"function :work_rescue=2861d3 work_take=08c0d7\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 failed_finished_at=b7c79e failed_flow=fa57e5 flow_ended_at=6a1f29\n"
-"index :flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83\n"
-"index :job_line=9c88b3 job_suspect=ebedf7 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=74413d cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n",
-"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n"
-"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
     NULL
 };
 

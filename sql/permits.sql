@@ -104,7 +104,8 @@ DECLARE
     v_most bigint := p_burst::bigint + v_chunk;
     v_level numeric;
 BEGIN
-    -- First with what workers had until now: a bucket does not fill up behind their backs.
+    -- First count the tokens that workers held until now; otherwise the bucket would refill
+    -- while they still hold them.
     -- An instant that has not come was written before the clock ran back: the bucket is empty.
     free_us := greatest(least(p_free_us, p_now_us), p_now_us - floor(
         greatest(least(v_full, v_most - p_held), 0) * p_us::numeric / p_count));
@@ -130,7 +131,8 @@ END $$;
 --   tokens    that it has; returned: that it gives back, not among them; needed: asked for
 -- p_number: of the exchange; it grows with each. The answer has every quota of its queues:
 --   maxima    running_max; 0: none
---   held      so many of its jobs may run: claims stop there. Its row says more while more run
+--   held      the number of its jobs that may run: claims stop there. Its row says more while
+--             more run
 --   chunks    0: no rate, else the most tokens at once; tokens: granted; waits_us: see
 --             tokens_move
 CREATE OR REPLACE FUNCTION jobq._permit_exchange(

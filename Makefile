@@ -432,6 +432,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h $(SQL) >&2
 	@awk -f tests/tools/settings.awk jobq_pg.h $(SQL) >&2
 	@tests/tools/words.sh
+	@tests/tools/pages.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
 
@@ -619,7 +620,7 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 	compile_sources,$(program)),$(call compile_kind,$(program)),$(POSIX) \
 	$(LIBPQ_CFLAGS),$(LIBPQ_LIBS) -pthread)))
 
-# -- examples: each built by the one line that README.md and the header promise --------------------
+# -- examples: each built by the one line that the pages and the header promise --------------------
 
 .build/examples/attune/attune .build/cc/test_pg_attune .build/asan/test_pg_attune: \
 	examples/attune/attune.h

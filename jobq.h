@@ -45,7 +45,7 @@
  *     }
  *
  *
- * FUNCTIONS (what they take and return stands at each one; README has a list of tasks)
+ * FUNCTIONS (what they take and return stands at each one; examples/README.md has a list of tasks)
  *
  *     jobq_error_text           one sentence for people
  *     jobq_str_from             borrows a terminated string

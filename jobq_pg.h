@@ -46,7 +46,7 @@
  *         return 0;
  *     }
  *
- * FUNCTIONS (README has a list of tasks; the code in this manual leaves out most checks of errors)
+ * FUNCTIONS (examples/README.md has a list of tasks; the code here leaves out most error checks)
  *
  *     jobq_pg_dial_set             a keyword of libpq for a new connection
  *     jobq_pg_open                 a handle: a schema, a pool of connections, hooks
@@ -527,7 +527,7 @@
  *
  * A schema is an ordinary one of the server that jobq_pg_migrate connects to, be it a node of
  * Citus or its coordinator. So each node may have schemas of its own, also of the same name, and a
- * worker serves them by their conninfos, as SEVERAL SCHEMAS says. README says what else there is.
+ * worker serves them by their conninfos: see SEVERAL SCHEMAS, and examples/jobq/README.md.
  *
  * ONE SERVER  A job and the data that its handler changes belong on one server, and so do a message
  *         and the rows that it tells of. Only then is a transaction on both one commit. At the

@@ -48,7 +48,7 @@ static const doctor_check doctor_checks[] = {
      "FROM jobq.queues WHERE ready > 0 AND workers = 0 AND NOT paused "
      "UNION ALL SELECT 'only workers in SQL live: they fire no schedules and clean nothing up', "
      "'start a worker in C, of any queue for the housekeeping, and of a queue for its schedules: "
-     "see Other languages in the README' FROM jobq.worker w "
+     "see Other languages in examples/README.md' FROM jobq.worker w "
      "WHERE w.dead_at IS NULL AND w.expires_at > now() "
      "GROUP BY () HAVING count(*) > 0 AND max(w.library) = 0"},
     {"results",

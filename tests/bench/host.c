@@ -46,7 +46,7 @@ void row_build(void)
     if (stat(command, &size) != 0) bench_fail("build: there is no program");
     bench_figure("  stripped", (double)size.st_size / 1000, "KB", "", 0, BENCH_AT_MOST, 300);
     bench_note("  with 110 KB of SQL, 205 of code, 35 to unwind; a worker with JOBQ_STATIC: 280; "
-               "SPEED.md says what was tried", "");
+               "tests/bench/README.md says what was tried", "");
 }
 
 /* -- memory: of a process with a worker and a long queue -- */

@@ -59,7 +59,7 @@ versions() {
     gcc $strict -fsyntax-only "$out/versions.c" || return
     grep -q "^ \* jobq.h .* version $version\. " jobq.h &&
         grep -q "^ \* jobq_pg.h .* version $version\. " jobq_pg.h &&
-        grep -q "^\*\*$version\*\*" README.md || { echo "not everywhere: $version"; return 1; }
+        grep -q "^\*\*$version\*\*" .github/CHANGELOG.md || { echo "not everywhere: $version"; return 1; }
     ! grep -rnE '[0-9]+\.[0-9]+\.[0-9]+' examples/build | grep -vF "$version" || return
     sed 's/^\(#define JOBQ_VERSION_PATCH\) .*/\1 99/' jobq.h >"$out/mixed/jobq.h"
     cp jobq_pg.h "$out/mixed/"

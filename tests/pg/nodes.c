@@ -422,7 +422,7 @@ static void also_with_a_time_limit(void **unused)
 
 /* ---- a schema that moves --------------------------------------------------------------------- */
 
-/* Moves a schema from the second server to the first, as README says. */
+/* Moves a schema from the second server to the first, as examples/jobq/README.md says. */
 static void moves(int which, const char *by)
 {
     char command[1500];

@@ -643,18 +643,18 @@ static void the_databases_defaults_do_not_matter(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
 }
 
-/* ---- README.md ------------------------------------------------------------------------------- */
+/* ---- the page of operations ------------------------------------------------------------------ */
 
-/* Appends to the script each line that README shows for a shell, and what notes its exit code. How
- * many there are. */
-static int lines_of_readme(FILE *script)
+/* Appends to the script each line that the page shows for a shell, and what notes its exit code.
+ * How many there are. */
+static int lines_of_page(FILE *script)
 {
     char line[300];
     bool inside = false;
     int count = 0;
-    FILE *file = fopen("README.md", "r");
+    FILE *file = fopen("examples/jobq/README.md", "r");
 
-    if (file == NULL) fail_msg("README.md is not here: run from the repository");
+    if (file == NULL) fail_msg("examples/ is not here: run from the repository");
     while (fgets(line, sizeof line, file) != NULL) {
         if (strncmp(line, "```", 3) == 0) inside = strcmp(line, "```sh\n") == 0;
         if (!inside || strncmp(line, "jobq ", 5) != 0) continue;
@@ -667,7 +667,7 @@ static int lines_of_readme(FILE *script)
 }
 
 /* With the job, the flow and the worker that its lines speak of. */
-static void the_readme_can_be_typed(void **unused)
+static void the_page_can_be_typed(void **unused)
 {
     char path[96], codes[2000], *code;
     FILE *script;
@@ -685,7 +685,7 @@ static void the_readme_can_be_typed(void **unused)
             "jobq() { timeout --preserve-status $limit $program --schema %s \"$@\"; }\n"
             "timeout 120 $program --schema %s work --queue mail --kind welcome --exec cat &\n",
             program(), folder, schema, schema);
-    count = lines_of_readme(script);
+    count = lines_of_page(script);
     fprintf(script, "kill $!\nwait\n");
     fclose(script);
     assert_in_range(count, 11, 30);
@@ -1092,7 +1092,7 @@ int main(void)
         TEST(long_work_shows_how_far_it_is),
         TEST(it_connects_as_psql_does),
         TEST(the_databases_defaults_do_not_matter),
-        TEST(the_readme_can_be_typed),
+        TEST(the_page_can_be_typed),
         TEST(without_a_server_the_code_is_3),
         TEST(a_role_sees_what_it_may),
         TEST(the_shell_completes_verbs_and_options),

@@ -58,8 +58,8 @@ class Languages(unittest.TestCase):
         self.assertEqual(one("SELECT jobq.audit()"), 0)
 
     def test_sizes(self):
-        """What README.md says of them."""
-        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        """What examples/README.md says of them."""
+        with open(os.path.join(ROOT, "examples/README.md"), encoding="utf-8") as file:
             text = " ".join(file.read().split())
         self.assertIn("in 225 lines (blank ones not counted)", text)
         self.assertIn("have 50 and 60, and run one job at a time", text)

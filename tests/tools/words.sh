@@ -2,7 +2,7 @@
 # words.sh  refuses words that were replaced, so that one thing keeps one word
 #
 # Looks at comments and strings of C, comments of SQL and scripts, what a mutant's patch says of
-# itself, and all of README.md. Case does not count. The words to use are in WORDS, at the top of
+# itself, and all of the pages. Case does not count. The words to use are in WORDS, at the top of
 # jobq.h. A phrase is found only within a line.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -64,7 +64,7 @@ fencing token: token
 claim token: token
 '
 
-find jobq.h jobq_pg.h README.md sql tests examples -type f ! -name words.sh -print0 |
+find jobq.h jobq_pg.h README.md .github sql tests examples -type f ! -name words.sh -print0 |
     xargs -0 awk -v replaced="$replaced" '
 function check(text,    word) {
     gsub(/\\./, " ", text)

@@ -914,9 +914,10 @@ CREATE TABLE jobq.operation (
 );
 
 -- Roles that may enqueue only for somebody: into these queues, and only jobs whose line is
--- like lines (NULL: of any line, or none).
+-- like lines (NULL: of any line, or none). outboxes: queues of messages, NULL: none.
 CREATE TABLE jobq.tenant (
     role regrole PRIMARY KEY,
     queues text[] NOT NULL,
-    lines text
+    lines text,
+    outboxes text[]
 );

@@ -141,6 +141,20 @@ BEGIN
             FROM unnest(p_keys) WITH ORDINALITY AS k (name, n));
 END $$;
 
+-- Whether the caller may write messages into this queue: it is no tenant's role, or one that
+-- was given this outbox.
+CREATE OR REPLACE FUNCTION jobq._tenant_writes(p_queue text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(bool_or(t.outboxes IS NOT NULL
+                                AND p_queue COLLATE "C" = ANY (t.outboxes)), true)
+        FROM jobq.tenant t JOIN pg_roles r ON r.rolname = session_user
+        WHERE NOT r.rolsuper AND pg_has_role(r.oid, t.role, 'MEMBER')
+          AND r.oid <> (SELECT n.nspowner FROM pg_namespace n
+                        WHERE n.oid = 'jobq'::regnamespace));
+END $$;
+
 -- Refuses to a tenant what reaches beyond its lines.
 CREATE OR REPLACE FUNCTION jobq._tenant_refuse(p_queue text, p_lines text[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

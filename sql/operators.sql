@@ -31,7 +31,7 @@ BEGIN
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)
             USING ERRCODE = '22023',
-                HINT = 'select name from jobq.queue lists them; queue_set creates one.';
+                HINT = 'select queue from jobq.queues lists them; queue_set creates one.';
     END IF;
     RETURN v_id;
 END $$;
@@ -46,7 +46,8 @@ BEGIN
     WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no kind of this queue is called ''%''', p_name
-            USING ERRCODE = '22023', HINT = 'select name from jobq.kind';
+            USING ERRCODE = '22023', HINT = 'explain_job tells the kind of a job; '
+                'the view live_jobs lists them.';
     END IF;
     RETURN v_id;
 END $$;

@@ -146,7 +146,12 @@ BEGIN
     SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
     FROM jobq.queue q WHERE q.name = p_queue COLLATE "C";
     code := '22023';
-    IF NOT FOUND OR partitions = 0 THEN
+    IF EXISTS (SELECT FROM jobq.tenant) AND NOT jobq._tenant_writes(p_queue) THEN
+        refused := format('role %s may not write messages into queue ''%s'': it is a '
+                          'tenant''s, and grant_enqueue gave it no such outbox', session_user,
+                          p_queue);
+        code := '42501';
+    ELSIF id IS NULL OR partitions = 0 THEN
         refused := format('queue ''%s'' is not registered', p_queue);
         code := 'JQ003';
     ELSIF p_highest >= partitions OR p_lowest < 0 THEN
@@ -246,7 +251,8 @@ END $$;
 --   bytes      instead of payload; headers: tags, trace context, content-type
 --   notify     wakes a relay that is asleep
 -- Answers the message's id, which is not its seq: that comes when it is read.
--- Errors: 22023; 40001 try again; JQ003 the queue is not registered for messages.
+-- Errors: 22023; 40001 try again; JQ003 the queue is not registered for messages; 42501 it is
+-- no outbox of this tenant.
 --     select jobq.outbox_enqueue('orders', '{"total": 5}', order_key => 'customer-7');
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue(
     queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,

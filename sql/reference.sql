@@ -240,9 +240,9 @@ BEGIN
      'Answers the message''s id, which is not its seq: that comes when it is '
       'read.',
      'Errors: 22023; 40001 try again; JQ003 the queue is not registered for '
-      'messages.',
-     'Who may call it: the owner; by grant_enqueue (not a tenant''s), '
-      'grant_work.',
+      'messages; 42501 it is',
+     'no outbox of this tenant.',
+     'Who may call it: the owner; by grant_enqueue, grant_work, grant_operate.',
      '    select jobq.outbox_enqueue(''orders'', ''{"total": 5}'', order_key => '
       '''customer-7'');')),
     ('dead_letter_list', 5, concat_ws(E'\n',
@@ -732,6 +732,8 @@ BEGIN
      'workers count arrives with their heartbeats. Planning would take most '
       'of the time, so the',
      'plans are kept: ask on a connection that stays.',
+     'It is of the whole fleet, so not for a worker''s role: its process '
+      'shows jobq_pg_metrics.',
      'Errors: none.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select jobq.metrics();')),
@@ -860,21 +862,25 @@ BEGIN
       'column of the two tables,',
      'and read only ids and queues. Without fast, the fast rights of an '
       'earlier call are revoked.',
+     'A tenant''s role is refused (55000), because it would lose its limits: '
+      'revoke it first.',
      'Errors: 42704 no such role; 42501 for all but the owner.',
      'Who may call it: the owner.',
      '    select jobq.grant_enqueue(''web_app'');')),
-    ('grant_enqueue', 3, concat_ws(E'\n',
+    ('grant_enqueue', 4, concat_ws(E'\n',
      'The role is a tenant''s: it may write jobs into these queues only, and '
-      'cannot use fast, flows',
-     'or messages. With lines, it may write only jobs whose line is like '
-      'that pattern of LIKE, and',
-     'does not learn of others'' keys, because its own are kept apart; '
-      'without lines it shares the',
-     'keys of its queues with all others who write there. The limit holds '
-      'for every role that is a',
-     'member of this one and is no superuser, also after SET ROLE. A role '
-      'that also works or reads',
-     'sees everything.',
+      'cannot use fast or',
+     'flows. outboxes: queues that it may write messages into, whose keys '
+      'it shares with all who',
+     'write there; NULL: none. With lines, it may write only jobs whose '
+      'line is like that pattern',
+     'of LIKE, and does not learn of others'' keys, because its own are kept '
+      'apart; without lines',
+     'it shares the keys of its queues with all others who write there. The '
+      'limit holds for every',
+     'role that is a member of this one and is no superuser, also after SET '
+      'ROLE. A role that also',
+     'works or reads sees everything.',
      'Errors: 22023; 42704 no such role; 42501 for all but the owner.',
      'Who may call it: the owner.',
      '    select jobq.grant_enqueue(''tenant_7'', queues => ''{mail}'', lines '
@@ -903,7 +909,9 @@ BEGIN
      'Who may call it: the owner.',
      '    select jobq.grant_read(''dashboard'');')),
     ('grant_operate', 1, concat_ws(E'\n',
-     'The role may look, and use every verb of operators.sql.',
+     'The role may look, and use every verb of operators.sql. So that it '
+      'can replay dead letters,',
+     'it may write messages.',
      'Errors: 42704 no such role; 42501 for all but the owner.',
      'Who may call it: the owner.',
      '    select jobq.grant_operate(''operator_ann'');')),

@@ -49,6 +49,7 @@ BEGIN
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'
+            'outbox_enqueue|' -- a replay sends dead letters again
             'export_(set|next|done)|'
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
@@ -91,19 +92,24 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._doors_beyond() RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN 'enqueue_linked|flow|flow_close|batch|signal|outbox_.*';
+    RETURN 'enqueue_linked|flow|flow_close|batch|signal';
 END $$;
 
 -- The role may write jobs and messages, and read nothing. With on_known it may also change or
 -- cancel a job whose key it knows. fast: it may also COPY, and write one job by a plain
 -- INSERT, which is cheaper than the function. It can then write any column of the two tables,
 -- and read only ids and queues. Without fast, the fast rights of an earlier call are revoked.
+-- A tenant's role is refused (55000), because it would lose its limits: revoke it first.
 -- Errors: 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_enqueue('web_app');
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;
+    IF EXISTS (SELECT FROM jobq.tenant t WHERE t.role = grant_enqueue.role) THEN
+        RAISE EXCEPTION 'role % is a tenant''s: this would end its limits', role
+            USING ERRCODE = '55000', HINT = format('Name its queues again, or first: select '
+                'jobq.revoke(%L)', role::text);
+    END IF;
     PERFORM jobq._grant_functions(role, jobq._doors('enqueue'));
     IF NOT fast THEN
         PERFORM jobq._grant_less(role, jobq._doors('fast'));
@@ -120,25 +126,29 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
 END $$;
 
--- The role is a tenant's: it may write jobs into these queues only, and cannot use fast, flows
--- or messages. With lines, it may write only jobs whose line is like that pattern of LIKE, and
--- does not learn of others' keys, because its own are kept apart; without lines it shares the
--- keys of its queues with all others who write there. The limit holds for every role that is a
--- member of this one and is no superuser, also after SET ROLE. A role that also works or reads
--- sees everything.
+-- The role is a tenant's: it may write jobs into these queues only, and cannot use fast or
+-- flows. outboxes: queues that it may write messages into, whose keys it shares with all who
+-- write there; NULL: none. With lines, it may write only jobs whose line is like that pattern
+-- of LIKE, and does not learn of others' keys, because its own are kept apart; without lines
+-- it shares the keys of its queues with all others who write there. The limit holds for every
+-- role that is a member of this one and is no superuser, also after SET ROLE. A role that also
+-- works or reads sees everything.
 -- Errors: 22023; 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_enqueue('tenant_7', queues => '{mail}', lines => 'tenant-7-%');
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
-    role regrole, queues text[], lines text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    role regrole, queues text[], lines text DEFAULT NULL, outboxes text[] DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN
         PERFORM jobq._refuse('queues', 'must be an array of names');
     END IF;
     PERFORM jobq._check_name('queue', u.name) FROM unnest(queues) AS u (name);
+    PERFORM jobq._check_name('outboxes', u.name) FROM unnest(outboxes) AS u (name);
+    DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;
     PERFORM jobq.grant_enqueue(role, false);
     PERFORM jobq._grant_less(role, jobq._doors_beyond());
-    INSERT INTO jobq.tenant (role, queues, lines) VALUES (role, queues, lines);
+    INSERT INTO jobq.tenant (role, queues, lines, outboxes)
+    VALUES (role, queues, lines, outboxes);
 END $$;
 
 -- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. It
@@ -187,7 +197,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- The role may look, and use every verb of operators.sql.
+-- The role may look, and use every verb of operators.sql. So that it can replay dead letters,
+-- it may write messages.
 -- Errors: 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_operate('operator_ann');
 CREATE OR REPLACE FUNCTION jobq.grant_operate(role regrole) RETURNS void

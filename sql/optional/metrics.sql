@@ -359,6 +359,7 @@ END $$;
 -- The whole fleet in the text format of OpenMetrics (application/openmetrics-text). What
 -- workers count arrives with their heartbeats. Planning would take most of the time, so the
 -- plans are kept: ask on a connection that stays.
+-- It is of the whole fleet, so not for a worker's role: its process shows jobq_pg_metrics.
 -- Errors: none.
 --     select jobq.metrics();
 CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text

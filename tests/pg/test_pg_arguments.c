@@ -97,7 +97,7 @@ static const struct {
     {"work_heartbeat", "watched"},
     {"wait", "timeout state result"}, /* the last two are its answer */
     {"erase", "dry live at_most after"},
-    {"grant_enqueue", "fast lines"},
+    {"grant_enqueue", "fast lines outboxes"},
     {"grant_read", "payloads"},
 };
 

@@ -661,6 +661,41 @@ static void tenants_do_not_reach_each_other(void **state)
     free(before);
 }
 
+/* A tenant's role writes messages into the outboxes that it was given, and into no other; and it
+ * loses its limits by no call that does not name them. */
+static void a_tenant_may_have_an_outbox(void **state)
+{
+    char role[60], call[120], *said, *text;
+    PGresult *res;
+
+    (void)state;
+    snprintf(role, sizeof role, "%s_outbox", schema);
+    RUN("CREATE ROLE %s LOGIN", role);
+    RUN("SELECT jobq.outbox_register('mine', 1), jobq.outbox_register('theirs', 1)");
+    RUN("SELECT jobq.grant_enqueue('%s', queues => '{q}', outboxes => '{mine}')", role);
+    snprintf(call, sizeof call, "SELECT jobq.grant_enqueue('%s')", role);
+    text = for_schema(call, schema);
+    res = PQexec(db, text);
+    free(text);
+    assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "55000");
+    PQclear(res);
+    assert_int_equal(number("SELECT count(*) FROM jobq.tenant WHERE outboxes = '{mine}'"), 1);
+    tenants_open(role);
+    said = tenant_says("SELECT jobq.outbox_enqueue('theirs', '1')");
+    assert_string_equal(said, "42501");
+    free(said);
+    said = tenant_says("SELECT refused FROM jobq._outbox_enqueue_many('theirs', NULL, NULL, NULL, "
+                       "'{1}', NULL, NULL, NULL, 1, true)");
+    assert_non_null(strstr(said, "may not write messages into queue 'theirs'"));
+    free(said);
+    said = tenant_says("SELECT jobq.outbox_enqueue('mine', '1') > 0");
+    assert_string_equal(said, "t");
+    free(said);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 1);
+    PQfinish(as_tenant);
+    RUN("SELECT jobq.revoke('%s'); DROP ROLE %s", role, role);
+}
+
 /* Keys are kept apart also where the lines of one tenant begin like those of another one. */
 static void tenants_do_not_share_keys(void **state)
 {
@@ -751,6 +786,7 @@ int main(void)
         cmocka_unit_test_setup(rows_keep_their_texts, pg_empty),
         cmocka_unit_test_setup_teardown(planted_things_have_no_effect, pg_empty, all_stop),
         cmocka_unit_test_setup(tenants_do_not_reach_each_other, pg_empty),
+        cmocka_unit_test_setup(a_tenant_may_have_an_outbox, pg_empty),
         cmocka_unit_test_setup(tenants_do_not_share_keys, pg_empty),
         cmocka_unit_test_setup(a_limit_follows_its_role, pg_empty),
         cmocka_unit_test(passwords_are_not_told),

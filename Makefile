@@ -418,6 +418,11 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 		END { for (name in n) if (n[name]) { bad = 1; print name ": not once in a list FUNCTIONS" } \
 		exit bad }' $(HEADERS) >&2
 	@awk -f tests/tools/errors.awk jobq.h >&2
+	@find $(HEADERS) sql tests examples -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' -o -name '*.sh' \
+		-o -name '*.py' -o -name '*.sql' -o -name '*.awk' \) -exec awk 'function ends() { if (file && !has) { bad = 1; \
+		print file ": no line SPDX-License-Identifier: MIT-0 OR Unlicense at its top" } } \
+		FNR == 1 { ends(); file = FILENAME; has = 0 } \
+		FNR <= 2 && /SPDX-License-Identifier: MIT-0 OR Unlicense/ { has = 1 } END { ends(); exit bad }' {} + >&2
 	@awk -f tests/tools/twins.awk $(HEADERS) >&2
 	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c \
 		examples/*/*.[ch] examples/*.cc examples/*.hpp) >&2

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobq.h -- the state machine of a job queue and outbox, version 0.2.0.  MIT-0 or public domain, at
  * your choice; the text is at the end of this file.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobq_pg.h -- jobq on Postgres, through libpq, version 0.2.0.  MIT-0 or public domain, at your
  * choice; the text is at the end of jobq.h.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- carry.sql -- carries the work of a schema of version 11, which cannot be upgraded, or of one
 -- of version 12 that is not as it was installed, into a fresh one in the same database.
 --

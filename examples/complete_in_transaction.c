@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * complete_in_transaction.c -- exactly-once effects: money moves in the transaction that completes
  * the job.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * debounce.c -- a document is indexed once it has been left alone for a while, not after each
  * keystroke; it is never indexed twice at a time, and the last change is never missed.

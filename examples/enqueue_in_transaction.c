@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * enqueue_in_transaction.c -- an order and its job are written together, or not at all.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * etl.c -- load parts side by side, merge them when all are there, charge once, wait for a person,
  * report. One part fails, is mended and revived, and the flow goes on; a worker is killed.

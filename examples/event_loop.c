@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * event_loop.c -- a program runs jobs in its own event loop, without threads and without blocking.
  *

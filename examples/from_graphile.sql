@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- from_graphile.sql -- moves the jobs that wait in graphile-worker's tables into jobq, in one
 -- transaction: each is in one of the two afterwards.
 --

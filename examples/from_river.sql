@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- from_river.sql -- moves the jobs that wait in River's table river_job into jobq, in one
 -- transaction: each is in one of the two afterwards.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- from_table.sql -- moves the work of a table of your own, with a column for its status, into
 -- jobq. An example to copy: change the names of the columns, and what their values mean.
 --

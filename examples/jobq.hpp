@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobq.hpp -- jobq for C++17: a handle that closes itself, a transaction guard, handlers from
  * lambdas, errors as exceptions, answers as values. An example: copy it beside the headers, and

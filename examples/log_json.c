@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * log_json.c -- prints the library's log as JSON lines, for a system that collects logs.
  *

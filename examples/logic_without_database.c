@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * logic_without_database.c -- unit tests of a retry policy, of a flow with two stages and of the
  * batches of an outbox, without a database, a clock or randomness.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * metrics.c -- a worker that serves metrics to Prometheus, of the fleet and of itself.
  *

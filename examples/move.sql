@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- move.sql -- moves a schema of jobq to another server while programs use it. Nothing is lost.
 --
 --     psql -X -v schema=mail -v to="host=b dbname=app" -f examples/move.sql "host=a dbname=app"

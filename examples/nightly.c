@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * nightly.c -- a report at 02:30 Berlin time, every night; what that means when the clocks change.
  *

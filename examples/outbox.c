@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * outbox.c -- transfers between accounts, each announced by a message that is written in the same
  * transaction. Two processes deliver the messages; one of them is killed on the way.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * pipeline.c -- a document pipeline that loses a worker on the way, but no document.
  *

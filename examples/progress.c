@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * progress.c -- a progress bar of a long job that another process works, then the job's result and
  * what it has logged.

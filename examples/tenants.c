@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * tenants.c -- a noisy tenant, a quiet one, a ledger in strict order, and an API that allows ten
  * calls a second and once says "too many".

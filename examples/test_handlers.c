@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_handlers.c -- unit tests of handlers: retries, a crash, a time limit, a line that is held, a
  * message that comes again, without a database.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * trace.c -- joins a web request with the job that it enqueues, and with that job's own child: all
  * are spans of one trace, which travels as W3C's traceparent.

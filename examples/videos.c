@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * videos.c -- a table of your own used as a queue: videos in two stages.
  *

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- The table of examples/videos.c: videos go through two stages, extraction and embedding.
 
 CREATE TABLE videos (

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * without_database.c -- a worker and its queue in memory, with a clock of your own.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * worker.c -- a worker with two kinds of jobs: retries, snoozing, a log, a graceful stop.
  *

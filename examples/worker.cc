@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * worker.cc -- a worker in C++17, with jobq.hpp: jobs in a transaction, lambdas as handlers, one of
  * which throws, and a result.

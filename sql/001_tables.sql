@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, the first migration: all tables, sequences, indexes and row types, by subject.
 --
 -- There is one hot table that stays small (job), three rings of history parts that are only

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: the calendar of periodic jobs. jobq.h has the same parser; CALENDAR
 -- there explains expressions and what happens when the clocks change.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: claim.
 
 -- How many of these locked jobs fit into p_bytes, by the stored size of their payloads. At

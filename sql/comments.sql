@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq: what the columns of the views mean, as psql's \d+ shows it.
 --
 -- A name without a view is for all views that have such a column. A column that has a comment

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: how many jobs there are, by queue, kind and line.
 
 -- Counts the ready jobs of a queue whose run_at is after p_from and not after p_to, up to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # embed.awk -- print a header with the SQL between its two markers generated anew.
 #
 #   awk -v sum="$(cat $(SQL) | cksum)" -f sql/embed.awk sql/install.sql jobq_pg.h

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: the end of a job. Which function writes it:
 --     succeeded, a batch of jobs            _complete           job -> history
 --     ... with a result or a log            _complete_with      job -> history

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: enqueue.
 
 -- Makes sure that claims list the lanes of this priority and of these stages. Workers list the

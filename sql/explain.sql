@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: why a job does not run.
 
 -- Why a job does not run, in words: a row for each thing in its way. until: when that ends, if

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq: what a schema consists of: each table, column, check, index, type, view, sequence and
 -- function of schema $1, with a sum of its definition. The library compares the answer with
 -- fingerprint.txt, the answer of a fresh installation, and so notices what is missing or was

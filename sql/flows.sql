@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: flows, and jobs that wait for others.
 --
 --     load-1 --.

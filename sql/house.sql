@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: housekeeping.
 
 -- Repairs running jobs that no rescuer would find, because their claim's row or their worker's

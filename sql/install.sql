@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq: installs the schema jobq, or brings it up to date, by psql:
 --
 --     psql -f sql/install.sql "dbname=app"

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: lines. A job may name its line, such as a tenant, and workers take turns
 -- at the lines of a queue. See the table line.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: names; and what all chapters have in common. A statement that the
 -- library sends is a call of one function, so that psql, any language and any pooler can send
 -- it too.

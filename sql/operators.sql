@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: what a person does, from psql or through the library: cancel,
 -- revive, delete, reschedule, prioritize, move. Pauses and policies: policy.sql.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: the outbox. Messages are written in the caller's transaction, once, and
 -- deleted once. They get their numbers, 1, 2, 3 … per partition, when they are read, and so
 -- after they were committed. They are delivered in that order.

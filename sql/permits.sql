@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: limits of a queue or of a kind over all workers. See the tables quota
 -- and permit.
 

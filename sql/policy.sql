@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: what a person sets for a queue, a kind or the history.
 
 -- From now on no job of the queue, or of one kind of it, is claimed; jobs already claimed run

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: how far running jobs are.
 
 -- A part of heartbeat: writes the progress of running jobs into the rows of their claims.

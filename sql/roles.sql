@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: roles. The last file, because it secures the functions of all others.
 
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and

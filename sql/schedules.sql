@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: schedules. Any worker of a queue fires its schedules.
 --
 -- There is no leader. tick_at is both plan and proof: whoever fires holds the row's lock, and

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: steps of jobs, and signals.
 --
 -- A step is what a handler does once, however often the job is run: its value is kept in the

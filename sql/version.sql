@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, the version of this text: the first of the files that each version installs whole.
 --
 -- version: of the schema. library_min: the oldest library that may work on it. Both only rise.

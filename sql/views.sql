@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: views of jobs and workers, and peek.
 
 -- Succeeded and cancelled jobs of queues that keep history, with the columns of jobs.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: waiting for jobs to end, and their results.
 --
 -- A waiter looks at its jobs; then it writes where it listens, one row for each job, and looks

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: workers, and kinds without a handler.
 
 -- Which database this is. A promoted standby is the same one. A database that was restored

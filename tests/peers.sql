@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- peers.sql -- tables of other queues, with the columns that these have, and work in them:
 -- what examples/from_*.sql must move. test_pg_peers runs it, with -v peer=SCHEMA.
 --

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # server.sh COMMAND [ARG...]  run COMMAND with a private Postgres, which ends with COMMAND
 # server.sh --ctl ARG...      for COMMAND: pg_ctl on this server ("restart -m immediate")
 # server.sh --crash           for COMMAND: kill all server processes at once; --ctl start restarts
@@ -50,7 +51,7 @@ case "${1-}" in
 --ctl) shift; ctl "$@"; exit ;;
 --crash) crash; exit ;;
 esac
-[ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
 [ -z "${JOBQ_SERVER-}" ] || exec "$@"
 
 command=

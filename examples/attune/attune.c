@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * attune.c -- a small automation platform: packs, triggers, rules, events and executions, with jobq
  * for the work.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * attune.h -- the seventeen tables of attune.sql as C structs, and their finders.
  *

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- The tables of examples/attune: an automation platform. Packs bring actions, triggers,
 -- sensors and rules. When a trigger has an event, each rule on it makes an enforcement, and
 -- each enforcement an execution of an action.

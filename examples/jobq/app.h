@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * app.h -- what the verbs of jobq share: the connection, statements, options, output.
  *

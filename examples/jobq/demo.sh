@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # demo.sh PIPELINE [ARG...]  runs the demo and shows it in a browser until Ctrl-C, on the port
 #                            8080 or where JOBQ_DEMO_LISTEN says
 set -u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * doctor.h -- jobq doctor: what is wrong with a schema or its server, and what to run.
  *

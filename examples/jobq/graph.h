@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * graph.h -- how jobq web draws a flow: a box for each job, in layers from left to right. SQL says
  * where, see LOOK_PLACES.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * html.h -- how jobq web writes a page: escaping, layout, style, script.
  *

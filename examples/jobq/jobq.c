@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobq.c -- the program jobq: what operators do with queues, from a shell.
  *

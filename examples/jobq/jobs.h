@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobs.h -- the page of jobs, and what the page of one job has besides tables.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * look.h -- what jobq top and jobq web show: tables, the verbs of their rows, the graph of a flow.
  *

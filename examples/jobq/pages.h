@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * pages.h -- the pages of jobq web. A section with data-live is sent again as it changes.
  */

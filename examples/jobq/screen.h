@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * screen.h -- how jobq top draws: cells, and the sections that fit.
  */

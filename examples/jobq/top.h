@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * top.h -- jobq top: queues, workers and jobs in a terminal, as they change.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * verbs.h -- the plain verbs of jobq that are more than one statement; the others are only in the
  * table in jobq.c. Each does what SQL's function of its name does.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * web.h -- jobq web: a dashboard for browsers, rendered on the server.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * work.h -- jobq work: jobs whose handler is a command; and jobq bench.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """jobq in Python, over cffi (ABI mode): enqueue, workers, the queue in memory. Copy it.
 
     import jobq

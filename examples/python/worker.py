@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """A worker of jobq in Python, on psycopg 3: what sql/optional/protocol.sql describes. Copy it.
 
     import worker

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Payloads that are encrypted: jobq_pg_desc.seal and .open by libsodium, with keys that rotate. See
  * SEALED PAYLOADS in jobq_pg.h.

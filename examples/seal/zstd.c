@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Payloads that are compressed: jobq_pg_desc.seal and .open by zstd. See SEALED PAYLOADS in
  * jobq_pg.h.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: on Citus. Elsewhere these functions do nothing, or fail.
 --
 -- The schema is an ordinary one of the server that it was installed on: the installation

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: erasure, of what is known of a person, say.
 
 -- The errors of an erased job: when they were, and nothing else. What is no array of objects

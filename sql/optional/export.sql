@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: export of history. The program jobq writes each finished part of a ring
 -- to a file: see jobq help export.
 

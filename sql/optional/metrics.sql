@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: what workers count, and metrics of the whole fleet.
 
 -- ---- tallies -------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- jobq, current text: a worker in any language that has a client of Postgres. Eight functions,
 -- each a statement of its own; only work_done and work_fail may also run in a transaction of
 -- the handler. examples/python/worker.py is a whole worker.

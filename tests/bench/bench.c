@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * bench.c -- bench ROW [--long]: measures one row once, on the server of JOBQ_SERVER, and prints
  * its figures, one a line, with tabs between the fields. bench.sh and peers.sh call it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * bench.h -- what the rows share: clocks, connections, the floors' tables, crews of workers,
  * figures. Every row is one function. bench.sh starts the program once for each row and run.

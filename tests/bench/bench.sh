@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # bench.sh [--long] [--only ROW,...] [--runs N] [--minutes N] [--list]   measure speed beside that
 # of the bare server
 #
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
     --minutes) export BENCH_MINUTES=$2; shift ;;
     --minutes=*) export BENCH_MINUTES=${1#*=} ;;
     --list) sed -n 's/^    {\(.*\)/\1/p' "$here/bench.c" | grep -o '"[a-z-]*"' | tr -d '"'; exit ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done

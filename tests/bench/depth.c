@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * depth.c -- rows about big tables: depth (claims among millions of other jobs), look (lists and
  * counts of millions), size (a table in steady use).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * drain.c -- rows in which workers empty a full queue: drain, drain-history, results, one,
  * sleepers.

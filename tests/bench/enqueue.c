@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * enqueue.c -- rows about producers: bulk, single, keepup, cost.
  */

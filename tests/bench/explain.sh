@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # explain.sh [--show] [FUNCTION...]   check the plans inside the hot functions, on a big table
 #
 # Runs on the server of JOBQ_SERVER:  tests/server.sh tests/bench/explain.sh

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * flows.c -- the row flows: a chain, a fan out and in, a batch with a callback, diamonds. Each is
  * beside a drain of as many jobs that wait for nothing.

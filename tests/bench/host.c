@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * host.c -- rows about what a worker costs its host and its server: build, memory, delay, beats.
  */

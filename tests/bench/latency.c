@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * latency.c -- rows about time: latency, wait, schedule, snapshot, idle, outbox-latency.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * limits.c -- rows about lines and limits: lines, lines-many, lines-late, lines-held, line-first,
  * permits. Most compare drains of full queues in one run: with lines or limits, and without.

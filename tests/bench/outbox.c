@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * outbox.c -- rows of the outbox: outbox-read, outbox-held, outbox-enqueue, outbox-end, outbox-one,
  * outbox-worker, outbox-through; outbox-latency is in latency.c.

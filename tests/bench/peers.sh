@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # peers.sh [--short] [--runs N] [--only SYSTEM,...]   measure other queues beside jobq
 #
 # Runs N rounds (default 3; --short: one, with small counts) on the server of JOBQ_SERVER. For each
@@ -32,7 +33,7 @@ while [ $# -gt 0 ]; do
     --runs=*) runs=${1#*=} ;;
     --only) systems=$2; shift ;;
     --only=*) systems=${1#*=} ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done

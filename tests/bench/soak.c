@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * soak.c -- soak: jobs and an outbox together at half of their peak for BENCH_MINUTES (30), with a
  * snapshot held for the middle third. Memory, table sizes and waiting times must come back to what

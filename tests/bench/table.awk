@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # table.awk -- makes a table of medians from runs.tsv. -v csv=FILE also writes them to a file,
 # -v ratios=FILE writes what the plot of ratios needs. -v beside=NAME: floors are figures of NAME, and
 # all ratios are plotted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * table.c -- rows of typed tables: table-read, table-get. The floor is the same statement with
  * libpq alone, in the binary form, and its values read into the same struct; texts stay in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * ticks.c -- rows about schedules and known keys: fires, ticks, replace.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * trouble.c -- rows about a worker in trouble: locked (jobs, or their table), disk (slow commits),
  * full (a server at its connection limit), hoard (handlers that are slow, or become slow).

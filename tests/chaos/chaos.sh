@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--direct] [--list]
 #
 # Producers, workers and operators work while everything around them breaks. Afterwards check.sql
@@ -32,7 +33,7 @@ while [ $# -gt 0 ]; do
     --mutant) mutant=$2; shift ;;
     --direct) pooler= ;;
     --list) echo $all_faults | tr ' ' '\n'; exit ;;
-    *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
+    *) sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
     esac
     shift
 done

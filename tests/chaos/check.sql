@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- The checker looks for broken promises (by their numbers in README.md; 8 is what SCHEDULES in
 -- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS, 10 is FLOWS) in the trail, the tables and
 -- the logs of the processes. A row of `broken` is one case of a broken promise.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- A part of check.sql: flows (10). The graph is that of the tables node and link. They were written
 -- by the transactions that enqueued the jobs, or in which a handler's job began to wait.
 --

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * flows.h -- flows in the chaos run: an actor plans them, another sends the signals that their jobs
  * wait for, and here are the handlers of those jobs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * log.h -- what a process of the chaos run did, one line for each event, written at once, so that
  * only a crash of the machine can lose it. Columns: monotonic and true wall clock (microseconds),

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # mutants.sh [NAME ...]  break the SQL with a patch of tests/mutants/, one at a time, and let chaos
 #                        find it; a mutant survives if no run finds a broken promise
 #

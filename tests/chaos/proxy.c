@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * proxy.c -- a proxy between clients and a server that acts as a bad network on command.
  *

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- What the chaos run keeps in the database beside the library's schema: effects of handlers,
 -- orders of producers, and a trail of every change of a job and of a worker, written by triggers
 -- in the changing transaction. The trail holds what was committed, so after a crash, a failover

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """worker.py ROLE LOG NAME SECONDS  a worker of the chaos run, on examples/python/worker.py. It does
 what the worker of actor.c does with jobs, and logs as log.h does. It knows nothing of flows and
 messages, and serves no queue that has a quota: work_join refuses them. It ends on SIGTERM.

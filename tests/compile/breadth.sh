@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # breadth.sh [--short]  run the tests of jobq.h for other machines and compilers
 #
 #   clang     this machine, another compiler
@@ -71,7 +72,7 @@ all_on() {
 case "${1-}" in
 --same) shift; same "$@"; exit ;;
 "") ;;
-*) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
+*) sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
 esac
 
 for source in simulate explore; do build here "$source" "${CC:-cc}"; done

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # builds.sh  build a program by each recipe of examples/build/, from the tarball of make dist; and
 #            with another libc
 #
@@ -127,7 +128,7 @@ mkdir -p "$out"
 case "${1-}" in
 --run) quietly "$2"; exit ;;
 "") ;;
-*) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
+*) sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
 esac
 for step in dist cmake_ meson_ pkg_config conan_ vcpkg musl; do
     tests/harness/run.sh --step "builds/${step%_}" tests/compile/builds.sh --run $step

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* jobq.h compiles alone, as strict C99, and needs nothing but libc. */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* jobq.h compiles alone, as C++11, and needs nothing but libc. */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

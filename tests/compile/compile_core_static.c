@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* JOBQ_STATIC emits everything here as static, without warnings about unused functions. */
 #define JOBQ_STATIC
 #include "jobq.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* JOBQ_STATIC emits everything here, privately, with no warning about what stays unused. */
 #define JOBQ_STATIC
 #include "jobq.h"

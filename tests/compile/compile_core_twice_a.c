@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* One program of two files: each includes the header twice, one has the implementation. */
 #include "jobq.h"
 #define JOBQ_IMPLEMENTATION

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* The other file has only the declarations. */
 #include "jobq.h"
 #include "jobq.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* The two implementations may be in two files, since jobq_pg.h uses only the public part of
  * jobq.h. */
 #define JOBQ_IMPLEMENTATION

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 #define JOBQ_PG_IMPLEMENTATION
 #include "jobq_pg.h"
 

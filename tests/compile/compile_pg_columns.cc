@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* A user's C++ file: our macros and JOBQ_STATIC cause no warning in it. */
 #define JOBQ_STATIC
 #include "jobq_pg.h"

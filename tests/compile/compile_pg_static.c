@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* A user's file with JOBQ_STATIC alone. Its arguments are constants and mostly empty: what the
  * optimizer then knows of them must not make our code warn here (make static tries each level). */
 #define JOBQ_STATIC

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # users.sh [--short]  compile both headers with the flags of users, who may have -Werror
 #
 #   warnings    a user's file has none from our code, at any level of optimization; --short tries
@@ -74,7 +75,7 @@ case "${1-}" in
 --run) shift; "$@"; exit ;;
 --short) short=1 ;;
 "") ;;
-*) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
+*) sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
 esac
 
 step() { tests/harness/run.sh --step "users/$1" tests/compile/users.sh --run "${@:2}"; }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * cron.h -- random cron expressions for tests, and an oracle that steps through the calendar.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """cron_judge.py -- compares jobq._cron_next with two libraries of Python, cronsim and croniter.
 
     make judge

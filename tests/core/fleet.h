@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fleet.h -- loops on one jobq_memory with a simulated clock. Their statements take time, arrive
  * late, or lose their answers; processes die, stop for a while, and lose their connections. A test

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Conformance of jobq_memory. test_pg_conform.c checks the same behaviours of Postgres.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Cron expressions: golden ones, every text of a refusal, and random ones against an oracle that
  * looks at each second of the calendar (cron.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * More partitions than a loop has places: each partition that has messages and may be read is
  * served within a bound. A loop of the default size works on up to 16,384 partitions of a store

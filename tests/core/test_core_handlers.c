@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Handlers on the in-memory queue: what they are given, what they may return, and when they are
  * asked to stop. The same handlers run on Postgres.

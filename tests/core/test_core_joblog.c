@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_core_joblog.c -- the log of an attempt: its bound, its JSON, and what tests of handlers see.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Lines: the pure functions; what a loop requests, step by step; loops on a jobq_memory; and random
  * schedules of faults. After each statement the store is checked against the laws of sql/lines.sql.

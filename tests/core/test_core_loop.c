@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The worker's loop, step by step and on the in-memory queue: what it requests, and when. Promise
  * 5. The explorer and the simulator test the rest.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The job machine: every state with every event, limits, stages, suspects, cancel requests, status
  * names. Rows X6, X8 (decisions), X9; laws (1) to (9) of jobq.h.

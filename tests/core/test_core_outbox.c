@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The outbox's rules without a database: what an acknowledgement writes (X16, X22, X23), how often
  * a message was delivered, which messages the limit of attempts ends, pace (X30), profiles, keys.

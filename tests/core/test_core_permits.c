@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Quotas of queues and kinds: the pure functions; loops on a jobq_memory with a simulated clock,
  * whose statements take time, arrive late, or lose their answers; and random schedules of faults.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_core_progress.c -- what handlers tell about how far they are, on the in-memory queue.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The relay: the loop's part for messages, step by step, and in random worlds.
  *

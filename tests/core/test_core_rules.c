@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Random bits, worker ids, backoff, PartitionMode. Rows X8, X14 to X17, T-S and T-P,
  * S39 to S41; repairs W-M1 to W-M4, W-O16 to W-O19.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Schedules and keys on the in-memory queue: each tick fires once, whatever happens to workers, and
  * of a key the newest payload runs, or waits. Promises 1, 3 and 5. test_pg_schedules and

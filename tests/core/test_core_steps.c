@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_core_steps.c -- steps, signals and waits in tests without a database, and in memory.
  */

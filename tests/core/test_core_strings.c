@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Errors, borrowed strings and the rules for data from outside: names, UTF-8, JSON.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * What a loop counts: buckets of times, outcomes by kind, and the deliveries with its heartbeats,
  * whose answers are lost and which arrive late. The store is a table like jobq.tally.

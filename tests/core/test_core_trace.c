@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The trace context of W3C: which traceparents are valid, how a trace is written into headers, and
  * how it is read from them.

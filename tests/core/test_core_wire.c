@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * A loop's statement can be carried out in two ways: by jobq__memory_perform, which users have, and
  * by wire.h, with which the explorer and the simulator split a statement into sent, executed and

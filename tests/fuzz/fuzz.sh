@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # fuzz.sh [--seconds N] [NAME ...]  run the fuzzers of tests/fuzz/ at the same time, for N seconds
 #                                   (default 60)
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fuzz_cron.c -- libFuzzer on jobq_cron_parse and model_cron_next: any text, at any time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fuzz_html.c -- libFuzzer on what jobq web writes into pages: texts and values of URLs.
  *

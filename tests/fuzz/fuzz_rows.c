@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fuzz_rows.c -- libFuzzer on what jobq_pg.h reads from a server: rows in binary, SQLSTATEs, names
  * of schemas. A hostile or broken server may send anything. The code must not read out of bounds,

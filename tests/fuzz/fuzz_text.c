@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fuzz_text.c -- libFuzzer on what jobq.h reads from outside: names, UTF-8, JSON, words.
  *

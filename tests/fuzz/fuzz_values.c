@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * fuzz_values.c -- libFuzzer on the values of typed tables: as text (numeric; in errors uuid, date,
  * instant, interval) and as a server would send them, for each type. Each value that was read is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * check.h -- what every test program includes: cmocka, and the header under test.
  *

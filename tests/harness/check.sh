@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # check.sh PROGRAM [ARG ...]  run one test program, if need be with a Postgres that stays up
 #
 # The first call starts the server. It ends when it has not been used for half an hour.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # citus.sh COMMAND [ARG...]  run COMMAND with a private Citus: a coordinator and two nodes
 #
 # COMMAND finds the coordinator as tests/server.sh describes it, and the nodes in JOBQ_NODE_1 and

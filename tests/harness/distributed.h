@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * distributed.h -- with JOBQ_TEST_CITUS=distributed, the tests of a program run in a schema that
  * Citus distributes (tests/harness/citus.sh). Statements of tests that write tables run at the node

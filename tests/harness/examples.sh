@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # examples.sh [NAME...]  runs the examples that end by themselves, and compares what they print with
 #                        what their heads say; and the QUICK START of each header. It needs a
 #                        server: tests/server.sh tests/harness/examples.sh

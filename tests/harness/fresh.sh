@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # fresh.sh  clone HEAD into a new minimal Debian that has only git and make, and run there what a
 #           new user runs: `make demo`, then `make test`. Needs root, and about 1 GB below TMPDIR.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * hasty.h -- a role whose time-outs are too short for vacuum and prune, which are made slow here.
  */

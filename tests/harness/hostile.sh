@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # hostile.sh COMMAND [ARG...]  run COMMAND in a database of JOBQ_SERVER that has odd settings
 #
 # What a function does may not depend on what a database or a role sets. So this database sets what
@@ -8,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 [ -n "${JOBQ_SERVER_DIR-}" ] || { echo "hostile: needs a private server: tests/server.sh" >&2; exit 2; }
-[ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
 
 settings="
 standard_conforming_strings=off escape_string_warning=off

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # nodes.sh PROGRAM [ARG...]  run PROGRAM with two private servers, which end with it
 #
 # PROGRAM finds the first one in JOBQ_NODE (its conninfo) and JOBQ_NODE_DIR, and the second as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * pg.h -- what the tests on Postgres share: a schema for each program on $JOBQ_SERVER, one-line
  * SQL, and waiting with a deadline.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * pg_work.h -- workers in tests: started in this process or in processes of their own, and always
  * ended, whatever happens.

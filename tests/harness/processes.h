@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * processes.h -- what tests with workers in processes of their own share: what all of them count,
  * effects in the database, and a server that stops and starts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * proxy.h -- a proxy between a client and the server of the tests, in threads of this process. It
  * counts what passes, and cuts the connection or falls silent at the moment that the test names.

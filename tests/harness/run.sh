@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # run.sh PROGRAM...            run cmocka programs one after another and count their tests
 # run.sh --queue FILE...       the same for the programs named in the files; several calls may share
 #                              them. Before that, those of JOBQ_TEST_EACH. The name of a program
@@ -160,7 +161,7 @@ case "${1-}" in
     [ "$status" != 77 ] || count "$name" 0 0 1
     [ "$status" = 0 ] || [ "$status" = 77 ] || count "$name" 0 1 0
     ;;
--*) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
+-*) sed -n '3,8s/^# //p' "$0" >&2; exit 2 ;;
 *) for program_path; do run_program "$program_path"; done ;;
 esac
 [ "${JOBQ_TEST_VERDICT-}" = total ] || exit "$any_failed"

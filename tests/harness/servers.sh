@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # servers.sh [--short] [MAJOR ...]  run the tests on these major versions of Postgres (default: all)
 # servers.sh --ends COMMAND...      run COMMAND with the programs of the oldest in JOBQ_PG_BIN, and
 #                                   those of the newest in JOBQ_UPGRADE_BIN

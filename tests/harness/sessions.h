@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * sessions.h -- two sessions at once, in a given order: one waits for a lock while the other goes
  * on, or finishes what the other has overlooked.

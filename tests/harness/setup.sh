@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # setup.sh core|mutants|demo|bench|test|servers|breadth|builds|static|fuzz|valgrind|coverage|...
 #                    install what that target needs and is missing; otherwise print nothing
 # setup.sh --pg-bin  print the folder of the newest Postgres server, version 14 or newer
@@ -65,7 +66,7 @@ pgq) needs="pgq" ;;
 valgrind) needs="valgrind" ;;
 coverage-pg) needs="gcc gcovr" ;;
 fresh) needs="debootstrap" ;;
-*) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
+*) sed -n '3,5s/^# //p' "$0" >&2; exit 2 ;;
 esac
 
 # What was found once is not looked for again until `make clean`.

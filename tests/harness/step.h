@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * step.h -- one batch of one partition, at once: reads it, runs the handler, acknowledges. It is a
  * small worker, made of jobq_pg_execute and of the private functions that run a handler in the

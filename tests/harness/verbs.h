@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * verbs.h -- a worker's requests as single calls for tests and benchmarks: plain arguments instead
  * of a jobq_request. jobq_pg_execute carries each of them out.

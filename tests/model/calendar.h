@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * calendar.h -- the times of a cron expression, by a clock that never changes: what SQL's cron_next
  * does in UTC. A test includes it after the implementation of jobq.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * conform.h -- every behaviour of a job, and of a partition of messages, once, as operations of
  * store.h and their answers. Any store that fills in the table of store.h can be tested with it.

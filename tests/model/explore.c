@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore.c -- walks every interleaving of a small world through the real code of jobq.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_fall.h -- the server crashes and forgets the last commits that did not wait for the disk:
  * law 17 of jobq.h. A part of explore.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_flows.h -- the statements of sql/flows.sql and sql/steps.sql by which jobs wait for
  * others and for signals, one step function each. A part of explore.c; see explore_steps.h, also

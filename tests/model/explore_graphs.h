@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_graphs.h -- jobs that wait for others, for a signal, or for jobs that they enqueue: the
  * worlds, what happens in them, and the laws 22 to 25 of jobq.h. A part of explore.c; the

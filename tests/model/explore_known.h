@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_known.h -- schedules, and jobs with a key. A part of explore.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_lines.h -- lines: the statements of sql/lines.sql, one step function each, and the laws
  * of lines. A part of explore.c; see explore_steps.h, also for this table.

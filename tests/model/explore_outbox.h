@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_outbox.h -- the messages of the explorer's worlds: what their handlers do, the laws 10 to
  * 16 of jobq.h after each move, and the meaning of a relay's state. A part of explore.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_pairs.h -- any two functions of sql/ at once, interleaved at every boundary of their
  * statements. A part of explore.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_permits.h -- the laws of sql/permits.sql, over two workers. A part of explore.c.
  *

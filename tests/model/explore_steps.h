@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_steps.h -- the statements of the SQL functions, one step function each: step_claim_mark
  * is the statement of jobq.claim that marks the jobs. Read it beside sql/. A part of explore.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * explore_store.h -- transactions as Postgres runs them in READ COMMITTED, as far as the steps of
  * explore_steps.h need them. A part of explore.c.

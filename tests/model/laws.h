@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * laws.h -- what a statement may write: the laws of jobq.h, written a second time, independently.
  *

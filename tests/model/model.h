@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * model.h -- what Postgres has and the in-memory queue has not: quotas, schedules, all that a known
  * key may lead to, and waits of jobs that run. The explorer and tests of the loop need it. It is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * punctual.h -- the thread that calls jobq_loop_next never sleeps past what is due.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * rules.h -- rules that SQL carries out and jobq.h does not need: what becomes of a known key,
  * shares of a quota, tokens of a rate. model.h follows them, and tests compare SQL with them.

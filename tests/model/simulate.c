@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * simulate.c -- simulates hours of a busy queue in seconds: many workers, one seed.
  *

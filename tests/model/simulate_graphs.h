@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * simulate_graphs.h -- random graphs of jobs that wait for others: 1,000 for each seed, GRAPHS in a
  * world. A part of simulate.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * simulate_ill.h -- servers that fail at some things, and the laws that hold all the same. A part
  * of simulate.c.

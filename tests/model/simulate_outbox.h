@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * simulate_outbox.h -- the messages of the simulator: producers whose transactions commit late or
  * not at all, handlers that acknowledge through the loop or in a transaction of their own, and the

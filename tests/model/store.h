@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * store.h -- every operation (call) of a store of jobs and messages as a line of text, for any
  * store.

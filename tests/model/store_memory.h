@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * store_memory.h -- the operations of store.h on a jobq_memory.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * store_pg.h -- the operations of store.h on Postgres.
  *

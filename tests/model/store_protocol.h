@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * store_protocol.h -- Postgres as in store_pg.h, but the ends of jobs are decided in SQL, from the
  * job's row, as in a worker that speaks the protocol of sql/optional/protocol.sql.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * store_python.h -- Postgres as in store_pg.h, but a Python process does what workers, producers
  * and operators do: tests/python/operations.py, with the code of examples/python/worker.py. It gets

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* told.h -- one call for each answer and each result of a thread, for tests that make them up. */
 #ifndef JOBQ_TEST_TOLD_H
 #define JOBQ_TEST_TOLD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * wire.h -- a statement of a loop in three steps: sent, executed, answered.
  *

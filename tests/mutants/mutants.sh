@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # Breaks a copy of jobq.h, sql/ or examples/ in known ways, one patch of tests/mutants/ at a time, and runs
 # tests on it until one fails. A test that never sees anything broken proves nothing, so some test
 # must notice ("kill") every mutant.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * api.h -- the public part of a header as a list of names: each field of its structs, as
  * "struct.field", and each parameter of its functions, as "function.parameter". Tests that judge

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- carry.sql -- fills a schema of version 11, by its own functions, with work of every kind:
 -- what examples/carry.sql must carry. test_pg_carry runs it, with -v role=ROLE.
 --

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * On Citus, a coordinator and two nodes, which tests/harness/citus.sh starts: schemas of each
  * server, from many processes at once, and transactions that also write distributed tables while a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * copy.h -- a worker of one copy of the library, for test_pg_copies: the program includes it, and
  * plugin.c, which has JOBQ_STATIC, so that each plugin is a copy of its own.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- What tests/pg/test_pg_locks.c plays: a queue with everything in it, and each verb of a person, who
 -- keeps its transaction open. The word jobq is the program's schema, as in sql/.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Many servers: eight schemas on two of them, one worker for all, producers that spread keys; a
  * server that is killed and comes back; a schema that moves to the other server.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * outbox.h -- what the tests of the outbox on Postgres share: queue o, messages whose payload is
  * their own number, single steps, scripted handlers.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- What tests/pg/test_pg_pairs.c plays: operations, the scenes in which they meet, and the laws that
 -- judge what they left. The word jobq is the program's schema, as in sql/.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * plpgsql.h -- rewrites the body of a plpgsql function with a point after each statement that
  * touches the schema. A point is a place where a test can hold the session. Only the grammar above

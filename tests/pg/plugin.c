@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* plugin.c -- a plugin with a copy of the library of its own, for test_pg_copies. */
 #define JOBQ_STATIC
 #include "copy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * relay.h -- what the tests of messages in workers share: receivers of queue o, and workers in this
  * process and in processes of their own.

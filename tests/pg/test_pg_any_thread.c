@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Every public function, from eight threads at once: on one handle, one worker, one table and one
  * work table. make sanitize runs it under the thread sanitizer; without it, a call may fail only

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_arguments.c -- what a call does not use, it refuses, and times that are certainly
  * mistakes. Every optional argument of SQL, every field of a descriptor, and every time is judged

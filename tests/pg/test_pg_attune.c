@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_attune.c -- one template for the seventeen tables of examples/attune: the usual cases of
  * a repository for each table, column, reference and finder. The cases are data, and main makes a

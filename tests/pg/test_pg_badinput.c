@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_badinput.c -- bad input: each public call with each kind of nonsense, and on each kind of
  * connection that cannot take it. Each line is a case. After each case the answer names what was

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The calendar in SQL: against jobq.h, against an oracle that looks at each minute around each
  * change of the clocks, and against a golden table.

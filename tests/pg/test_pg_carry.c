@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * examples/carry.sql: all work of a schema of version 11 comes into a fresh schema of this version,
  * or none of it; the library goes on with it. And the program of version 11 leaves the new schema

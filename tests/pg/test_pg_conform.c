@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Conformance of Postgres: the behaviours that test_core_conform.c checks of jobq_memory.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Several copies of the library in one process: the program's, and those of two plugins, which are
  * loaded and unloaded. A signal reaches all of them, and whoever goes takes along only what is its

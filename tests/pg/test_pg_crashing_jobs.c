@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 4: a job that kills its worker fails by a limit of its own, and its neighbours do not.
  * Rows X9, X10. test_pg_relay.c and test_pg_outbox_steps.c have the same of messages.

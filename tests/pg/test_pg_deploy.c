@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Deploys: many processes migrate at once; a program of this version goes on working while the
  * next one, of tests/pg/next/, migrates its schema; a program that the schema does not serve is

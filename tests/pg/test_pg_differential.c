@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Differential: random operations (calls of a store) on jobq_memory and on Postgres, at the same
  * time by the same clock. After each operation both must have given the same answer and show the

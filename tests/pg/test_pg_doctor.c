@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_doctor.c -- jobq doctor: each fault is planted, found, and mended.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 2: a handler runs at least once, and effects in the transaction that completes its job
  * happen once. Rows X3, X5. test_pg_outbox_steps.c and test_pg_relay.c have the same of messages.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Enqueue, migrations, errors, plans. Rows X1, X2 (plan), X4, X26, X27, X34; W-O31, W-O37.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_erase.c -- erasure: every place that can hold what a person's jobs carried, live ones,
  * pages, and that nobody else's data change.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_export.c -- which part of history is exported next, who waits for whom, and how long a
  * ring waits. tests/python/test_export.py reads back what jobq export writes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_faults.c -- every allocation, every start of a thread and every call of libpq fails once,
  * one after the other, while a worker drains a queue: all jobs are done once, all effects are there

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The fingerprint: a schema of this version that is not as it was installed is refused, and what is
  * missing or was changed is named. It is the same on all versions of Postgres, so this program runs

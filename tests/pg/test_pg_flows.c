@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_flows.c -- jobs that wait for others: every end of a parent, every policy of a flow,
  * parents that end at the same time, batches, cancel and revive of whole flows.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * A worker as its host program sees it: statistics, health, hooks; handlers that misbehave; servers
  * that are not Postgres.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Vacuum and prune: when a worker runs them, and with a role whose time-outs are too short for
  * them. test_pg_pooler.c does the same behind a pooler.

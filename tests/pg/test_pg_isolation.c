@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Transactions that keep one snapshot, and prepared ones: every function that a role may call and
  * that writes does its work there, or is refused.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_joblog.c -- the log of an attempt: with a success, with each other end, in a transaction
  * of the handler's own, its bounds, who may write it, and that it costs nothing without lines.

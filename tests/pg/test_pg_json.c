@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * jobq_json_check compared with the server's jsonb: both accept or both refuse random texts,
  * correct and slightly wrong ones. So a payload never aborts its caller's transaction, and none is

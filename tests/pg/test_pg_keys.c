@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * One live job for each queue and key, whatever operators do: revive and move when another job has
  * the key, and sessions that enqueue, end, prune, revive, move and delete at random.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 5: only the database's clock lets a lease expire, and only a rescuer that has watched the
  * victim takes it away. Row X11. test_core_loop.c has the rescuer's and the worker's own clocks,

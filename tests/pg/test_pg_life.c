@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Public workers on Postgres: results, stages, limits, cancel, pause, parking, time-outs,
  * stopping, statistics. Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22.

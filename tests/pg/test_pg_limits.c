@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Lines and their limits through real workers, which are threads and processes: never two at once
  * in a limited line, strict order with retries, turns for quiet tenants, jobs that come by COPY or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The SQL of lines, claim by claim on connections that hold their transactions open: limits under
  * concurrent claims, strict order, who locks what, rates, weights, walks, and how jobs come into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * No heartbeat and no claim waits for a person: every verb of operators and producers in a
  * transaction that stays open for longer than a lease, beside a worker with all that there is.

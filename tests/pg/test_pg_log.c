@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The log as lines and as events: each line comes in both forms, with the same text, and an event
  * names what it is about.

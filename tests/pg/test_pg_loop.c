@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * A worker in the host's event loop: everything runs on the caller's thread and nothing blocks it;
  * lost, silent and refused connections; wake-ups through the fds; several workers side by side.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Metrics: what processes count is what the fleet shows, whatever becomes of them; and the text, as
  * Prometheus reads it. test_core_tally.c has the deliveries under faults.

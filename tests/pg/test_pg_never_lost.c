@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 1: nothing that is committed is lost. Workers and the server die, connections are cut,
  * claims stay without an answer, commits come late, kinds have no handler: every job is done in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_operator_log.c -- the view operator_log: who changed what with the verbs of operators.
  */

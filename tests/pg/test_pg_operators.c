@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_operators.c -- what a person does to a live queue, from C and from SQL: every verb
  * against every state, filters in steps, pauses, policies, counts, and the peek (X12).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 6: the messages of a partition come as 1, 2, 3 ..., and none is skipped because another
  * transaction committed late. Rows X24, W-O36.

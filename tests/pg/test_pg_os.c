@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The contracts of jobq_pg.h's section >>os, which each half of it must keep. No server is used.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 7: an outage, a lost or refused connection, a server that is full, read-only or in
  * recovery, a restore and a lost NOTIFY delay or repeat work, and lose none. The log says once what

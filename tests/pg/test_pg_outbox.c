@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The outbox's store: registering, enqueue, numbering, reading, space, figures. Rows X18, X20,
  * X21, X25 to X27, X29, X31; W-O12, W-O15, W-O22, W-O24 to W-O27, W-O31, W-O36, W-O37, W-O40.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Messages and their handlers: both strategies, results, crashes, limits, dead letters, and many
  * processes at once. Rows X19, X21 to X24, X28; SEED_FACTS 2.10 "Transactional", "Leased", "Crash",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_own.c -- the library's own tables, read as typed tables: each description fits its view,
  * each field arrives, and the library's functions return the same about the same rows.

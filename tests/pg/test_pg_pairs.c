@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Each pair of functions at each boundary between statements: one session is held at every point of
  * one function in turn, while another session runs the other function. Promises 1 to 4, 6.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * examples/from_*.sql: what waits in a table of one's own, in River's or in graphile-worker's comes
  * into jobq, each job once, or nothing does. tests/peers.sql has their tables, and the work.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Quotas of queues and kinds with real workers, in processes of their own: how many handlers run at
  * once and how many jobs start, over all of them. test_core_permits.c has the laws under faults.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * At each step of the worker in turn the process is killed, or its connection is cut. Another
  * worker finishes what was begun, every job and message ends once, and the counts are right.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Behind a real pgbouncer in transaction mode: the self-check, work, wake-ups that bypass the
  * pooler, sessions with unusual defaults, other clients that spoil the sessions, and housekeeping

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_production.c -- what the pages show: README's program and each line of SQL run. Also what
  * a deploy may meet: repeated migrations, schema names at their limit (X32), the first use of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_program.c -- the program jobq (examples/jobq/): each verb as a child process, what it
  * prints, and its exit code.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_progress.c -- how far running jobs are: with heartbeats, at once, and who may tell.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_refusals.c -- what the database refuses or cannot do in time: a job that cannot be sent,
  * a result that is not accepted, a claim or flush that is too large. The other jobs go on, each

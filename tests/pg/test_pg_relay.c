@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Messages in the worker: both strategies, handlers of a message and of a batch, retries and dead
  * letters, time limits, wake-ups across processes (X26), renewal, and tables that stay small (X29,

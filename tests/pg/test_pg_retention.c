@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_retention.c -- how long ended jobs are kept: three rings that turn by their own times,
  * queues and kinds that choose one or none, and what is said of a job that is no longer kept.

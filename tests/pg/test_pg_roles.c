@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_roles.c -- what each role may do: real roles with the grants of sql/roles.sql, and
  * objects planted where a careless function would find them.

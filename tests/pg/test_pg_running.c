@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * A worker from its start to its end: what it refuses with a reason, what it says, what its
  * handlers can ask, how long it works (until nothing is due, until all jobs have ended, for one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Schedules: whatever happens to workers, each tick fires once, and what was missed is decided by
  * the schedule. Promises 1 and 5. test_pg_calendar has the calendar.

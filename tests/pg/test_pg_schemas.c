@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * One worker for several schemas: shared threads, turns, outages, stops and stuck handlers.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_seal.c -- sealed payloads: every way of enqueue, stages, messages, rotated keys, and what
  * happens to a payload that cannot be opened. The seal here is a toy: the key's number, a sum over

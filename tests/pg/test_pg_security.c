@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_security.c -- hostile strings, planted functions and curious readers of logs achieve
  * nothing.

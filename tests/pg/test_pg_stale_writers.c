@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Promise 3: no stale writer. A worker that has lost its lease, or whose claim arrives late, is
  * told so and changes nothing: no row, no dead letter, no history. Rows X6, X7, X11.

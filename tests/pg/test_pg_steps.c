@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_steps.c -- steps of a job, signals, and jobs that wait for what they have enqueued.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_table.c -- typed tables on Postgres: every type written and read back, every call, the
  * error for each wrong description, errors, pages while rows change, transactions, and value

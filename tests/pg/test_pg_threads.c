@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The threads of a worker: how many there are, and that nothing that may hang (desc.connect, a name
  * server, a prune) delays handlers, heartbeats or the end.

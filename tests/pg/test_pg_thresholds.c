@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_thresholds.c -- the limits and times of the SQL are exact. A value just inside a limit is
  * accepted, and one just outside it is refused.

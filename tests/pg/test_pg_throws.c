@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The library compiled as C++ (tests/pg/throws.cc): a handler that throws has failed, and nothing
  * else happens. pthread_exit, which glibc carries out by an exception, still ends the thread.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_top.c -- jobq top in a real terminal: tmux sends the keys and reads the screen.
  */

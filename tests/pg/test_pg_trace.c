@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * A trace goes from job to job and to messages in their headers, whichever way they are enqueued,
  * and changes nothing else about them.

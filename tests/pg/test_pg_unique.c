@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * What happens when a key is known: the newest accepted payload runs, or an older one is running
  * and the newest waits. Promises 1 and 3.

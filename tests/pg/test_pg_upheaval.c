@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * Upheavals under load: tables are rewritten, parts of the history are detached, servers and disks
  * are full, processes fork, hosts die, a server's clock jumps. Meanwhile unmodified workers run

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * The verbs on the database: every verb in every state, from many sessions at once, at any
  * isolation level, in unusual schemas. Rows X4, X6, X7, X32; laws (1) to (8) of jobq.h; promises 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_wait.c -- results, and waiting for jobs: every way in which a job ends, ids that are not
  * there, time limits, transactions that are still open, many waiters and one connection.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * test_pg_worktable.c -- the job verbs on a table of the user: X2 to X13 on the two-stage table of
  * examples/videos.sql, with and without lease columns.

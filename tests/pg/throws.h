@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* throws.h -- what tests/pg/throws.cc has for tests/pg/test_pg_throws.c. */
 #ifndef THROWS_INCLUDED
 #define THROWS_INCLUDED (1)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * without.h -- a program that leaves out parts of jobq_pg.h: what is left works, and what is left
  * out is not declared.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """operations.py SCHEMA  does operations of tests/model/store.h with examples/python/worker.py, for
 tests/model/store_python.h: a line with the time, a word and numbers comes in, a line goes out.
 

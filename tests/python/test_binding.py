@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """test_binding.py  tests examples/python/jobq.py: the library called from Python. Needs
 JOBQ_SERVER: tests/server.sh.
 """

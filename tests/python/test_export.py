@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """test_export.py PROGRAM  reads back what jobq export --parts writes, with pyarrow. Needs
 JOBQ_SERVER: tests/server.sh.
 """

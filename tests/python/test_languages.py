@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """test_languages.py [TEST...]  runs the smallest workers, examples/node/ and examples/go/, where their
 toolchains and packages are present; exit status 77: one was skipped. Needs JOBQ_SERVER:
 tests/server.sh.

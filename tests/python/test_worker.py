@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """test_worker.py [TEST...]  tests examples/python/worker.py as processes that are killed, stopped,
 cut off and late. Needs JOBQ_SERVER and its psql: tests/server.sh.
 """

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * against.c -- against SCENARIO: for each line on the standard input it runs the scenario once, on
  * the server of JOBQ_SERVER, and prints one figure; less is better. Without arguments it lists the

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # against.sh REF [--only NAME,...] [--pairs N] [--bound B] [--minutes M]   compare speed with REF
 #
 # Runs each scenario of against.c with the headers of both commits, by turns, on the server of
@@ -19,7 +20,7 @@ cd "$(dirname "$0")/../.."
 work=.build/against
 flags="-std=c99 -D_POSIX_C_SOURCE=200809L -O2 -w"
 
-usage() { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2; }
+usage() { sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2; }
 case ${1--} in -*) usage ;; esac
 ref=$1
 only=

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # dist.sh FOLDER  write jobq-VERSION.tar.gz and its SHA-256 sum into FOLDER: headers, sql/, and the
 #                 files by which pkg-config and CMake find them
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # errors.awk -- the table ERRORS in jobq.h lists each code of JOBQ_ERRORS once, in its order, with the
 # words of its text: "when; what to do".
 /^ \*     JOBQ_ERROR_ / { table = 1; next }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # figures.sh [REF]   compare the size of the library with that of an older commit (e4d8c33)
 #
 # Prints a line for each figure: that of REF, that of today, and their ratio. "Public" is what comes

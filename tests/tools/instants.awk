@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # instants.awk 001_tables.sql FILE...  compares the list of instants in 001_tables.sql with the tables,
 #              and refuses a comparison of one that ends something without the one that begins it
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # lengths.awk  refuses functions of more than 60 lines in C, and 70 in SQL, and lines of C of more
 #              than 100 columns
 #

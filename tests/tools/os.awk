@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # os.awk  refuses calls of the operating system outside of jobq_pg.h's section >>os
 #
 #     awk -f tests/tools/os.awk jobq.h jobq_pg.h

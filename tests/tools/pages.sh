@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # pages.sh  checks what the pages (*.md) name
 #
 #   - a relative link leads to a file that is there, and its #anchor to a heading of it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # refusals.awk  refuses an error text "invalid X: ..." of another form than the two that all have:
 #               what X must be ("must be positive"), or what it is not ("not a JSON object")
 #

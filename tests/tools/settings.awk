@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # settings.awk  refuses SQL whose meaning or speed depends on what a database, a role or an argument
 #               brings along; tests/harness/hostile.sh runs tests in a database that brings all of it
 #

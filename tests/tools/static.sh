@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # static.sh [--short]  check the code of both headers without running it
 #
 #   gcc, clang     also the warnings that need the optimizer
@@ -51,7 +52,7 @@ look() {
 [ "${1-}" != --look ] || { look "$2" "$3"; exit; }
 short=
 [ "${1-}" != --short ] || { short=1; shift; }
-[ $# -eq 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
+[ $# -eq 0 ] || { sed -n '3,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
 for tool in gcc clang clang-tidy cppcheck gcc-analyzer; do
     for header in jobq jobq_pg; do
         case $short$tool/$header in 1gcc-analyzer/* | 1gcc/jobq | 1clang/jobq) continue ;; esac

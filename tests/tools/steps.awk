@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # steps.awk -- checks that the steps of tests/model/explore_steps.h still follow sql/.
 #
 #     awk -f tests/tools/steps.awk tests/model/explore_steps.h sql/*.sql

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # twins.awk -- no private name is a public one with another underscore: jobq__hold beside jobq_hold
 # says nothing about what differs.
 /^ *".*\\n"[,;)]*$/ { next } # embedded SQL

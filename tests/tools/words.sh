@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # words.sh  refuses words that were replaced, so that one thing keeps one word
 #
 # Looks at comments and strings of C, comments of SQL and scripts, what a mutant's patch says of

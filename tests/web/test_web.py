@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 """test_web.py PROGRAM [TEST...]  tests jobq web in a headless Chromium, and by plain HTTP
 
 Needs JOBQ_SERVER and its psql: tests/server.sh.

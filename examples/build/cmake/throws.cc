@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /* throws.cc -- a C++ program whose handler throws; it prints what becomes of the job. */
 #include <jobq_pg.h>
 

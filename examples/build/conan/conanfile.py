@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # conan create . -- once conandata.yml has the address of jobq-0.2.0.tar.gz and its SHA-256 sum
 from os.path import join
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * pgq.c -- PgQ beside our outbox: rows pgq-through and pgq-latency, on the database of JOBQ_SERVER.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * cmocka.h -- the part of cmocka that the tests of jobq.h use, with the same closing lines (run.sh
  * reads them), for machines that have a cross compiler but no cmocka.

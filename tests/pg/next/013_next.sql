@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- A migration that the next version might have: a column, an index, and a function with another
 -- argument. tests/pg/next/make.sh says who uses it.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 # make.sh FOLDER  make a tree of a made-up next version: this one's, with a column, an index, a new
 #                 function and a changed one. test_pg_deploy and chaos deploy it beside this version.
 set -eu

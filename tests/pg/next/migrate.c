@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * migrate.c -- migrate CONNINFO SCHEMA: migrates a schema with the headers of the made-up next
  * version, and checks it. Exit status 3: the server ended the transaction; it may be tried again.

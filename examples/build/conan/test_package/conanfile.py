@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT-0 OR Unlicense
 from os.path import join
 
 from conan import ConanFile

@@ -144,7 +144,7 @@
  *            such as <postgresql/libpq-fe.h>.
  * WITHOUT    Define JOBQ_PG_NO_WORK_TABLES, JOBQ_PG_NO_TABLES (both kinds of tables) or
  *            JOBQ_PG_NO_OUTBOX wherever the header is included, to leave out that code;
- *            JOBQ_PG_NO_COMMENTS, to install no comments on functions and tables (48 KB).
+ *            JOBQ_PG_NO_COMMENTS, to install no comments on functions and tables (52 KB).
  * MEMORY     What you pass is borrowed for the call. A payload stays valid until its handler
  *            returns. A function that gives you something to free says so.
  * THREADS    Any thread may use a jobq_pg, a worker or a table. A PGconn belongs to one thread at a

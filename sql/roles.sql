@@ -167,9 +167,9 @@ BEGIN
     END IF;
 END $$;
 
--- The role may look, and wait for jobs: the views, peek, await, metrics and audit. With
+-- The role may look, and wait for jobs: the views, peek, wait, metrics and audit. With
 -- payloads => false the columns payload, bytes, headers, log and those of results are closed
--- (name the other columns instead of *), and so are peek and await, even if an earlier call or
+-- (name the other columns instead of *), and so are peek and wait, even if an earlier call or
 -- grant_operate opened them. Errors, with what failed attempts have logged, are open.
 -- Errors: 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_read('dashboard');

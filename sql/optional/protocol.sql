@@ -368,6 +368,7 @@ DECLARE
     v_lease bigint := (SELECT w.lease_us FROM jobq.worker w
                        WHERE w.id = work_heartbeat.worker);
     v_before jsonb := coalesce(watched, '{}');
+    v_boot bigint := extract(epoch FROM pg_postmaster_start_time()) * 1000000;
     v_news record;
 BEGIN
     SELECT h.* INTO v_news FROM jobq._heartbeat(work_heartbeat.worker, v_lease, '{}') h;
@@ -375,11 +376,14 @@ BEGIN
     cancel := coalesce(v_news.cancel, '{}');
     watched := '{}';
     IF NOT alive THEN RETURN; END IF;
-    -- After a silence of its own a worker has seen nothing: an outage proves no worker dead.
-    IF (mono_us - (v_before -> 'at')::bigint BETWEEN 0 AND v_lease) IS NOT TRUE THEN
+    -- After a silence of its own, or a restart of the server, which a pooler hides, a worker
+    -- has seen nothing: an outage proves no worker dead.
+    IF (mono_us - (v_before -> 'at')::bigint BETWEEN 0 AND v_lease
+        AND (v_before -> 'boot')::bigint = v_boot) IS NOT TRUE THEN
         v_before := jsonb_build_object('since', mono_us, 'seen', '{}'::jsonb);
     END IF;
-    watched := jsonb_build_object('at', mono_us, 'since', v_before -> 'since', 'seen', (
+    watched := jsonb_build_object('at', mono_us, 'since', v_before -> 'since', 'boot', v_boot,
+                                  'seen', (
         SELECT coalesce(jsonb_object_agg(l.id, jsonb_build_array(
                    l.beat, CASE WHEN l.beat < 0 THEN 0 ELSE l.lease_us END,
                    CASE WHEN (v_before -> 'seen' -> l.id::text -> 0)::bigint = l.beat
@@ -405,7 +409,9 @@ DECLARE
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = work_rescue.worker AND w.dead_at IS NULL
         AND (watched -> 'since')::bigint + w.lease_us <= mono_us
-        AND (watched -> 'at')::bigint BETWEEN mono_us - w.lease_us AND mono_us;
+        AND (watched -> 'at')::bigint BETWEEN mono_us - w.lease_us AND mono_us
+        AND (watched -> 'boot')::bigint
+            = (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
     IF NOT FOUND THEN RETURN 0; END IF;
     FOR v_victim IN
         SELECT w.id, (v.seen -> 0)::bigint AS beat

@@ -438,16 +438,18 @@ static void messages_do_not_put_off_the_end(void **unused)
 
 static void a_suspect_is_claimed_only_into_a_free_slot(void **unused)
 {
-    int32_t count;
+    int32_t count, fresh;
 
     (void)unused;
     settle_down(0);
     loop.suspects.ready = true;
     assert_true(jobq__suspect_wanted(&loop));
     count = loop.free.count;
-    loop.free.count = 0; /* results that the server does not take */
+    fresh = loop.fresh;
+    loop.free.count = loop.fresh = 0; /* results that the server does not take */
     assert_false(jobq__suspect_wanted(&loop));
     loop.free.count = count;
+    loop.fresh = fresh;
 }
 
 /* NEVER would park the job, and then it would run at once. */

@@ -159,7 +159,9 @@ def rescue(victim, beat_number):
     now, lease_us = clock.us, LEASE * 10**6
     rescuer = Worker(RESCUER, KINDS)
     rescuer.join_as(RESCUER)
-    rescuer.watched = {"at": now, "since": now - lease_us,
+    [(boot,)] = connection.execute("SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)"
+                                   "::bigint").fetchall()
+    rescuer.watched = {"at": now, "since": now - lease_us, "boot": boot,
                        "seen": {victim: [int(beat_number), lease_us, now - lease_us]}}
     rescuer.beat()
     rescuer.call(connection, "work_leave", RESCUER)

@@ -3850,14 +3850,15 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     const char *schema = desc->schema == NULL ? "jobq" : desc->schema;
     jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
 
-    if (pg == NULL) jobq_pg__no_memory(error);
-    else if (jobq_pg__desc_invalid(desc, error) != JOBQ_OK) {}
-    else if (!jobq_pg__schema_set(pg, schema))
-        jobq_pg__invalid(error, "schema", "must be 1 to 48 of [A-Za-z0-9_], not a digit first");
-    else if (!jobq_pg__texts_make(pg, desc)) jobq_pg__no_memory(error);
-    else {
-        jobq_pg__desc_copy(pg, desc);
-        return pg;
+    if (jobq_pg__desc_invalid(desc, error) == JOBQ_OK) {
+        if (pg != NULL && !jobq_pg__schema_set(pg, schema)) {
+            jobq_pg__invalid(error, "schema", "must be 1 to 48 of [A-Za-z0-9_], not a digit first");
+        } else if (pg == NULL || !jobq_pg__texts_make(pg, desc)) {
+            jobq_pg__no_memory(error);
+        } else {
+            jobq_pg__desc_copy(pg, desc);
+            return pg;
+        }
     }
     jobq_pg__free(pg);
     return NULL;

@@ -101,16 +101,16 @@ vcpkg() {
 }
 
 musl() {
-    local source strict tests=() examples=()
+    local source name strict tests=() examples=()
     strict=$(sed -n '/^strict="/,/"$/{s/^strict=//;s/"//g;p;}' tests/compile/breadth.sh)
     mkdir -p "$out/musl"
     for source in tests/core/test_core_*.c; do
-        source=${source##*/} source=${source%.c}
+        name=$(basename "$source" .c)
         # shellcheck disable=SC2086  # several flags
-        musl-gcc $strict -D_POSIX_C_SOURCE=200809L -O0 -static -I. -Itests/compile/breadth -Itests \
-            "tests/$source.c" -o "$out/musl/$source" || return
-        case $source in test_core_crowd | test_core_loop | test_core_lines | test_core_relay) ;;
-        *) tests+=("$out/musl/$source") ;; esac
+        musl-gcc $strict -D_POSIX_C_SOURCE=200809L -O0 -static -I. -Itests/compile/breadth \
+            -Itests/harness -Itests/model -Itests/core "$source" -o "$out/musl/$name" || return
+        case $name in test_core_crowd | test_core_loop | test_core_lines | test_core_relay) ;;
+        *) tests+=("$out/musl/$name") ;; esac
     done
     for source in examples/*.c; do
         ! grep -q '#include "jobq_pg.h"' "$source" || continue

@@ -783,23 +783,23 @@ static void the_head_of_a_strict_line_waits_for_none_behind_it(void **unused)
 {
     int64_t first = put("a"), second = put("a"), flow;
     jobq_job head, other;
-    char words[100];
+    char words[120];
 
     (void)unused;
     line_set("strict => true");
     head = claim_lines(a, 7, 1).jobs[0];
     assert_int_equal(head.id, first);
-    snprintf(words, sizeof words, "job %lld is behind job %lld in a strict line",
+    snprintf(words, sizeof words, "must not name job %lld: it is behind job %lld in a strict line",
              (long long)second, (long long)first);
     expect_refusal(waits_for(&head, second, 0), words);
     expect_refusal(waits_for(&head, second, 0), "Give it no line, or another one.");
     RUN("SELECT jobq.enqueue('q', 'k')");
     other = claim_one(8, ++last_claim, false);
     assert_string_equal(waits_for(&other, second, 0), "");
-    expect_refusal(waits_for(&head, other.id, 0), "waits for job");
+    expect_refusal(waits_for(&head, other.id, 0), "must not name a job that waits for job");
     RUN("SELECT jobq.enqueue('q', 'k', line => 'a', flow => jobq.flow())");
     flow = number("SELECT max(id) FROM jobq.flow");
-    expect_refusal(waits_for(&head, 0, flow), "waits for job");
+    expect_refusal(waits_for(&head, 0, flow), "must not name a job that waits for job");
     assert_int_equal(number("SELECT count(*) FROM jobq.edge WHERE child = %lld",
                             (long long)first), 0);
     assert_string_equal(waits_for(&head, put("b"), 0), "");

@@ -118,7 +118,7 @@ static void a_missing_option_is_named(void **unused)
     assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
     assert_null(none);
     assert_string_equal(error.field, "behind_pooler");
-    assert_non_null(strstr(error.message, "set desc.behind_pooler"));
+    assert_non_null(strstr(error.message, "behind_pooler: must be set"));
 }
 
 static void a_line_for_listen_through_the_pooler_is_refused(void **unused)

@@ -146,7 +146,7 @@ static void what_is_certainly_a_mistake_is_refused(void **unused)
     }
     d = work_of(h, 2);
     assert_int_equal(jobq_pg_worker_start(pg, &d, &worker, &error), JOBQ_ERROR_INVALID);
-    assert_string_equal(error.field, "handlers");
+    assert_string_equal(error.field, "handlers.kind");
     job.run_at_us = time(NULL) + 60; /* seconds, not microseconds */
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "run_at_us");

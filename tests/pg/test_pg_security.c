@@ -766,7 +766,8 @@ static void a_limit_follows_its_role(void **state)
     assert_int_not_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
     assert_string_equal(error.sqlstate, "42501");
     jobq_pg_close(made);
-    RUN("SELECT jobq.grant_enqueue('%s_login', true)", schema); /* no tenant's any more ... */
+    RUN("SELECT jobq.revoke('%s_login'), jobq.grant_enqueue('%s_login', true)", schema,
+        schema); /* no tenant's any more ... */
     assert_int_equal(number("SELECT count(*) FROM jobq.tenant"), 1);
     RUN("SELECT jobq.grant_enqueue('%s_login', queues => '{q}')", schema); /* ... and again */
     assert_int_equal(number("SELECT has_table_privilege('%s_login', 'jobq.job', 'INSERT')::int",

@@ -505,17 +505,21 @@ static void a_queue_grows_while_it_is_used(void **unused)
 
 #define RENEW "SELECT jobq._outbox_renew(1, 60000000, ARRAY[%lld], ARRAY[1])"
 
+/* An acknowledgement gives up after 50 ms. A busy machine may take longer to let the other go. */
 static void an_acknowledgement_that_waited_for_a_renewal_counts(void **unused)
 {
     long long partition = held_partition(1);
 
     (void)unused;
+    RUN("ALTER FUNCTION jobq._wait_briefly RENAME TO away");
+    RUN("CREATE FUNCTION jobq._wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$");
     run_a("BEGIN");
     PQclear(sql(a, RENEW, partition));
     b_asks(ACK, partition, 0, 1, 0);
     run_a("COMMIT");
     is_answered("i");
     assert_int_equal(BOX("acked"), 1);
+    RUN("DROP FUNCTION jobq._wait_briefly; ALTER FUNCTION jobq.away RENAME TO _wait_briefly");
 }
 
 static void a_renewal_that_waited_for_an_acknowledgement_counts(void **unused)

@@ -3388,8 +3388,8 @@ static size_t jobq__utf8_put(char *out, int32_t code)
 /* Reads a byte or an escape of a valid string; out gets 1 to 4 bytes. */
 static size_t jobq__json_unescape(jobq__json *j, char *out)
 {
-    const char *letter;
     int32_t code;
+    size_t i;
 
     *out = j->ptr[j->at++];
     if (*out != '\\') return 1;
@@ -3398,8 +3398,11 @@ static size_t jobq__json_unescape(jobq__json *j, char *out)
         jobq__json_unicode(j, &code);
         return jobq__utf8_put(out, code);
     }
-    letter = strchr(jobq__escapes, *out);
-    if (letter != NULL) *out = jobq__escaped[letter - jobq__escapes];
+    for (i = 0; jobq__escapes[i] != '\0'; i++) {
+        if (jobq__escapes[i] != *out) continue;
+        *out = jobq__escaped[i];
+        break;
+    }
     return 1;
 }
 
@@ -5186,7 +5189,7 @@ static int32_t jobq__line_room(const jobq_line *line, int64_t free_us, int64_t u
     return (int32_t)jobq__max(jobq__min(room, tokens_us / token_us), 0);
 }
 
-/* The new free_us of a line that has given so many jobs. */
+/* The new free_us of a line that has given this number of jobs. */
 static int64_t jobq__line_used(const jobq_line *line, int64_t free_us, int64_t now_us,
                                 int32_t jobs)
 {

@@ -9113,7 +9113,7 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
     for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
         if (lists[i].count < 0 || lists[i].count > lists[i].most)
             return jobq_pg__invalid_int(error, lists[i].name, lists[i].count,
-                                        "must be no more than the request has room for");
+                                        "must fit into the room of the request");
     }
     if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
         return jobq_pg__invalid_int(error, "limit", a->limit, "must be 1 to JOBQ_ENDINGS_MAX");
@@ -10440,8 +10440,8 @@ typedef struct jobq_pg__group {
                                   lease was renewed */
     jobq_pg__run *runs;
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
-    int32_t fewer;             /* threads when it was logged that no more could be started; 0: one
-                                  was, since then */
+    int32_t fewer;             /* how many threads there were when the log said that a start had
+                                  failed; 0: one has started since then */
     jobq_request *request;     /* that some worker is carrying out */
     jobq_answer *answer;       /* that some worker's loop is being told */
     size_t turn;               /* counts up: the worker that a free thread asks next */
@@ -20153,7 +20153,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    END LOOP;\n"
 "    FOR i IN 1 .. cardinality(v_queues) LOOP\n"
 "        IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN\n"
-"            v_dues[i] := 1; -- they may stand in a lane that was walked before\n"
+"            v_dues[i] := 1; -- they may be in a lane that this claim has passed already\n"
 "        END IF;\n"
 "        walks := walks || ARRAY[v_queues[i], v_lasts[i], v_dues[i]];\n"
 "    END LOOP;\n"
@@ -28807,7 +28807,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_citus_mute=c776b1 _citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
 "function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
 "function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=7546d9\n"
-"function :_claim_apart=406f4f _claim_first=542866 _claim_lanes=de7353 _claim_lines=b3cf55\n"
+"function :_claim_apart=406f4f _claim_first=542866 _claim_lanes=de7353 _claim_lines=967df8\n"
 "function :_claim_look=f725e8 _claim_sift=dd1f13 _claim_stretch=21e336 _claim_suspect=a6e58b\n"
 "function :_claim_visit=9120a1 _claim_walk=a68399 _commit_waits=e45eeb _complete=55de94\n"
 "function :_complete_unkept=0df54d _complete_with=82d824 _count_due=3e31a0 _count_ready=e4a9a5\n"

@@ -767,7 +767,7 @@ BEGIN
     END LOOP;
     FOR i IN 1 .. cardinality(v_queues) LOOP
         IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN
-            v_dues[i] := 1; -- they may stand in a lane that was walked before
+            v_dues[i] := 1; -- they may be in a lane that this claim has passed already
         END IF;
         walks := walks || ARRAY[v_queues[i], v_lasts[i], v_dues[i]];
     END LOOP;

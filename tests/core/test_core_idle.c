@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * How much memory an idle worker uses, at the sizes that ship: of the loop, of requests and of
- * answers, which are large, it fills what it needs. A page that nobody has written to costs nothing.
+ * answers, which are large, it fills what it needs. A page that nobody has written to costs
+ * nothing.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

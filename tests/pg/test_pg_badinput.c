@@ -529,7 +529,8 @@ static const struct {
     const char *said;
     int good; /* how many of the ten calls work there */
 } situations[] = {
-    {"BEGIN; SELECT broken", "ROLLBACK", JOBQ_ERROR_INVALID, "has an aborted transaction: roll it back", 0},
+    {"BEGIN; SELECT broken", "ROLLBACK", JOBQ_ERROR_INVALID,
+     "has an aborted transaction: roll it back", 0},
     {"SET client_encoding = 'LATIN1'", "SET client_encoding = 'UTF8'", JOBQ_ERROR_INVALID,
      "PQsetClientEncoding", 0},
     {"SET client_encoding = 'UTF8'", "", JOBQ_OK, "", 10},

@@ -190,7 +190,8 @@ static void it_waits_for_open_transactions(void **unused)
 /* Rows of a table that are in this schema and not, with all that both tables have, in that one. */
 static long only_in(const char *table, const char *here, const char *there)
 {
-    static const char apart[] = "{pending, held_at, beat_at, taken_at, outboxes}"; /* only one has them */
+    /* Only one of them has these. */
+    static const char apart[] = "{pending, held_at, beat_at, taken_at, outboxes}";
 
     return number("SELECT count(*) FROM (SELECT to_jsonb(a) - '%s'::text[] FROM %s.%s a EXCEPT ALL "
                   "SELECT to_jsonb(b) - '%s'::text[] FROM %s.%s b) t", apart, here, table, apart,

@@ -6,8 +6,8 @@
  * removed as long as a difference remains. The shortest list is printed, as a behaviour for
  * conform.h.
  *
- * The decisions that SQL makes for workers in other languages (sql/optional/protocol.sql) are compared with
- * jobq_job_decide in the same way, and by themselves with arguments at their limits.
+ * The decisions that SQL makes for workers in other languages (sql/optional/protocol.sql) are
+ * compared with jobq_job_decide in the same way, and by themselves with arguments at their limits.
  *
  *     make differential ARGS="--seed N --runs N --operations N"
  */

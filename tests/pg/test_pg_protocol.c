@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
- * test_pg_protocol.c -- the worker in SQL, sql/optional/protocol.sql: what it may take, the fence, lost
- * answers, suspects and jobs that must run alone, who may be rescued, and the end of a worker.
+ * test_pg_protocol.c -- the worker in SQL, sql/optional/protocol.sql: what it may take, the fence,
+ * lost answers, suspects and jobs that must run alone, who may be rescued, and the end of a worker.
  * test_pg_differential compares its decisions; tests/python/ runs a whole worker.
  */
 #include "pg.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
- * test_pg_reference.c -- the comments on functions, tables and views: all have one, and the examples
- * run, in the order of sql/README.md.
+ * test_pg_reference.c -- the comments on functions, tables and views: all have one, and the
+ * examples run, in the order of sql/README.md.
  */
 #define TEST_PRIVATE
 #include "pg_work.h"

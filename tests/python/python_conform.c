@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
  * conform.c -- the behaviours of conform.h, done by examples/python/worker.py over a pipe:
- * tests/model/store_python.h. What the protocol of sql/optional/protocol.sql has no words for is left out,
- * by the table below, and counted: "N behaviours run, N are left out".
+ * tests/model/store_python.h. What the protocol of sql/optional/protocol.sql has no words for is
+ * left out, by the table below, and counted: "N behaviours run, N are left out".
  */
 #define TEST_PRIVATE
 #include "store_python.h"

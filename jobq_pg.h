@@ -10155,14 +10155,23 @@ static int jobq_pg__whole_stop(const jobq_delivery *d, int64_t *remaining_us)
                ? jobq_pg__reading_stop(d, remaining_us) : JOBQ_STOP_LOST;
 }
 
+/* Why a transaction that its handler left aborted is rolled back: until then the connection has the
+ * text of the statement that failed last. */
+static const char *jobq_pg__left_aborted(const PGconn *conn, jobq_pg_error *error)
+{
+    jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "the handler left its transaction aborted: %s",
+                  PQerrorMessage(conn));
+    return error->message;
+}
+
 /* A success counts only if the handler left the transaction open and not aborted. */
 static bool jobq_pg__sound(jobq_delivery *d, jobq_result result)
 {
-    if (result != JOBQ_RESULT_SUCCESS ||
-        jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn)) {
-        return true;
-    }
-    jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    const PGconn *conn = ((const jobq_pg__delivering *)d->context)->conn;
+    jobq_pg_error error;
+
+    if (result != JOBQ_RESULT_SUCCESS || jobq_pg__in_transaction(conn)) return true;
+    jobq_delivery_error(d, jobq_str_from(jobq_pg__left_aborted(conn, &error)));
     return false;
 }
 
@@ -10281,6 +10290,7 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
                                 jobq_batch_handler all, jobq_verdict *verdict)
 {
     int32_t i;
+    jobq_pg_error error;
     bool lost = jobq_pg__command(conn, "SAVEPOINT jobq_batch", NULL) != JOBQ_OK;
 
     ((jobq_pg__delivering *)d->context)->failed_at = -1;
@@ -10292,7 +10302,7 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     }
     if (!lost && each == NULL && verdict->result == JOBQ_RESULT_SUCCESS &&
         PQtransactionStatus(conn) == PQTRANS_INERROR) {
-        jobq_pg__retry_all(d, verdict, "the handler left its transaction aborted");
+        jobq_pg__retry_all(d, verdict, jobq_pg__left_aborted(conn, &error));
     }
     if (lost || jobq_pg__command(conn, "ROLLBACK TO jobq_batch", NULL) != JOBQ_OK) {
         jobq_pg__retry_all(d, verdict, "the handler ended the transaction");

@@ -4,7 +4,8 @@
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
 -- nobody else may call it until it is granted. So a role needs no right on any table and
 -- reaches the rows only through these functions. The grant functions must not lend the owner's
--- rights, and a procedure that commits, wait, cannot.
+-- rights, and a procedure that commits, wait, cannot. Expressions (LANGUAGE sql) are parts of
+-- their callers and granted to nobody.
 CREATE OR REPLACE FUNCTION jobq._secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
@@ -12,8 +13,9 @@ BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure AS name,
                p.proname !~ '^(_outbox_direct|_secure|revoke|_?grant.*)$'
-               AND p.prokind = 'f' AS door
-        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')
+               AND p.prokind = 'f' AND l.lanname <> 'sql' AS door
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')
     LOOP
         EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', v_function.name);
         IF v_function.door THEN

@@ -269,7 +269,8 @@ static void each_role_has_its_doors_and_no_other(void **unused)
 }
 
 /* No function of the schema is open to the public, trusts the caller's search_path, or, but for
- * those that must not, runs as the caller. */
+ * those that must not, runs as the caller. Expressions in SQL are the owner's alone, and name the
+ * schema of everything in them. */
 static void every_function_is_secured(void **unused)
 {
     (void)unused;
@@ -277,7 +278,13 @@ static void every_function_is_secured(void **unused)
         "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
         "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', p.proname = 'wait') "
         "OR p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname ~ "
-        "'^(_outbox_direct|_secure|revoke|wait|_?grant.*)$'))"), 0);
+        "'^(_outbox_direct|_secure|revoke|wait|_?grant.*)$')) AND p.prolang <> "
+        "(SELECT oid FROM pg_language WHERE lanname = 'sql')"), 0);
+    assert_int_equal(number(
+        "SELECT count(*) FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang "
+        "WHERE p.pronamespace = 'jobq'::regnamespace AND l.lanname = 'sql' AND (p.prosecdef "
+        "OR p.proacl IS NULL OR p.proacl::text ~ ',' OR p.proacl::text ~ '[{]=' "
+        "OR p.prosrc ~ '(^|[^._a-z])[a-z_]+[(]' OR p.prosrc ~ ' [=<>|&~*/+-]+ ')"), 0);
 }
 
 /* A handle whose connections act as that role. */

@@ -194,7 +194,7 @@ test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TE
 # The tests of the library's SQL that run at the coordinator, in a schema of it; and those that run
 # in a distributed schema. tests/harness/distributed.h says what is left out there, and why.
 CITUS_TESTS = conform enqueue verbs fingerprint
-FAR_TESTS = conform steps
+FAR_TESTS = conform steps erase outbox_steps
 FAR_RUN = tests/harness/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
 test-citus: export JOBQ_TEST_VERDICT = total
 test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=FOLDER)

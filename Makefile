@@ -66,8 +66,8 @@ bench: ## measure speed beside the bare server's (ARGS="--long --only drain,one 
 bench-peers: ## measure River, graphile-worker, pg-boss and PgQ beside jobq (ARGS="--short --runs 5")
 	@CC="$(CC)" tests/harness/setup.sh bench
 	@$(MAKE) build-bench
-	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
-		tests/server.sh tests/bench/peers.sh $(ARGS)
+	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB \
+		$(PEERS_SERVER)" tests/server.sh tests/bench/peers.sh $(ARGS)
 
 # Below, a build that fails leaves no program, and run.sh counts that as a failure; the last line
 # printed is the verdict. exec makes sure that a signal to make reaches server.sh and run.sh, and not

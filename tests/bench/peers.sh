@@ -111,15 +111,32 @@ keys() {
         for (i = 1; i <= 2; i++) {
             head = i == 1 ? "outbox: " : "PgQ: "
             key[head "idle enqueue to handler, p50"] = "message"
+            key[head "idle enqueue to handler, p99"] = "message-p99"
             head = head (i == 1 ? "through a worker, " : "")
             key[head "one a transaction, 16 producers"] = "through-1"
             key[head "100 a transaction, 2 producers"] = "through-100"
         }
     }
-    $1 in key { print key[$1], $2 }'
+    $1 in key { print key[$1], $2 }
+    $1 ~ /^(wal|statements)$/ { print $1, $2 }'
 }
 
 rows() { local row; for row; do timeout 600 "$bench" "$row" || return; done; }
+
+# per_message COMMAND: runs it, and adds what the server did for each message, with one and with 100
+# in a transaction taken together (1 to 10 messages of them): WAL, and statements if it counts them.
+server_did() {
+    psql "$JOBQ_SERVER" -F ' ' -c "SELECT pg_current_wal_insert_lsn() - '0/0', $calls"
+}
+
+per_message() {
+    local wal calls_before
+    read -r wal calls_before < <(server_did)
+    "$@" || return
+    server_did | awk -v wal="$wal" -v calls="$calls_before" -v messages="$((PEERS_JOBS * 11 / 10))" '
+        { print "wal\t" ($1 - wal) / messages }
+        calls > 0 { print "statements\t" ($2 - calls) / messages }'
+}
 
 # measure SYSTEM KIND, without what an earlier one has left
 measure() {
@@ -132,11 +149,12 @@ measure() {
     jobq:enqueue) rows single bulk | keys ;;
     jobq:latency) rows latency | keys ;;
     jobq:message) rows outbox-latency | keys ;;
-    jobq:through) rows outbox-through | keys ;;
+    jobq:through) per_message rows outbox-through | keys ;;
     pgq:message) rows pgq-latency | keys ;;
-    pgq:through) rows pgq-through | keys ;;
+    pgq:through) per_message rows pgq-through | keys ;;
     river:*) timeout 600 "$home/river/river" "$2" ;;
-    modkit:*) timeout 600 "$home/modkit/target/release/modkit" "$2" ;;
+    modkit:message) "$home/modkit/target/release/modkit" message ;;
+    modkit:through) per_message timeout 600 "$home/modkit/target/release/modkit" through ;;
     *) timeout 600 "$home/node/node_modules/node/bin/node" "$home/node/node.mjs" "$1" "$2" ;;
     esac
 }
@@ -153,6 +171,9 @@ note() {
         label["bulk"] = "enqueue, 1000 at once, 2 connections"
         label["latency"] = "idle job to handler, p50"
         label["message"] = "idle message to handler, p50"
+        label["message-p99"] = "idle message to handler, p99"
+        label["wal"] = "WAL a message"
+        label["statements"] = "statements a message"
         label["through-1"] = "messages end to end, 1 a transaction"
         label["through-100"] = "messages end to end, 100 a transaction"
         while (beside != "" && (getline line <beside) > 0) {
@@ -161,7 +182,7 @@ note() {
         }
     }
     {
-        unit = $1 ~ /^(latency|message)$/ ? "ms" : "/s"
+        unit = $1 ~ /^(latency|message)/ ? "ms" : $1 == "wal" ? "bytes" : $1 == "statements" ? "" : "/s"
         print $1, run, label[$1] ": " who, $2, unit, "jobq", ours[$1] + 0, "-", 0
     }
     ' "$3" >>"$BENCH_DIR/runs.tsv"
@@ -173,6 +194,10 @@ mkdir -p "$BENCH_DIR"
 : >"$BENCH_DIR/runs.tsv"
 psql "$server" -c "SET client_min_messages = error" \
     -c "DROP DATABASE IF EXISTS jobq_peers WITH (FORCE)" -c "CREATE DATABASE jobq_peers"
+calls=0
+! psql "$JOBQ_SERVER" -c "CREATE SCHEMA stat; CREATE EXTENSION pg_stat_statements SCHEMA stat" \
+    2>/dev/null || ! psql "$JOBQ_SERVER" -c "TABLE stat.pg_stat_statements" >/dev/null 2>&1 ||
+    calls="(SELECT sum(calls) FROM stat.pg_stat_statements)"
 psql "$server" -c "SELECT 'Postgres ' || current_setting('server_version') || ', fsync '
     || current_setting('fsync') || ', synchronous_commit ' || current_setting('synchronous_commit')
     || ', full_page_writes ' || current_setting('full_page_writes') || ', $(nproc) cores, load '" |
@@ -220,7 +245,8 @@ for run in $(seq "$runs"); do
 done
 rm -f "$ours" "$out"
 printf '\r%50s\r' '' >&2
-for key in drain drain-kept groups one-1 one-16 bulk latency message through-1 through-100; do
+for key in drain drain-kept groups one-1 one-16 bulk latency message message-p99 through-1 \
+    through-100 wal statements; do
     awk -F '\t' -v key="$key" '$1 == key' "$BENCH_DIR/runs.tsv"
 done >"$BENCH_DIR/sorted.tsv"
 awk -f "$here/table.awk" -v csv="$BENCH_DIR/bench.csv" -v ratios="$BENCH_DIR/ratios.tsv" \

@@ -131,6 +131,7 @@ async fn main() {
         let mut ms = ms.split_off(10);
         ms.sort_by(f64::total_cmp);
         println!("message {}", ms[samples / 2]);
+        println!("message-p99 {}", ms[samples * 99 / 100]);
     } else {
         let jobs = setting("PEERS_JOBS");
         through("through-1", &outbox, &db, &reader, 16, jobs / 10, 1).await;

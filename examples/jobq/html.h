@@ -195,18 +195,44 @@ static const char html_style[] =
     "@media(prefers-reduced-motion:no-preference){a,button{transition:color .12s,"
     "border-color .12s}}";
 
-/* Sections that the server sends take the place of those on the page; the focus stays. */
+/*
+ * Sections that the server sends are put into those on the page: an element that both have stays
+ * the same element, so its focus, its scroll and a selection in it stay. A row is known by its
+ * data-k, and a button by its value. Nothing changes while a mouse button is down or the mouse
+ * moves, and a press on a button that has just been moved under a resting mouse does nothing.
+ */
 static const char html_script[] =
-    "'use strict';const d=document,all=(q,e)=>[...(e||d).querySelectorAll(q)];\n"
-    "function put(id,text){const s=d.getElementById(id);if(!s||s.dataset.was===text)return;"
-    "const at=all('a,button,input,[tabindex]',s).indexOf(d.activeElement);s.dataset.was=text;"
-    "s.innerHTML=text;if(at>=0)all('a,button,input,[tabindex]',s)[at]?.focus()}\n"
+    "'use strict';const d=document,one=q=>d.querySelector(q),"
+    "all=(q,e)=>[...(e||d).querySelectorAll(q)];\n"
+    "const key=e=>e.dataset&&(e.dataset.k||(e.name==='do'?e.value:undefined));\n"
+    "function fill(a,b){const want=[...b.childNodes],keys=new Set(want.map(key)),"
+    "had=new Map([...a.children].map(e=>[key(e),e]));for(const[k,e]of had)"
+    "if(k!==undefined&&!keys.has(k))e.remove();let at=a.firstChild,x;for(const n of want){"
+    "const k=key(n),o=k!==undefined?had.get(k):at&&key(at)===undefined&&"
+    "at.nodeName===n.nodeName?at:null;if(!o){a.insertBefore(n,at);continue}had.delete(k);"
+    "while(at!==o&&o.contains(d.activeElement)){x=at;at=at.nextSibling;a.append(x)}"
+    "if(at===o)at=at.nextSibling;else a.insertBefore(o,at);morph(o,n)}"
+    "for(;at;at=x){x=at.nextSibling;at.remove()}}\n"
+    "function morph(a,b){if(a.nodeType===3){if(a.data!==b.data)a.data=b.data;return}"
+    "for(const{name}of[...a.attributes])if(name!=='open'&&!b.hasAttribute(name))"
+    "a.removeAttribute(name);for(const{name,value}of b.attributes)"
+    "if(a.getAttribute(name)!==value)a.setAttribute(name,value);fill(a,b)}\n"
+    "const news=new Map,high=e=>e&&e.getBoundingClientRect().top;let aim=0,moved=0,late;\n"
+    "function flush(){if(one('main:active')||Date.now()-aim<500)return;"
+    "const b=one('main button:hover'),y=high(b);news.forEach((text,id)=>{"
+    "const s=d.getElementById(id),t=d.createElement('template');t.innerHTML=text;"
+    "if(s)fill(s,t.content)});news.clear();if(high(b)!==y)moved=Date.now()}\n"
+    "d.addEventListener('pointermove',()=>{aim=Date.now()});"
+    "d.addEventListener('pointerdown',()=>{late=Date.now()-moved<500});"
+    "d.addEventListener('click',e=>{if(late&&e.detail&&e.target.closest('button'))"
+    "e.preventDefault()},true);\n"
     "let es,heard;function live(){if(es||!all('[data-live]').length)return;heard=Date.now();"
     "es=new EventSource('/events'+all('[data-live]').map(e=>e.dataset.live).join(''));"
     "es.onerror=()=>{if(es.readyState===2){rest();setTimeout(live,3000)}};"
     "es.onmessage=e=>{const i=e.data.indexOf(' ');heard=Date.now();"
-    "put(e.data.slice(0,i),e.data.slice(i+1))}}\n"
-    "setInterval(()=>d.body.classList.toggle('stale',!d.hidden&&Date.now()-heard>1e4),1000);\n"
+    "news.set(e.data.slice(0,i),e.data.slice(i+1));flush()}}\n"
+    "setInterval(()=>{flush();d.body.classList.toggle('stale',"
+    "!d.hidden&&Date.now()-heard>1e4)},1000);\n"
     "function rest(){if(es)es.close();es=null}\n"
     "d.addEventListener('visibilitychange',()=>d.hidden?rest():live());\n"
     "addEventListener('pagehide',rest);addEventListener('pageshow',live);live();\n"

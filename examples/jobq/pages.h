@@ -190,13 +190,25 @@ static void page_columns(const web_state *web, const look_table *t, const PGresu
     }
 }
 
+/* Begins a row, by which it is known when the section comes again: a queue, a worker, a line of a
+   queue ... */
+static void page_key(app_text *out, const look_table *t, const PGresult *res, int row)
+{
+    const char *second = t->columns[1].head;
+    bool two = second != NULL && (strcmp(second, "Queue") == 0 || strcmp(second, "Kind") == 0 ||
+                                  strcmp(second, "Partition") == 0);
+
+    html(out, "<tr data-k=\"%s%s%s\">", PQgetvalue(res, row, 1), two ? " " : "",
+         two ? PQgetvalue(res, row, 2) : "");
+}
+
 static void page_row(const web_state *web, app_text *out, const look_table *t,
                      const bool show[LOOK_COLUMNS], const PGresult *res, int row)
 {
     bool head = true; /* the first column, but not that to select */
     int i;
 
-    app_put(out, "<tr>");
+    page_key(out, t, res, row);
     for (i = 0; i < LOOK_COLUMNS; i++) {
         const look_column *c = &t->columns[i];
         const char *kind;

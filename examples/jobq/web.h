@@ -571,6 +571,8 @@ static enum MHD_Result web_events(web_visit *visit)
     viewer->connection = visit->connection;
     viewer->flow = atoll(web_arg(visit, "flow"));
     pthread_mutex_lock(&web->mutex);
+    viewer->frame = web->frame; /* which may be older than its page: it gets those that follow */
+    if (web->frame != NULL) web->frame->refs++;
     viewer->next = web->viewers;
     web->viewers = viewer;
     web->watching++;

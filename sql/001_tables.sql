@@ -653,6 +653,10 @@ CREATE TABLE jobq.edge (
 -- What a child still waits for.
 CREATE INDEX edge_child ON jobq.edge (child, holds);
 
+-- What waits without end, unless somebody revives the parent or cancels the child.
+CREATE INDEX edge_held ON jobq.edge (flow_id, child)
+    WHERE holds AND came IS NOT NULL AND NOT cascade;
+
 -- The edges of a flow, which go with it.
 CREATE INDEX edge_flow ON jobq.edge (flow_id) WHERE flow_id > 0;
 

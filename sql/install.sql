@@ -99,6 +99,7 @@ END $$;
 \ir views.sql
 \ir counts.sql
 \ir explain.sql
+\ir doctor.sql
 \ir operators.sql
 \ir policy.sql
 \ir optional/protocol.sql

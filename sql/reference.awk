@@ -250,7 +250,8 @@ function wrapped(head,    i, text) {
 BEGIN {
     split("enqueue=Enqueue;lines=Lines;workers=Workers;house=Housekeeping;outbox=Outbox;" \
         "flows=Flows;steps=Signals;waits=Wait for a job;schedules=Schedules;views=Look;" \
-        "explain=Why a job does not run;operators=One job or many;policy=Queues and policies;" \
+        "explain=Why a job does not run;doctor=What is wrong;operators=One job or many;" \
+        "policy=Queues and policies;" \
         "protocol=Workers in any language;metrics=Metrics;export=Export;erase=Erasure;" \
         "citus=Citus;roles=Roles", pairs, ";")
     for (i in pairs) { split(pairs[i], pair, "="); titles[pair[1]] = pair[2] }

@@ -502,6 +502,30 @@ BEGIN
      'Errors: none for an unknown id, which is told in words.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select * from jobq.explain_job(1);')),
+    ('doctor', 1, concat_ws(E'\n',
+     'What is wrong with the schema, its work and its server: a row for '
+      'each finding, those that',
+     'can lose work first.',
+     'thorough: also what contradicts itself in the tables, jobs that wait '
+      'for each other, and',
+     'transactions in doubt on Citus. These read all live jobs: with a '
+      'million it takes a second,',
+     'and without them some 20 ms.',
+     '  severity  critical: work is lost, stuck or done wrongly. warning: '
+      'work waits for somebody,',
+     '            or will. notice: it costs speed or space',
+     '  subject   what it is about, in the form queue NAME, kind QUEUE '
+      'NAME, line QUEUE NAME,',
+     '            schedule NAME, partition QUEUE NUMBER, flow ID, job ID, '
+      'session PID, table NAME,',
+     '            index NAME, or the word schema or server',
+     '  sentence  what is wrong; remedy: what to run or do',
+     'It sees of other sessions what the caller may see, so a role with '
+      'pg_read_all_stats is told',
+     'more. It waits for no lock longer than 0.1 s, and then says who has it.',
+     'Answers no row if nothing is wrong. Errors: none.',
+     'Who may call it: the owner; by grant_read, grant_operate.',
+     '    select severity, sentence, remedy from jobq.doctor();')),
     ('cancel', 1, concat_ws(E'\n',
      'Cancels a job that has not ended.',
      'id: of the job. Answers cancelled; requested: it runs, and its '

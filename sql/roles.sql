@@ -4,15 +4,17 @@
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
 -- nobody else may call it until it is granted. So a role needs no right on any table and
 -- reaches the rows only through these functions. The grant functions must not lend the owner's
--- rights, and a procedure that commits, wait, cannot. Expressions (LANGUAGE sql) are parts of
--- their callers and granted to nobody.
+-- rights, and a procedure that commits, wait, cannot. What doctor tells of other sessions is
+-- what the caller may see of them. Expressions (LANGUAGE sql) are parts of their callers and
+-- granted to nobody.
 CREATE OR REPLACE FUNCTION jobq._secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
 BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure AS name,
-               p.proname !~ '^(_outbox_direct|_secure|revoke|_?grant.*)$'
+               p.proname !~ '^(_outbox_direct|_secure|revoke|_?grant.*|doctor|_lockers|'
+                   '_snapshots|_doctor_(locks|snapshot))$'
                AND p.prokind = 'f' AND l.lanname <> 'sql' AS door
         FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind IN ('f', 'p')
@@ -47,7 +49,8 @@ BEGIN
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|row_holders|known_lines|line_waiting|line_rooms|'
             'rate_text|shown|flow_graph|job_ties|citus_apart|citus_doubts|'
-            'metrics|tally_sums|times_quantile|times_bounds'
+            'metrics|tally_sums|times_quantile|times_bounds|'
+            'doctor|doctor_.*|lockers|ending|snapshots'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'

@@ -47,30 +47,6 @@ typedef struct look_table {
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
 
-/*
- * What keeps vacuum from removing dead rows; run: what ends it. Without pg_read_all_stats a role
- * sees of others' backends only pid, role and xids, which counts transactions.
- */
-#define LOOK_HOLDERS \
-    "(SELECT format('backend %s', pid), usename::text, xact_start, " \
-    "greatest(age(backend_xmin), age(backend_xid)), state, backend_type, left(query, 300), " \
-    "CASE WHEN backend_type = 'walsender' " \
-    "THEN 'ALTER SYSTEM SET hot_standby_feedback = off -- on the standby' " \
-    "ELSE format('select pg_terminate_backend(%s) -- unless it is a backup, or builds an index', " \
-    "pid) END " \
-    "FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL " \
-    "AND pid <> pg_backend_pid() AND coalesce(backend_type, '') <> 'autovacuum worker' " \
-    "AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum) " /* it keeps nobody's rows */ \
-    "AND coalesce(datname, current_database()) = current_database() " \
-    "UNION ALL SELECT format('replication slot %s', slot_name), NULL, NULL, age(xmin), " \
-    "CASE WHEN active THEN 'active' ELSE 'inactive' END, 'slot', plugin::text, " \
-    "format('select pg_drop_replication_slot(%L) -- if nobody needs it', slot_name) " \
-    "FROM pg_replication_slots WHERE xmin IS NOT NULL " \
-    "UNION ALL SELECT format('prepared transaction %s', gid), owner::text, prepared, " \
-    "age(transaction), 'prepared', 'prepared', NULL, " \
-    "format('ROLLBACK PREPARED %L -- or COMMIT PREPARED', gid) FROM pg_prepared_xacts " \
-    "WHERE database = current_database()) AS h (who, role, since, xids, state, type, what, run) "
-
 /* The next five runs of schedule s. Without its spread they are those of the calendar. */
 #define LOOK_RUNS \
     "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, 'Dy DD Mon HH24:MI'), ', ' ORDER BY " \
@@ -212,8 +188,9 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Queue", 't'}, {"Lag", 'n'}, {"Oldest", 's'}, {"Dead letters", 'x'}, {"In trouble", 'x'},
       {"Partitions", 'n'}, {"Actions", 'v'}}},
     {"snapshots", "Snapshots", "", LOOK_TOP, 30,
-     "SELECT who, extract(epoch FROM clock_timestamp() - since), xids, role, state, what FROM "
-     LOOK_HOLDERS "WHERE since IS NULL OR since < clock_timestamp() - interval '1 second' "
+     "SELECT who, extract(epoch FROM clock_timestamp() - since), xids, role, state, what "
+     "FROM jobq._snapshots() "
+     "WHERE since IS NULL OR since < clock_timestamp() - interval '1 second' "
      "ORDER BY xids DESC, who",
      {{"Holder", 't'}, {"Open", 's'}, {"Transactions", 'n'}, {"Role", 't'}, {"State", 't'},
       {"Statement", 't'}}},

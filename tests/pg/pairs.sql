@@ -23,7 +23,7 @@ END $$;
 ALTER FUNCTION jobq._recover(bigint, bigint, integer) SET lock_timeout = '20s';
 
 -- The same of acknowledgements.
-CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$;
+CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
 
 -- An operation is one session's statements, a transaction each. Each statement answers rows: a name
 -- (a job's, or another word) and what it says about it. In the text @ is the session, a or b; #

@@ -512,7 +512,7 @@ static void an_acknowledgement_that_waited_for_a_renewal_counts(void **unused)
 
     (void)unused;
     RUN("ALTER FUNCTION jobq._wait_briefly RENAME TO away");
-    RUN("CREATE FUNCTION jobq._wait_briefly() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$");
+    RUN("CREATE FUNCTION jobq._wait_briefly() RETURNS text LANGUAGE sql AS 'SELECT NULL::text'");
     run_a("BEGIN");
     PQclear(sql(a, RENEW, partition));
     b_asks(ACK, partition, 0, 1, 0);

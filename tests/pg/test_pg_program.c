@@ -777,6 +777,8 @@ static void a_bench_leaves_nothing(void **unused)
     assert_int_equal(json_lines(), 1);
     expect(out, "{\"jobs\": 1500,");
     assert_int_equal(number("%s", schemas), 0);
+    assert_int_equal(shell("timeout -s INT 1 $jobq bench --jobs 3000000"), 124);
+    assert_int_equal(number("%s", schemas), 0);
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

@@ -218,6 +218,7 @@ static const struct {
     {"SELECT jobq._progress_write(101, NULL, NULL, NULL, NULL)", "-------"},
     {"TABLE jobq.times", "---orw-"},
     {"SELECT jobq.metrics()", "---orw-"},
+    {"SELECT FROM jobq.doctor(true)", "---orw-"},
     {"SELECT FROM jobq.tally", "-------"},
     {"SELECT jobq._tally_fold('{1}')", "-------"},
     {"SELECT jobq._tally_take(1, 1, '{1}', '{0}', '{1}')", "-------"},
@@ -278,7 +279,8 @@ static void every_function_is_secured(void **unused)
         "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
         "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', p.proname = 'wait') "
         "OR p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname ~ "
-        "'^(_outbox_direct|_secure|revoke|wait|_?grant.*)$')) AND p.prolang <> "
+        "'^(_outbox_direct|_secure|revoke|wait|_?grant.*|doctor|_lockers|_snapshots|"
+        "_doctor_(locks|snapshot))$')) AND p.prolang <> "
         "(SELECT oid FROM pg_language WHERE lanname = 'sql')"), 0);
     assert_int_equal(number(
         "SELECT count(*) FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang "

@@ -184,6 +184,7 @@ test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
 	@tests/harness/run.sh --total
 
 test-nodes: export JOBQ_TEST_VERDICT = total
+test-nodes: export JOBQ_TEST_TIMEOUT ?= 900
 test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TEST_LONG=1: 20,000 keys)
 	@CC="$(CC)" tests/harness/setup.sh nodes
 	@tests/harness/run.sh --reset

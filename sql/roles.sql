@@ -48,7 +48,7 @@ BEGIN
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
             'schedule_preview|explain_job|row_holders|known_lines|line_waiting|line_rooms|'
-            'rate_text|shown|flow_graph|job_ties|citus_apart|citus_doubts|'
+            'jobs_of_key|rate_text|shown|flow_graph|job_ties|citus_apart|citus_doubts|'
             'metrics|tally_sums|times_quantile|times_bounds|'
             'doctor|doctor_.*|lockers|ending|snapshots'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'

@@ -62,6 +62,18 @@ FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' EL
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
+-- The jobs that hold a key, in whatever queue: live ones, and those that ended within its
+-- key_keep.
+CREATE OR REPLACE FUNCTION jobq._jobs_of_key(p_key text) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.job_id FROM jobq.queue q CROSS JOIN LATERAL (
+        SELECT one.job_id FROM jobq.idempotency one
+        WHERE one.queue_id = q.id AND one.key = p_key COLLATE "C" LIMIT 1) AS k;
+END $$;
+
 -- Failed jobs with the errors of all their attempts, one line each. error is the last one.
 CREATE OR REPLACE VIEW jobq.failures AS
 SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,

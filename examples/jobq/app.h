@@ -229,12 +229,13 @@ static bool app_check(const app *a, const PGresult *res)
     return false;
 }
 
-/* Sends a statement, and waits for its result. texts: the values, up to 8, have this type, also
+/* Sends a statement, and waits for its result. texts: the values, up to 16, have this type, also
  * those that the statement does not use; otherwise the server finds their types. */
 static PGresult *app_exec(const app *a, const char *sql, int count, bool texts,
                           const char *const *values)
 {
-    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25};
+    static const Oid types[] = {25, 25, 25, 25, 25, 25, 25, 25,
+                                25, 25, 25, 25, 25, 25, 25, 25};
     char *text = app_sql(a, sql);
     PGresult *res = PQexecParams(a->conn, text, count, texts ? types : NULL, values, NULL, NULL, 0);
 

@@ -11,42 +11,74 @@ static bool job_ended(const char *state)
            strcmp(state, "cancelled") == 0;
 }
 
-/* Where jobs of a state are found, newest first: by the primary key, or the queue's lanes. */
-static void jobs_source(app_text *sql, const char *state, bool payloads)
-{
-    bool failed = strcmp(state, "failed") == 0, past = job_ended(state) && !failed;
+#define JOBS_NEWEST "9223372036854775807"
 
-    app_format(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, %s, %s::jsonb AS headers "
-               "FROM jobq.%s WHERE id < $1::bigint",
+/* The view that has the jobs of a state. Where a key, a flow or a worker is asked for, no state
+   means any. */
+static const char *jobs_view(const char *const *args)
+{
+    bool any = strcmp(args[0], "any") == 0 ||
+               (args[0][0] == '\0' && (args[3][0] || args[8][0] || args[9][0]));
+
+    return any ? "jobs" : strcmp(args[0], "failed") == 0 ? "failures"
+         : job_ended(args[0]) ? "past_jobs" : "live_jobs";
+}
+
+/* Where jobs of a filter are found, newest first, below the id $1: by the primary key, the queue's
+   lanes, the ids of a flow, or by_key, which finds those that hold a key. */
+static void jobs_source(app_text *sql, const char *const *args, bool payloads, bool by_key)
+{
+    const char *view = jobs_view(args);
+    bool failed = strcmp(view, "failures") == 0, live = strcmp(view, "live_jobs") == 0;
+
+    app_format(sql, "SELECT id, queue, kind, attempt, enqueued_at, key, line, worker::text, %s, "
+               "%s::jsonb AS headers FROM jobq.%s WHERE id < $1::bigint",
                failed ? "'failed' AS state, NULL::smallint AS priority, error, failed_at AS at"
-               : past ? "state, priority, errors -> -1 ->> 'error' AS error, finished_at AS at"
+               : live ? "state, priority, errors -> -1 ->> 'error' AS error, "
+                        "coalesce(claimed_at, run_at) AS at"
                : "state, priority, errors -> -1 ->> 'error' AS error, "
-                 "coalesce(claimed_at, run_at) AS at",
-               payloads ? "headers" : "NULL",
-               failed ? "failures" : past ? "past_jobs" : "live_jobs");
-    if (!past) app_put(sql, " AND ($3::text IS NULL OR queue = $3)");
-    if (strcmp(state, "running") == 0) app_put(sql, " AND id IN (SELECT id FROM jobq._running())");
+                 "coalesce(finished_at, claimed_at, run_at) AS at",
+               payloads ? "headers" : "NULL", view);
+    if ((failed || live) && args[1][0] != '\0') app_put(sql, " AND queue = $3");
+    if (by_key && args[3][0] != '\0')
+        app_put(sql, " AND id = ANY (ARRAY(SELECT jobq._jobs_of_key($5)))");
+    if (args[8][0] != '\0')
+        app_put(sql, " AND id = ANY (ARRAY(SELECT job_id FROM jobq.flow_graph($10::bigint, "
+                "100000)))");
+    if (strcmp(args[0], "running") == 0)
+        app_put(sql, " AND id IN (SELECT id FROM jobq._running())");
+}
+
+/* Appends the conditions of a filter: AND ... */
+static void jobs_where(app_text *sql, const char *const *args)
+{
+    int i;
+
+    for (i = 0; i < PAGE_FILTERS; i++) {
+        bool state = i > 0 || (args[0][0] != '\0' && strcmp(args[0], "any") != 0);
+
+        if (state && args[i][0] != '\0' && web_filters[i][3] != NULL)
+            app_format(sql, " AND %s", web_filters[i][3]);
+    }
 }
 
 /* A page of jobs below an id. Filters without an index look at up to 10,000 jobs, so that a page
    costs the same however many there are. The last row says from where to look on. */
-static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char *before)
+static PGresult *jobs_ask(web_visit *visit, const char *before)
 {
-    const char *values[1 + PAGE_FILTERS] = {before};
-    app_text source = {0}, sql = {0};
+    const char *const *args = visit->args;
+    const char *values[WEB_VALUES] = {before[0] == '\0' ? JOBS_NEWEST : before};
+    app_text source = {0}, where = {0}, sql = {0};
     PGresult *res;
     int i;
 
     for (i = 0; i < PAGE_FILTERS; i++) values[i + 1] = args[i][0] == '\0' ? NULL : args[i];
-    jobs_source(&source, args[0], visit->web->payloads);
+    jobs_source(&source, args, visit->web->payloads, before[0] == '\0');
+    app_put(&where, "");
+    jobs_where(&where, args);
     app_format(&sql,
                "WITH hit AS MATERIALIZED (SELECT * FROM (%s ORDER BY id DESC LIMIT 10000) AS seen "
-               "WHERE ($2::text IS NULL OR state = $2) "
-               "AND ($3::text IS NULL OR queue = $3) "
-               "AND ($4::text IS NULL OR kind = $4) AND ($5::text IS NULL OR key = $5) "
-               "AND ($6::interval IS NULL OR enqueued_at < now() - $6::interval) "
-               "AND ($7::jsonb IS NULL OR headers @> $7::jsonb) "
-               "AND ($8::text IS NULL OR " LOOK_SAME " = $8) ORDER BY id DESC LIMIT 50) "
+               "WHERE true%s ORDER BY id DESC LIMIT 50) "
                "(SELECT 'jobs', id, id, state, queue, kind, priority, attempt, "
                WHEN("enqueued_at") ", " WHEN("at") ", key, left(error, 300) FROM hit "
                "ORDER BY id DESC) UNION ALL "
@@ -54,20 +86,22 @@ static PGresult *jobs_ask(web_visit *visit, const char *const *args, const char 
                "THEN (SELECT min(id) FROM hit) ELSE (SELECT id FROM (%s) AS rest "
                "ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
                "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
-               source.ptr, source.ptr);
+               source.ptr, where.ptr, source.ptr);
     /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
     PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
-    res = web_ask(visit, sql.ptr, 1 + PAGE_FILTERS, values);
+    res = web_ask(visit, sql.ptr, WEB_VALUES, values);
     PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin"));
     free(source.ptr);
+    free(where.ptr);
     free(sql.ptr);
     return res;
 }
 
-static void jobs_filter(web_visit *visit, const char *const *args)
+static void jobs_filter(web_visit *visit)
 {
-    static const char *const states[] = {"ready", "running", "waiting", "failed", "succeeded",
-                                         "cancelled"};
+    static const char *const states[] = {"any", "ready", "running", "waiting", "failed",
+                                         "succeeded", "cancelled"};
+    const char *const *args = visit->args;
     app_text *out = &visit->out;
     size_t i;
 
@@ -78,7 +112,8 @@ static void jobs_filter(web_visit *visit, const char *const *args)
                                                   : "<option>%s</option>", states[i]);
     app_put(out, "</select></label>");
     for (i = 1; i < PAGE_FILTERS; i++) {
-        if ((i == 5 && !visit->web->payloads) || (i == 6 && args[6][0] == '\0')) continue;
+        if (i == 5 && !visit->web->payloads) continue;
+        if (i == 6 && args[6][0] == '\0') continue;
         html(out, "<label>%s<input name=\"%s\" value=\"%s\" placeholder=\"%s\"></label>",
              web_filters[i][1], web_filters[i][0], args[i], web_filters[i][2]);
     }
@@ -86,25 +121,22 @@ static void jobs_filter(web_visit *visit, const char *const *args)
 }
 
 /* any: some jobs are on the page. */
-static void jobs_acts(web_visit *visit, const char *const *args, bool any)
+static void jobs_acts(web_visit *visit, bool any)
 {
-    const char *values[6] = {NULL, args[1], args[2], args[0], args[4], args[5]};
-    bool one = args[1][0] != '\0' && args[3][0] == '\0' && args[6][0] == '\0';
+    const char *const *args = visit->args;
     bool ready = strcmp(args[0], "ready") == 0, failed = strcmp(args[0], "failed") == 0;
-    bool live = ready || args[0][0] == '\0' || strcmp(args[0], "running") == 0;
-    bool ended = job_ended(args[0]);
+    bool live = strcmp(jobs_view(args), "live_jobs") == 0, ended = job_ended(args[0]);
     const struct { const char *verb; bool offered; } acts[] = {
         {"cancel", any && !ended}, {"revive", any && failed}, {"delete", any},
-        {"cancel_all", one && live}, {"revive_all", one && failed},
-        {"delete_all", one && (ended || ready)}};
+        {"cancel_all", any && live && strcmp(args[0], "waiting") != 0},
+        {"revive_all", any && failed}, {"delete_all", any && (ended || ready)}};
     int i;
 
-    for (i = 1; i < 6; i++) values[i] = values[i][0] == '\0' ? NULL : values[i];
     app_put(&visit->out, "<div class=acts>");
     for (i = 0; i < 6; i++)
         if (acts[i].offered)
             page_button(visit->web, &visit->out, look_verb_find(acts[i].verb, strlen(acts[i].verb)),
-                        NULL, values, false);
+                        NULL, args, false);
     app_put(&visit->out, "</div>");
 }
 
@@ -113,13 +145,16 @@ static void jobs_links(web_visit *visit, const char *const *args, const char *mo
 {
     app_text *out = &visit->out;
 
+    if (more[0] == '\0' && args[3][0] != '\0' && web_arg(visit, "before")[0] == '\0')
+        more = JOBS_NEWEST; /* ended jobs that no longer hold their key */
     app_put(out, "<p class=pages>");
     if (web_arg(visit, "before")[0] != '\0') page_jobs_link(out, args, "Newest");
     if (more[0] != '\0') {
         app_put(out, "<a rel=next href=\"");
         page_jobs_path(out, args, more);
         app_put(out, full ? "\">Older</a>" : "\">Look further</a>"
-                "<span class=mute>These are all among 10,000 jobs.</span>");
+                "<span class=mute>These are all that hold the key, or are among 10,000 jobs."
+                "</span>");
     }
     app_put(out, "</p>");
 }
@@ -127,19 +162,19 @@ static void jobs_links(web_visit *visit, const char *const *args, const char *mo
 static void page_jobs(web_visit *visit)
 {
     app_text *out = &visit->out;
-    const char *before = web_arg(visit, "before"), *args[PAGE_FILTERS];
+    const char *before = web_arg(visit, "before"), **args = visit->args;
     PGresult *res;
     bool acts;
     int i, rows;
 
     for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i][0]);
     page_begin(visit, "/jobs", "Jobs");
-    jobs_filter(visit, args);
-    res = jobs_ask(visit, args, before[0] == '\0' ? "9223372036854775807" : before);
+    jobs_filter(visit);
+    res = jobs_ask(visit, before);
     if (res == NULL) return;
     acts = web_form(visit, "jobs", "");
     if (acts) {
-        for (i = 0; i < PAGE_FILTERS - 1; i++)
+        for (i = 0; i < PAGE_FILTERS; i++)
             html(out, "<input type=hidden name=\"%s\" value=\"%s\">", web_filters[i][0], args[i]);
         app_put(out, "<input type=hidden name=back value=\"");
         page_jobs_path(out, args, before);
@@ -149,7 +184,7 @@ static void page_jobs(web_visit *visit)
     if (acts && rows > 0)
         app_put(out, "<p><label class=act><span><input type=checkbox id=every> Select all on this "
                 "page</span></label></p>");
-    if (acts) jobs_acts(visit, args, rows > 0);
+    if (acts) jobs_acts(visit, rows > 0);
     jobs_links(visit, args, PQgetvalue(res, rows, 1), rows == WEB_ROWS);
     PQclear(res);
 }

@@ -115,7 +115,7 @@ enum {
     LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
     LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
     LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
-    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD,
+    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK,
     LOOK_TABLES
 };
 
@@ -273,6 +273,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "65536)]], [[left(jsonb_pretty(headers), 65536)]], [[left(coalesce(jsonb_pretty(result), "
      "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
+    {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */
@@ -403,18 +404,13 @@ static const look_verb look_verbs[] = {
     {"delete", "Delete", 0, NULL, NULL, "jobs", "jobq.delete(bigint)", LOOK_OF_IDS("delete")},
     {"signal", "Send signal", 0, NULL, NULL, "jobs", "jobq.signal(text, jsonb)",
      "SELECT jobq.signal($1, $7::jsonb)"},
-    {"cancel_all", "Cancel all that match", 0, "Cancel all that match", NULL, "jobs",
-     "jobq.cancel(varchar, text, text, interval, jsonb, integer)",
-     "SELECT cancelled + requested FROM jobq.cancel(queue => $2, kind => $3, state => $4, "
-     "older => $5::interval, tags => $6::jsonb, at_most => 1000)"},
-    {"revive_all", "Revive all that match", 0, "Revive all that match", NULL, "jobs",
-     "jobq.revive(varchar, text, interval, jsonb, integer)",
-     "SELECT jobq.revive(queue => $2, kind => $3, older => $5::interval, tags => $6::jsonb, "
-     "at_most => 1000)"},
-    {"delete_all", "Delete all that match", 0, "Delete all that match", NULL, "jobs",
-     "jobq.delete(varchar, text, text, interval, jsonb, integer)",
-     "SELECT jobq.delete(queue => $2, state => $4, kind => $3, older => $5::interval, "
-     "tags => $6::jsonb, at_most => 1000)"},
+    /* Of all jobs of a filter, which are taken in steps: see acts.h. */
+    {"cancel_all", "Cancel all that match", 0, NULL, NULL, "jobs", "jobq.cancel(bigint)",
+     "SELECT id, jobq.cancel(id) FROM hit"},
+    {"revive_all", "Revive all that match", 0, NULL, NULL, "jobs", "jobq.revive(bigint)",
+     "SELECT id, jobq.revive(id) FROM hit"},
+    {"delete_all", "Delete all that match", 0, NULL, NULL, "jobs", "jobq.delete(bigint)",
+     "SELECT id, jobq.delete(id) FROM hit"},
     {"pause", "Pause", 'p', NULL, "paused", "queues", "jobq.pause(text, text)",
      "SELECT jobq.pause($1)"},
     {"resume", "Resume", 'p', NULL, "resumed", "queues", "jobq.resume(text, text)",

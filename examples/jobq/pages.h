@@ -3,11 +3,13 @@
  * pages.h -- the pages of jobq web. A section with data-live is sent again as it changes.
  */
 enum {
-    PAGE_TABLES = 6, /* of a page */
-    PAGE_FILTERS = 7
+    PAGE_TABLES = 6 /* of a page */
 };
 
 static void page_jobs(web_visit *visit);
+static void page_bulks(const web_state *web, app_text *out);
+static void jobs_where(app_text *sql, const char *const *args);
+static const char *jobs_view(const char *const *args);
 
 /* A page of tables, or one with a function of its own. */
 static const struct web_page {
@@ -26,6 +28,7 @@ static const struct web_page {
     {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}},
     {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}},
     {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
+    {"/bulk", "In bulk", "bulk", 1, {LOOK_BULK}},
     {"/jobs", "Job", "jobs", 5, {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD},
      .none = "There is no such job, or it has ended and is no longer kept."},
     {"/flows", "Flow", "flows", 2, {LOOK_FLOW, LOOK_GRAPH},
@@ -35,64 +38,81 @@ enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-/* Appends a verb's statement as a text for people: $1 is the object, if there is one, and $2 to $7
-   are the values, if there are any. */
+/* The filter of jobs: names in the address, labels, examples, conditions: $n is the n-1st. */
+static const char *const web_filters[PAGE_FILTERS][4] = {
+    {"state", "State", "", "state = $2"}, {"queue", "Queue", "", "queue = $3"},
+    {"kind", "Kind", "", "kind = $4"}, {"key", "Key", "", "key = $5"},
+    {"older", "Older than", "1 hour", "enqueued_at < now() - $6::interval"},
+    {"tags", "Tags", "{\"person\": 7}", "headers @> $7::jsonb"},
+    {"error", "Error", "", LOOK_SAME " = $8"}, {"line", "Line", "", "line = $9"},
+    {"flow", "Flow", "", NULL}, /* jobs_source has its jobs */
+    {"worker", "Worker", "", "worker::text = ANY (ARRAY(SELECT worker FROM jobq.workers "
+                             "WHERE $11 IN (name, worker)))"},
+    {"text", "Error has", "", "strpos(lower(error), lower($12)) > 0"},
+    {"newer", "Since", "1 day", "at > now() - $13::interval"}};
+
+/* Appends a verb's statement as a text for people: $1 is the object, if there is one, and $2 and
+   the following are the filter's, if there are any. */
 static void page_sql(app_text *text, const web_state *web, const char *generic, const char *object,
-                     const char *const *values)
+                     const char *const *args)
 {
     bool usual = strcmp(web->pages.schema, "jobq") == 0; /* which is easier to read unquoted */
-    char *whole = usual ? NULL : app_sql(&web->pages, generic);
+    char *whole = usual ? NULL : app_sql(&web->pages, generic), *end;
     const char *sql = usual ? generic : whole;
 
-    for (; *sql != '\0'; sql++) {
-        int no = *sql == '$' ? sql[1] - '0' : 0;
-        const char *value = no == 1 ? object : no > 1 && values != NULL ? values[no - 1] : NULL;
+    while (*sql != '\0') {
+        long no = *sql == '$' ? strtol(sql + 1, &end, 10) : 0;
+        const char *value = no == 1 ? object : no > 1 && args != NULL ? args[no - 2] : NULL;
         char *quoted;
 
         if (no == 0 || (no == 1 && object == NULL)) {
-            app_add(text, sql, 1);
+            app_add(text, sql++, 1);
             continue;
         }
         quoted = value == NULL ? NULL : PQescapeLiteral(web->pages.conn, value, strlen(value));
         app_put(text, quoted == NULL ? "NULL" : quoted);
         PQfreemem(quoted);
-        sql++;
+        sql = end;
     }
     free(whole);
 }
 
 /*
- * A button that does a verb to an object, to the selected jobs, or to all that a filter with these
- * values finds. In a row its title is the SQL; elsewhere the SQL is beside it.
+ * A button that does a verb to an object, to the selected jobs, or to all that a filter finds. In a
+ * row its title is the SQL; elsewhere the SQL is beside it.
  */
 static void page_button(const web_state *web, app_text *out, const look_verb *verb,
-                        const char *object, const char *const *values, bool row)
+                        const char *object, const char *const *args, bool row)
 {
     const char *blank = object == NULL ? "" : " ", *name = object == NULL ? "" : object;
     bool ids = look_takes_ids(verb) && object == NULL;
-    app_text sql = {0};
+    app_text generic = {0}, sql = {0};
 
     if (!web->may[verb - look_verbs]) return;
-    page_sql(&sql, web, verb->sql, object, values);
+    if (args == NULL || ids) app_put(&generic, verb->sql);
+    else {
+        app_text where = {0};
+        jobs_where(&where, args);
+        app_format(&generic, "%.*s jobq.%s WHERE%s, in steps",
+                   (int)(strstr(verb->sql, " hit") - verb->sql), verb->sql, jobs_view(args),
+                   where.len > 0 ? where.ptr + 4 : " true");
+        free(where.ptr);
+    }
+    page_sql(&sql, web, generic.ptr, object, args);
     if (!row) app_put(out, "<div class=act>");
     html(out, "<button form=act name=do value=\"%s%s%s\"", verb->name, blank, name);
     if (ids) app_put(out, " data-ids=1");
-    else if (verb->ask != NULL) html(out, " data-ask=\"%s %s?\"", verb->ask, name);
     if (row)
         html(out, " title=\"%s\">%s<span class=hidden> %s</span></button> ", sql.ptr, verb->label,
              name);
     else html(out, ">%s</button><code", verb->label);
     if (ids) html(out, " data-ids=\"%s\"", sql.ptr);
     if (!row) html(out, ">%s</code></div>", sql.ptr);
+    free(generic.ptr);
     free(sql.ptr);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
-
-/* The filter of jobs: names in the address, labels, examples. */
-static const char *const web_filters[PAGE_FILTERS][3] = {
-    {"state", "State", ""}, {"queue", "Queue", ""}, {"kind", "Kind", ""}, {"key", "Key", ""},
-    {"older", "Older than", "1 hour"}, {"tags", "Tags", "{\"person\": 7}"}, {"error", "Error", ""}};
 
 /* The address of jobs that a filter finds, from an id on. args: as web_filters. */
 static void page_jobs_path(app_text *out, const char *const *args, const char *before)
@@ -134,7 +154,7 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
                        const PGresult *res, int row, int at)
 {
     const char *value = PQgetvalue(res, row, at);
-    const char *args[PAGE_FILTERS] = {"", value, "", "", "", "", ""};
+    const char *args[PAGE_FILTERS] = {"", value, "", "", "", "", "", "", "", "", "", ""};
     const look_verb *verb;
     char text[48];
 
@@ -182,7 +202,7 @@ static void page_columns(const web_state *web, const look_table *t, const PGresu
         const look_column *c = &t->columns[i];
 
         show[i] = c->head != NULL && (c->only == 0 || c->only == 'w') &&
-                  (web->acts || (c->type != 'c' && c->type != 'v'));
+                  (web->acts_any || (c->type != 'c' && c->type != 'v'));
         if (!show[i] || (t->flags & LOOK_LIVE) || i == 0) continue;
         for (row = 0, show[i] = false; row < PQntuples(res) && !show[i]; row++)
             show[i] = strcmp(PQgetvalue(res, row, 0), t->id) == 0 &&
@@ -337,6 +357,7 @@ static int page_inside(const web_state *web, app_text *out, int table, const PGr
 
     if (table == LOOK_NOW) return page_now(out, res), 0;
     if (table == LOOK_PLOTS) return page_plots(web, out), 0;
+    if (table == LOOK_BULK) return page_bulks(web, out), 0;
     if (t->flags & LOOK_ONE) return page_facts(web, out, t, res), 0;
     html(out, t->flags & LOOK_ALONE ? "<h2 class=hidden>%s</h2>" : "<h2>%s</h2>", t->title);
     if (table == LOOK_GRAPH) page_graph(out, res, key);
@@ -383,19 +404,20 @@ static void page_head(app_text *out, const char *path, const char *title, const 
          title);
 }
 
-/* Begins a page, and says what was done, if the visitor comes from a button. */
+/* Begins a page, and says once what was done, if the visitor comes from a button. */
 static void page_begin(web_visit *visit, const char *path, const char *title)
 {
-    const char *done = web_arg(visit, "done"), *n = web_arg(visit, "n"), *of = web_arg(visit, "of");
-    const look_verb *verb = look_verb_find(done, strlen(done));
+    int i;
 
     page_head(&visit->out, path, title, visit->user);
-    if (verb == NULL || strcmp(visit->path, "/do") == 0) return;
-    html(&visit->out, "<p class=said role=status>%s: %s", verb->label,
-         n[0] == '\0' || strcmp(n, "t") == 0 ? "done" : strcmp(n, "f") == 0
-         ? "it was done before" : n);
-    if (of[0] != '\0') html(&visit->out, " of %s", of);
-    app_put(&visit->out, "</p>");
+    for (i = 0; i < WEB_SAID; i++) {
+        web_said *said = &visit->web->said[i];
+
+        if (strcmp(said->session, visit->session) != 0 || strcmp(said->path, visit->path) != 0)
+            continue;
+        html(&visit->out, "<p class=said role=status>%s</p>", said->text);
+        said->session[0] = '\0';
+    }
 }
 
 static void page_error(web_visit *visit)
@@ -414,7 +436,7 @@ static PGresult *page_ask(web_visit *visit, const int *tables, int count, const 
 {
     const char *values[] = {key, web_arg(visit, "after")};
     char *sql = look_sql(tables, count, 't', visit->web->payloads);
-    PGresult *res = web_ask(visit, sql, 2, values);
+    PGresult *res = web_ask(visit, sql != NULL ? sql : "SELECT WHERE false", 2, values);
 
     free(sql);
     return res;

@@ -3,7 +3,8 @@
  * web.h -- jobq web: a dashboard for browsers, rendered on the server.
  *
  * One thread answers all requests, on one connection. The main thread looks at the queues once a
- * second while anybody watches, on another connection, and gives all viewers the same text.
+ * second while anybody watches, on another connection, and gives all viewers the same text. A third
+ * one does to many jobs, in steps, what a button says, see acts.h.
  * The role of the connection decides what is shown; the server refuses the rest.
  */
 #include <arpa/inet.h>
@@ -23,8 +24,37 @@ enum {
     WEB_FIELDS = 1100,
     WEB_FORM_S = 12 * 3600,   /* a form is stale after this time */
     WEB_ROWS = 50,            /* of a page of jobs */
-    WEB_VALUES = 7            /* that a verb can have */
+    WEB_SERIALS = 65536,      /* forms: older ones are stale */
+    WEB_TOKEN = 80,           /* bytes of a token */
+    WEB_SAID = 64,            /* answers that wait for the page that says them */
+    WEB_BULKS = 16,           /* that are remembered */
+    PAGE_FILTERS = 12,        /* of jobs */
+    WEB_VALUES = 1 + PAGE_FILTERS /* of a statement */
 };
+
+/* Why a statement failed: what HTTP says, SQLSTATE, a text. */
+typedef struct web_trouble {
+    int status;
+    char state[6], text[1024];
+} web_trouble;
+
+/* What a verb did, until the page that the visitor is sent to says it. */
+typedef struct web_said {
+    char session[33], path[256], text[600];
+} web_said;
+
+enum { BULK_STEP = 500, BULK_MOST = 100000 /* that are counted before */ };
+
+/* A verb that is done to many, in steps. */
+typedef struct web_bulk {
+    const look_verb *verb;
+    long number;              /* from 1 */
+    enum { BULK_NONE, BULK_WAITS, BULK_WORKS, BULK_ENDED, BULK_STOPPED, BULK_FAILED } state;
+    bool stop;
+    char user[128], what[600], *sql, *values[WEB_VALUES];
+    long total, seen, done;   /* total: BULK_MOST or more; -1: unknown */
+    char why[300];            /* some were left, or it failed */
+} web_bulk;
 
 /* What the last look found, as sections of pages. Viewers hold it while it is sent to them. */
 typedef struct web_frame {
@@ -43,19 +73,26 @@ typedef struct web_viewer {
 } web_viewer;
 
 typedef struct web_state {
-    app pages, look;          /* each with a connection of its own */
+    app pages, look, acts;    /* each with a connection of its own */
     const char *host, *user_header;
     int port;
     char *users;              /* the text of --basic */
     uint64_t key[2];          /* of this process: signs forms */
-    bool may[LOOK_VERBS], acts; /* the role may use look_verbs[i]; it may use any */
+    bool may[LOOK_VERBS], acts_any; /* the role may use look_verbs[i]; it may use any */
     bool payloads, ready;     /* the role may read payloads; rights are known */
+    unsigned long serial;     /* of the newest form */
+    unsigned char used[WEB_SERIALS / 8]; /* forms that did something */
+    web_said said[WEB_SAID];
+    unsigned said_count;
     bool ending;
     pthread_mutex_t mutex;    /* guards what is below */
     web_viewer *viewers;
     int watching, samples;
     web_frame *frame;         /* the newest */
     float plots[WEB_PLOTS][WEB_SAMPLES];
+    web_bulk bulks[WEB_BULKS]; /* by number */
+    long bulk_count;
+    pthread_cond_t bulk_news;
 } web_state;
 
 /* A request. */
@@ -67,6 +104,7 @@ typedef struct web_visit {
     bool known;               /* the browser sent its session */
     app_text form, out;
     const char *fields[WEB_FIELDS][2];
+    const char *args[PAGE_FILTERS]; /* the filter of jobs */
     int field_count, status;
     char error[1024], location[2048];
 } web_visit;
@@ -146,9 +184,9 @@ static bool web_rights(web_state *web)
     app_put(&sql, "SELECT has_column_privilege('jobq.jobs', 'payload', 'select')");
     res = app_exec(&web->pages, sql.ptr, 0, false, NULL);
     web->ready = PQntuples(res) == LOOK_VERBS + 1;
-    for (i = 0, web->acts = false; web->ready && i < LOOK_VERBS; i++) {
+    for (i = 0, web->acts_any = false; web->ready && i < LOOK_VERBS; i++) {
         web->may[i] = PQgetvalue(res, i, 0)[0] == 't';
-        web->acts = web->acts || web->may[i];
+        web->acts_any = web->acts_any || web->may[i];
     }
     web->payloads = web->ready && PQgetvalue(res, LOOK_VERBS, 0)[0] == 't';
     if (!web->ready) app_check(&web->pages, res);
@@ -165,26 +203,38 @@ static bool web_fail(web_visit *visit, int status, const char *text)
     return false;
 }
 
-/* Runs a statement for a page; its values are texts. NULL: it failed, and the visit says why. */
-static PGresult *web_ask(web_visit *visit, const char *sql, int count, const char *const *values)
+/* Runs a statement; its values are texts. NULL: it failed, and trouble, if it is there, has why. */
+static PGresult *web_try(const app *a, const char *sql, int count, const char *const *values,
+                         web_trouble *trouble)
 {
-    const app *a = &visit->web->pages;
     PGresult *res = app_exec(a, sql, count, true, values);
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
     const char *hint = PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
-    int status = state == NULL || strncmp(state, "57P", 3) == 0 ? 503
-               : strcmp(state, "42501") == 0 ? 403
-               : strcmp(state, "57014") == 0 ? 504 : strncmp(state, "22", 2) == 0 ? 400 : 500;
 
     if (PQresultStatus(res) == PGRES_TUPLES_OK || PQresultStatus(res) == PGRES_COMMAND_OK)
         return res;
-    visit->status = status;
-    snprintf(visit->error, sizeof visit->error, "%s%s%s",
-             message != NULL ? message : PQerrorMessage(a->conn), hint != NULL ? " " : "",
-             hint != NULL ? hint : "");
+    if (trouble != NULL) {
+        trouble->status = state == NULL || strncmp(state, "57P", 3) == 0 ? 503
+                        : strcmp(state, "42501") == 0 ? 403 : strcmp(state, "57014") == 0 ? 504
+                        : strncmp(state, "22", 2) == 0 ? 400 : 500;
+        snprintf(trouble->state, sizeof trouble->state, "%s", state == NULL ? "" : state);
+        snprintf(trouble->text, sizeof trouble->text, "%s%s%s",
+                 message != NULL ? message : PQerrorMessage(a->conn), hint != NULL ? " " : "",
+                 hint != NULL ? hint : "");
+    }
     PQclear(res);
     return NULL;
+}
+
+/* The same for a page. NULL: it failed, and the visit says why. */
+static PGresult *web_ask(web_visit *visit, const char *sql, int count, const char *const *values)
+{
+    web_trouble trouble;
+    PGresult *res = web_try(&visit->web->pages, sql, count, values, &trouble);
+
+    if (res == NULL) web_fail(visit, trouble.status, trouble.text);
+    return res;
 }
 
 /* ---- forms ----------------------------------------------------------------------------------- */
@@ -222,54 +272,98 @@ static char *web_decode(char *text)
     return text;
 }
 
+static enum MHD_Result web_form_add(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    web_visit *visit = context;
+
+    (void)kind;
+    if (value == NULL || visit->field_count == WEB_FIELDS) return MHD_YES;
+    visit->fields[visit->field_count][0] = name;
+    visit->fields[visit->field_count++][1] = value;
+    return MHD_YES;
+}
+
+/* The fields of a form, and those that its button has in the address. */
 static void web_form_read(web_visit *visit)
 {
     char *rest = NULL, *field = visit->form.ptr, *equal;
 
     if (field != NULL) field = strtok_r(field, "&", &rest);
-    for (; field != NULL && visit->field_count < WEB_FIELDS; field = strtok_r(NULL, "&", &rest)) {
+    for (; field != NULL; field = strtok_r(NULL, "&", &rest)) {
         equal = strchr(field, '=');
         if (equal == NULL) continue;
         *equal = '\0';
-        visit->fields[visit->field_count][0] = web_decode(field);
-        visit->fields[visit->field_count++][1] = web_decode(equal + 1);
+        web_form_add(visit, MHD_POSTDATA_KIND, web_decode(field), web_decode(equal + 1));
     }
+    MHD_get_connection_values(visit->connection, MHD_GET_ARGUMENT_KIND, web_form_add, visit);
 }
 
-/* The token of a form: the time, and its signature with session, user and form. */
-static void web_token(const web_visit *visit, const char *form, long at, char token[64])
+/* The serial number of a new form. */
+static unsigned long web_serial(web_state *web)
+{
+    unsigned long serial = ++web->serial;
+
+    web->used[serial % WEB_SERIALS / 8] &= (unsigned char)~(1u << serial % 8);
+    return serial;
+}
+
+/* The token of a form: the time, a serial number, and their signature with session, user and
+   form. */
+static void web_token(const web_visit *visit, const char *form, long at, unsigned long serial,
+                      char token[WEB_TOKEN])
 {
     uint64_t sign[2];
     char text[512];
 
-    snprintf(text, sizeof text, "%s|%s|%s|%ld", visit->session, form, visit->user, at);
+    snprintf(text, sizeof text, "%s|%s|%s|%ld|%lu", visit->session, form, visit->user, at, serial);
     web_sign(visit->web, text, sign);
-    snprintf(token, 64, "%lx-%016llx%016llx", at, (unsigned long long)sign[0],
+    snprintf(token, WEB_TOKEN, "%lx-%lx-%016llx%016llx", at, serial, (unsigned long long)sign[0],
              (unsigned long long)sign[1]);
+}
+
+/* The serial number of the form that was sent. */
+static unsigned long web_token_serial(const web_visit *visit)
+{
+    const char *given = web_field(visit, "token"), *dash = strchr(given, '-');
+
+    return dash == NULL ? 0 : strtoul(dash + 1, NULL, 16);
 }
 
 static bool web_token_good(const web_visit *visit)
 {
     const char *given = web_field(visit, "token");
+    unsigned long serial = web_token_serial(visit);
     long at = strtol(given, NULL, 16), now = (long)time(NULL);
-    char token[64];
+    char token[WEB_TOKEN];
 
     if (!visit->known || at > now || at < now - WEB_FORM_S) return false;
-    web_token(visit, web_field(visit, "form"), at, token);
-    return web_equal(visit->web, token, given);
+    web_token(visit, web_field(visit, "form"), at, serial, token);
+    return web_equal(visit->web, token, given) && serial + WEB_SERIALS > visit->web->serial;
+}
+
+/* A form does something once, and what it did not do it may do again. False: it has done it. */
+static bool web_token_use(web_visit *visit, bool use)
+{
+    unsigned long serial = web_token_serial(visit);
+    unsigned char *byte = &visit->web->used[serial % WEB_SERIALS / 8], bit = 1u << serial % 8;
+    bool used = *byte & bit;
+
+    *byte = (unsigned char)(use ? *byte | bit : *byte & ~bit);
+    return !used;
 }
 
 /* Begins a form whose buttons, which may be anywhere on the page, do something to the object with
    the id. False, and nothing begins: the role may do none of it. */
 static bool web_form(web_visit *visit, const char *form, const char *id)
 {
-    char token[64];
+    char token[WEB_TOKEN];
     int i;
 
     for (i = 0; i < LOOK_VERBS; i++)
         if (visit->web->may[i] && strcmp(look_verbs[i].form, form) == 0) break;
-    if (i == LOOK_VERBS) return false;
-    web_token(visit, form, (long)time(NULL), token);
+    if (i == LOOK_VERBS && !(visit->web->acts_any && strcmp(form, "bulk") == 0)) return false;
+    web_token(visit, form, (long)time(NULL), web_serial(visit->web), token);
     html(&visit->out, "<form method=post action=\"/do\" id=act>"
          "<input type=hidden name=token value=\"%s\"><input type=hidden name=form value=\"%s\">",
          token, form);
@@ -279,82 +373,7 @@ static bool web_form(web_visit *visit, const char *form, const char *id)
 
 #include "pages.h"
 
-/* ---- doing ----------------------------------------------------------------------------------- */
-
-/* The ids of a form, as an array of SQL. */
-static void web_ids(const web_visit *visit, app_text *ids)
-{
-    int i;
-
-    app_put(ids, "{");
-    for (i = 0; i < visit->field_count; i++) {
-        const char *id = visit->fields[i][1];
-
-        if (strcmp(visit->fields[i][0], "id") || id[strspn(id, "0123456789")] != '\0') continue;
-        if (ids->len > 1) app_put(ids, ",");
-        app_put(ids, id);
-    }
-    app_put(ids, "}");
-}
-
-/* Runs a verb in a transaction that may write, under the name of the user. */
-static PGresult *web_run(web_visit *visit, const look_verb *verb, const char *const *values)
-{
-    app *a = &visit->web->pages;
-    char name[160];
-    const char *names[1] = {name};
-    app_text sql = {0};
-    PGresult *res, *end;
-
-    snprintf(name, sizeof name, "jobq web%s%s", visit->user[0] ? " " : "", visit->user);
-    PQclear(PQexec(a->conn, "BEGIN READ WRITE"));
-    PQclear(app_exec(a, "SELECT set_config('application_name', $1, true)", 1, true, names));
-    app_format(&sql, !look_takes_ids(verb) ? "%s" :
-               "SELECT count(*) FILTER (WHERE answer IN ('cancelled', 'requested', 'revived', "
-               "'deleted')), count(*) FROM (%s ORDER BY id) AS done (answer)", verb->sql);
-    res = web_ask(visit, sql.ptr, WEB_VALUES, values);
-    end = web_ask(visit, res == NULL ? "ROLLBACK" : "COMMIT", 0, NULL);
-    free(sql.ptr);
-    PQclear(end);
-    if (end != NULL) return res;
-    PQclear(res);
-    return NULL;
-}
-
-/* Does what the pressed button says, then sends the browser back to the page. */
-static void web_do(web_visit *visit)
-{
-    static const char *const fields[] = {"", "queue", "kind", "state", "older", "tags", "payload"};
-    const char *pressed = web_field(visit, "do"), *back = web_field(visit, "back");
-    const char *values[WEB_VALUES];
-    size_t len = strcspn(pressed, " ");
-    const look_verb *verb = look_verb_find(pressed, len);
-    int i;
-    app_text ids = {0};
-    PGresult *res;
-
-    if (verb == NULL || strcmp(verb->form, web_field(visit, "form")) != 0) {
-        web_fail(visit, 400, "This form has no such button.");
-        return;
-    }
-    for (i = 1; i < WEB_VALUES; i++) {
-        values[i] = web_field(visit, fields[i]);
-        if (values[i][0] == '\0') values[i] = NULL;
-    }
-    web_ids(visit, &ids);
-    values[0] = look_takes_ids(verb) ? ids.ptr : pressed[len] == ' ' ? pressed + len + 1 : "";
-    res = web_run(visit, verb, values);
-    if (res != NULL) {
-        bool path = back[0] == '/' && back[1] != '/' && back[strcspn(back, "\\\r\n\t ")] == '\0';
-        snprintf(visit->location, sizeof visit->location, "%.1900s%sdone=%s&n=%.20s&of=%.20s",
-                 path ? back : "/", path && strchr(back, '?') ? "&" : "?", verb->name,
-                 PQnfields(res) > 0 ? PQgetvalue(res, 0, 0) : "",
-                 PQnfields(res) > 1 ? PQgetvalue(res, 0, 1) : "");
-        visit->status = 303;
-        PQclear(res);
-    }
-    free(ids.ptr);
-}
+#include "acts.h"
 
 /* ---- who may --------------------------------------------------------------------------------- */
 
@@ -757,6 +776,7 @@ static void web_serve(web_state *web, struct MHD_Daemon *daemon, const sigset_t 
     alarm(5);
     pthread_mutex_lock(&web->mutex);
     web->ending = true;
+    pthread_cond_broadcast(&web->bulk_news);
     web_resume(web);
     pthread_mutex_unlock(&web->mutex);
 }
@@ -771,6 +791,7 @@ static void web_quit(int signal_number)
 static int web_start(web_state *web, struct sockaddr_in *address)
 {
     struct MHD_Daemon *daemon;
+    pthread_t bulks;
     sigset_t signals;
 
     if (getrandom(web->key, sizeof web->key, 0) != sizeof web->key) abort();
@@ -785,6 +806,8 @@ static int web_start(web_state *web, struct sockaddr_in *address)
     if (!web_connect(&web->pages) || !web_connect(&web->look))
         return app_say(APP_SERVER, "%s", PQerrorMessage(web->pages.conn));
     if (!web_rights(web)) return app_failed(&web->pages);
+    if (pthread_create(&bulks, NULL, bulk_work, web) != 0)
+        return app_say(APP_NO, "cannot start a thread: %s", strerror(errno));
     daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME,
                               address->sin_port == 0 ? 0 : (uint16_t)web->port, NULL, NULL,
                               web_request, web, MHD_OPTION_SOCK_ADDR, address,
@@ -796,6 +819,7 @@ static int web_start(web_state *web, struct sockaddr_in *address)
         return app_say(APP_NO, "cannot listen on %s:%d: %s", web->host, web->port, strerror(errno));
     web_serve(web, daemon, &signals);
     MHD_stop_daemon(daemon);
+    pthread_join(bulks, NULL);
     return APP_OK;
 }
 
@@ -809,8 +833,9 @@ static int web(app *a)
 
     if (to == NULL) to = "127.0.0.1:8080";
     state.user_header = app_value(a, "user-header");
-    state.pages = state.look = *a;
+    state.pages = state.look = state.acts = *a;
     pthread_mutex_init(&state.mutex, NULL);
+    pthread_cond_init(&state.bulk_news, NULL);
     if (!web_address(&state, app_need(strdup(to)), &address))
         return app_say(APP_USAGE, "--listen takes HOST:PORT, with HOST in digits, not '%s'", to);
     if (strncmp(state.host, "127.", 4) != 0 && basic == NULL && state.user_header == NULL)
@@ -824,5 +849,6 @@ static int web(app *a)
     code = web_start(&state, &address);
     PQfinish(state.pages.conn);
     PQfinish(state.look.conn);
+    PQfinish(state.acts.conn);
     return code;
 }

@@ -19,8 +19,7 @@ import urllib.parse
 import urllib.request
 
 from selenium import webdriver
-from selenium.common.exceptions import (NoAlertPresentException, StaleElementReferenceException,
-                                        UnexpectedAlertPresentException)
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -155,8 +154,7 @@ class Test(unittest.TestCase):
         return self.chrome.find_element(By.CSS_SELECTOR, selector)
 
     def wait(self, condition):
-        return WebDriverWait(self.chrome, 10, ignored_exceptions=[
-            StaleElementReferenceException, UnexpectedAlertPresentException]) \
+        return WebDriverWait(self.chrome, 10, ignored_exceptions=[StaleElementReferenceException]) \
             .until(lambda _: condition())
 
     def press(self, selector):
@@ -164,15 +162,13 @@ class Test(unittest.TestCase):
         self.wait(lambda: [self.one(selector).click()])
 
     def press_and_accept(self, selector):
-        """The same, if it asks first. A press on what is just replaced is lost: press again."""
-        def accepted():
-            try:
-                self.chrome.switch_to.alert.accept()
-                return True
-            except NoAlertPresentException:
-                self.one(selector).click()
-                return False
-        self.wait(accepted)
+        """Presses a button, and the one of the page that asks whether to."""
+        self.press(selector)
+        self.wait(lambda: self.all("input[name=sure]"))
+        question = self.one("main").text
+        self.one("button.main[name=do]").click()
+        self.wait(lambda: self.all(".said:not(.warn)"))
+        return question
 
     # -- plain HTTP ----------------------------------------------------------------------------
 
@@ -246,14 +242,95 @@ class Test(unittest.TestCase):
         self.assertEqual(self.send({"pad": "x" * 70000}), 413)
 
     def test_back_stays_here(self):
-        for back, want in [("//evil.example/", "/?"), ("http://evil.example", "/?"),
-                           ("/jobs?queue=a", "/jobs?queue=a&"), ("/\\evil.example", "/?")]:
+        for back, want in [("//evil.example/", "/"), ("http://evil.example", "/"),
+                           ("/jobs?queue=a", "/jobs?queue=a"), ("/\\evil.example", "/")]:
             fields, session = self.operator.form("/jobs?queue=none&key=none")
-            body = urllib.parse.urlencode({**fields, "id": "999999", "do": "cancel", "back": back})
+            body = urllib.parse.urlencode({**fields, "id": "999999", "do": "cancel", "back": back, "sure": "1"})
             status, headers, _ = self.operator.ask("/do", "POST", body, Cookie=session,
                                                    Origin=self.operator.url)
             self.assertEqual(status, 303)
-            self.assertTrue(headers["Location"].startswith(want + "done=cancel"), headers["Location"])
+            self.assertEqual(headers["Location"], want)
+
+    def post(self, path, back=None, dashboard=None, form=None, **fields):
+        """Presses a button of a page. Answers status, headers, text, and a way to press it again."""
+        dashboard = dashboard or self.operator
+        shown, session = form or dashboard.form(path)
+        body = urllib.parse.urlencode({**shown, "back": back or path, **fields})
+        return (*dashboard.ask("/do", "POST", body, Cookie=session, Origin=dashboard.url),
+                (shown, session))
+
+    def said(self, form, path, dashboard=None):
+        """What a page says of the last press, and then no more."""
+        say = lambda: re.findall(r"<p class=said role=status>([^<]*)</p>", (
+            dashboard or self.operator).ask(path, Cookie=form[1])[2])
+        text = say()
+        self.assertEqual(say(), [])
+        return text
+
+    def test_form_works_once(self):
+        """A second press of the same form, as by a double click or the back button, does nothing."""
+        status, headers, _, form = self.post("/schedules", do="schedule_run poll")
+        self.assertEqual((status, headers["Location"]), (303, "/schedules"))
+        status, _, text, _ = self.post("/schedules", form=form, do="schedule_run poll")
+        self.assertEqual((status, "used before" in text), (409, True))
+        self.assertEqual(sql("SELECT count(*) FROM jobq.jobs WHERE kind = 'poll'"), ["1"])
+        sql("SELECT jobq.delete('mail', 'ready', kind => 'poll')")
+
+    def test_answers_come_from_the_server(self):
+        """No address makes a page say that something was done, and no other session learns it."""
+        lie = "/queues?done=delete_all&n=1000000&of=anything"
+        self.assertNotIn("class=said", self.operator.ask(lie)[2])
+        *_, form = self.post("/queues", do="pause orders")
+        self.assertNotIn("class=said", self.operator.ask("/queues")[2])
+        self.assertNotIn("class=said", self.operator.ask("/workers", Cookie=form[1])[2])
+        self.assertEqual(self.said(form, "/queues"), ["Pause orders: done"])
+        *_, form = self.post("/queues", do="pause orders")
+        self.assertEqual(self.said(form, "/queues"),
+                         ["Pause orders: nothing was done: it was paused before"])
+        *_, form = self.post("/queues", do="resume orders")
+        self.assertEqual(self.said(form, "/queues"), ["Resume orders: done"])
+
+    def test_nothing_was_done(self):
+        """A schedule whose last run has not ended does not run; a queue without letters has none."""
+        sql("SELECT jobq.schedule('lazy', 'mail', 'lazy', every => '1 day', overlap => 'skip')")
+        said = []
+        for _ in range(2):
+            *_, form = self.post("/schedules", do="schedule_run lazy")
+            said += self.said(form, "/schedules")
+        self.assertRegex(said[0], r"^Run now lazy: \d+$")
+        self.assertEqual(said[1], "Run now lazy: nothing was done: its last job has not ended, and "
+                         "overlap is skip")
+        *_, form = self.post("/outbox", do="discard five")
+        self.assertEqual(self.said(form, "/outbox"), ["Discard five: nothing was done: there is none"])
+        job = sql("SELECT id FROM jobq.jobs WHERE kind = 'lazy'")[0]
+        *_, form = self.post("/jobs", do="revive", id=job)
+        self.assertEqual(self.said(form, "/jobs"), ["Revive: 0 of 1 (ready)"])
+        sql("SELECT jobq.schedule_drop('lazy'), jobq.delete('mail', 'ready', kind => 'lazy')")
+
+    def test_all_means_all(self):
+        """2,050 of 2,053 failed jobs are revived; three others have taken their keys."""
+        sql("""SELECT jobq.enqueue('all', 'a', key => 'k' || n) FROM generate_series(1, 3) n;
+            INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,
+                                     crash, priority, stage, stages, key, errors)
+            SELECT nextval('jobq.job_id'), now(), now(), now(), k.queue_id, k.id, 2, 0, 0, 0, 1,
+                   CASE WHEN n < 4 THEN 'k' || n END,
+                   jsonb_build_array(jsonb_build_object('at', now(), 'error', format('disk %s full', n)))
+            FROM generate_series(1, 2053) n, jobq.kind k WHERE k.queue = 'all'""")
+        path = "/jobs?state=failed&queue=all"
+        status, _, text, form = self.post(path, do="revive_all")
+        self.assertEqual((status, "Revive 2053 jobs" in text), (200, True))
+        self.assertEqual(sql("SELECT failed FROM jobq.queues WHERE queue = 'all'"), ["2053"])
+        status, headers, *_ = self.post(path, form=form, do="revive_all", sure=1)
+        end = time.monotonic() + 60
+        while sql("SELECT failed FROM jobq.queues WHERE queue = 'all'") != ["3"]:
+            self.assertLess(time.monotonic(), end)
+        self.assertEqual(status, 303)
+        want = "2050 of 2053; 3 left as they were (exists)"
+        while want not in self.operator.ask("/bulk")[2]:
+            self.assertLess(time.monotonic(), end)
+        if headers["Location"] != "/bulk":
+            self.assertIn(want, self.said(form, "/jobs")[0])
+        sql("SELECT jobq.delete('all', 'failed'), jobq.delete('all', 'ready', at_most => 3000)")
 
     def test_server_refuses_reader(self):
         """The form of a reader, signed as it should be: Postgres says no."""
@@ -442,9 +519,12 @@ class Test(unittest.TestCase):
             box.click()
         shown = self.one("button[value=cancel] + code").text
         self.assertIn(f"jobq.cancel(id) FROM unnest('{{{first},", shown)
-        self.one("button[value=cancel]").click()
-        self.wait(lambda: self.all(".said"))
+        question = self.press_and_accept("button[value=cancel]")
+        for part in ["Cancel 3 jobs", "asked to stop", first, "five", "one"]:
+            self.assertIn(part, question)
         self.assertEqual(self.one(".said").text, "Cancel: 3 of 3")
+        self.chrome.refresh()
+        self.assertEqual(self.all(".said"), [])
         self.assertEqual(len(self.all("input[name=id]")), 2)
         self.assertEqual(sql("SELECT count(*) FROM jobq.past_jobs WHERE queue = 'five' "
                              "AND state = 'cancelled'"), ["3"])
@@ -458,7 +538,7 @@ class Test(unittest.TestCase):
         self.chrome.get(self.operator.url + "/jobs?queue=video")
         self.one("input[name=id]").click()
         self.chrome.delete_all_cookies()
-        self.one("button[value=cancel]").click()
+        self.one("button[value=delete]").click()
         self.wait(lambda: "stale" in self.one("main").text)
         self.assertIn("403", self.one("h1").text)
         self.assertEqual(sql("SELECT state FROM jobq.jobs WHERE id = 2"), ["ready"])
@@ -607,18 +687,22 @@ class Test(unittest.TestCase):
         job = sql("SELECT jobq.enqueue('single', 's')")[0]
         self.chrome.get(self.operator.url + "/jobs/" + job)
         self.assertIn(f"'{{{job}}}'", self.one("button[value=cancel] + code").text)
-        self.one("button[value=cancel]").click()
-        self.wait(lambda: self.all(".said"))
+        question = self.press_and_accept("button[value=cancel]")
+        self.assertIn("Cancel 1 job", question)
+        self.assertIn("single", question)
         self.assertEqual(self.one(".said").text, "Cancel: 1 of 1")
         self.assertIn("cancelled", self.one(".facts").text)
 
     def test_cancel_all_that_match(self):
         sql("SELECT jobq.enqueue('crowd', k) FROM unnest(ARRAY['a', 'a', 'b']) k")
         self.chrome.get(self.operator.url + "/jobs?queue=crowd&kind=a")
-        self.assertIn("kind => 'a'", self.one("button[value=cancel_all] + code").text)
-        self.press_and_accept("button[value=cancel_all]")
-        self.wait(lambda: self.all(".said"))
-        self.assertEqual(self.one(".said").text, "Cancel all that match: 2")
+        self.assertIn("FROM jobq.live_jobs WHERE queue = 'crowd' AND kind = 'a'",
+                      self.one("button[value=cancel_all] + code").text)
+        question = self.press_and_accept("button[value=cancel_all]")
+        self.assertIn("Cancel 2 jobs", question)
+        self.assertIn("Queue crowd, Kind a", question)
+        self.assertEqual(self.one(".said").text,
+                         "Cancel all that match: Queue crowd, Kind a: 2 of 2")
         self.assertEqual(sql("SELECT kind FROM jobq.live_jobs WHERE queue = 'crowd'"), ["b"])
 
     def test_schedules(self):
@@ -633,9 +717,8 @@ class Test(unittest.TestCase):
     def test_outbox(self):
         self.chrome.get(self.operator.url + "/outbox")
         self.assertIn("no such address", self.one("main").text)
-        self.press_and_accept("button[value='replay orders']")
-        self.wait(lambda: self.all(".said"))
-        self.assertEqual(self.one(".said").text, "Send again: 2")
+        self.assertIn("Send 2 dead letters", self.press_and_accept("button[value='replay orders']"))
+        self.assertEqual(self.one(".said").text, "Send again orders: 2 of 2")
         self.assertEqual(sql("SELECT status, count(*) FROM jobq.dead_letters GROUP BY 1"),
                          ["resolved|2"])
         self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox"), ["3"])
@@ -683,12 +766,12 @@ class Test(unittest.TestCase):
                          f"SELECT jobq.flow_revive('{flow}'::bigint)")
         self.one("button[value^=flow_revive]").click()
         self.wait(lambda: self.all(".said"))
-        self.assertEqual(self.one(".said").text, "Revive failed jobs: 1")
+        self.assertEqual(self.one(".said").text, f"Revive failed jobs {flow}: 1 of 1")
         self.assertEqual(sql(f"SELECT state FROM jobq.flows WHERE id = {flow}"), ["running"])
         self.chrome.get(f"{self.operator.url}/flows")
-        self.press_and_accept(f"button[value='flow_cancel {flow}']")
-        self.wait(lambda: self.all(".said"))
-        self.assertEqual(self.one(".said").text, "Cancel flow: 3")
+        self.assertIn("Cancel 3 jobs of the flow",
+                      self.press_and_accept(f"button[value='flow_cancel {flow}']"))
+        self.assertEqual(self.one(".said").text, f"Cancel flow {flow}: 3 of 3")
         self.assertEqual(sql(f"SELECT DISTINCT state FROM jobq.flow_graph({flow})"), ["cancelled"])
 
     def test_crowded_flow(self):
@@ -723,7 +806,7 @@ class Test(unittest.TestCase):
         self.one("input[name=payload]").send_keys('{"cents": 900}')
         self.one("button[value^=signal]").click()
         self.wait(lambda: self.all(".said"))
-        self.assertEqual(self.one(".said").text, "Send signal: done")
+        self.assertEqual(self.one(".said").text, f"Send signal {name}: done")
         self.assertEqual(sql("SELECT name, payload FROM jobq.signal"), [name + '|{"cents": 900}'])
         self.assertEqual(sql(f"SELECT run_at <= now() FROM jobq.job WHERE id = {job}"), ["t"])
         sql("SELECT jobq.delete('signals', 'ready')")
@@ -748,12 +831,18 @@ class Test(unittest.TestCase):
             plain.get(self.operator.url + "/jobs?queue=video&state=ready")
             plain.find_element(By.CSS_SELECTOR, "input[name=id]").click()
             plain.find_element(By.CSS_SELECTOR, "button[value=delete] + code")
-            plain.find_element(By.CSS_SELECTOR, "input[name=id]").click()
+            plain.find_element(By.CSS_SELECTOR, "button[value=delete]").click()
+            self.assertIn("cannot be undone", plain.find_element(By.CSS_SELECTOR, ".warn").text)
+            self.assertEqual(plain.find_element(By.CSS_SELECTOR, "h1").text, "Delete 1 job")
+            self.assertIn("video", plain.find_element(By.CSS_SELECTOR, "main table").text)
+            plain.find_element(By.LINK_TEXT, "Do nothing").click()
+            self.assertTrue(plain.find_element(By.CSS_SELECTOR, "button[value=delete]"))
             plain.find_element(By.CSS_SELECTOR, "button[value=cancel]").click()
-            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text, "Cancel: 0 of 0")
+            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text,
+                             "Cancel: nothing was done: no job was selected")
             plain.get(self.operator.url + "/queues")
             plain.find_element(By.CSS_SELECTOR, "button[value='pause five']").click()
-            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text, "Pause: done")
+            self.assertEqual(plain.find_element(By.CSS_SELECTOR, ".said").text, "Pause five: done")
         sql("SELECT jobq.resume('five')")
 
     def test_narrow(self):

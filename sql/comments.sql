@@ -183,8 +183,8 @@ BEGIN
     ('role', 'who had logged in'),
     ('application', 'from where: application_name'),
     ('verb', 'the function that was called'),
-    ('arguments', 'those that were given'),
-    ('operator_log.jobs', 'how many jobs it changed; NULL: it changed a queue or kind')
+    ('arguments', 'those that were given; of settings, what is new'),
+    ('operator_log.jobs', 'how many jobs or dead letters it changed; NULL: settings')
         ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)
         WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'
           AND col_description(v.oid, a.attnum) IS NULL

@@ -239,6 +239,7 @@ BEGIN
     SET epoch = ('x' || left(md5(gen_random_uuid()::text), 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;
     IF renew.home THEN UPDATE jobq.meta m SET home = jobq._here(); END IF;
+    PERFORM jobq._operated('renew', jsonb_build_object('home', home), NULL);
     RETURN v_epoch;
 END $$;
 

@@ -997,6 +997,7 @@ DECLARE
     v_queue integer := jobq._queue_id(queue);
     v_no bigint;
     v_rate record;
+    v_before jsonb;
 BEGIN
     IF running_max < 0 THEN
         PERFORM jobq._refuse('running_max', 'must be 0 (no limit) or more');
@@ -1012,6 +1013,8 @@ BEGIN
     END IF;
     SELECT p.count, p.us INTO v_rate FROM jobq._rate_parse(rate, 'rate') p;
     v_no := jobq._line_row(v_queue, line);
+    SELECT to_jsonb(l) INTO v_before FROM jobq.line l
+    WHERE l.queue_id = v_queue AND l.no = v_no;
     IF reset THEN
         UPDATE jobq.line l
         SET running_max = NULL, weight = 1, strict = NULL, rate_us = NULL, rate_count = NULL,
@@ -1031,6 +1034,9 @@ BEGIN
                           WHEN hold > '0' THEN statement_timestamp() + hold END,
         held_at = CASE WHEN hold IS NULL THEN l.held_at ELSE '-infinity' END,
         hold_why = CASE WHEN hold IS NULL THEN l.hold_why END
+    WHERE l.queue_id = v_queue AND l.no = v_no;
+    PERFORM jobq._operated_row('line_set', jsonb_build_object('queue', queue, 'line', line),
+                               v_before, to_jsonb(l)) FROM jobq.line l
     WHERE l.queue_id = v_queue AND l.no = v_no;
     PERFORM jobq._wake(v_queue, 1000);
 END $$;

@@ -200,16 +200,50 @@ END $$;
 
 -- ---- the log of operators ----------------------------------------------------------------
 
--- Notes that a verb changed so many jobs; NULL: a queue or kind. A call that changed nothing
--- is not noted. Answers the count.
+-- Notes that a verb changed so many jobs or dead letters; NULL: settings. A call that changed
+-- nothing is not noted. Answers the count. The calls of one statement for one job each, as
+-- from unnest, are one row, of up to 1,000 ids: the transaction remembers which.
 CREATE OR REPLACE FUNCTION jobq._operated(p_verb text, p_arguments jsonb, p_jobs integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_arguments jsonb := jsonb_strip_nulls(p_arguments);
+    v_id bigint;
 BEGIN
     IF p_jobs = 0 THEN RETURN 0; END IF;
+    IF p_arguments ? 'id' THEN
+        UPDATE jobq.operation o
+        SET jobs = o.jobs + p_jobs, arguments = o.arguments - 'id' || jsonb_build_object('ids',
+                coalesce(o.arguments -> 'ids', jsonb_build_array(o.arguments -> 'id'))
+                || (v_arguments -> 'id'))
+        WHERE o.id = nullif(current_setting('jobq_log.operation', true), '')::bigint
+          AND o.at = statement_timestamp() AND o.jobs < 1000
+          AND o.verb = p_verb COLLATE "C"
+          AND o.arguments - '{id,ids}'::text[] = v_arguments - 'id';
+        IF FOUND THEN RETURN p_jobs; END IF;
+    END IF;
     INSERT INTO jobq.operation (at, role, application, verb, arguments, jobs)
     VALUES (statement_timestamp(), session_user, current_setting('application_name'), p_verb,
-            jsonb_strip_nulls(p_arguments), p_jobs);
+            v_arguments, p_jobs)
+    RETURNING id INTO v_id;
+    PERFORM set_config('jobq_log.operation', v_id::text, true);
     RETURN p_jobs;
+END $$;
+
+-- Notes what a verb changed in a row: the new values. p_names: whose row it is. Payloads are
+-- not for the log.
+CREATE OR REPLACE FUNCTION jobq._operated_row(
+    p_verb text, p_names jsonb, p_before jsonb, p_after jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_changes jsonb := (
+        SELECT jsonb_object_agg(e.key, CASE WHEN e.key IN ('payload', 'bytes', 'headers')
+                                       THEN '"changed"' ELSE e.value END)
+        FROM jsonb_each(p_after) e WHERE e.value IS DISTINCT FROM p_before -> e.key);
+BEGIN
+    IF v_changes IS NULL THEN RETURN; END IF;
+    INSERT INTO jobq.operation (at, role, application, verb, arguments)
+    VALUES (statement_timestamp(), session_user, current_setting('application_name'), p_verb,
+            jsonb_strip_nulls(p_names) || v_changes);
 END $$;
 
 -- The same for one job, if the verb's answer is one of p_done. Answers the answer.

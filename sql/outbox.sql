@@ -100,6 +100,9 @@ BEGIN
                 'of a key''s messages does not matter, grow it anyway.';
     END IF;
     PERFORM jobq._outbox_widen(v_queue.id, v_queue.partitions, p_partitions);
+    PERFORM jobq._operated('outbox_grow', jsonb_build_object(
+        'queue', p_queue, 'partitions', p_partitions), NULL)
+    WHERE p_partitions > v_queue.partitions;
 END $$;
 
 -- The partitions of these queues.
@@ -1046,7 +1049,9 @@ BEGIN
         WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token
         ORDER BY o.id FOR UPDATE)) AND d.token = token;
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN v_count;
+    RETURN jobq._operated('dead_letter_resolve', jsonb_build_object('queue', (
+        SELECT string_agg(DISTINCT q.name, ', ') FROM jobq.dead_letter d
+        JOIN jobq.queue q ON q.id = d.queue_id WHERE d.id = ANY (ids))), v_count);
 END $$;
 
 -- The replay of these failed again: they are pending, with one more attempt and a new reason.
@@ -1089,7 +1094,8 @@ BEGIN
           AND o.status = 'pending'
         ORDER BY o.id FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN v_count;
+    RETURN jobq._operated('dead_letter_discard', jsonb_build_object(
+        'queue', queue, 'partition', partition, 'type', type), v_count);
 END $$;
 
 -- Deletes resolved and discarded dead letters, and answers how many.
@@ -1112,7 +1118,8 @@ BEGIN
           AND (type IS NULL OR o.type = type COLLATE "C")
         ORDER BY o.id LIMIT at_most FOR UPDATE OF o SKIP LOCKED);
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN v_count;
+    RETURN jobq._operated('dead_letter_cleanup', jsonb_build_object(
+        'queue', queue, 'partition', partition, 'type', type), v_count);
 END $$;
 
 -- Whether any job of these queues has not ended, or any message of those queues is not

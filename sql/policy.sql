@@ -70,7 +70,9 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
-DECLARE v_queue integer := jobq._queue_id(queue);
+DECLARE
+    v_queue integer := jobq._queue_id(queue);
+    v_before jsonb := jobq._policy_row(v_queue, kind);
 BEGIN
     IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'needs a kind'); END IF;
     PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
@@ -79,14 +81,8 @@ BEGIN
         ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
         ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
     WHERE NOT u.lacks AND kind IS NOT NULL;
-    PERFORM jobq._refuse(u.field, 'must be an interval of a millisecond to 1000 years')
-    FROM (VALUES ('backoff_base', backoff_base, '1000 years'::interval),
-        ('backoff_cap', backoff_cap, '1000 years'),
-        ('backoff_floor', backoff_floor, '1000 years'),
-        ('timeout', timeout, '1000 years'), ('failed_keep', failed_keep, NULL), -- they are cut
-        ('key_keep', key_keep, NULL)) AS u (field, given, most)
-    WHERE NOT isfinite(u.given) OR u.given > u.most
-       OR (u.given > '0' AND u.given < '1 millisecond');
+    PERFORM jobq._check_times(backoff_base, backoff_cap, backoff_floor, timeout, failed_keep,
+                             key_keep);
     PERFORM jobq._queue_lock(v_queue, payload_max, kind, kinds);
     PERFORM jobq._retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
     PERFORM jobq._queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
@@ -100,6 +96,8 @@ BEGIN
         PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
                               backoff_cap, backoff_floor, backoff_jitter, timeout, history,
                               retention);
+        PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue, 'kind',
+                                   kind), v_before, jobq._policy_row(v_queue, kind));
         RETURN;
     END IF;
     UPDATE jobq.queue q
@@ -123,6 +121,41 @@ BEGIN
     UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
     WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
     PERFORM jobq._tell(v_queue);
+    PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue), v_before,
+                               jobq._policy_row(v_queue, NULL));
+END $$;
+
+-- A part of queue_set: the policy of a queue, or of one of its kinds, with the limit, as the
+-- log of operators shows it.
+CREATE OR REPLACE FUNCTION jobq._policy_row(p_queue integer, p_kind text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ((SELECT to_jsonb(q) FROM jobq.queue q WHERE q.id = p_queue AND p_kind IS NULL
+             UNION ALL SELECT to_jsonb(k) FROM jobq.kind k
+             WHERE k.queue_id = p_queue AND k.name = p_kind COLLATE "C")
+            || coalesce((SELECT to_jsonb(l) - 'id' FROM jobq.quota l
+                         LEFT JOIN jobq.kind k ON k.id = l.kind_id
+                         WHERE l.queue_id = p_queue
+                           AND k.name IS NOT DISTINCT FROM p_kind COLLATE "C"),
+                        '{"rate_us": null, "rate_count": null, "rate_burst": null, '
+                        '"running_max": null}'))
+           - '{queue_id, kind_id, free_at, paused_at, parked_at, lines, awaited, stages_max, '
+             'priority_min, held_at, hold_until, hold_why, partitions}'::text[];
+END $$;
+
+-- A part of queue_set.
+CREATE OR REPLACE FUNCTION jobq._check_times(
+    p_base interval, p_cap interval, p_floor interval, p_timeout interval,
+    p_failed_keep interval, p_key_keep interval) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq._refuse(u.field, 'must be an interval of a millisecond to 1000 years')
+    FROM (VALUES ('backoff_base', p_base, '1000 years'::interval),
+        ('backoff_cap', p_cap, '1000 years'), ('backoff_floor', p_floor, '1000 years'),
+        ('timeout', p_timeout, '1000 years'), ('failed_keep', p_failed_keep, NULL), -- are cut
+        ('key_keep', p_key_keep, NULL)) AS u (field, given, most)
+    WHERE NOT isfinite(u.given) OR u.given > u.most
+       OR (u.given > '0' AND u.given < '1 millisecond');
 END $$;
 
 -- A part of queue_set: creates kinds, and locks the queue, in the order of locks.
@@ -202,6 +235,8 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM jobq._refuse('retention', 'must be short, medium or long');
     END IF;
+    PERFORM jobq._operated('retention_set', jsonb_build_object('retention', retention, 'keep',
+                                                              keep), NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq._us(p_interval interval) RETURNS bigint

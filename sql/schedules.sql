@@ -270,13 +270,17 @@ CREATE OR REPLACE FUNCTION jobq.schedule(
     partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
-DECLARE v jobq.schedule;
+DECLARE
+    v jobq.schedule;
+    v_before jsonb;
+    v_at timestamptz;
 BEGIN
     PERFORM jobq._check_schedule(name, cron, every, zone, missed, missed_within, overlap,
                                 spread, starts_at, ends_at);
     PERFORM jobq._check_ticks(cron, zone, partition, kind, type, overlap, priority,
                              max_attempts, timeout);
-    PERFORM FROM jobq.schedule s WHERE s.name = name COLLATE "C" FOR UPDATE;
+    SELECT to_jsonb(s) INTO v_before FROM jobq.schedule s
+    WHERE s.name = name COLLATE "C" FOR UPDATE;
     v.name := name;
     v.owner := owner;
     v.queue_id := jobq._queue_id(queue);
@@ -305,7 +309,13 @@ BEGIN
         v.kind_id := jobq._kind_id(v.queue_id, kind);
         PERFORM jobq._widen(v.queue_id, v.priority, 1);
     END IF;
-    RETURN jobq._schedule_put(v);
+    v_at := jobq._schedule_put(v);
+    IF owner IS NULL THEN -- a program declares those that it owns at each start
+        PERFORM jobq._operated_row('schedule', jsonb_build_object('name', name), v_before,
+                                   to_jsonb(s) - '{id,parsed,tick_at,next_at}'::text[])
+        FROM jobq.schedule s WHERE s.name = name COLLATE "C";
+    END IF;
+    RETURN v_at;
 END $$;
 
 -- Refuses what is wrong with the calendar of a schedule. AT TIME ZONE also takes texts such as
@@ -467,8 +477,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v jobq.schedule := jobq._known_schedule(name);
 BEGIN
-    UPDATE jobq.schedule s SET paused_at = coalesce(s.paused_at, statement_timestamp())
-    WHERE s.id = v.id;
+    IF v.paused_at IS NOT NULL THEN RETURN; END IF;
+    UPDATE jobq.schedule s SET paused_at = statement_timestamp() WHERE s.id = v.id;
+    PERFORM jobq._operated('schedule_pause', jsonb_build_object('name', name), NULL);
 END $$;
 
 -- Ends a schedule's pause, and answers when it fires next.
@@ -484,6 +495,7 @@ BEGIN
     v.next_at := v.tick_at + v.offset_us * interval '1 microsecond';
     UPDATE jobq.schedule s SET paused_at = NULL, tick_at = v.tick_at, next_at = v.next_at
     WHERE s.id = v.id;
+    PERFORM jobq._operated('schedule_resume', jsonb_build_object('name', name), NULL);
     PERFORM jobq._tell(v.queue_id);
     RETURN v.next_at;
 END $$;
@@ -503,6 +515,8 @@ BEGIN
     IF v_id IS NULL THEN RETURN NULL; END IF;
     UPDATE jobq.schedule s SET last_at = statement_timestamp(), last_id = v_id
     WHERE s.id = v.id;
+    PERFORM jobq._operated('schedule_run', jsonb_build_object('name', name, 'wrote', v_id),
+                           NULL);
     PERFORM jobq._wake(v.queue_id, 1);
     RETURN v_id;
 END $$;
@@ -516,7 +530,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
     DELETE FROM jobq.schedule s WHERE s.name = name COLLATE "C";
-    RETURN FOUND;
+    IF NOT FOUND THEN RETURN false; END IF;
+    PERFORM jobq._operated('schedule_drop', jsonb_build_object('name', name), NULL);
+    RETURN true;
 END $$;
 
 -- The next ticks of a calendar, as the zone's wall time and as instants:

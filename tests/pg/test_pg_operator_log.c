@@ -27,7 +27,7 @@ static void a_verb_on_one_job_is_logged(void **unused)
 
     (void)unused;
     RUN("ALTER SEQUENCE jobq.job_id RESTART 101");
-    RUN("SELECT jobq.queue_set('r', max_attempts => 2)");
+    RUN("SELECT jobq.queue_set('r')");
     enqueue_count(1);
     id = number("SELECT id FROM jobq.job");
     assert_int_equal(id, 101);
@@ -50,7 +50,7 @@ static void a_verb_on_one_job_is_logged(void **unused)
 static void a_verb_on_many_jobs_is_logged(void **unused)
 {
     (void)unused;
-    RUN("SELECT jobq.queue_set('r', max_attempts => 2)");
+    RUN("SELECT jobq.queue_set('r')");
     enqueue_count(7);
     RUN("SELECT jobq.prioritize('q', 3, at_most => 2)");
     logged("prioritize {\"queue\": \"q\", \"priority\": 3} 2");
@@ -71,6 +71,84 @@ static void a_verb_on_many_jobs_is_logged(void **unused)
     RUN("SELECT jobq.queue_set('r', kind => 'k', paused => true)");
     RUN("SELECT jobq.queue_set('r', paused => false)");
     logged("pause {\"kind\": \"k\", \"queue\": \"r\"}; resume {\"queue\": \"r\"}");
+}
+
+/* A statement that calls a verb for each of many jobs is one call. */
+static void the_calls_of_a_statement_are_one_row(void **unused)
+{
+    (void)unused;
+    RUN("ALTER SEQUENCE jobq.job_id RESTART 101");
+    enqueue_count(4);
+    RUN("SELECT jobq.cancel(id) FROM unnest('{101,102,7,103}'::bigint[]) AS u (id)");
+    logged("cancel {\"ids\": [101, 102, 103]} 3");
+    RUN("SELECT jobq.prioritize(104, 3), jobq.prioritize(104, 4), jobq.prioritize(104, 4)");
+    logged("prioritize {\"id\": 104, \"priority\": 3} 1; "
+           "prioritize {\"ids\": [104, 104], \"priority\": 4} 2");
+    RUN("BEGIN; SELECT jobq.prioritize(104, 3)");
+    RUN("SELECT jobq.prioritize(104, 3); COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.operation"), 2);
+    RUN("TRUNCATE jobq.operation");
+    enqueue_count(1500);
+    RUN("SELECT jobq.delete(id) FROM jobq.job");
+    expect_text("1000 501", "SELECT string_agg(jobs::text, ' ' ORDER BY id) FROM jobq.operation");
+}
+
+/* What is new, and nothing if nothing is. */
+static void settings_are_logged(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', kinds => '{k}')");
+    RUN("TRUNCATE jobq.operation");
+    RUN("SELECT jobq.queue_set('q', max_attempts => 20, kinds => '{k}')");
+    logged("");
+    RUN("SELECT jobq.queue_set('q', max_attempts => 2, running_max => 3)");
+    logged("queue_set {\"queue\": \"q\", \"running_max\": 3, \"max_attempts\": 2}");
+    RUN("SELECT jobq.queue_set('q', kind => 'k', timeout => '1 s', running_max => 3)");
+    logged("queue_set {\"kind\": \"k\", \"queue\": \"q\", \"timeout_us\": 1000000, "
+           "\"running_max\": 3}");
+    RUN("SELECT jobq.queue_set('q', kind => 'k', reset => true)");
+    logged("queue_set {\"kind\": \"k\", \"queue\": \"q\", \"timeout_us\": null, "
+           "\"running_max\": null}");
+    RUN("SELECT jobq.line_set('q', 'ann', weight => 3)");
+    logged("line_set {\"line\": \"ann\", \"queue\": \"q\", \"weight\": 3}");
+    RUN("SELECT jobq.line_set('q', 'ann', weight => 3)");
+    logged("");
+    RUN("SELECT jobq.retention_set('short', '2 hours')");
+    logged("retention_set {\"keep\": \"02:00:00\", \"retention\": \"short\"}");
+    RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 hour', payload => '{\"secret\": 1}')");
+    expect_text("schedule s 3600000000 changed t", "SELECT concat_ws(' ', verb, arguments ->> "
+                "'name', arguments ->> 'every_us', arguments ->> 'payload', jobs IS NULL) "
+                "FROM jobq.operation");
+    RUN("TRUNCATE jobq.operation");
+    RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 hour', payload => '{\"secret\": 1}')");
+    RUN("SELECT jobq.schedule('o', 'q', 'k', every => '1 hour', owner => 'program')");
+    logged("");
+    RUN("SELECT jobq.schedule_pause('s'), jobq.schedule_pause('s')");
+    RUN("SELECT jobq.schedule_resume('s'), jobq.schedule_resume('s')");
+    RUN("SELECT jobq.schedule_drop('s'), jobq.schedule_drop('s')");
+    logged("schedule_pause {\"name\": \"s\"}; schedule_resume {\"name\": \"s\"}; "
+           "schedule_drop {\"name\": \"s\"}");
+    RUN("SELECT jobq.schedule_run('o')");
+    assert_int_equal(number("SELECT (arguments -> 'wrote')::bigint - (SELECT max(id) FROM jobq.job)"
+                            " FROM jobq.operation WHERE verb = 'schedule_run'"), 0);
+}
+
+static void what_becomes_of_dead_letters_is_logged(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('o', 1)");
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts)"
+        " SELECT queue_id, id, n, now(), now(), 3 FROM jobq.partition, generate_series(1, 5) n");
+    RUN("SELECT jobq.dead_letter_replay(7, 1000000, 'o', at_most => 2)");
+    logged("");
+    RUN("SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter))");
+    logged("dead_letter_resolve {\"queue\": \"o\"} 2");
+    RUN("SELECT jobq.dead_letter_discard('o'), jobq.dead_letter_discard('o')");
+    logged("dead_letter_discard {\"queue\": \"o\"} 3");
+    RUN("SELECT jobq.dead_letter_cleanup('o')");
+    logged("dead_letter_cleanup {\"queue\": \"o\"} 5");
+    RUN("SELECT jobq.outbox_grow('o', 2), jobq.outbox_grow('o', 2)");
+    logged("outbox_grow {\"queue\": \"o\", \"partitions\": 2}");
 }
 
 /* Refusals, steps that find nothing more, and what producers and schedules do. */
@@ -165,6 +243,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(a_verb_on_one_job_is_logged),
         TEST(a_verb_on_many_jobs_is_logged),
+        TEST(the_calls_of_a_statement_are_one_row),
+        TEST(settings_are_logged),
+        TEST(what_becomes_of_dead_letters_is_logged),
         TEST(what_changed_nothing_is_not_logged),
         TEST(it_tells_who_and_from_where),
         TEST(readers_may_read_it_and_nobody_may_write_it),

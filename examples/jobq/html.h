@@ -68,16 +68,20 @@ static void html(app_text *out, const char *format, ...)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* "1234567" with thin spaces, as a person reads it. */
+/* "1234567" in groups of three, which copy as digits; ~ before an estimate; + after a number that
+   is at least so large. */
 static void html_count(app_text *out, const char *digits)
 {
-    size_t len = strspn(digits, "0123456789"), i;
+    size_t len, i, first;
+    bool least = strchr(digits, '+') != NULL;
 
-    for (i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0) app_put(out, "&#8239;");
-        html(out, "%s", (char[]){digits[i], '\0'});
-    }
-    html(out, "%s", digits + len);
+    if (digits[0] == '~' || least) app_put(out, least ? "≥&nbsp;" : "≈&nbsp;");
+    digits += digits[0] == '~';
+    len = strspn(digits, "0123456789");
+    first = len % 3 == 0 && len > 0 ? 3 : len % 3;
+    app_add(out, digits, first);
+    for (i = first; i < len; i += 3) app_format(out, "<i>%.3s</i>", digits + i);
+    html(out, "%s", digits + len + (least && digits[len] == '+'));
 }
 
 /* How long ago an instant of WHEN was, as text; the instant itself is its title. */
@@ -156,6 +160,7 @@ static const char html_style[] =
     ".do{white-space:nowrap}thead th{font-size:12.5px;font-weight:550;color:var(--mute);"
     "white-space:nowrap}tbody tr{border-top:1px solid var(--line)}tbody th{font-weight:500}"
     "tbody tr:hover{background:var(--tint)}.n{text-align:right;white-space:nowrap}"
+    "i{font-style:normal;margin-left:.18em}"
     "td.w{min-width:16em;overflow-wrap:anywhere;white-space:pre-line}time{white-space:nowrap}"
     ".state{display:inline-block;padding:0 8px;border-radius:99px;font-size:13px;"
     "border:1px solid var(--line);white-space:nowrap}.running{color:var(--accent);"
@@ -177,7 +182,9 @@ static const char html_style[] =
     ".facts{display:grid;grid-template-columns:max-content 1fr;gap:6px 24px;margin:0}"
     ".facts dt{color:var(--mute)}.facts dd{margin:0;overflow-wrap:anywhere}"
     ".line{width:100%;height:14px;border-radius:4px;display:block;background:var(--line)}"
-    ".wait{fill:var(--mute);opacity:.45}.run{fill:var(--accent)}.tick{fill:var(--bad)}"
+    ".wait{fill:var(--mute);opacity:.45}.run{fill:var(--accent)}"
+    ".back{fill:var(--bad);opacity:.4}"
+    ".sign{fill:none}.tick{fill:var(--bad)}"
     ".graph{overflow:auto;max-height:560px;margin-bottom:12px}.graph svg{display:block}"
     ".graph text{fill:var(--ink);font-size:13px}.graph .small{fill:var(--mute);font-size:11.5px}"
     ".edge{fill:none;stroke:var(--mute);stroke-width:1.2;opacity:.7}.box{fill:var(--card);"

@@ -191,44 +191,81 @@ static void page_jobs(web_visit *visit)
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
-/* A time line of what happened: how long it waited and ran, and when attempts failed. */
+enum { JOB_WAITED, JOB_RAN, JOB_BACKED_OFF, JOB_AWAITED, JOB_PARTS };
+
+/* What a job does after its last event: what its state says. */
+static int job_part(const PGresult *res, int part)
+{
+    const char *state = "";
+    int row;
+
+    for (row = 0; row < PQntuples(res); row++) {
+        if (look_is(res, row, LOOK_FACTS)) state = PQgetvalue(res, row, 1);
+        if (look_is(res, row, LOOK_TIES) &&
+            strcmp(PQgetvalue(res, row, look_at(LOOK_TIES, "Tie")), "signal") == 0)
+            return JOB_AWAITED;
+    }
+    if (strcmp(state, "running") == 0) return JOB_RAN;
+    return part == JOB_BACKED_OFF && strcmp(state, "ready") == 0 ? part : JOB_WAITED;
+}
+
+/* Draws a part of the time line, from and to so many seconds ago, and sums it up. */
+static void job_draw(app_text *bars, int part, double from, double to, double enqueued,
+                     double whole, double sums[JOB_PARTS])
+{
+    static const char *const classes[JOB_PARTS] = {"wait", "run", "back", "sign"};
+
+    if (from <= to) return;
+    sums[part] += from - to;
+    html(bars, "<rect class=\"%s\" x=\"%.1f\" width=\"%.1f\" height=14 />", classes[part],
+         1000 * (enqueued - from) / whole, 1000 * (from - to) / whole);
+}
+
+/* A time line of what happened: how long it waited, ran, backed off after attempts that failed, and
+   waited for a signal. When an attempt before the last began is not kept. */
 static void job_line(app_text *out, const PGresult *res)
 {
-    double enqueued = -1, started = -1, ended = 0, whole; /* seconds ago */
-    char waited[32], ran[32];
-    int row, failed = 0;
+    static const char *const names[JOB_PARTS] = {"waited", "ran", "backed off",
+                                                 "waited for a signal"};
+    double enqueued = -1, ended = 0, from, at, whole, sums[JOB_PARTS] = {0};
+    app_text bars = {0}, said = {0};
+    int row, i, part = JOB_WAITED, failed = 0;
+    char span[32];
 
     for (row = 0; row < PQntuples(res); row++) {
         const char *when = PQgetvalue(res, row, 1), *what = PQgetvalue(res, row, 2);
 
         if (!look_is(res, row, LOOK_STEPS) || strlen(when) < 22) continue;
         if (strcmp(what, "enqueued") == 0) enqueued = atof(when + 21);
-        else if (strcmp(what, "started") == 0) started = atof(when + 21);
-        else if (job_ended(what)) ended = atof(when + 21);
+        if (job_ended(what)) ended = atof(when + 21);
     }
     whole = enqueued - ended;
     if (whole <= 0) return;
-    app_span(waited, sizeof waited, enqueued - (started < 0 ? ended : started));
-    app_span(ran, sizeof ran, started - ended);
-    html(out, "<section><h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
-         "preserveAspectRatio=none role=img aria-label=\"waited %s\"><rect class=wait "
-         "width=1000 height=14 />", waited);
-    if (started >= 0)
-        html(out, "<rect class=run x=\"%d\" width=1000 height=14 />",
-             (int)(996 * (enqueued - started) / whole));
-    for (row = 0; row < PQntuples(res); row++) {
-        const char *when = PQgetvalue(res, row, 1);
+    for (row = 0, from = enqueued; row < PQntuples(res); row++) {
+        const char *when = PQgetvalue(res, row, 1), *what = PQgetvalue(res, row, 2);
+        bool fails = strncmp(what, "attempt ", 8) == 0, starts = strcmp(what, "started") == 0;
 
-        if (!look_is(res, row, LOOK_STEPS) || !strstr(PQgetvalue(res, row, 2), " failed") ||
-            strlen(when) < 22) continue;
-        html(out, "<rect class=tick x=\"%d\" width=4 height=14 />",
-             (int)(996 * (enqueued - atof(when + 21)) / whole));
-        failed++;
+        if (!look_is(res, row, LOOK_STEPS) || strlen(when) < 22 || !(fails || starts)) continue;
+        at = atof(when + 21);
+        job_draw(&bars, part, from, at, enqueued, whole, sums);
+        if (fails) html(&bars, "<rect class=tick x=\"%.1f\" width=4 height=14 />",
+                        996 * (enqueued - at) / whole);
+        failed += fails && strstr(what, " failed") != NULL;
+        part = starts ? JOB_RAN : JOB_BACKED_OFF;
+        from = at;
     }
-    html(out, "</svg><p class=mute>Waited %s", waited);
-    if (started >= 0) html(out, ", last attempt %s", ran);
-    if (failed > 0) html(out, ", failed attempts: %d", failed);
-    app_put(out, "</p></section>");
+    job_draw(&bars, ended > 0 ? part : job_part(res, part), from, ended, enqueued, whole, sums);
+    for (i = 0; i < JOB_PARTS; i++)
+        if (sums[i] > 0)
+            app_format(&said, "%s%s %s", said.len > 0 ? ", " : "", names[i],
+                       app_span(span, sizeof span, sums[i]));
+    if (failed > 0) app_format(&said, ", failed attempts: %d", failed);
+    html(out, "<section><h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
+         "preserveAspectRatio=none role=img aria-label=\"%s\">", said.ptr);
+    app_put(out, bars.ptr == NULL ? "" : bars.ptr);
+    html(out, "</svg><p class=mute>It %s</p></section>", said.ptr == NULL ? "has begun" : said.ptr);
+    free(bars.ptr);
+    free(said.ptr);
 }
 
 /* Texts that not every role may read. */

@@ -11,7 +11,8 @@ enum {
     LOOK_LIVE = 2,     /* web sends it again as it changes */
     LOOK_ALONE = 4,    /* its title is also that of its page */
     LOOK_PAGED = 8,    /* by its first column, in descending order; $2: from where on */
-    LOOK_ONE = 16      /* its row is what the page is about: a list of facts */
+    LOOK_ONE = 16,     /* its row is what the page is about: a list of facts */
+    LOOK_GRAPH_MOST = 500 /* jobs of a flow, see LOOK_LAYERS */
 };
 
 /*
@@ -44,6 +45,13 @@ typedef struct look_table {
 #define LOOK_TIME(text) "CASE WHEN " text " ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T' " \
                         "THEN (" text ")::timestamptz END"
 
+/* Of a count of the view queues: ~ before it is an estimate, + after it means at least. */
+#define LOOK_ABOUT(count) \
+    "CASE WHEN NOT exact AND " count " >= 10000 THEN '~' ELSE '' END || " count
+#define LOOK_LEAST(count) count " || CASE WHEN " count " >= 10000 THEN '+' ELSE '' END"
+#define LOOK_READY LOOK_ABOUT("ready") " || CASE WHEN NOT exact AND greatest(ready, scheduled, " \
+                                       "parked, suspects, failed) < 10000 THEN '+' ELSE '' END"
+
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
 
@@ -61,7 +69,7 @@ typedef struct look_table {
 /* What happened to job j, and to each attempt that failed or logged: at, no, what, text. */
 #define LOOK_STORY \
     "SELECT j.enqueued_at AS at, 0 AS no, 'enqueued' AS what, NULL AS text FROM j " \
-    "UNION ALL SELECT j.claimed_at, 1, 'started', format('attempt %s', j.attempt) FROM j " \
+    "UNION ALL SELECT j.claimed_at, 1, 'started', 'attempt ' || nullif(j.attempt, 0) FROM j " \
     "WHERE j.claimed_at IS NOT NULL " \
     "UNION ALL SELECT " LOOK_TIME("l ->> 0") ", 2, l ->> 1, l ->> 2 FROM j " \
     "CROSS JOIN LATERAL " LOOK_EACH("j.errors") " e CROSS JOIN LATERAL " LOOK_EACH("e -> 'log'") \
@@ -124,8 +132,9 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"now", "Now", "", LOOK_LIVE, 0, NULL},
     {"plots", "The last hour", "", LOOK_LIVE, 0, NULL},
     {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
-     "SELECT queue, CASE WHEN paused THEN 'paused' END, ready, running, scheduled, failed, "
-     "failed_1h, done_per_s, extract(epoch FROM late), workers, parked, "
+     "SELECT queue, CASE WHEN paused THEN 'paused' END, " LOOK_READY ", running, "
+     LOOK_ABOUT("scheduled") ", " LOOK_LEAST("failed") ", " LOOK_LEAST("failed_1h") ", done_per_s, "
+     "extract(epoch FROM late), workers, " LOOK_ABOUT("parked") ", "
      "CASE WHEN paused THEN 'resume' ELSE 'pause' END FROM jobq.queues ORDER BY queue",
      {{"Queue", 'q'}, {"State", 'S'}, {"Ready", 'n'}, {"Running", 'n'}, {"Scheduled", 'n'},
       {"Failed", 'n'}, {"In 1 h", 'x'}, {"Done/s", 'n'}, {"Late", 's'}, {"Workers", 'n'},
@@ -157,7 +166,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
      ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",
      {{"Worker", 't'}, {"State", 'S'}, {"Running", 'n'}, {"Longest", 's'}, {"Heartbeat", 'w'},
-      {"PID", 'n'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'},
+      {"PID", 't'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'},
       {"Alive", 'n', '-'}}},
     {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
      "SELECT name, CASE WHEN paused_at IS NOT NULL THEN 'paused' END, " WHEN("next_at") ", "
@@ -173,10 +182,11 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Queue", 'q'}, {"Kind", 't'}, {"Held", 'n'}, {"At most", 'n'}, {"Wanted", 'n'},
       {"Tokens", 'n'}, {"Rate", 't'}}},
     {"lines", "Lines", "No job is in a line.", LOOK_TOP, 200,
-     "SELECT line, queue, waiting, running, running_max, " WHEN("next_at") ", rate, "
+     "SELECT line, queue, " LOOK_LEAST("waiting") ", running, running_max, "
+      WHEN("next_at") ", rate, "
      "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL "
      "THEN 'held: ' || coalesce(hold_why, '') END "
-     "FROM (SELECT * FROM jobq.lines LIMIT 200) AS l ORDER BY waiting DESC, queue, line",
+     "FROM (SELECT * FROM jobq.lines LIMIT 5000) AS l ORDER BY waiting DESC, queue, line",
      {{"Line", 'l'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
       {"Next", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
     {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
@@ -353,9 +363,28 @@ static double look_sum(const PGresult *res, int table, const char *head)
     double sum = 0;
     int row, column = look_at(table, head);
 
-    for (row = 0; row < PQntuples(res); row++)
-        if (look_is(res, row, table)) sum += atof(PQgetvalue(res, row, column));
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *value = PQgetvalue(res, row, column);
+
+        if (look_is(res, row, table)) sum += atof(value + (value[0] == '~'));
+    }
     return sum;
+}
+
+/* What that sum is: + at least, because the table or a count in it was cut; ~ an estimate; or 0. */
+static char look_sum_is(const PGresult *res, int table, const char *head)
+{
+    int row, rows = 0, column = look_at(table, head);
+    char is = 0;
+
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *value = PQgetvalue(res, row, column);
+
+        if (!look_is(res, row, table)) continue;
+        if (++rows == look_tables[table].limit || strchr(value, '+') != NULL) return '+';
+        if (value[0] == '~') is = '~';
+    }
+    return is;
 }
 
 /* A span or an instant as people read it; other values as they are. */

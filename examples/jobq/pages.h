@@ -253,6 +253,7 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
 {
     bool show[LOOK_COLUMNS];
     int i, row, rows = 0;
+    int most = t == &look_tables[LOOK_GRAPH] ? LOOK_GRAPH_MOST : t->limit > 0 ? t->limit : INT_MAX;
 
     page_columns(web, t, res, show);
     html(out, "<div class=table tabindex=0 role=region aria-label=\"%s\"><table><thead><tr>",
@@ -274,6 +275,8 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
     }
     app_put(out, "</tbody></table></div>");
     if (rows == 0) html(out, "<p class=none>%s</p>", t->none);
+    if (rows >= most && !(t->flags & LOOK_PAGED))
+        html(out, "<p class=mute>Only %d are shown.</p>", most);
     return rows;
 }
 
@@ -324,9 +327,10 @@ static void page_now(app_text *out, const PGresult *res)
     app_put(out, "<h2 class=hidden>Now</h2><dl class=cards>");
     for (i = 0; i < sizeof cards / sizeof cards[0]; i++) {
         double value = look_sum(res, cards[i].table, cards[i].head);
-        char digits[32];
+        char digits[32], is = look_sum_is(res, cards[i].table, cards[i].head);
 
-        snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%.1f" : "%.0f", value);
+        snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%s%.1f%s" : "%s%.0f%s",
+                 is == '~' ? "~" : "", value, is == '+' ? "+" : "");
         html(out, "<div><dt>%s</dt><dd class=\"%s\">", cards[i].name,
              value > 0 && (i == 4 || i == 7) ? "bad" : "");
         html_count(out, digits);
@@ -442,19 +446,15 @@ static PGresult *page_ask(web_visit *visit, const int *tables, int count, const 
     return res;
 }
 
-/* The link to the rest of a table, if it is full. */
+/* The link to the rest of a table that has pages, if it is full. */
 static void page_more(web_visit *visit, const look_table *t, const PGresult *res, int rows)
 {
     int row = PQntuples(res) - 1;
 
-    if (t->limit == 0 || rows < t->limit) return;
+    if (!(t->flags & LOOK_PAGED) || rows < t->limit) return;
     while (strcmp(PQgetvalue(res, row, 0), t->id) != 0) row--;
-    app_put(&visit->out, "<p class=pages>");
-    if (t->flags & LOOK_PAGED)
-        html(&visit->out, "<a rel=next href=\"%s?after=%s\">Older</a>", visit->path,
-             PQgetvalue(res, row, 1));
-    else html(&visit->out, "<span class=mute>Only %d are shown.</span>", t->limit);
-    app_put(&visit->out, "</p>");
+    html(&visit->out, "<p class=pages><a rel=next href=\"%s?after=%s\">Older</a></p>", visit->path,
+         PQgetvalue(res, row, 1));
 }
 
 #include "jobs.h"

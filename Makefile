@@ -116,11 +116,12 @@ test-jobq-h:
 	@tests/harness/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 1"
 
 # In a database that sets what no function may depend on.
-HOSTILE_TESTS = fingerprint conform verbs operators outbox flows schedules
+HOSTILE_TESTS = verbs outbox operators flows conform schedules fingerprint
 .PHONY: test-hostile
 test-hostile: $(HOSTILE_TESTS:%=.build/cc/test_pg_%)
-	@ln -sfn cc .build/hostile
-	@tests/server.sh tests/harness/hostile.sh tests/harness/run.sh $(HOSTILE_TESTS:%=.build/hostile/test_pg_%)
+	@printf '%s\n' $(HOSTILE_TESTS:%=.build/cc/test_pg_%) >.build/queue.hostile
+	@export JOBQ_TEST_LABEL=hostile; run="tests/server.sh tests/harness/hostile.sh tests/harness/run.sh --queue .build/queue.hostile"; \
+	$$run & $$run && wait $$!
 
 nightly: ## run what .ci/run leaves out: other versions of Postgres, architectures, fuzzers, mutants
 	@exec .ci/run nightly
@@ -184,7 +185,7 @@ test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
 	@tests/harness/run.sh --total
 
 test-nodes: export JOBQ_TEST_VERDICT = total
-test-nodes: export JOBQ_TEST_TIMEOUT ?= 900
+test-nodes: export JOBQ_TEST_TIMEOUT ?= $(if $(JOBQ_TEST_LONG),2400,300)
 test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TEST_LONG=1: 20,000 keys)
 	@CC="$(CC)" tests/harness/setup.sh nodes
 	@tests/harness/run.sh --reset

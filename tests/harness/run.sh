@@ -3,7 +3,7 @@
 # run.sh PROGRAM...            run cmocka programs one after another and count their tests
 # run.sh --queue FILE...       the same for the programs named in the files; several calls may share
 #                              them. Before that, those of JOBQ_TEST_EACH. The name of a program
-#                              then tells the version of the server
+#                              then begins with JOBQ_TEST_LABEL, or pg and the server's version
 # run.sh --built FILE...       count each file as a test that passed if it exists, else failed
 # run.sh --step NAME COMMAND   run COMMAND and count it as one test; exit status 77: it was skipped
 # run.sh --skip NAME COMMAND   run COMMAND; exit status 77 counts as one test that was skipped
@@ -129,11 +129,11 @@ case "${1-}" in
     shift
     version=$("${JOBQ_SERVER_BIN-/none}/postgres" --version 2>/dev/null | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
     for program_path in ${JOBQ_TEST_EACH-}; do
-        run_program "$program_path" "pg$version/${program_path##*/}"
+        run_program "$program_path" "${JOBQ_TEST_LABEL:-pg$version}/${program_path##*/}"
     done
     for file; do
         while program_path=$(take_line "$file") && [ -n "$program_path" ]; do
-            run_program "$program_path" "pg$version/${program_path##*/}"
+            run_program "$program_path" "${JOBQ_TEST_LABEL:-pg$version}/${program_path##*/}"
         done
     done
     ;;

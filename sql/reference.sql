@@ -757,6 +757,8 @@ BEGIN
      'workers count arrives with their heartbeats. Planning would take most '
       'of the time, so the',
      'plans are kept: ask on a connection that stays.',
+     'Each sample has the label schema. jobq_findings is what doctor() '
+      'finds for the owner.',
      'It is of the whole fleet, so not for a worker''s role: its process '
       'shows jobq_pg_metrics.',
      'Errors: none.',

@@ -238,8 +238,19 @@ BEGIN
                        'Time that handlers ran.', v_running);
 END $$;
 
+-- The planner's estimate of the failed jobs of a queue, of which p_least were counted.
+CREATE OR REPLACE FUNCTION jobq._failed_about(p_queue integer, p_least bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM jobq.failed f WHERE f.queue_id = $1'
+    INTO v_plan USING p_queue;
+    RETURN greatest(p_least, (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric::bigint);
+END $$;
+
 -- A part of metrics: the jobs of queues. Beyond 1,000 jobs of a state it is an estimate, or
--- 1,000 for suspects and failed: see queue_counts. While a million dead rows are pinned, ready
+-- 1,000 for suspects: see queue_counts. While a million dead rows are pinned, ready
 -- and lateness are of what became due lately: see count_due.
 CREATE OR REPLACE FUNCTION jobq._metrics_queues() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -247,11 +258,15 @@ DECLARE
     v_jobs text;
     v_late text;
     v_workers text;
+    v_paused text;
 BEGIN
     WITH running AS MATERIALIZED (
         SELECT r.queue_id, count(*) AS jobs FROM jobq._running() r GROUP BY r.queue_id
     ), queues AS MATERIALIZED (
         SELECT jobq._metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,
+               (q.paused_at IS NOT NULL)::integer AS paused,
+               CASE WHEN c.failed < 1000 THEN c.failed
+                    ELSE jobq._failed_about(q.id, c.failed) END AS failed_about,
                (SELECT count(*) FROM jobq.worker w
                 WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
                   AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers
@@ -264,21 +279,25 @@ BEGIN
                              coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)
            FILTER (WHERE s.state = 'ready'),
            string_agg(format(E'jobq_workers{queue="%s"} %s\n', q.queue, q.workers), ''
+                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready'),
+           string_agg(format(E'jobq_queue_paused{queue="%s"} %s\n', q.queue, q.paused), ''
                       ORDER BY q.queue) FILTER (WHERE s.state = 'ready')
-    INTO v_jobs, v_late, v_workers
+    INTO v_jobs, v_late, v_workers, v_paused
     FROM queues q CROSS JOIN LATERAL (VALUES
         ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),
-        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed))
+        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed_about))
         AS s (state, jobs);
     RETURN jobq._metric('jobq_queue_jobs', 'gauge', NULL, 'Jobs; above 1000 an estimate, or '
-                       'at least that many (suspect, failed).', v_jobs)
+                       'at least that many (suspect).', v_jobs)
         || jobq._metric('jobq_queue_lateness_seconds', 'gauge', 'seconds',
                        'How long the oldest due job has waited.', v_late)
         || jobq._metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',
-                       v_workers);
+                       v_workers)
+        || jobq._metric('jobq_queue_paused', 'gauge', NULL, '1: nothing of it is claimed.',
+                       v_paused);
 END $$;
 
--- A part of metrics: the outbox. Of each partition up to 100 messages are counted, of each
+-- A part of metrics: the outbox. Of each partition up to 1,000 messages are counted, of each
 -- status up to 1,000 dead letters.
 CREATE OR REPLACE FUNCTION jobq._metrics_outbox() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -286,14 +305,18 @@ SET jit = off AS $$
 DECLARE
     v_lag text;
     v_late text;
+    v_degraded text;
     v_dead text;
 BEGIN
-    SELECT string_agg(format(E'jobq_outbox_lag_messages{queue="%s"} %s\n', o.queue, o.lag),
-                      '' ORDER BY o.queue),
+    SELECT string_agg(format(E'jobq_outbox_lag_at_least_messages{queue="%s"} %s\n', o.queue,
+                             o.lag), '' ORDER BY o.queue),
            string_agg(format(E'jobq_outbox_lateness_seconds{queue="%s"} %s\n', o.queue,
-                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue)
-    INTO v_lag, v_late
+                             coalesce(extract(epoch FROM o.late), 0)), '' ORDER BY o.queue),
+           string_agg(format(E'jobq_outbox_degraded_partitions{queue="%s"} %s\n', o.queue,
+                             o.degraded), '' ORDER BY o.queue)
+    INTO v_lag, v_late, v_degraded
     FROM (SELECT jobq._metric_label(q.name) AS queue, sum(m.lag) AS lag,
+                 count(*) FILTER (WHERE p.effective <> 0) AS degraded,
                  greatest(statement_timestamp() - min(m.oldest_at), '0') AS late
           FROM jobq.queue q JOIN jobq.partition p ON p.queue_id = q.id
           CROSS JOIN LATERAL (
@@ -303,7 +326,7 @@ BEGIN
                     WHERE w.partition_id = p.id
                       AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled
                           ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END
-                    ORDER BY w.id LIMIT 100) AS n) AS m
+                    ORDER BY w.id LIMIT 1000) AS n) AS m
           GROUP BY q.name) AS o;
     SELECT string_agg(format(E'jobq_dead_letters{queue="%s",status="%s"} %s\n', d.queue,
                              d.status, d.count), '' ORDER BY d.queue, d.status)
@@ -314,10 +337,12 @@ BEGIN
               SELECT o.queue_id FROM jobq.dead_letter o
               WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id
           WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;
-    RETURN jobq._metric('jobq_outbox_lag_messages', 'gauge', 'messages', 'Messages that are '
-                       'not acknowledged, up to 100 of each partition.', v_lag)
+    RETURN jobq._metric('jobq_outbox_lag_at_least_messages', 'gauge', 'messages', 'Messages '
+                       'that are not acknowledged, up to 1000 of each partition.', v_lag)
         || jobq._metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',
                        'Age of the oldest message that is not acknowledged.', v_late)
+        || jobq._metric('jobq_outbox_degraded_partitions', 'gauge', 'partitions', 'Partitions '
+                       'that are read in small batches after a failure.', v_degraded)
         || jobq._metric('jobq_dead_letters', 'gauge', NULL,
                        'Open dead letters, of all queues up to 1000 of a status.', v_dead);
 END $$;
@@ -328,6 +353,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $
 DECLARE
     v_late text;
     v_held text;
+    v_most text;
     v_snapshot float8;
     v_history numeric;
 BEGIN
@@ -338,8 +364,13 @@ BEGIN
     INTO v_late FROM jobq.schedule s WHERE s.paused_at IS NULL AND isfinite(s.next_at);
     SELECT string_agg(format(E'jobq_limit_held{queue="%s",kind="%s"} %s\n',
                              jobq._metric_label(l.queue), jobq._metric_label(
-                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind)
-    INTO v_held FROM jobq.limits l WHERE l.worker IS NULL AND l.running_max IS NOT NULL;
+                             coalesce(l.kind, '')), l.held), '' ORDER BY l.queue, l.kind),
+           string_agg(format(E'jobq_limit_max{queue="%s",kind="%s"} %s\n',
+                             jobq._metric_label(l.queue), jobq._metric_label(
+                             coalesce(l.kind, '')), l.running_max), ''
+                      ORDER BY l.queue, l.kind)
+    INTO v_held, v_most FROM jobq.limits l
+    WHERE l.worker IS NULL AND l.running_max IS NOT NULL;
     v_snapshot := (SELECT coalesce(max(extract(
                        epoch FROM statement_timestamp() - a.xact_start)), 0)
                    FROM pg_stat_activity a
@@ -350,6 +381,8 @@ BEGIN
                        'Time since the tick that a schedule has not fired.', v_late)
         || jobq._metric('jobq_limit_held', 'gauge', NULL,
                        'Permits of a limit that workers hold.', v_held)
+        || jobq._metric('jobq_limit_max', 'gauge', NULL,
+                       'Jobs that may run at once by that limit.', v_most)
         || jobq._metric('jobq_snapshot_age_seconds', 'gauge', 'seconds', 'Age of the oldest '
                        'transaction that holds vacuum, as far as the owner may see.',
                        format(E'jobq_snapshot_age_seconds %s\n', greatest(v_snapshot, 0)))
@@ -357,16 +390,58 @@ BEGIN
                        format(E'jobq_history_bytes %s\n', coalesce(v_history, 0)));
 END $$;
 
+-- A part of metrics: the schema. Ids are drawn by each enqueue, also by one that is rolled
+-- back; after renew they begin a million higher.
+CREATE OR REPLACE FUNCTION jobq._metrics_schema() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_jobs bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END
+                      FROM jobq.job_id s);
+    v_messages bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END
+                          FROM jobq.message_id s);
+    v_held bigint := (SELECT count(DISTINCT h.flow_id) FROM (
+        SELECT e.flow_id, e.child FROM jobq.edge e
+        WHERE e.holds AND e.came IS NOT NULL AND NOT e.cascade AND e.flow_id > 0
+        ORDER BY e.flow_id, e.child LIMIT 10000) AS h
+        JOIN jobq.job j ON j.id = h.child AND j.state = 'w');
+    v_findings text := (
+        SELECT string_agg(format(E'jobq_findings{severity="%s"} %s\n', s.name, (
+            SELECT count(*) FROM unnest(f.found) AS o (name) WHERE o.name = s.name)), '')
+        FROM unnest('{critical,warning,notice}'::text[]) AS s (name), (
+            SELECT coalesce(array_agg(d.severity), '{}') AS found FROM jobq.doctor() d) AS f);
+BEGIN
+    RETURN jobq._metric('jobq_schema_info', 'gauge', NULL, 'The version of the schema.',
+                       (SELECT format(E'jobq_schema_info{version="%s"} 1\n', m.version)
+                        FROM jobq.meta m))
+        || jobq._metric('jobq_jobs_enqueued', 'counter', NULL, 'Ids of jobs that were drawn.',
+                       format(E'jobq_jobs_enqueued_total %s\n', v_jobs))
+        || jobq._metric('jobq_messages_enqueued', 'counter', NULL,
+                       'Ids of messages that were drawn.',
+                       format(E'jobq_messages_enqueued_total %s\n', v_messages))
+        || jobq._metric('jobq_flows_held', 'gauge', NULL, 'Flows in which jobs wait for some '
+                       'that have failed, among the first 10000 such jobs.',
+                       format(E'jobq_flows_held %s\n', v_held))
+        || jobq._metric('jobq_findings', 'gauge', NULL, 'What the function doctor finds.',
+                       v_findings);
+END $$;
+
 -- The whole fleet in the text format of OpenMetrics (application/openmetrics-text). What
 -- workers count arrives with their heartbeats. Planning would take most of the time, so the
 -- plans are kept: ask on a connection that stays.
+-- Each sample has the label schema. jobq_findings is what doctor() finds for the owner.
 -- It is of the whole fleet, so not for a worker's role: its process shows jobq_pg_metrics.
 -- Errors: none.
 --     select jobq.metrics();
 CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_text text := jobq._metrics_counted() || jobq._metrics_queues() || jobq._metrics_outbox()
+        || jobq._metrics_others() || jobq._metrics_schema() || E'# EOF\n';
+    v_label text := format('schema="%s"', btrim('jobq', '"'));
 BEGIN
-    RETURN jobq._metrics_counted() || jobq._metrics_queues() || jobq._metrics_outbox()
-        || jobq._metrics_others() || E'# EOF\n';
+    RETURN regexp_replace(regexp_replace(v_text, '^([a-z_]+)[{]', format(E'\\1{%s,', v_label),
+                                         'gn'),
+                          '^([a-z_]+) ', format(E'\\1{%s} ', v_label), 'gn');
 END $$;

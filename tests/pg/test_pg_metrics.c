@@ -38,6 +38,18 @@ static line *line_of(line *lines, int count, const char *key)
     return i < count ? &lines[i] : NULL;
 }
 
+/* The name of a sample without the label schema, which only those of the fleet have. */
+static void without_schema(char *name)
+{
+    char label[80], *at;
+
+    snprintf(label, sizeof label, "schema=\"%s\"", schema);
+    at = strstr(name, label);
+    if (at == NULL) return;
+    if (at[strlen(label)] == ',') memmove(at, at + strlen(label) + 1, strlen(at + strlen(label)));
+    else at[-1] = '\0';
+}
+
 /* Adds the samples of a text to lines that are there, or to new ones. */
 static int add_lines(line *lines, int count, const char *text)
 {
@@ -49,6 +61,7 @@ static int add_lines(line *lines, int count, const char *text)
             while (text[key - 1] != ' ') key--;
             assert_true(key - 1 < sizeof name && count < LINES);
             snprintf(name, sizeof name, "%.*s", (int)key - 1, text);
+            without_schema(name);
             l = line_of(lines, count, name);
             if (l == NULL) {
                 l = &lines[count++];
@@ -435,10 +448,40 @@ static void queues_and_outbox_are_told(void **unused)
     FLEET_SAYS(0, "jobq_workers{queue=\"q\"}");
     register_worker(101, 60 * SECOND);
     FLEET_SAYS(1, "jobq_workers{queue=\"q\"}");
-    FLEET_SAYS(5, "jobq_outbox_lag_messages{queue=\"o\"}");
+    FLEET_SAYS(5, "jobq_outbox_lag_at_least_messages{queue=\"o\"}");
     assert_true(fleet_says("jobq_outbox_lateness_seconds{queue=\"o\"}") > 0);
     FLEET_SAYS(0, "jobq_dead_letters{queue=\"o\",status=\"pending\"}");
     FLEET_SAYS(0, "jobq_limit_held{queue=\"q\",kind=\"\"}");
+    FLEET_SAYS(3, "jobq_limit_max{queue=\"q\",kind=\"\"}");
+    FLEET_SAYS(0, "jobq_queue_paused{queue=\"q\"}");
+    FLEET_SAYS(0, "jobq_outbox_degraded_partitions{queue=\"o\"}");
+}
+
+static void the_schema_is_told(void **unused)
+{
+    double enqueued = fleet_says("jobq_jobs_enqueued_total");
+    char *text;
+
+    (void)unused;
+    enqueue_of("q", "k", 3);
+    assert_int_equal((int)(fleet_says("jobq_jobs_enqueued_total") - enqueued), 3);
+    FLEET_SAYS(1, "jobq_schema_info{version=\"12\"}");
+    FLEET_SAYS(0, "jobq_flows_held");
+    RUN("SELECT jobq.enqueue('q', 'k', after => ARRAY[jobq.enqueue('q', 'k')], "
+        "flow => jobq.flow('f'))");
+    RUN("SELECT jobq._finish(ARRAY(SELECT id FROM jobq.job WHERE state = 'r'), 'f', '{}')");
+    FLEET_SAYS(1, "jobq_flows_held");
+    FLEET_SAYS((int)number("SELECT count(*) FROM jobq.doctor() WHERE severity = 'critical'"),
+               "jobq_findings{severity=\"critical\"}");
+    RUN("INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,"
+        " crash, priority, stage, stages) SELECT 1000000 + n, now(), now(), now(), id, 1, 1, 0, 0,"
+        " 0, 1 FROM jobq.queue, generate_series(1, 5000) n WHERE name = 'q'");
+    RUN("ANALYZE jobq.failed");
+    assert_true(fleet_says("jobq_queue_jobs{queue=\"q\",state=\"failed\"}") > 4500);
+    text = text_of("SELECT count(*) FROM regexp_split_to_table(jobq.metrics(), '\n') l "
+                   "WHERE l !~ '^(#|$)' AND l !~ '^[a-z_]+[{]schema=\"%s\"[,}]'", schema);
+    assert_string_equal(text, "0"); /* each sample has its schema */
+    free(text);
 }
 
 /* promtool reads the older format, which names counters otherwise, and OpenMetrics with times. */
@@ -517,6 +560,16 @@ static void names_are_told(const char *path, const char *told)
     assert_true(names > 5);
 }
 
+/* Each alert says where to read on, and the page has that heading. */
+static void runbooks_are_there(void)
+{
+    assert_int_equal(system("cd examples && test $(grep -c ' alert: ' metrics/alerts.yml) = "
+                            "$(grep -c runbook_url: metrics/alerts.yml) && "
+                            "for at in $(grep -o 'README.md#[a-z-]*' metrics/alerts.yml); do "
+                            "sed -n 's/^##* //p' jobq/README.md | tr 'A-Z ' 'a-z-' | "
+                            "grep -qx \"${at#*#}\" || exit 1; done"), 0);
+}
+
 static void alerts_and_dashboard_name_what_is_told(void **unused)
 {
     char *text;
@@ -530,6 +583,7 @@ static void alerts_and_dashboard_name_what_is_told(void **unused)
     names_are_told("examples/metrics/alerts.yml", text);
     names_are_told("examples/metrics/dashboard.json", text);
     free(text);
+    runbooks_are_there();
     without_promtool();
     assert_int_equal(system("promtool check rules examples/metrics/alerts.yml >/dev/null"), 0);
 }
@@ -601,6 +655,7 @@ int main(void)
         TEST(the_slowest_kinds_come_first),
         TEST(labels_are_escaped),
         TEST(queues_and_outbox_are_told),
+        TEST(the_schema_is_told),
         TEST(promtool_accepts_the_texts),
         TEST(alerts_and_dashboard_name_what_is_told),
     };

@@ -1431,7 +1431,7 @@ typedef struct jobq_loop_config {
     int32_t batch_max;    /* jobs of one claim or flush (default 1000, at most half the slots) */
     int64_t lease_us;     /* the worker's lease (default 30 s) */
     int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
-    int64_t poll_us;      /* between claims or looks (default heartbeat_us if listen, else 1 s) */
+    int64_t poll_us;      /* between claims or looks (default heartbeat_us if woken, else 1 s) */
     int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
     int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
     int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
@@ -1445,16 +1445,8 @@ typedef struct jobq_loop_config {
     int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
                              acknowledged here (default 100,000). JOBQ_NEVER: others do */
     int64_t jobs_max;     /* stop after this many jobs were started (default: never) */
-    uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
-    uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
-    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
-    int32_t kind_threads[JOBQ_LOOP_KINDS]; /* handlers of kind number i that run at once (default:
-                                              as many as there are threads) */
-    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
-                                             is not claimed from while all kinds of it that the
-                                             worker has are at their limits */
-    bool listen;          /* notifications arrive */
     jobq_until until;     /* when to stop, besides jobs_max (default: never) */
+    const struct jobq_loop_served *served; /* for a worker of your own; jobq_pg.h has its own */
 } jobq_loop_config;
 
 /* Counts since the start. succeeded to released say what handlers said, each run once, when it was
@@ -2496,6 +2488,19 @@ typedef enum jobq_phase {
 } jobq_phase;
 
 typedef struct jobq_loop jobq_loop;
+
+/* What a loop serves, if that is not just the jobs of all its queues. Copied by jobq_loop_init. */
+typedef struct jobq_loop_served {
+    uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
+    uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
+    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
+    int32_t kind_threads[JOBQ_LOOP_KINDS]; /* handlers of kind number i that run at once (default:
+                                              as many as there are threads) */
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
+                                             is not claimed from while all kinds of it that the
+                                             worker has are at their limits */
+    bool listen;             /* notifications arrive */
+} jobq_loop_served;
 
 /* jobq_loop_size -- bytes of a loop. The memory is the caller's, aligned for int64_t. Of calloc's,
  * an idle loop uses a small part. */
@@ -5566,6 +5571,7 @@ typedef struct jobq_relay {
 
 struct jobq_loop {
     jobq_loop_config config;
+    jobq_loop_served served;
     jobq_loop_stats stats;
     jobq_random random;
     jobq_phase phase;
@@ -5770,16 +5776,17 @@ static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? va
 JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config)
 {
     jobq_loop_config c;
-    int i;
+    bool listens;
 
     memset(&c, 0, sizeof c);
     if (config != NULL) c = *config;
+    listens = c.served != NULL && c.served->listen;
     c.threads =
         (int32_t)jobq__min(jobq__or(c.threads, 4), jobq__min(JOBQ_LOOP_THREADS, JOBQ_LOOP_SLOTS));
     c.batch_max = (int32_t)jobq__min(jobq__or(c.batch_max, 1000), JOBQ_LOOP_SLOTS / 2);
     c.lease_us = jobq__or(c.lease_us, 30 * JOBQ__SECOND);
     c.heartbeat_us = jobq__or(c.heartbeat_us, c.lease_us / 6);
-    c.poll_us = jobq__or(c.poll_us, c.listen ? c.heartbeat_us : JOBQ__SECOND);
+    c.poll_us = jobq__or(c.poll_us, listens ? c.heartbeat_us : JOBQ__SECOND);
     c.flush_us = jobq__or(c.flush_us, 5 * JOBQ__MS);
     c.linger_us = jobq__or(c.linger_us, 20 * JOBQ__MS);
     c.sweep_us = jobq__or(c.sweep_us, 5 * JOBQ__SECOND);
@@ -5788,7 +5795,6 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.prune_us = jobq__or(c.prune_us, 600 * JOBQ__SECOND);
     c.vacuum_rows = jobq__or(c.vacuum_rows, 100000);
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
-    for (i = 0; i < JOBQ_LOOP_QUEUES; i++) c.tuning[i] = jobq_tuning_defaults(&c.tuning[i]);
     return c;
 }
 
@@ -6132,7 +6138,7 @@ static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
     const jobq_loop_queue *q = &l->queues[queue];
 
     return !q->paused && q->hold_mono_us == INT64_MIN &&
-           (l->config.jobless_queues >> queue & 1) == 0;
+           (l->served.jobless_queues >> queue & 1) == 0;
 }
 
 static bool jobq__all_paused(const jobq_loop *l)
@@ -6319,7 +6325,7 @@ static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 
 static const jobq_tuning *jobq__relay_tuning(const jobq_loop *l, const jobq_part *p)
 {
-    return &l->config.tuning[p->queue];
+    return &l->served.tuning[p->queue];
 }
 
 static bool jobq__relay_held(const jobq_part *p) { return p->state > JOBQ_PART_AWAY; }
@@ -6342,13 +6348,13 @@ static void jobq__relay_move(jobq_relay *r, jobq_part *p, jobq_part_state state)
 /* Whether this worker handles messages at all. */
 static bool jobq__relay_serves(const jobq_loop *l)
 {
-    return l->config.message_queues != 0;
+    return l->served.message_queues != 0;
 }
 
 static bool jobq__relay_open(const jobq_loop *l, int32_t queue)
 {
     return queue < l->queue_count && !l->queues[queue].paused &&
-           (l->config.message_queues >> queue & 1) != 0;
+           (l->served.message_queues >> queue & 1) != 0;
 }
 
 static bool jobq__relay_closed(const jobq_loop *l)
@@ -6619,8 +6625,8 @@ static int64_t jobq__look_most(const jobq_loop *l)
     int32_t i;
 
     for (i = 0; i < l->queue_count; i++) {
-        if ((l->config.message_queues >> i & 1) == 0) continue;
-        most = jobq__min(most, l->config.tuning[i].idle_us);
+        if ((l->served.message_queues >> i & 1) == 0) continue;
+        most = jobq__min(most, l->served.tuning[i].idle_us);
     }
     return most;
 }
@@ -7500,6 +7506,10 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->sweep.next_mono_us = l->pace.full_mono_us = l->lease.beat_mono_us = mono_us;
     l->sleep.told_mono_us = mono_us - JOBQ__SECOND;
     l->wire.hold_mono_us[JOBQ_REQUEST_PRUNE] = jobq__add(mono_us, jobq__first_prune(l));
+    if (l->config.served != NULL) l->served = *l->config.served;
+    l->config.served = NULL;
+    for (i = 0; i < JOBQ_LOOP_QUEUES; i++)
+        l->served.tuning[i] = jobq_tuning_defaults(&l->served.tuning[i]);
     l->pace.handler_us = -1;
     for (i = 0; i < 2; i++) l->wire.suspect_budgets[i] = jobq__budget_full(1);
     for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
@@ -7578,7 +7588,7 @@ static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
     l->limited.count = 0;
     l->limited.rows = l->config.batch_max;
     for (i = 0; i < count; i++) {
-        int32_t queue = l->config.kind_queues[i] - 1, most = l->config.kind_threads[i];
+        int32_t queue = l->served.kind_queues[i] - 1, most = l->served.kind_threads[i];
         bool known = queue >= 0 && queue < l->queue_count;
         jobq_limit *limit = &l->limited.limits[l->limited.count];
         if (known && l->queues[queue].kinds == INT32_MAX) l->queues[queue].kinds = 0;
@@ -9406,7 +9416,7 @@ static int64_t jobq__due_sleep(const jobq_loop *l, jobq_request_kind kind, int64
     int64_t since = l->sleep.asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
 
     (void)now;
-    if (!l->config.listen || l->sleep.deaf || !l->session.registered ||
+    if (!l->served.listen || l->sleep.deaf || !l->session.registered ||
         l->phase != JOBQ_PHASE_WORKING || jobq__sent(l, kind))
         return JOBQ_NEVER;
     if (l->sleep.asleep && l->sleep.woken_count >= JOBQ__CONVOY) return l->wire.hold_mono_us[kind];
@@ -9425,9 +9435,9 @@ static void jobq__make_queues(jobq_loop *l, int64_t now, jobq_request *a)
     (void)now;
     for (i = 0; i < l->queue_count; i++) {
         int32_t id = l->queues[i].id;
-        bool jobs = all || (l->config.jobless_queues >> i & 1) == 0;
+        bool jobs = all || (l->served.jobless_queues >> i & 1) == 0;
         if (jobs) a->queues[a->queue_count++] = id;
-        if ((l->config.message_queues >> i & 1) == 0) continue;
+        if ((l->served.message_queues >> i & 1) == 0) continue;
         a->message_queues[a->message_queue_count++] = id;
     }
 }
@@ -9461,7 +9471,7 @@ static bool jobq__empty_here(const jobq_loop *l)
 
     for (i = 0; i < l->queue_count; i++) {
         if (l->queues[i].hold_mono_us != INT64_MIN && !l->queues[i].paused &&
-            (l->config.jobless_queues >> i & 1) == 0) return false;
+            (l->served.jobless_queues >> i & 1) == 0) return false;
     }
     if (l->parked.kind != 0 || l->parked.unparked) return false;
     return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
@@ -10211,7 +10221,7 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     memset(&s, 0, sizeof s);
     s.phase = l->phase;
     s.connected = l->session.connected;
-    s.hears = l->session.registered && l->config.listen && !l->sleep.deaf;
+    s.hears = l->session.registered && l->served.listen && !l->sleep.deaf;
     s.asleep = l->sleep.asleep;
     s.worker = l->session.registered ? l->worker : 0;
     s.lease_mono_us = l->lease.end_mono_us;
@@ -12320,15 +12330,18 @@ static int32_t jobq__test_id(jobq__test_names *names, const char *name)
 static void jobq__test_start(jobq_test *t)
 {
     jobq_loop_config config;
+    jobq_loop_served served;
     uint64_t jobs = 0, messages = 0;
     int32_t number = 0, id, i;
 
     memset(&config, 0, sizeof config);
+    memset(&served, 0, sizeof served);
+    config.served = &served;
     for (i = 0; i < t->handler_count; i++) jobs |= (uint64_t)1 << t->handlers[i].queue;
     for (i = 0; i < t->receiver_count; i++)
         messages |= (uint64_t)1 << t->memory->partitions[i].queue;
     for (id = 1; id < 64; id++) { /* the loop numbers its queues in the order of their ids */
-        if ((messages >> id & 1) != 0) config.message_queues |= 1u << number;
+        if ((messages >> id & 1) != 0) served.message_queues |= 1u << number;
         number += ((jobs | messages) >> id & 1) != 0;
     }
     jobq_loop_init(&t->loop, &config, ++t->workers, t->now_us);

@@ -1402,8 +1402,7 @@ typedef struct jobq_pg_worker_desc {
     size_t receiver_count;
     jobq_pg *const *also;             /* further handles that its threads serve: SEVERAL SCHEMAS */
     size_t also_count;                /* (default 0); not for jobq_pg_worker_open */
-    jobq_loop_config loop; /* threads, lease, batches ... Its queues, kinds and tunings are made
-                              of the above; listen is set unless no_listen */
+    jobq_loop_config loop;            /* threads, lease, batches ...; leave its served NULL */
     bool no_listen;                   /* poll only */
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
                                          SIGINT} (default: none): see SIGNALS */
@@ -1428,7 +1427,8 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
 
 /*
  * jobq_pg_worker_open -- a worker that its host steps, for a program that has an event loop: see
- * THE HOST'S EVENT LOOP. loop.threads is 1. It needs neither handlers nor receivers.
+ * THE HOST'S EVENT LOOP. It has one thread, whatever loop.threads says, and needs neither handlers
+ * nor receivers.
  *
  * Errors  as jobq_pg_worker_start. It waits for one answer of the server, later calls do not.
  */
@@ -7172,11 +7172,11 @@ static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payloa
     return jobq_pg__json_invalid(error, "payload", payload, exact);
 }
 
-static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
+/* Checks an optional instant. */
+static jobq_error jobq_pg__instant_invalid(int64_t at_us, const char *field, jobq_pg_error *error)
 {
-    if (run_at_us == 0 || (run_at_us >= JOBQ_DAYS(10957) && run_at_us <= INT64_MAX / 4))
-        return JOBQ_OK;
-    return jobq_pg__invalid_int(error, "run_at_us", run_at_us,
+    if (at_us == 0 || (at_us >= JOBQ_DAYS(10957) && at_us <= INT64_MAX / 4)) return JOBQ_OK;
+    return jobq_pg__invalid_int(error, field, at_us,
                                 "must be microseconds since the Unix epoch, from the year 2000 on; "
                                 "for seconds use JOBQ_SECONDS(t)");
 }
@@ -7215,6 +7215,20 @@ static jobq_error jobq_pg__key_invalid(const char *key, const char *field, jobq_
     if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
                         jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
     return jobq_pg__invalid_text(error, field, key, "must be 1 to 1024 bytes of UTF-8");
+}
+
+/* Checks the optional type of a message. */
+static jobq_error jobq_pg__type_invalid(const char *type, jobq_pg_error *error)
+{
+    size_t len;
+
+    if (type == NULL) return JOBQ_OK;
+    for (len = 0; type[len] >= ' ' && type[len] <= '~'; len++) {}
+    if (type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX) return JOBQ_OK;
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                  "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)", type);
+    jobq_pg__about(error, "", "type", type);
+    return JOBQ_ERROR_INVALID;
 }
 
 /* Whether a job says something about a known key. To reject a new job is to leave the old one. */
@@ -7508,7 +7522,7 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     }
     if (job->delay_us != 0 && job->run_at_us != 0)
         return jobq_pg__invalid(error, "delay_us", "not allowed with run_at_us");
-    if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
+    if (jobq_pg__instant_invalid(job->run_at_us, "run_at_us", error) ||
         jobq_pg__key_invalid(job->key, "key", error) ||
         jobq_pg__key_invalid(job->line, "line", error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__linked_job(job) && jobq_pg__link_invalid(job, error)) return JOBQ_ERROR_INVALID;
@@ -9264,14 +9278,6 @@ JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *q
 
 /* -- enqueue -- */
 
-static bool jobq_pg__type_valid(const char *type)
-{
-    size_t len;
-
-    for (len = 0; type[len] >= ' ' && type[len] <= '~'; len++) {}
-    return type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX;
-}
-
 /* Checks a message before anything is sent. */
 static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
 {
@@ -9281,13 +9287,7 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
         jobq_pg__about(error, "", "queue", m->queue);
         return JOBQ_ERROR_INVALID;
     }
-    if (m->type != NULL && !jobq_pg__type_valid(m->type)) {
-        jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                      "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)",
-                      m->type);
-        jobq_pg__about(error, "", "type", m->type);
-        return JOBQ_ERROR_INVALID;
-    }
+    if (jobq_pg__type_invalid(m->type, error)) return JOBQ_ERROR_INVALID;
     if (m->partition < 0)
         return jobq_pg__invalid_int(error, "partition", m->partition, "must be 0 or more");
     if (m->partition != 0 && m->order_key != NULL)
@@ -9502,11 +9502,11 @@ static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *sc
     memset(c, 0, sizeof *c);
     if (scope != NULL) c->of = *scope;
     if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
-        return jobq_pg__invalid_text(error, "type", c->of.type,
-                                     "must be 1 to 1024 printable ASCII characters");
+    if (jobq_pg__type_invalid(c->of.type, error)) return JOBQ_ERROR_INVALID;
     if (c->of.partition != 0 && !c->of.one_partition)
         return jobq_pg__invalid(error, "partition", "needs one_partition");
+    if (c->of.partition < 0)
+        return jobq_pg__invalid_int(error, "partition", c->of.partition, "must be 0 or more");
     if (c->of.limit < 0)
         return jobq_pg__invalid_int(error, "limit", c->of.limit, "must be 1 or more");
     if (c->of.limit == 0) c->of.limit = limit;
@@ -9737,7 +9737,7 @@ JOBQ_API jobq_error jobq_pg_change(jobq_pg *pg, PGconn *conn, const jobq_pg_filt
                                 "must have one of run_at_us, run_now, set_priority and target");
     if (what->priority != 0 && !what->set_priority)
         return jobq_pg__invalid(error, "priority", "needs set_priority");
-    if (jobq_pg__run_at_invalid(what->run_at_us, error) ||
+    if (jobq_pg__instant_invalid(what->run_at_us, "run_at_us", error) ||
         jobq_pg__priority_invalid(what->priority, error) ||
         jobq_pg__name_invalid(what->target, "target", true, error)) return JOBQ_ERROR_INVALID;
     c.run_at_us = what->run_at_us;
@@ -9858,14 +9858,25 @@ static jobq_error jobq_pg__burst_invalid(int32_t burst, const char *field, jobq_
     return jobq_pg__invalid_int(error, field, burst, "must be 1 to 1,000,000");
 }
 
+static jobq_error jobq_pg__choice_invalid(jobq_pg_choice choice, const char *field,
+                                          jobq_pg_error *error)
+{
+    if ((int)choice >= 0 && choice <= JOBQ_PG_OFF) return JOBQ_OK;
+    return jobq_pg__invalid_int(error, field, (int)choice, "not a jobq_pg_choice");
+}
+
 /* A rate's text is checked by the server. */
 static jobq_error jobq_pg__limits_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
 {
     if (jobq_pg__burst_invalid(d->rate_burst, "rate_burst", error) ||
         jobq_pg__burst_invalid(d->line_rate_burst, "line_rate_burst", error) ||
         jobq_pg__limit_invalid(d->running_max, "running_max", error) ||
-        jobq_pg__limit_invalid(d->line_running_max, "line_running_max", error))
-        return JOBQ_ERROR_INVALID;
+        jobq_pg__limit_invalid(d->line_running_max, "line_running_max", error) ||
+        jobq_pg__choice_invalid(d->attempts_span_stages, "attempts_span_stages", error) ||
+        jobq_pg__choice_invalid(d->history, "history", error) ||
+        jobq_pg__choice_invalid(d->line_strict, "line_strict", error) ||
+        jobq_pg__choice_invalid(d->paused, "paused", error) ||
+        jobq_pg__choice_invalid(d->ageing, "ageing", error)) return JOBQ_ERROR_INVALID;
     return jobq_pg__limit_invalid(d->line_waiting_max, "line_waiting_max", error);
 }
 
@@ -9972,8 +9983,9 @@ JOBQ_API jobq_error jobq_pg_line_set(jobq_pg *pg, PGconn *conn, const char *queu
     if (jobq_pg__name_invalid(queue, "queue", false, error) ||
         jobq_pg__key_invalid(line, "line", error) ||
         jobq_pg__limit_invalid(desc->running_max, "running_max", error) ||
-        jobq_pg__burst_invalid(desc->rate_burst, "rate_burst", error))
-        return JOBQ_ERROR_INVALID;
+        jobq_pg__burst_invalid(desc->rate_burst, "rate_burst", error) ||
+        jobq_pg__choice_invalid(desc->strict, "strict", error) ||
+        jobq_pg__choice_invalid(desc->paused, "paused", error)) return JOBQ_ERROR_INVALID;
     if (desc->weight < 0 || desc->weight > 100)
         return jobq_pg__invalid_int(error, "weight", desc->weight, "must be 1 to 100");
     memset(&from, 0, sizeof from);
@@ -9994,7 +10006,7 @@ JOBQ_API jobq_error jobq_pg_hold(jobq_pg *pg, PGconn *conn, const char *queue, c
     JOBQ_ASSERT(pg != NULL);
     if (jobq_pg__name_invalid(queue, "queue", false, error) ||
         jobq_pg__key_invalid(line, "line", error) ||
-        jobq_pg__run_at_invalid(until_us, error)) return JOBQ_ERROR_INVALID;
+        jobq_pg__instant_invalid(until_us, "until_us", error)) return JOBQ_ERROR_INVALID;
     if (why != NULL && !jobq_utf8_valid(jobq_str_from(why)))
         return jobq_pg__invalid(error, "why", "not UTF-8");
     memset(&from, 0, sizeof from);
@@ -10041,6 +10053,9 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
                                     "must be positive");
     if (s->spread_us < 0)
         return jobq_pg__invalid_int(error, "spread_us", s->spread_us, "must be positive");
+    if (jobq_pg__instant_invalid(s->starts_at_us, "starts_at_us", error) ||
+        jobq_pg__instant_invalid(s->ends_at_us, "ends_at_us", error) ||
+        jobq_pg__type_invalid(s->type, error)) return JOBQ_ERROR_INVALID;
     if (s->cron != NULL && jobq_cron_parse(jobq_str_from(s->cron), &cron, &why) != JOBQ_OK)
         return jobq_pg__invalid_text(error, "cron", s->cron, why);
     return jobq_pg__job_invalid(pg, &checked, error);
@@ -10482,6 +10497,8 @@ struct jobq_pg_worker {
     const char *broken;             /* why disconnect is due; empty: that is logged; NULL: it is not
                                        due */
     bool may_listen;                /* on conn: the queue of notifications was short */
+    bool listens;                   /* notifications may come: over its statements' connection,
+                                       or past a pooler */
     bool deaf;                      /* the log says that notifications do not arrive */
     char limits[300];               /* SQL that sets the time-outs of statements */
     jobq_pg__listener listener;
@@ -12501,7 +12518,7 @@ static void jobq_pg__hears(jobq_pg_worker *w, const jobq_pg_error *why)
 static void jobq_pg__listen_ask(jobq_pg_worker *w)
 {
     w->may_listen = false;
-    if (w->config.listen) jobq_pg__send_text(w, JOBQ_PG__SHORT_QUEUE)->listens = true;
+    if (w->listens) jobq_pg__send_text(w, JOBQ_PG__SHORT_QUEUE)->listens = true;
 }
 
 /* Listens on the worker's own channel, on which producers and operators notify it. */
@@ -12509,7 +12526,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 {
     char sql[64];
 
-    if (!w->config.listen || w->id == 0) return;
+    if (!w->listens || w->id == 0) return;
     if (w->pg->behind_pooler) { /* on a connection of its own */
         if (!w->listener.waits) w->listener.until_us = 0;
         return;
@@ -13436,7 +13453,7 @@ static void jobq_pg__read(jobq_pg_worker *w)
 
 static bool jobq_pg__listens_past(const jobq_pg_worker *w)
 {
-    return w->config.listen && w->pg->behind_pooler;
+    return w->listens && w->pg->behind_pooler;
 }
 
 /* As jobq_pg__hears. That is checked again after a heartbeat's interval. */
@@ -13851,7 +13868,7 @@ static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
 }
 
 static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
-                                         jobq_loop_config *config, jobq_pg_error *error)
+                                         jobq_loop_served *served, jobq_pg_error *error)
 {
     size_t i, q;
 
@@ -13879,8 +13896,8 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
         q = jobq_pg__queue_index(w, w->handlers[i].queue);
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
-        w->kind_queues[i] = config->kind_queues[i] = (int32_t)q + 1;
-        config->kind_threads[i] = h->threads_max;
+        w->kind_queues[i] = served->kind_queues[i] = (int32_t)q + 1;
+        served->kind_threads[i] = h->threads_max;
         w->kinds[i] = w->handlers[i].kind;
     }
     return JOBQ_OK;
@@ -13908,7 +13925,7 @@ static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_err
 
 /* Copies the receivers; their queues follow those of the handlers. */
 static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
-                                          jobq_loop_config *config, jobq_pg_error *error)
+                                          jobq_loop_served *served, jobq_pg_error *error)
 {
     size_t i, q, jobs = w->queue_count;
 
@@ -13926,12 +13943,12 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
         q = jobq_pg__queue_index(w, w->receivers[i].queue);
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
-        if ((config->message_queues >> q & 1) != 0)
+        if ((served->message_queues >> q & 1) != 0)
             return jobq_pg__invalid_text(error, "receivers.queue", w->receivers[i].queue,
                                          "not the only one of this name");
-        config->message_queues |= 1u << q;
-        if (q >= jobs) config->jobless_queues |= 1u << q;
-        config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
+        served->message_queues |= 1u << q;
+        if (q >= jobs) served->jobless_queues |= 1u << q;
+        served->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
         w->receiver_of[q] = i;
     }
     return JOBQ_OK;
@@ -13977,6 +13994,10 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
     if (c->threads < 0 || c->threads > JOBQ_LOOP_THREADS)
         return jobq_pg__invalid_int(error, "loop.threads", c->threads,
                                     "must be 1 to JOBQ_LOOP_THREADS");
+    if ((int)c->until < 0 || c->until > JOBQ_UNTIL_ENDED)
+        return jobq_pg__invalid_int(error, "loop.until", (int)c->until, "not a jobq_until");
+    if (c->served != NULL)
+        return jobq_pg__invalid(error, "loop.served", "must be NULL: it is made of the handlers");
     if (full.lease_us < JOBQ_MILLISECONDS(100)) {
         return jobq_pg__invalid_int(error, "loop.lease_us", full.lease_us,
                                     "must be at least 100 ms; it is in microseconds: "
@@ -13989,11 +14010,12 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
 }
 
 /* Adds a worker to the group, which frees it, even after an error here. */
-static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool hosted,
                                       jobq_pg__group *group, jobq_pg_error *error)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
     jobq_loop_config config = desc->loop;
+    jobq_loop_served served;
     size_t batch;
     uint64_t entropy;
     bool good = true;
@@ -14003,8 +14025,11 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->group = group;
     group->workers[group->count++] = w;
     group->open = group->count;
-    config.listen = !desc->no_listen && (!pg->behind_pooler || pg->listen_conninfo != NULL);
-    config.message_queues = config.jobless_queues = 0;
+    memset(&served, 0, sizeof served);
+    w->listens = served.listen =
+        !desc->no_listen && (!pg->behind_pooler || pg->listen_conninfo != NULL);
+    config.served = &served;
+    if (hosted) config.threads = 1;
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
     w->pg = pg;
@@ -14026,9 +14051,10 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no random bits: raise the open file limit");
     }
-    code = jobq_pg__handlers_copy(w, desc, &config, error);
-    if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
-    w->config = jobq_loop_config_defaults(&config);
+    code = jobq_pg__handlers_copy(w, desc, &served, error);
+    if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &served, error);
+    w->config = config;
+    w->config.served = NULL;
     if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
     if (code != JOBQ_OK) return code;
     jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
@@ -14181,7 +14207,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
                           : jobq_pg__invalid(error, "also", "has a handle that is NULL");
         waits = code == JOBQ_ERROR_CONNECTION && down++ < desc->also_count;
         if (waits) code = JOBQ_OK;
-        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, group, error);
+        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, hosted, group, error);
         if (code != JOBQ_OK) break;
         group->workers[i]->unproved = waits;
         jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
@@ -14212,19 +14238,16 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
 JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                         jobq_pg_worker **worker, jobq_pg_error *error)
 {
-    jobq_pg_worker_desc d;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    d = *desc;
-    d.loop.threads = 1;
     *worker = NULL;
-    if (d.also_count > 0) {
+    if (desc->also_count > 0) {
         return jobq_pg__invalid(error, "also",
                                 "not allowed in a host, which opens a worker for each handle and "
                                 "steps them in turn");
     }
-    code = jobq_pg__group_make(pg, &d, true, worker, error);
+    code = jobq_pg__group_make(pg, desc, true, worker, error);
     if (code != JOBQ_OK) return code;
     (*worker)->hosted = true;
     (*worker)->run.worker = *worker;
@@ -16336,6 +16359,8 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
                         : "the field is not of the type's size";
         if (c->offset + size > d->row_size) return "the field ends after row_size";
         if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
+        if (c->type != JOBQ_PG_ENUM && c->names != NULL) return "names are of an enum";
+        if (c->flags >= 64) return "has a flag that is none of JOBQ_PG_KEY ... JOBQ_PG_SEARCH";
         if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
             return "only text can be searched";
         if ((c->flags & JOBQ_PG_KEY) != 0 && !jobq_pg__listable(c->name))
@@ -16520,6 +16545,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
 {
     jobq_pg_table *t = (jobq_pg_table *)calloc(1, sizeof *t);
     const char *column, *wrong;
+    jobq_pg__terms order;
     jobq_pg_error local;
     PGconn *mine = NULL;
     jobq_error code;
@@ -16542,6 +16568,9 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
+    order.count = 0;
+    if (code == JOBQ_OK && desc->order != NULL)
+        code = jobq_pg__terms_add(t, desc->order, &order, error);
     if (code == JOBQ_OK) *table = t;
     else jobq_pg_table_close(t);
     return code;
@@ -17081,9 +17110,10 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__marks_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
-    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0))
-        code = jobq_pg__invalid(error, "desc",
-                                "has a max_retries or stale_us that is out of range");
+    if (code == JOBQ_OK && desc->max_retries < 0)
+        code = jobq_pg__invalid_int(error, "max_retries", desc->max_retries, "must be 1 or more");
+    if (code == JOBQ_OK && desc->stale_us < 0)
+        code = jobq_pg__invalid_int(error, "stale_us", desc->stale_us, "must be positive");
     if (code == JOBQ_OK && (jobq_pg__backoff_invalid(&desc->backoff, "backoff", error) ||
                             jobq_pg__short(desc->stale_us, "stale_us", error)))
         code = JOBQ_ERROR_INVALID;
@@ -24124,6 +24154,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN\n"
 "        PERFORM jobq._refuse('type',\n"
 "                             'needs a partition and no kind, because it is a message''s');\n"
+"    ELSIF p_type COLLATE \"C\" !~ '^[ -~]+$' OR length(p_type) > 1024 THEN\n"
+"        PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');\n"
 "    END IF;\n"
 "    PERFORM jobq._refuse(u.field,\n"
 "                         'not allowed with a partition, which sends messages') FROM (VALUES\n"
@@ -24143,9 +24175,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        VALUES (p.name, p.owner, p.queue_id, p.kind_id, p.partition, p.tick_at, p.tick_at,\n"
 "                p.every_us, p.cron, p.parsed)\n"
 "        ON CONFLICT (name) DO NOTHING;\n"
-"    END IF;\n"
+"    END IF;\n",
 "    UPDATE jobq.schedule s SET (\n"
-"        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n",
+"        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
 "        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
 "        parsed, type, payload, bytes, headers, error, last_id) = (\n"
 "        SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',\n"
@@ -24214,9 +24246,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END IF;\n"
 "    RETURN v;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
-"#variable_conflict use_variable\n",
+"#variable_conflict use_variable\n"
 "DECLARE v jobq.schedule := jobq._known_schedule(name);\n"
 "BEGIN\n"
 "    IF v.paused_at IS NOT NULL THEN RETURN; END IF;\n"
@@ -24300,9 +24332,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            WHEN s.skipped_at >= s.last_at\n"
 "                 AND EXISTS (SELECT FROM jobq.job j WHERE j.id = s.last_id)\n"
 "            THEN format('the job of %s has not ended', jobq._shown(s.last_at))\n"
-"            WHEN s.kind_id IS NOT NULL AND NOT jobq._kind_lives(s.kind_id)\n"
+"            WHEN s.kind_id IS NOT NULL AND NOT jobq._kind_lives(s.kind_id)\n",
 "            THEN 'no living worker has a handler for its kind'\n"
-"            WHEN NOT EXISTS (SELECT FROM jobq.worker w\n",
+"            WHEN NOT EXISTS (SELECT FROM jobq.worker w\n"
 "                             WHERE s.queue_id = ANY (w.queues) AND w.library > 0\n"
 "                               AND w.dead_at IS NULL\n"
 "                               AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at)\n"
@@ -29664,7 +29696,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_busy_or_lost=e9986c _cancel_one=822fb4 _change=8efb30 _change_one=d88868\n"
 "function :_check_at_most=fb6c62 _check_cycle=da357a _check_erase=a06524 _check_job=d1c198\n"
 "function :_check_jobs=839f4f _check_known=e7035b _check_lines=9dc840 _check_links=e8631c\n"
-"function :_check_name=af2492 _check_schedule=012d93 _check_ticks=1573d5 _check_times=d3b2f7\n"
+"function :_check_name=af2492 _check_schedule=012d93 _check_ticks=0b98c0 _check_times=d3b2f7\n"
 "function :_citus_apart=db1106 _citus_at=38f890 _citus_called=783627 _citus_caller=1deb6f\n"
 "function :_citus_calls=733059 _citus_closed=489f70 _citus_drop_views=7efee4\n"
 "function :_citus_home=b4b78b _citus_identities=be051c _citus_joins=b29d4e\n"

@@ -369,6 +369,8 @@ BEGIN
     ELSIF p_partition IS NULL AND p_type IS NOT NULL THEN
         PERFORM jobq._refuse('type',
                              'needs a partition and no kind, because it is a message''s');
+    ELSIF p_type COLLATE "C" !~ '^[ -~]+$' OR length(p_type) > 1024 THEN
+        PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');
     END IF;
     PERFORM jobq._refuse(u.field,
                          'not allowed with a partition, which sends messages') FROM (VALUES

@@ -104,9 +104,11 @@ static void born(int32_t i, int32_t threads, uint64_t queues, uint64_t kinds, jo
 {
     process *p = &all[i];
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 0};
     int32_t k, n = 0;
 
     memset(&config, 0, sizeof config);
+    config.served = &served;
     config.threads = threads;
     config.lease_us = LEASE;
     config.heartbeat_us = 500 * MS;
@@ -114,7 +116,7 @@ static void born(int32_t i, int32_t threads, uint64_t queues, uint64_t kinds, jo
     config.batch_max = 16;
     config.until = until;
     for (k = 1; k < 64 && n < JOBQ_LOOP_KINDS; k++) {
-        if ((kinds >> k & 1) != 0) config.kind_queues[n++] = (k - 1) / 2 + 1;
+        if ((kinds >> k & 1) != 0) served.kind_queues[n++] = (k - 1) / 2 + 1;
     }
     p->life++;
     p->line++;

@@ -50,11 +50,13 @@ static jobq_memory *memory; /* for what is not about messages */
 static void begin(int32_t partitions, int64_t waiting)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 0};
     int32_t i;
 
     memset(&config, 0, sizeof config);
+    config.served = &served;
     config.threads = THREADS;
-    config.message_queues = config.jobless_queues = 1;
+    served.message_queues = served.jobless_queues = 1;
     now = handler_us = looks = reads = listed = 0;
     most_read = flying = 0;
     jobq_loop_init(&loop, &config, 4711, now);

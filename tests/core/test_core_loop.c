@@ -29,13 +29,14 @@ static uint64_t has_handlers; /* a bit for each that the worker has a handler fo
 static int setup(void **unused)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.listen = true};
 
     (void)unused;
     has_handlers = 2;
     memset(&config, 0, sizeof config);
     config.threads = 2;
     config.lease_us = LEASE;
-    config.listen = true;
+    config.served = &served;
     jobq_loop_init(&loop, &config, 12345, 0);
     assert_true(model_size(100, 8, 600) <= sizeof block);
     memory = model_init(&block, 100, 8, 600);
@@ -278,13 +279,14 @@ static void succeeds(int32_t slot, int64_t now)
 static void what_must_run_alone_runs_first_and_alone(void **unused)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 1};
     int32_t slot, i;
 
     (void)unused;
     memset(&config, 0, sizeof config);
     config.threads = 4;
     config.lease_us = LEASE;
-    config.message_queues = 1;
+    config.served = &served;
     jobq_loop_init(&loop, &config, 12345, 0);
     jobq__memory_outbox(memory, 1, 1);
     for (i = 0; i < 10; i++) add_job(0);
@@ -471,12 +473,13 @@ static void a_delay_of_never_is_a_long_one(void **unused)
 static void what_cannot_be_claimed_makes_nobody_wait(void **unused)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 1, .jobless_queues = 1};
     int64_t now;
 
     (void)unused;
     memset(&config, 0, sizeof config);
     config.lease_us = LEASE;
-    config.message_queues = config.jobless_queues = 1;
+    config.served = &served;
     jobq_loop_init(&loop, &config, 7, 0);
     must_run_alone(add_job(0));
     for (now = 0; now < 3 * LEASE; now += SECOND) {
@@ -889,7 +892,7 @@ static void until_empty_waits_only_for_holds_of_its_jobs(void **unused)
     loop.queues[0].paused = true;
     assert_true(jobq__empty_here(&loop));
     loop.queues[0].paused = false;
-    loop.config.jobless_queues = 1;
+    loop.served.jobless_queues = 1;
     assert_true(jobq__empty_here(&loop));
 }
 
@@ -1431,7 +1434,8 @@ static void the_configurations_defaults(void **unused)
     assert_int_equal(c.vacuum_rows, 100000);
     assert_true(c.jobs_max == JOBQ_NEVER);
     assert_int_equal(c.until, JOBQ_UNTIL_STOPPED);
-    c = jobq_loop_config_defaults(&(jobq_loop_config){.listen = true});
+    c = jobq_loop_config_defaults(
+        &(jobq_loop_config){.served = &(jobq_loop_served){.listen = true}});
     assert_int_equal(c.poll_us, JOBQ_SECONDS(5));
     full = jobq_loop_config_defaults(&c);
     assert_memory_equal(&full, &c, sizeof c);
@@ -2237,14 +2241,14 @@ static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
 static int limited_in(int32_t queue_of_1, int32_t queue_of_2)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.listen = true, .kind_threads = {1}};
 
     setup(NULL);
     memset(&config, 0, sizeof config);
     config.threads = 4;
-    config.listen = true;
-    config.kind_threads[0] = 1;
-    config.kind_queues[0] = queue_of_1;
-    config.kind_queues[1] = queue_of_2;
+    config.served = &served;
+    served.kind_queues[0] = queue_of_1;
+    served.kind_queues[1] = queue_of_2;
     jobq_loop_init(&loop, &config, 12345, 0);
     return 0;
 }

@@ -366,6 +366,7 @@ static void a_permit_that_comes_during_a_claim_is_used(void **unused)
     static jobq_answer claimed;
     jobq_request exchange, r;
     jobq_loop_config config;
+    jobq_loop_served served = {.kind_queues = {1, 1}};
     int64_t at_us = SECOND, granted_us = 0;
     jobq_loop *l = &all[0].loop;
 
@@ -373,7 +374,7 @@ static void a_permit_that_comes_during_a_claim_is_used(void **unused)
     memset(&config, 0, sizeof config);
     config.threads = 8;
     config.heartbeat_us = 200 * MS;
-    config.kind_queues[0] = config.kind_queues[1] = 1;
+    config.served = &served;
     jobq_loop_init(l, &config, 4711, at_us);
     limit(1, 1, 1, NULL);
     enqueue(1, 1, 1);

@@ -39,22 +39,26 @@ static union {
 } block;
 static jobq_memory *memory;
 
+static jobq_loop_served served; /* of config_for_messages */
+
 static jobq_loop_config config_for_messages(void)
 {
     jobq_loop_config config;
 
     memset(&config, 0, sizeof config);
+    memset(&served, 0, sizeof served);
+    config.served = &served;
     config.threads = 2;
-    config.listen = true;
-    config.message_queues = 1;
-    config.jobless_queues = 1;
-    config.tuning[0].batch = 4;
-    config.tuning[0].lease_us = LEASE;
-    config.tuning[0].headroom_us = 200 * MS;
-    config.tuning[0].budget_us = 10 * SECOND;
-    config.tuning[0].retry.base_us = SECOND;
-    config.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
-    config.tuning[0].retry.cap_us = 8 * SECOND;
+    served.listen = true;
+    served.message_queues = 1;
+    served.jobless_queues = 1;
+    served.tuning[0].batch = 4;
+    served.tuning[0].lease_us = LEASE;
+    served.tuning[0].headroom_us = 200 * MS;
+    served.tuning[0].budget_us = 10 * SECOND;
+    served.tuning[0].retry.base_us = SECOND;
+    served.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
+    served.tuning[0].retry.cap_us = 8 * SECOND;
     return config;
 }
 
@@ -196,8 +200,8 @@ static void an_idle_worker_looks_as_often_as_its_queue_says(void **unused)
     int64_t looks;
 
     (void)unused;
-    config.tuning[0].idle_us = 200 * MS;
-    config.tuning[1].idle_us = 1 * MS; /* its messages are not handled here */
+    served.tuning[0].idle_us = 200 * MS;
+    served.tuning[1].idle_us = 1 * MS; /* its messages are not handled here */
     start(&config);
     live_until(0, 20 * SECOND);
     looks = loop.relay.stats.looks;
@@ -277,8 +281,8 @@ static void a_partition_that_rests_is_not_asked_for(void **unused)
     jobq_request a;
 
     (void)unused;
-    config.tuning[0].retry.base_us = 8 * SECOND;
-    config.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
+    served.tuning[0].retry.base_us = 8 * SECOND;
+    served.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
     start(&config);
     send(0, 2);
     settle_down(0);
@@ -330,7 +334,7 @@ static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
     int32_t part;
 
     (void)unused;
-    config.tuning[0].budget_us = 100 * MS; /* never renewed */
+    served.tuning[0].budget_us = 100 * MS; /* never renewed */
     start(&config);
     send(0, 1);
     while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
@@ -1427,7 +1431,7 @@ static void node_start(node *n)
 {
     jobq_loop_config config = config_for_messages();
 
-    config.tuning[0].budget_us = 5 * SECOND;
+    served.tuning[0].budget_us = 5 * SECOND;
     memset(n, 0, sizeof *n);
     n->up = true;
     jobq_loop_init(&n->loop, &config, jobq_random_next(&w.random), w.now);

@@ -30,12 +30,14 @@ static int64_t now;
 static int setup(void **unused)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 0};
 
     (void)unused;
     memset(&config, 0, sizeof config);
+    config.served = &served;
     config.threads = 2;
     config.lease_us = LEASE;
-    config.listen = true;
+    served.listen = true;
     jobq_loop_init(&loop, &config, 12345, 0);
     memory = jobq_memory_init(&block, 100, 8, 100);
     now = 5 * SECOND;

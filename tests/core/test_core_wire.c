@@ -49,14 +49,16 @@ static int64_t between(int64_t low, int64_t high)
 static void start(node *d)
 {
     jobq_loop_config config;
+    jobq_loop_served served = {.message_queues = 0};
 
     memset(&config, 0, sizeof config);
+    config.served = &served;
     config.threads = 2;
     config.batch_max = 4;
     config.lease_us = 10 * SECOND;
     config.prune_us = 30 * SECOND;
     config.vacuum_rows = 5;
-    config.listen = true;
+    served.listen = true;
     if (between(0, 3) == 0) config.until = JOBQ_UNTIL_ENDED;
     d->queues = (uint64_t)between(1, 3) << 1;
     d->kinds = (uint64_t)between(1, 3) << 1;

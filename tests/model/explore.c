@@ -378,6 +378,7 @@ static char broken[512];       /* the violation, empty while there is none */
 static jmp_buf assertion;
 static bool telling;           /* a story is being told */
 static jobq_loop_config config;
+static jobq_loop_served serving;
 static jobq_policy policy;
 
 static void violate(const char *format, ...)
@@ -2629,12 +2630,14 @@ static void begin(world *w)
 
     memset(w, 0, sizeof *w);
     memset(&config, 0, sizeof config);
+    memset(&serving, 0, sizeof serving);
+    config.served = &serving;
     config.threads = set->threads;
     config.batch_max = set->batch;
     config.lease_us = LEASE * TICK;
     config.heartbeat_us = config.poll_us = TICK;
     config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
-    config.listen = set->listen;
+    serving.listen = set->listen;
     config.until = set->drain ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
     configure_outbox();
     memset(&policy, 0, sizeof policy);

@@ -127,7 +127,7 @@ static wire own_ack(node *d, int32_t part)
     a.worker = p->worker;
     a.claim = p->claim;
     a.partition_id = p->id;
-    a.lease_us = config.tuning[0].lease_us;
+    a.lease_us = serving.tuning[0].lease_us;
     jobq__ack_of(&d->loop, p, &a.ack);
     wire_send(&s, &a);
     s.own = true;
@@ -546,11 +546,11 @@ static void show_message(world *w)
 
 static void configure_outbox(void)
 {
-    jobq_tuning *t = &config.tuning[0];
+    jobq_tuning *t = &serving.tuning[0];
 
     if (set->partitions == 0) return;
-    config.message_queues = 1;
-    config.jobless_queues = set->jobs == 0;
+    serving.message_queues = 1;
+    serving.jobless_queues = set->jobs == 0;
     t->batch = 2;
     t->lease_us = t->budget_us = LEASE * TICK;
     t->headroom_us = TICK;

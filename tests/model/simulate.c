@@ -198,6 +198,7 @@ typedef struct world {
     int64_t served_us[PARTITIONS];
     int32_t heavy;             /* messages that are too large to arrive */
     jobq_loop_config config;
+    jobq_loop_served served;
     event *events;
     tale tales[JOBS];
     mail mails[MAILS];
@@ -882,6 +883,7 @@ static void start(int n)
 {
     node *d = &w->nodes[n];
     jobq_loop_config config = w->config;
+    jobq_loop_served served = w->served;
 
     if (d->up || w->farewell) return;
     d->life++;
@@ -891,9 +893,10 @@ static void start(int n)
     d->kinds = n % 3 == 0 ? 0x0e : 0x06; /* only some have kind 3; kind 4 comes late */
     if (!rough()) d->kinds = 0x1e;
     config.threads = w->young ? 4 : 1 + n % 4;
-    config.kind_threads[n % 2] = w->limits ? 1 : 0;
-    config.listen = n % 2 == 0;
-    if (n % 4 == 3) config.message_queues = 0;
+    config.served = &served;
+    served.kind_threads[n % 2] = w->limits ? 1 : 0;
+    served.listen = n % 2 == 0;
+    if (n % 4 == 3) served.message_queues = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
     trace("worker %d: starts", n);
     step(n);
@@ -1046,7 +1049,7 @@ static void wake_sleepers(int32_t most)
         node *d = &w->nodes[n];
         const jobq_memory_worker *row = jobq__memory_worker_of(store, d->loop.worker);
         if (!d->up || d->paused || d->silent || !d->loop.session.connected ||
-            !d->loop.config.listen)
+            !d->loop.served.listen)
             continue;
         if (d->loop.worker == 0 || row == NULL || !row->asleep || chance(100)) continue; /* lost */
         snprintf(about, sizeof about, "%d", w->partitions > 0 ? (int)between(0, w->partitions) : 0);
@@ -1332,6 +1335,7 @@ static void settle_seed(uint64_t seed, double hours)
     int n;
 
     memset(&w->config, 0, sizeof w->config);
+    memset(&w->served, 0, sizeof w->served);
     w->young = seed % 8 == 4;
     w->limits = seed % 4 == 3;
     w->pure = w->young || seed % 8 == 0;

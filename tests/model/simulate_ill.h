@@ -509,7 +509,7 @@ static bool ill_ended(void)
 
 static void settle_ill(uint64_t seed, double hours)
 {
-    jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
+    jobq_tuning *t = &w->served.tuning[OUTBOX - 1];
     jobq_policy policy;
     int n;
 
@@ -523,7 +523,7 @@ static void settle_ill(uint64_t seed, double hours)
     w->own = between(0, 2) * 300;
     t->batch = (int32_t)between(2, JOBQ_LOOP_BATCH);
     t->lease_us = 6 * SECOND;
-    w->config.message_queues = w->config.jobless_queues = 1u << (OUTBOX - 1);
+    w->served.message_queues = w->served.jobless_queues = 1u << (OUTBOX - 1);
     jobq__memory_outbox(store, OUTBOX, w->partitions);
     w->config = jobq_loop_config_defaults(&w->config);
     w->calm_us = (int64_t)((hours < 0.5 ? hours : 0.5) * (double)HOUR);

@@ -472,7 +472,7 @@ static int64_t delivery_time(const node *d, const jobq_part *p)
     int64_t time = chance(300) ? 0 : between(0, 100 * MS);
     int32_t i;
 
-    if (rough() && chance(5)) time = between(0, d->loop.config.tuning[OUTBOX - 1].lease_us);
+    if (rough() && chance(5)) time = between(0, d->loop.served.tuning[OUTBOX - 1].lease_us);
     for (i = 1; i <= p->given; i++) {
         if (mail_at(p->id, p->cursor.acked + i)->nature != 's') continue;
         return p->budget_mono_us - mono_us(d) + between(0, 40 * SECOND);
@@ -544,7 +544,7 @@ static void abandon_messages(int n, const jobq_request *a)
 static void settle_outbox(void)
 {
     static const int64_t leases[] = {2, 6, 30};
-    jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
+    jobq_tuning *t = &w->served.tuning[OUTBOX - 1];
 
     w->partitions = (int32_t)between(4, SOME_PARTITIONS);
     w->attempts = (int32_t)between(w->pure ? 6 : 2, 6);
@@ -553,7 +553,7 @@ static void settle_outbox(void)
     t->threshold = (uint32_t)between(1, 3);
     t->lease_us = leases[between(0, 2)] * SECOND;
     t->budget_us = between(1, 30) * SECOND;
-    w->config.message_queues = w->config.jobless_queues = 1u << (OUTBOX - 1);
+    w->served.message_queues = w->served.jobless_queues = 1u << (OUTBOX - 1);
     jobq__memory_outbox(store, OUTBOX, w->partitions);
 }
 
@@ -571,14 +571,14 @@ static bool outbox_done(void)
 /* How long the bad messages that are left may keep their partitions after the last fault. */
 static int64_t bad_messages_time(void)
 {
-    const jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
+    jobq_tuning t = jobq_tuning_defaults(&w->served.tuning[OUTBOX - 1]);
     int64_t left = 0;
     int32_t i;
 
     for (i = 0; i < w->mail_count; i++) {
         left += w->mails[i].nature != 'g' && !w->mails[i].handled && !w->mails[i].dead;
     }
-    return left * w->attempts * (t->lease_us + t->budget_us + 60 * SECOND);
+    return left * w->attempts * (t.lease_us + t.budget_us + 60 * SECOND);
 }
 
 static void count_mails(void)

@@ -9,8 +9,12 @@
 
 #include "pg.h"
 
-/* Takes the comments out, and what follows the API. */
-static inline char *api_text(const char *path)
+/* The ends of the half for programs, and of the API. */
+#define API_FOR_PROGRAMS "/*\n * ---- Stop here unless"
+#define API_WHOLE "/* Stop here if you only want the API. */"
+
+/* Takes the comments out, and what follows this end. */
+static inline char *api_text(const char *path, const char *last)
 {
     FILE *file = fopen(path, "rb");
     char *text = calloc(1, 1 << 22), *end, *at;
@@ -18,7 +22,7 @@ static inline char *api_text(const char *path)
     assert_non_null(file);
     assert_in_range(fread(text, 1, (1 << 22) - 1, file), 1000, (1 << 22) - 2);
     fclose(file);
-    end = strstr(text, "/* Stop here if you only want the API. */");
+    end = strstr(text, last);
     assert_non_null(end);
     *end = '\0';
     for (at = text; (at = strstr(at, "/*")) != NULL;) {
@@ -78,9 +82,11 @@ static inline void api_structs(char *text, api_seen seen)
 {
     char *at = text;
 
-    while ((at = strstr(at, "typedef struct ")) != NULL) {
+    while ((at = strstr(at, "struct ")) != NULL) {
         char owner[64], *open = strchr(at, '{'), *end = strchr(at, ';');
-        at += 15;
+        bool begins = at[-1] == '\n' || (at[-1] == ' ' && at[-2] == 'f'); /* typedef */
+        at += 7;
+        if (!begins) continue;
         if (open == NULL || open > end) continue;
         snprintf(owner, sizeof owner, "%.*s", (int)strcspn(at, " {"), at);
         for (end = open + 1; *end != '}'; end++) {}

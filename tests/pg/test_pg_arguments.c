@@ -7,7 +7,9 @@
 #define TEST_PRIVATE
 #include "pg_work.h"
 #include "api.h"
+#include "fields.h"
 
+static char answered[256]; /* what a call showed beside the tables */
 static int failures; /* of a test that goes on, to tell all of them */
 
 #define WRONG(...) (failures++, print_error(__VA_ARGS__))
@@ -433,19 +435,6 @@ static void time_is_judged(const char *owner, const char *name)
     if (i == COUNT(times)) WRONG("%s: may it be under a millisecond?\n", whole);
 }
 
-static jobq_outcome fine(jobq_call *call)
-{
-    (void)call;
-    return JOBQ_OUTCOME_SUCCESS;
-}
-
-static jobq_result fine_message(jobq_delivery *delivery, const jobq_message *message)
-{
-    (void)delivery;
-    (void)message;
-    return JOBQ_RESULT_SUCCESS;
-}
-
 static void set_time(void *at, size_t offset, int64_t us)
 {
     memcpy((char *)at + offset, &us, sizeof us);
@@ -457,6 +446,7 @@ static jobq_error start_and_stop(const jobq_pg_worker_desc *d, jobq_pg_error *er
     jobq_error code = jobq_pg_worker_open(pg, d, &w, error);
 
     if (code != JOBQ_OK) return code;
+    snprintf(answered, sizeof answered, "listens %d", w->listens);
     jobq_pg_worker_stop(w);
     jobq_pg_worker_wait(w, NULL);
     jobq_pg_worker_free(w);
@@ -474,22 +464,6 @@ static jobq_error with_tuning(const jobq_tuning *tuning, jobq_pg_error *error)
     return start_and_stop(&d, error);
 }
 
-typedef struct errand {
-    int64_t id, created_at;
-    jobq_str status, error_message;
-    int32_t retry_count;
-    jobq_pg_maybe_int64 retry_after, heartbeat;
-} errand;
-
-static const jobq_pg_column errand_columns[] = {
-    JOBQ_PG_COLUMN(errand, id, INT64, JOBQ_PG_KEY),
-    JOBQ_PG_COLUMN(errand, created_at, TIMESTAMPTZ, 0),
-    JOBQ_PG_COLUMN(errand, status, TEXT, 0),
-    JOBQ_PG_COLUMN(errand, error_message, TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMN(errand, retry_count, INT32, 0),
-    JOBQ_PG_COLUMN(errand, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMN(errand, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
-
 static jobq_pg_table *errands;
 
 static void errands_open(void)
@@ -501,7 +475,8 @@ static void errands_open(void)
 
     if (errands != NULL) return;
     RUN("CREATE TABLE jobq.errand (id bigint PRIMARY KEY, created_at timestamptz NOT NULL,"
-        " status text NOT NULL, error_message text, retry_count integer NOT NULL,"
+        " since timestamptz NOT NULL DEFAULT now(), status text NOT NULL, error_message text,"
+        " note text, retry_count integer NOT NULL,"
         " retry_after timestamptz, heartbeat timestamptz)");
     snprintf(name, sizeof name, "%s.errand", schema);
     desc.name = name;
@@ -510,14 +485,13 @@ static void errands_open(void)
 
 static jobq_error with_table(const jobq_pg_worktable_desc *desc, jobq_pg_error *error)
 {
-    static const char *const stages[] = {"RUN"};
     jobq_pg_worktable_desc d = *desc;
     jobq_pg_worktable *work;
     jobq_error code;
 
     errands_open();
-    d.stages = stages;
-    d.stage_count = 1;
+    d.stages = two_stages;
+    d.stage_count = 2;
     code = jobq_pg_worktable_open(&work, errands, NULL, &d, error);
     if (code == JOBQ_OK) jobq_pg_worktable_close(work);
     return code;
@@ -614,7 +588,7 @@ static void expect_time(size_t i, int64_t us, int which, bool refused)
 
 static void c_refuses_times_that_are_mistakes(void **unused_state)
 {
-    char *text = api_text("jobq_pg.h"), *core = api_text("jobq.h");
+    char *text = api_text("jobq_pg.h", API_WHOLE), *core = api_text("jobq.h", API_WHOLE);
     size_t i;
     int which;
 
@@ -643,7 +617,6 @@ static const char ways[] = "EFBCSM";
 /* E enqueue, F a flow's, B enqueue_many, C by COPY, S a schedule's job, M its message */
 
 static int64_t a_flow, a_parent;
-static const jobq_pg_after an_after = {.job = 1};
 
 /* Sets a field of a job, and what it needs. */
 static void job_field(jobq_pg_job *job, const char *field)
@@ -733,7 +706,7 @@ static void job_field_is_judged(const char *owner, const char *name)
 
 static void every_way_uses_a_jobs_field_or_refuses_it(void **unused_state)
 {
-    char *text = api_text("jobq_pg.h");
+    char *text = api_text("jobq_pg.h", API_WHOLE);
     jobq_pg_error error;
     jobq_error code;
     const char *way;
@@ -868,6 +841,482 @@ static void c_refuses_fields_that_go_unused(void **unused_state)
     assert_int_equal(failures, 0);
 }
 
+/* ---- C: each field alone, and wrong ---------------------------------------------------------- */
+
+/* All rows, without what differs from one run to the next: ids begin anew, and instants of these
+ * days are all the same. */
+static char *seen_now(void)
+{
+    return text_of("SELECT pg_temp.seen()");
+}
+
+static void seen_make(void)
+{
+    RUN("CREATE OR REPLACE FUNCTION pg_temp.seen() RETURNS text LANGUAGE plpgsql AS $$"
+        " DECLARE v_table regclass; v_part text; v_all text := ''; BEGIN"
+        " FOR v_table IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r'"
+        " AND c.relnamespace = 'jobq'::regnamespace ORDER BY c.relname LOOP"
+        " EXECUTE format('SELECT string_agg(t::text, ''|'' ORDER BY t::text) FROM %%s t', v_table)"
+        " INTO v_part; v_all := concat(v_all, v_table::text, ' ', v_part, chr(10)); END LOOP;"
+        " RETURN regexp_replace(v_all, format('(%%s|%%s|%%s)[ T][0-9:.]+',"
+        " current_date - 1, current_date, current_date + 1), 'now', 'g'); END $$");
+    RUN("CREATE OR REPLACE FUNCTION pg_temp.ids_from(p_first integer) RETURNS void LANGUAGE sql"
+        " AS $$ SELECT setval(c.oid, p_first, false) FROM pg_class c WHERE c.relkind = 'S'"
+        " AND c.relnamespace = 'jobq'::regnamespace $$");
+}
+
+static jobq_error use_job(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_enqueue(pg, db, value, NULL, error);
+}
+
+static jobq_error use_after(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_job job = {.queue = "q", .kind = "k", .flow = 1};
+
+    if (value != NULL) {
+        job.after = value;
+        job.after_count = 1;
+    }
+    return jobq_pg_enqueue(pg, db, &job, NULL, error);
+}
+
+static jobq_error use_trace(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_job job = {.queue = "q", .kind = "k"};
+
+    if (value != NULL) job.trace = *(const jobq_trace *)value;
+    return jobq_pg_enqueue(pg, db, &job, NULL, error);
+}
+
+static jobq_error use_message(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_outbox_enqueue(pg, db, value, NULL, error);
+}
+
+static jobq_error use_scope(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_dead_letter_discard(pg, db, value, NULL, error);
+}
+
+static jobq_error use_flow(const void *value, jobq_pg_error *error)
+{
+    int64_t id;
+
+    return jobq_pg_flow_begin(pg, db, value, &id, error);
+}
+
+static jobq_error use_filter(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_cancel(pg, db, value, NULL, NULL, error);
+}
+
+static jobq_error use_changes(const void *value, jobq_pg_error *error)
+{
+    if (value == NULL) return JOBQ_OK;
+    return jobq_pg_change(pg, db, ONE(1), value, NULL, error);
+}
+
+static jobq_error use_queue(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_queue_set(pg, db, "q", value, error);
+}
+
+static jobq_error use_backoff(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_queue_desc desc = {.max_attempts = 0};
+
+    if (value != NULL) desc.backoff = *(const jobq_backoff *)value;
+    return jobq_pg_queue_set(pg, db, "q", &desc, error);
+}
+
+static jobq_error use_line(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_line_set(pg, db, "q", "l", value, error);
+}
+
+static jobq_error use_schedule(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_schedules_set(pg, db, "me", 1, value, 1, error);
+}
+
+static jobq_error use_handle(const void *value, jobq_pg_error *error)
+{
+    jobq_pg *made;
+    jobq_error code = jobq_pg_open(&made, value, error);
+
+    jobq_pg_close(made);
+    return code;
+}
+
+static jobq_error use_worker(const void *value, jobq_pg_error *error)
+{
+    return start_and_stop(value, error);
+}
+
+static jobq_error use_loop(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d = {.loop = *(const jobq_loop_config *)value};
+
+    return start_and_stop(&d, error);
+}
+
+static jobq_error use_handler(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d = {.handlers = value, .handler_count = 1};
+
+    return start_and_stop(&d, error);
+}
+
+static jobq_error use_receiver(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d = {.receivers = value, .receiver_count = 1};
+
+    return start_and_stop(&d, error);
+}
+
+static jobq_error use_tuning(const void *value, jobq_pg_error *error)
+{
+    return with_tuning(value, error);
+}
+
+static void done_asking(void *user, const jobq_pg_reply *reply)
+{
+    (void)user;
+    (void)reply;
+}
+
+static jobq_error use_question(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d = {.name = "asks"};
+    jobq_pg_worker *w;
+    jobq_error code = jobq_pg_worker_open(pg, &d, &w, error);
+
+    if (code == JOBQ_OK) code = jobq_pg_worker_ask(w, value, done_asking, NULL, error);
+    jobq_pg_worker_stop(w);
+    jobq_pg_worker_wait(w, NULL);
+    jobq_pg_worker_free(w);
+    return code;
+}
+
+/* Opens a table whose name is in this test's schema. */
+static jobq_error table_opens(const jobq_pg_table_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_table_desc d = *desc;
+    jobq_pg_table *table;
+    char name[80];
+    jobq_error code;
+
+    snprintf(name, sizeof name, "%s.%s", schema, desc->name);
+    d.name = name;
+    code = jobq_pg_table_open(&table, pg, NULL, &d, error);
+    jobq_pg_table_close(table);
+    return code;
+}
+
+static jobq_error use_table(const void *value, jobq_pg_error *error)
+{
+    return table_opens(value, error);
+}
+
+static jobq_error use_column(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_column columns[3] = {{NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}};
+    jobq_pg_table_desc desc = {.name = "errand", .row_size = sizeof(errand), .columns = columns};
+
+    columns[0] = errand_columns[0];
+    if (value != NULL) columns[1] = *(const jobq_pg_column *)value;
+    snprintf(answered, sizeof answered, "%d columns", 1 + (value != NULL));
+    return table_opens(&desc, error);
+}
+
+static jobq_error use_query(const void *value, jobq_pg_error *error)
+{
+    jobq_pg_rows rows;
+    jobq_error code = jobq_pg_table_list(errands, NULL, value, &rows, error);
+    size_t i, len = 0;
+
+    for (i = 0; i < rows.count && len < sizeof answered; i++)
+        len += (size_t)snprintf(answered + len, sizeof answered - len, "%lld ",
+                                (long long)((const errand *)rows.rows)[i].id);
+    jobq_pg_rows_clear(&rows);
+    return code;
+}
+
+/* Claims a row twice, for both of its stages, and resets the others. */
+static jobq_error use_work(const void *value, jobq_pg_error *error)
+{
+    static const jobq_outcome outcomes[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_RETRY};
+    jobq_pg_worktable *work;
+    jobq_error code = jobq_pg_worktable_open(&work, errands, NULL, value, error);
+    size_t i;
+
+    if (code != JOBQ_OK) return code;
+    for (i = 0; i < COUNT(outcomes) && code == JOBQ_OK; i++) {
+        jobq_pg_verdict verdict = {.outcome = outcomes[i], .why = i == 1 ? "no" : NULL};
+        jobq_pg_rows rows;
+        code = jobq_pg_worktable_claim(work, db, 1, 0, 0, &rows, error);
+        if (code == JOBQ_OK)
+            code = jobq_pg_worktable_settle(work, db, rows.rows, &verdict, rows.count, error);
+        jobq_pg_rows_clear(&rows);
+    }
+    if (code == JOBQ_OK) code = jobq_pg_worktable_reset(work, db, NULL, error);
+    jobq_pg_worktable_close(work);
+    return code;
+}
+
+static jobq_error use_verdict(const void *value, jobq_pg_error *error)
+{
+    static const jobq_pg_worktable_desc desc = {.stages = two_stages, .stage_count = 2};
+    jobq_pg_verdict verdict = *(const jobq_pg_verdict *)value;
+    jobq_pg_worktable *work;
+    jobq_error code = jobq_pg_worktable_open(&work, errands, NULL, &desc, error);
+
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg_worktable_settle(work, NULL, &an_errand, &verdict, 1, error);
+    jobq_pg_worktable_close(work);
+    return code;
+}
+
+/* A test of handlers says why in a text that begins with the field. */
+static jobq_error test_said(jobq_test *t, bool taken, jobq_pg_error *error)
+{
+    const char *why = jobq_test_get(t, 0)->error, *name = why + strlen("invalid ");
+
+    if (taken) return JOBQ_OK;
+    snprintf(error->message, sizeof error->message, "%s", why);
+    snprintf(error->field, sizeof error->field, "%.*s", (int)strcspn(name, ":"), name);
+    return JOBQ_ERROR_INVALID;
+}
+
+static jobq_error with_test(const jobq_test_job *job, const jobq_test_message *message,
+                            jobq_pg_error *error)
+{
+    static const jobq_job_handler handler = {.queue = "q", .kind = "k", .run = {fine}};
+    static const jobq_test_receiver receiver = {.queue = "o", .each = fine_message};
+    void *block = malloc(jobq_test_size());
+    jobq_test *t;
+    jobq_error code;
+
+    assert_non_null(block);
+    t = jobq_test_init(block, &handler, 1);
+    jobq_test_receive(t, &receiver);
+    jobq_test_enqueue(t, &(jobq_test_job){.queue = "q", .kind = "k"});
+    code = test_said(t, job != NULL ? jobq_test_enqueue(t, job) > 0
+                                    : jobq_test_send(t, message) != NULL, error);
+    free(block);
+    return code;
+}
+
+static jobq_error use_test_job(const void *value, jobq_pg_error *error)
+{
+    return with_test(value, NULL, error);
+}
+
+static jobq_error use_test_after(const void *value, jobq_pg_error *error)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k", .after = value, .after_count = 1};
+
+    return with_test(&job, NULL, error);
+}
+
+static jobq_error use_test_message(const void *value, jobq_pg_error *error)
+{
+    return with_test(NULL, value, error);
+}
+
+#define GIVEN(name, use, rows, ...) {name, use, rows, COUNT(rows), __VA_ARGS__}
+
+static const struct {
+    const char *name;
+    jobq_error (*use)(const void *value, jobq_pg_error *error);
+    const given *rows;
+    size_t count;
+    const void *base; /* what the call needs, without any field */
+} structs[] = {
+    GIVEN("jobq_pg_job", use_job, job_given, JOB(.line = NULL)),
+    GIVEN("jobq_pg_after", use_after, after_given, NULL),
+    GIVEN("jobq_trace", use_trace, trace_given, NULL),
+    GIVEN("jobq_pg_flow_desc", use_flow, flow_given, RAW(jobq_pg_flow_desc, .open = false)),
+    GIVEN("jobq_pg_message", use_message, message_given, MESSAGE(.type = NULL)),
+    GIVEN("jobq_pg_scope", use_scope, scope_given, RAW(jobq_pg_scope, .limit = 0)),
+    GIVEN("jobq_pg_filter", use_filter, filter_given, FILTER(.at_most = 0)),
+    GIVEN("jobq_pg_changes", use_changes, changes_given, NULL),
+    GIVEN("jobq_pg_queue_desc", use_queue, queue_given, NULL),
+    GIVEN("jobq_backoff", use_backoff, backoff_given, NULL),
+    GIVEN("jobq_pg_line_desc", use_line, line_given, LINE(.weight = 0)),
+    GIVEN("jobq_pg_schedule", use_schedule, schedule_given, SCHEDULE(.type = NULL)),
+    GIVEN("jobq_pg_desc", use_handle, handle_given, NULL),
+    GIVEN("jobq_pg_worker_desc", use_worker, worker_given, WORKER(.name = NULL)),
+    GIVEN("jobq_loop_config", use_loop, loop_given, NULL),
+    GIVEN("jobq_job_handler", use_handler, handler_given, NULL),
+    GIVEN("jobq_pg_receiver", use_receiver, receiver_given, NULL),
+    GIVEN("jobq_pg_hooks", NULL, hooks_given, NULL),
+    GIVEN("jobq_tuning", use_tuning, tuning_given, NULL),
+    GIVEN("jobq_pg_question", use_question, question_given, NULL),
+    GIVEN("jobq_pg_table_desc", use_table, table_given, NULL),
+    GIVEN("jobq_pg_column", use_column, column_given, NULL),
+    GIVEN("jobq_pg_query", use_query, query_given, NULL),
+    GIVEN("jobq_pg_worktable_desc", use_work, work_given, WORK(.max_retries = 0)),
+    GIVEN("jobq_pg_verdict", use_verdict, verdict_given, NULL),
+    GIVEN("jobq_test_job", use_test_job, test_job_given, NULL),
+    GIVEN("jobq_test_after", use_test_after, test_after_given, NULL),
+    GIVEN("jobq_test_message", use_test_message, test_message_given, NULL),
+};
+
+static int rows_read;
+
+static void field_has_a_row(const char *owner, const char *name)
+{
+    size_t i, row;
+
+    for (i = 0; i < COUNT(no_rows); i++)
+        if (listed(no_rows[i].names, owner)) return;
+    for (i = 0; i < COUNT(structs) && strcmp(structs[i].name, owner) != 0; i++) {}
+    if (i == COUNT(structs)) {
+        WRONG("%s.%s: no row, and no reason why this struct has none\n", owner, name);
+        return;
+    }
+    for (row = 0; row < structs[i].count; row++) {
+        if (strcmp(structs[i].rows[row].field, name) != 0) continue;
+        rows_read++;
+        return;
+    }
+    WRONG("%s.%s: no row: what does it do alone, and which value is refused?\n", owner, name);
+}
+
+/* Whether a test has ".field" or "->field". */
+static bool file_names(const char *file, const char *field)
+{
+    char path[80], *text = calloc(1, 1 << 20), *at;
+    bool found = false;
+    FILE *from;
+
+    assert_non_null(text);
+    snprintf(path, sizeof path, "tests/%s", file);
+    from = fopen(path, "rb");
+    if (from == NULL) fail_msg("there is no %s", path);
+    text[fread(text, 1, (1 << 20) - 1, from)] = '\0';
+    fclose(from);
+    for (at = text; !found && (at = strstr(at + 1, field)) != NULL;)
+        found = (at[-1] == '.' || at[-1] == '>') && !api_letter(at[strlen(field)]);
+    free(text);
+    return found;
+}
+
+/* Makes a call with a value, and undoes it. Returns what could be seen; NULL: it was refused. */
+static char *seen_of(size_t i, const void *value, jobq_pg_error *error)
+{
+    char *seen = NULL;
+
+    memset(error, 0, sizeof *error);
+    memset(answered, 0, sizeof answered);
+    RUN("BEGIN");
+    RUN("SELECT pg_temp.ids_from(1000)");
+    if (structs[i].use(value, error) == JOBQ_OK) {
+        char *tables = seen_now();
+        seen = malloc(strlen(tables) + sizeof answered + 1);
+        assert_non_null(seen);
+        sprintf(seen, "%s%s", tables, answered);
+        free(tables);
+    }
+    RUN("ROLLBACK");
+    return seen;
+}
+
+/* Whether it was refused, and by this name. */
+static bool refused_by(const char *seen, const jobq_pg_error *error, const char *name)
+{
+    const char *dot = strrchr(error->field, '.');
+
+    return seen == NULL && strcmp(dot == NULL ? error->field : dot + 1, name) == 0;
+}
+
+static void try_alone(size_t i, const given *g)
+{
+    jobq_pg_error error, none;
+    char *seen = seen_of(i, g->alone, &error), *without = NULL;
+
+    if (g->lone != NULL) {
+        if (!refused_by(seen, &error, g->lone))
+            WRONG("%s.%s alone: %s, not refused for its %s (%s)\n", structs[i].name, g->field,
+                  seen != NULL ? "is taken" : error.message, g->lone, error.field);
+    } else {
+        without = seen_of(i, g->beside != NULL ? g->beside : structs[i].base, &none);
+        if (seen == NULL || without == NULL)
+            WRONG("%s.%s alone: %s%s\n", structs[i].name, g->field,
+                  seen == NULL ? error.message : "without it: ",
+                  seen == NULL ? "" : none.message);
+        else if (strcmp(seen, without) == 0)
+            WRONG("%s.%s alone: has no effect\n", structs[i].name, g->field);
+    }
+    free(seen);
+    free(without);
+}
+
+static void try_field(size_t i, const given *g)
+{
+    jobq_pg_error error;
+    char *seen;
+
+    if ((g->alone == NULL) == (g->shown == NULL) || (g->wrong == NULL) == (g->why == NULL))
+        WRONG("%s.%s: its row is not whole\n", structs[i].name, g->field);
+    if (g->alone != NULL) try_alone(i, g);
+    if (g->shown != NULL && !file_names(g->shown, g->field))
+        WRONG("%s.%s: not in tests/%s\n", structs[i].name, g->field, g->shown);
+    if (g->wrong == NULL) return;
+    seen = seen_of(i, g->wrong, &error);
+    if (!refused_by(seen, &error, g->refuses != NULL ? g->refuses : g->field))
+        WRONG("%s.%s: the wrong value: %s (%s)\n", structs[i].name, g->field,
+              seen != NULL ? "is taken" : error.message, error.field);
+    free(seen);
+}
+
+/* Jobs 1 (in flow 1, named a, with a header, a priority and a delay), 2 of another kind and age, 3
+ * of another queue; an empty flow; a line with a limit; dead letters of two queues. */
+static void fields_world(void)
+{
+    RUN("SELECT pg_temp.ids_from(1)");
+    RUN("SELECT jobq.queue_set('q', kinds => '{k, l}'), jobq.queue_set('p', kinds => '{k}'),"
+        " jobq.outbox_register('o', 4), jobq.outbox_register('p', 4), jobq.flow('f'),"
+        " jobq.flow('g', open => true)");
+    RUN("SELECT jobq.enqueue('q', 'k', flow => 1, name => 'a', headers => '{\"a\": 1}',"
+        " priority => 3, delay => '1 year'), jobq.enqueue('q', 'l'), jobq.enqueue('p', 'k'),"
+        " jobq.line_set('q', 'l', running_max => 3)");
+    RUN("UPDATE jobq.job SET enqueued_at = enqueued_at - interval '1 week' WHERE id = 2");
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at,"
+        " attempts, type) SELECT p.queue_id, p.id, 1, now(), now(), 1,"
+        " CASE WHEN p.id %% 2 = 0 THEN 't' END FROM jobq.partition p");
+    errands_open();
+    RUN("INSERT INTO jobq.errand (id, created_at, since, status, retry_count, heartbeat) VALUES"
+        " (1, '2020-01-01', '2020-01-02', 'PENDING', 2, NULL),"
+        " (2, '2020-01-02', '2020-01-01', 'PENDING', 2, NULL),"
+        " (3, '2020-01-03', '2020-01-03', 'RUN_IN_PROGRESS', 2, now() - interval '1 hour')");
+}
+
+static void every_field_has_an_effect_or_is_refused(void **unused_state)
+{
+    char *text = api_text("jobq_pg.h", API_FOR_PROGRAMS);
+    char *core = api_text("jobq.h", API_FOR_PROGRAMS);
+    size_t i, row, rows = 0;
+
+    (void)unused_state;
+    failures = 0;
+    rows_read = 0;
+    api_structs(text, field_has_a_row);
+    api_structs(core, field_has_a_row);
+    free(text);
+    free(core);
+    seen_make();
+    fields_world();
+    for (i = 0; i < COUNT(structs); i++) {
+        for (row = 0; row < structs[i].count; row++) try_field(i, &structs[i].rows[row]);
+        rows += structs[i].count;
+    }
+    if ((size_t)rows_read != rows) WRONG("%d fields, %d rows\n", rows_read, (int)rows);
+    assert_int_equal(failures, 0);
+}
+
 /* A verb that takes an id or a queue takes a number for an id, even where the database casts
  * numbers to text implicitly. */
 static void a_number_is_an_id(void **unused_state)
@@ -941,6 +1390,7 @@ int main(void)
         cmocka_unit_test_setup(c_refuses_times_that_are_mistakes, pg_empty),
         cmocka_unit_test_setup(every_way_uses_a_jobs_field_or_refuses_it, pg_empty),
         cmocka_unit_test_setup(c_refuses_fields_that_go_unused, pg_empty),
+        cmocka_unit_test_setup(every_field_has_an_effect_or_is_refused, pg_empty),
         cmocka_unit_test_setup(a_number_is_an_id, pg_empty),
         cmocka_unit_test_setup(no_call_takes_at_most_0, pg_empty),
     };

@@ -225,6 +225,7 @@
  *     running -> as retry  [timeout]     jobq__on_retry     the handler ran too long
  *     running -> failed    [discard]     jobq__on_discard
  *     running -> ready     [snooze]      jobq__on_snooze    attempt given back
+ *     running -> failed    [snooze]      jobq__on_snooze    snoozed snoozes_max times already
  *     running -> waiting   [wait]        jobq__on_wait      attempt given back
  *     running -> cancelled [cancelled]   jobq__on_cancelled the handler says so
  *     running -> ready     [release]     jobq__on_release   attempt given back, runs at once
@@ -248,8 +249,9 @@
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
  *   (2) A job has a token if, and only if, it is running.
  *   (3) A running job has attempt >= 1.
- *   (4) attempt and crash are never negative. A claim raises the attempt. Snooze, wait, release and
- *       park give it back. So does the death of a worker, except to a job that ran alone.
+ *   (4) attempt, crash and snoozes are never negative. A claim raises the attempt. Snooze, wait,
+ *       release and park give it back. So does the death of a worker, except to a job that ran
+ *       alone.
  *   (5) Only a running job has a cancel request.
  *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
  *       tell which of them killed it. They all go back with their attempt; those that were not
@@ -263,7 +265,8 @@
  *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
  *   (8) An event about a claimed job that has another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
- *       "Max retries (N) exceeded: <message>".
+ *       "Max retries (N) exceeded: <message>". After snoozes_max N snoozes in a stage, one more
+ *       fails the job: "Max snoozes (N) exceeded: <message>".
  *   (22) If nothing holds a waiting job any longer, or if it can never run, the store has noted
  *       that together with the end that decides it. A living worker makes it ready, or cancels
  *       it, by its second heartbeat after that.
@@ -718,7 +721,7 @@ typedef enum jobq_outcome {
     JOBQ_OUTCOME_RETRY,     /* run again, after the backoff or the delay that the handler names */
     JOBQ_OUTCOME_DISCARD,   /* fail for good */
     JOBQ_OUTCOME_SNOOZE,    /* again after the handler's delay, or after that of a first retry if it
-                               names none; no attempt is used up */
+                               names none; no attempt is used up, but see policy.snoozes_max */
     JOBQ_OUTCOME_RELEASE,   /* give it back: ready at once, no attempt is used up. The answer to
                                JOBQ_STOP_SHUTDOWN */
     JOBQ_OUTCOME_CANCELLED, /* stopped, because it was asked to or for its own reasons */
@@ -731,6 +734,7 @@ typedef enum jobq_outcome {
 typedef struct jobq_policy {
     int32_t max_attempts;      /* failed attempts after which a job fails (default 20) */
     int32_t max_crashes;       /* crashes after which a job fails (default 3) */
+    int32_t snoozes_max;       /* snoozes in a stage; one more fails the job (default any number) */
     int64_t timeout_us;        /* time limit of a handler (default none) */
     jobq_backoff backoff;      /* between attempts (default quick) */
     bool attempts_span_stages; /* attempts count over all stages (default: per stage) */
@@ -750,6 +754,7 @@ typedef struct jobq_job {
     int32_t kind;           /* id in the store */
     int32_t attempt;        /* attempts in this stage, including the running one */
     int32_t crash;          /* times its worker died while it ran alone */
+    int32_t snoozes;        /* in this stage */
     int32_t max_attempts;   /* its own limit (0: its kind's, or else the queue's) */
     int16_t stage;          /* 0 is the first */
     int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
@@ -774,7 +779,8 @@ typedef struct jobq_event {
 typedef enum jobq_reason {
     JOBQ_REASON_NONE,
     JOBQ_REASON_ATTEMPTS, /* max_attempts reached */
-    JOBQ_REASON_CRASHES   /* max_crashes reached */
+    JOBQ_REASON_CRASHES,  /* max_crashes reached */
+    JOBQ_REASON_SNOOZES   /* snoozes_max reached before this snooze */
 } jobq_reason;
 
 /* What a job becomes. Plain data; a store writes it in one guarded statement. */
@@ -785,13 +791,14 @@ typedef struct jobq_decision {
     int64_t delay_us; /* ready: time until it may run again; JOBQ_NEVER: parked */
     int32_t attempt;
     int32_t crash;
+    int32_t snoozes;
     int16_t stage;
     bool suspect;
     bool alone;
     bool cancel_requested;
     bool keep_run_at; /* leave run_at as it is (claim, cancel request, final states) */
     jobq_reason reason;
-    int32_t limit;    /* the max_attempts or max_crashes that was reached */
+    int32_t limit;    /* the max_attempts, max_crashes or snoozes_max that was reached */
 } jobq_decision;
 
 /* jobq_policy_defaults -- the policy with its zero fields filled. NULL: all defaults. */
@@ -828,7 +835,7 @@ JOBQ_API bool jobq_state_final(jobq_state state);
  * jobq_reason_format -- the error text of an attempt, and why the job failed if it was the last
  * one.
  *
- * Shape   "Max retries (3) exceeded: <message>", "Max crashes (3) exceeded: <message>", or the
+ * Shape   "Max retries (3) exceeded: <message>", likewise "Max crashes" and "Max snoozes", or the
  *         message alone. message: any bytes. out holds JOBQ_ERROR_MAX + 1 bytes and gets valid
  *         UTF-8 of at most JOBQ_ERROR_MAX bytes, terminated. Returns its length.
  */
@@ -1449,7 +1456,7 @@ typedef struct jobq_loop_config {
     const struct jobq_loop_served *served; /* for a worker of your own; jobq_pg.h has its own */
 } jobq_loop_config;
 
-/* Counts since the start. succeeded to released say what handlers said, each run once, when it was
+/* Counts since the start. succeeded to snoozed say what handlers said, each run once, when it was
  * said; flushed says what has been written, which is the same in the end unless a lease is lost. */
 typedef struct jobq_loop_stats {
     int64_t claims;       /* claims that were answered */
@@ -1461,7 +1468,8 @@ typedef struct jobq_loop_stats {
     int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
     int64_t failed;       /* jobs that failed for good */
     int64_t cancelled;    /* jobs that were cancelled while they ran */
-    int64_t released;     /* jobs given back or parked; a snooze is not counted */
+    int64_t released;     /* jobs given back or parked */
+    int64_t snoozed;      /* attempts that will be repeated and used up none */
     int64_t lost;         /* results that the store refused, because the job was no longer ours */
     int64_t abandoned;    /* handlers that overran their time or the grace */
     int64_t heartbeats;   /* heartbeats that were accepted */
@@ -2076,6 +2084,7 @@ JOBQ_API int32_t jobq_times_bucket(int64_t us);
     X(FAILED, "failed")           \
     X(CANCELLED, "cancelled")     \
     X(RELEASED, "released")       \
+    X(SNOOZED, "snoozed")         \
     X(LOST, "lost")               \
     X(DELIVERED, "delivered")     \
     X(ACKNOWLEDGED, "acknowledged") \
@@ -4033,7 +4042,7 @@ JOBQ_API jobq_error jobq_job_check(const jobq_job *job)
     if (running ? !token : job->worker != 0 || job->claim != 0) return JOBQ_ERROR_INVALID; /* (2) */
     if (running && job->attempt < 1)
         return JOBQ_ERROR_INVALID; /* (3) */
-    if (job->attempt < 0 || job->crash < 0)
+    if (job->attempt < 0 || job->crash < 0 || job->snoozes < 0)
         return JOBQ_ERROR_INVALID; /* (4) */
     if (job->cancel_requested && !running)
         return JOBQ_ERROR_INVALID; /* (5) */
@@ -4053,6 +4062,7 @@ static jobq_decision jobq__end(const jobq_job *job, jobq_state state)
     d.state = state;
     d.attempt = job->attempt;
     d.crash = job->crash;
+    d.snoozes = job->snoozes;
     d.stage = job->stage;
     d.keep_run_at = true;
     return d;
@@ -4092,6 +4102,7 @@ static jobq_decision jobq__on_success(const jobq_policy *policy, const jobq_job 
     d.stage = (int16_t)(job->stage + 1);
     if (!policy->attempts_span_stages) d.attempt = 0;
     d.crash = 0;
+    d.snoozes = 0;
     return d;
 }
 
@@ -4130,7 +4141,11 @@ static jobq_decision jobq__on_snooze(const jobq_policy *policy, const jobq_job *
                                 ? event->delay_us
                                 : jobq_backoff_delay(&policy->backoff, 0, event->random));
 
+    if (d.state == JOBQ_STATE_READY && policy->snoozes_max > 0 &&
+        job->snoozes >= policy->snoozes_max)
+        return jobq__exhausted(job, JOBQ_REASON_SNOOZES, policy->snoozes_max);
     d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
+    d.snoozes = job->snoozes < INT32_MAX ? job->snoozes + 1 : INT32_MAX;
     return d;
 }
 
@@ -4197,6 +4212,7 @@ static jobq_decision jobq__on_revive(const jobq_job *job)
 
     d.attempt = 0;
     d.crash = 0;
+    d.snoozes = 0;
     return d;
 }
 
@@ -4270,6 +4286,7 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     job->stage = decision->stage;
     job->attempt = decision->attempt;
     job->crash = decision->crash;
+    job->snoozes = decision->snoozes;
     job->suspect = decision->suspect;
     job->alone = decision->alone;
     job->cancel_requested = decision->cancel_requested;
@@ -4295,13 +4312,15 @@ static void jobq__put_number(jobq__text *t, int64_t value)
 
 JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, jobq_str message)
 {
+    static const char *const limits[] = {"", "retries", "crashes", "snoozes"}; /* by reason */
     jobq__text t = {NULL, JOBQ_ERROR_MAX + 1, 0, false};
 
     JOBQ_ASSERT(out != NULL && decision != NULL);
     t.out = out;
     if (decision->reason != JOBQ_REASON_NONE) {
-        jobq__put(&t, jobq_str_from(decision->reason == JOBQ_REASON_ATTEMPTS ? "Max retries ("
-                                                                             : "Max crashes ("));
+        jobq__put(&t, jobq_str_from("Max "));
+        jobq__put(&t, jobq_str_from(limits[decision->reason]));
+        jobq__put(&t, jobq_str_from(" ("));
         jobq__put_number(&t, decision->limit);
         jobq__put(&t, jobq_str_from(") exceeded: "));
     }
@@ -4572,7 +4591,7 @@ JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome 
                                  const jobq_decision *decision)
 {
     static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
-        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL, NULL,
+        "the handler returned no outcome", NULL, "retry", "discarded", "snooze", NULL, NULL,
         "the handler said done, but its transaction did not complete the job"};
     jobq_str message;
 
@@ -4580,8 +4599,9 @@ JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome 
     message.ptr = call->error;
     message.len = call->error_size;
     if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
-    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
-    if (message.ptr == NULL || outcome == JOBQ_OUTCOME_SUCCESS) return 0;
+    if (message.len == 0 && (outcome != JOBQ_OUTCOME_SNOOZE || decision->reason != 0))
+        message = jobq_str_from(unsaid[outcome]);
+    if (message.len == 0 || outcome == JOBQ_OUTCOME_SUCCESS) return 0;
     return jobq_reason_format(out, decision, message);
 }
 
@@ -7674,7 +7694,7 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     jobq__limit_freed(l, s->job.kind, now);
 }
 
-/* What becomes of a job, for statistics. COUNT: it is not counted. */
+/* What becomes of a job, for statistics. */
 static jobq_tally_place jobq__outcome_of(const jobq_slot *s, jobq_event_kind event)
 {
     const jobq_decision *d = &s->decision;
@@ -7684,7 +7704,7 @@ static jobq_tally_place jobq__outcome_of(const jobq_slot *s, jobq_event_kind eve
     if (d->state == JOBQ_STATE_FAILED) return JOBQ_TALLY_FAILED;
     if (d->state == JOBQ_STATE_CANCELLED) return JOBQ_TALLY_CANCELLED;
     if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) return JOBQ_TALLY_RELEASED;
-    return event == JOBQ_EVENT_SNOOZE ? JOBQ_TALLY_COUNT : JOBQ_TALLY_RETRIED;
+    return event == JOBQ_EVENT_SNOOZE ? JOBQ_TALLY_SNOOZED : JOBQ_TALLY_RETRIED;
 }
 
 static void jobq__count_outcome(jobq_loop *l, const jobq_slot *s, jobq_event_kind event)
@@ -7695,8 +7715,8 @@ static void jobq__count_outcome(jobq_loop *l, const jobq_slot *s, jobq_event_kin
     l->stats.failed += outcome == JOBQ_TALLY_FAILED;
     l->stats.cancelled += outcome == JOBQ_TALLY_CANCELLED;
     l->stats.released += outcome == JOBQ_TALLY_RELEASED;
+    l->stats.snoozed += outcome == JOBQ_TALLY_SNOOZED;
     l->stats.retried += outcome == JOBQ_TALLY_RETRIED;
-    if (outcome == JOBQ_TALLY_COUNT) return;
     jobq__tally_add(&l->tallies, s->job.queue, s->job.kind, outcome, 1);
 }
 

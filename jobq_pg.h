@@ -1212,6 +1212,8 @@ typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_c
 typedef struct jobq_pg_queue_desc {
     int32_t max_attempts;                /* * (new: 20) */
     int32_t max_crashes;                 /* (new: 3) */
+    int32_t snoozes_max;                 /* * a job that has snoozed so often in its stage fails at
+                                            the next; JOBQ_PG_UNLIMITED: never (new: so) */
     int64_t timeout_us;                  /* * of a handler; JOBQ_NEVER: none (new: none, but set
                                             one: see BAD HANDLERS) */
     jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */
@@ -5677,6 +5679,7 @@ static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COL
     JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
     JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
     JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
+    JOBQ_PG__JOB("snoozes", job.snoozes, INT4, INT32),                                             \
     JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
     JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
     JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
@@ -5768,9 +5771,12 @@ static const jobq_pg__col jobq_pg__complete_in[] = {
     C(of.decision.crash, INT4, INT32), C(of.decision.suspect, BOOL, BOOL), CF(end_delay, INT8),    \
     C(with.error, TEXT, TEXT), CW(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),                     \
     CW(with.payload, BYTEA, BYTES, JOBQ_PG__IF)
-/* NULL if no attempt has logged. */
+/* NULL if no attempt has logged, and if no job has snoozed. */
 #define JOBQ_PG__END_LOGS \
     JOBQ_PG__LIST("p_logs", end_list, jobq_pg__end_row, with.log, JSONB, JSON, JOBQ_PG__SPARSE)
+#define JOBQ_PG__END_SNOOZES \
+    JOBQ_PG__LIST("p_snoozes", end_list, jobq_pg__end_row, of.decision.snoozes, INT4, INT32, \
+                  JOBQ_PG__ZEROS)
 #define JOBQ_PG__ENDS(field, wire, type) \
     JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, field, wire, type, 0)
 #define JOBQ_PG__ENDS_WHEN(field, wire, type, flags) \
@@ -5792,10 +5798,11 @@ static const jobq_pg__col jobq_pg__complete_with_in[] = {
 
 static const jobq_pg__col jobq_pg__settle_in[] = {
     JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__END_LOGS,
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__END_SNOOZES, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__settle_here_in[] = {
     JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF),
-    JOBQ_PG__END(with.log, JSONB, JSON), JOBQ_PG__COLS_END};
+    JOBQ_PG__END(with.log, JSONB, JSON), JOBQ_PG__END(of.decision.snoozes, INT4, INT32),
+    JOBQ_PG__COLS_END};
 
 /* The arguments of wait_here. */
 typedef struct jobq_pg__wait_row {
@@ -5814,7 +5821,8 @@ static const jobq_pg__col jobq_pg__wait_here_in[] = {
     JOBQ_PG__EDGE(after.job, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__EDGE(after.name, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__EDGE(after.flow, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__WAITING(of.decision.snoozes, INT4, INT32), JOBQ_PG__COLS_END};
 
 /* The arguments and answers about a step of a claimed job, or a signal. */
 typedef struct jobq_pg__stepping {
@@ -5908,6 +5916,7 @@ typedef struct jobq_pg__policy_row {
 static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("max_attempts", of.policy.max_attempts, INT4, INT32),
     JOBQ_PG__POLICY("max_crashes", of.policy.max_crashes, INT4, INT32),
+    JOBQ_PG__POLICY("snoozes_max", of.policy.snoozes_max, INT4, INT32),
     JOBQ_PG__POLICY("backoff_curve", curve, TEXT, TEXT),
     JOBQ_PG__POLICY("backoff_base_us", of.policy.backoff.base_us, INT8, INT64),
     JOBQ_PG__POLICY("backoff_cap_us", of.policy.backoff.cap_us, INT8, INT64),
@@ -6375,7 +6384,7 @@ static const jobq_pg__col jobq_pg__cancelled_out[] = {
 
 /* Limits of a queue that may be NULL: left as they are. 0: none. */
 typedef struct jobq_pg__limits {
-    jobq_pg_maybe_int32 running, line_running, line_waiting;
+    jobq_pg_maybe_int32 running, line_running, line_waiting, snoozes;
     jobq_pg_maybe_bool strict, ageing, paused;
 } jobq_pg__limits;
 
@@ -6428,6 +6437,7 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE("line_strict", limits.strict, BOOL, BOOL, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE("line_waiting_max", limits.line_waiting, INT4, INT32, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE("ageing", limits.ageing, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE("snoozes_max", limits.snoozes, INT4, INT32, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE("paused", limits.paused, BOOL, BOOL, JOBQ_PG_NULLABLE), JOBQ_PG__COLS_END};
 
 /* The arguments of line_set and hold. */
@@ -8814,6 +8824,7 @@ static void jobq_pg__job_mend(jobq_job *job)
 {
     if (job->attempt < 1) job->attempt = 1;
     if (job->crash < 0) job->crash = 0;
+    if (job->snoozes < 0) job->snoozes = 0;
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
@@ -9075,8 +9086,9 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
     if (!jobq_state_final(d->state) && d->state != JOBQ_STATE_READY)
         return jobq_pg__invalid_int(error, "decision", (int)d->state,
                                     "not a state that a claimed job can get");
-    if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
-        d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
+    if (d->attempt < 0 || d->crash < 0 || d->snoozes < 0 || d->stage < 0 ||
+        d->stage >= JOBQ_STAGES_MAX || d->delay_us < 0 ||
+        (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
         return jobq_pg__invalid(error, "decision", "has a number that is out of its range");
     if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
     if (with->log.ptr != NULL && jobq_json_check(with->log, NULL, NULL) != JOBQ_OK)
@@ -9870,6 +9882,7 @@ static jobq_error jobq_pg__limits_invalid(const jobq_pg_queue_desc *d, jobq_pg_e
 {
     if (jobq_pg__burst_invalid(d->rate_burst, "rate_burst", error) ||
         jobq_pg__burst_invalid(d->line_rate_burst, "line_rate_burst", error) ||
+        jobq_pg__limit_invalid(d->snoozes_max, "snoozes_max", error) ||
         jobq_pg__limit_invalid(d->running_max, "running_max", error) ||
         jobq_pg__limit_invalid(d->line_running_max, "line_running_max", error) ||
         jobq_pg__choice_invalid(d->attempts_span_stages, "attempts_span_stages", error) ||
@@ -9965,6 +9978,7 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     from.limits.running = jobq_pg__limit(from.of.running_max);
     from.limits.line_running = jobq_pg__limit(from.of.line_running_max);
     from.limits.line_waiting = jobq_pg__limit(from.of.line_waiting_max);
+    from.limits.snoozes = jobq_pg__limit(from.of.snoozes_max);
     from.limits.strict = jobq_pg__choice_of(from.of.line_strict);
     from.limits.ageing = jobq_pg__choice_of(from.of.ageing);
     from.limits.paused = jobq_pg__choice_of(from.of.paused);
@@ -13589,6 +13603,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
     JOBQ_PG__TELL(", failed", jobs, failed);
     JOBQ_PG__TELL(", cancelled", jobs, cancelled);
     JOBQ_PG__TELL(", released", jobs, released);
+    JOBQ_PG__TELL(", snoozed", jobs, snoozed);
     JOBQ_PG__TELL(", lost", jobs, lost);
     JOBQ_PG__TELL(", abandoned", jobs, abandoned);
     JOBQ_PG__TELL(", rescued", jobs, rescued);
@@ -14520,7 +14535,7 @@ static void jobq_pg__metrics_jobs(jobq_pg__page *m)
     jobq_pg__metrics_head(m, jobs, "counter", NULL, "What became of jobs, each time one ran.");
     for (c = m->rows; c < end; c++) {
         if (!jobq_pg__counted_jobs(c)) continue;
-        jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_RELEASED);
+        jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_SNOOZED);
     }
     jobq_pg__metrics_head(m, lost, "counter", NULL,
                           "Results that were refused, because others had the job.");
@@ -14934,6 +14949,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN(facts.max_attempts, "own_max_attempts", INT32, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(facts.timeout_us, "timeout_us", INT64, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(facts.crash, "crash", INT32, 0),
+    JOBQ_PG__OWN(facts.snoozes, "snoozes", INT32, JOBQ_PG_ZERO), /* not kept after success */
     JOBQ_PG__OWN(facts.suspect, "suspect", BOOL, 0),
     JOBQ_PG__OWN(facts.alone, "alone", BOOL, 0),
     JOBQ_PG__OWN(facts.enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
@@ -17653,6 +17669,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "        CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),\n"
 "    max_attempts integer NOT NULL DEFAULT 20 CHECK (max_attempts >= 1),\n"
 "    max_crashes integer NOT NULL DEFAULT 3 CHECK (max_crashes >= 1),\n"
+"    snoozes_max integer CHECK (snoozes_max >= 1),\n"
 "    backoff_curve text NOT NULL DEFAULT 'exponential'\n"
 "        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),\n"
 "    backoff_base_us bigint NOT NULL DEFAULT 5000000 CHECK (backoff_base_us >= 1),\n"
@@ -17700,6 +17717,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    parked_at timestamptz,\n"
 "    paused_at timestamptz,\n"
 "    max_attempts integer CHECK (max_attempts >= 1),\n"
+"    snoozes_max integer CHECK (snoozes_max >= 0),\n"
 "    backoff_curve text\n"
 "        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),\n"
 "    backoff_base_us bigint CHECK (backoff_base_us >= 1),\n"
@@ -17712,8 +17730,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,\n"
 "                     backoff_jitter_permille) IN (0, 5)),\n"
 "    UNIQUE (queue_id, name),\n"
-"    UNIQUE (queue, name),\n"
-"    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n",
+"    UNIQUE (queue, name),\n",
+"    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n"
 "        ON UPDATE CASCADE ON DELETE CASCADE\n"
 ");\n"
 "CREATE TABLE jobq.quota (\n"
@@ -17798,6 +17816,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    line bigint,\n"
 "    flow_id bigint,\n"
 "    max_attempts integer,\n"
+"    snoozes integer,\n"
 "    alone boolean NOT NULL DEFAULT false,\n"
 "    key text COLLATE \"C\",\n"
 "    line_name text COLLATE \"C\",\n"
@@ -17815,16 +17834,16 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n"
 "CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id)\n"
 "    WHERE NOT suspect AND line IS NULL;\n"
-"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at DESC, id DESC)\n"
+"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at DESC, id DESC)\n",
 "    WHERE NOT suspect AND line IS NOT NULL;\n"
-"CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n",
+"CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n"
 "CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;\n"
 "CREATE TYPE jobq.claimed AS (\n"
 "    id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n"
-"    queue_id integer, kind_id integer, attempt integer, crash integer, max_attempts integer,\n"
-"    priority smallint, stage smallint, stages smallint, suspect boolean, alone boolean,\n"
-"    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint,\n"
-"    walks bigint[], stretches bigint[]\n"
+"    queue_id integer, kind_id integer, attempt integer, crash integer, snoozes integer,\n"
+"    max_attempts integer, priority smallint, stage smallint, stages smallint,\n"
+"    suspect boolean, alone boolean, payload jsonb, bytes bytea, headers jsonb, due_us bigint,\n"
+"    line bigint, walks bigint[], stretches bigint[]\n"
 ");\n"
 "CREATE TABLE jobq.failed (\n"
 "    id bigint PRIMARY KEY,\n"
@@ -17838,6 +17857,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    kind_id integer NOT NULL,\n"
 "    attempt integer NOT NULL,\n"
 "    crash integer NOT NULL,\n"
+"    snoozes integer,\n"
 "    max_attempts integer,\n"
 "    priority smallint NOT NULL,\n"
 "    stage smallint NOT NULL,\n"
@@ -17927,12 +17947,13 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    hold_why text,\n"
 "    jobs bigint[] NOT NULL DEFAULT '{}',\n"
 "    PRIMARY KEY (queue_id, no)\n"
-") WITH (fillfactor = 50);\n"
+") WITH (fillfactor = 50);\n",
+"CREATE INDEX line_held ON jobq.line (queue_id, hold_until) WHERE hold_until IS NOT NULL;\n"
 "CREATE TYPE jobq.room AS (\n"
 "    no bigint, room integer, most integer, limited boolean, strict boolean, token_us bigint,\n"
 "    burst_us bigint, jobs bigint[], due_us bigint\n"
 ");\n"
-"CREATE TYPE jobq.walk AS (\n",
+"CREATE TYPE jobq.walk AS (\n"
 "    queue_id integer, priority smallint, stage smallint, most integer, quantum integer,\n"
 "    kinds integer[], last bigint, due_us bigint, made bigint, gave bigint, more boolean,\n"
 "    moved integer[], rows tid[], ids bigint[], bytes bigint, froms integer[],\n"
@@ -18034,7 +18055,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    partition smallint,\n"
 "    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
 "    owner text COLLATE \"C\",\n"
-"    zone text NOT NULL DEFAULT 'UTC',\n"
+"    zone text NOT NULL DEFAULT 'UTC',\n",
 "    missed text NOT NULL DEFAULT 'last' CHECK (missed IN ('last', 'skip', 'all')),\n"
 "    overlap text NOT NULL DEFAULT 'allow'\n"
 "        CHECK (overlap IN ('allow', 'skip', 'wait', 'cancel')),\n"
@@ -18044,7 +18065,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    error text,\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
-"    headers jsonb,\n",
+"    headers jsonb,\n"
 "    CHECK (num_nonnulls(cron, every_us) = 1 AND (cron IS NULL) = (parsed IS NULL)),\n"
 "    CHECK (num_nonnulls(kind_id, partition) = 1),\n"
 "    CHECK ((tick_at IS NULL) = (next_at IS NULL))\n"
@@ -18135,7 +18156,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 ");\n"
 "CREATE TABLE jobq.operation (\n"
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
-"    at timestamptz NOT NULL,\n"
+"    at timestamptz NOT NULL,\n",
 "    role text NOT NULL,\n"
 "    application text NOT NULL,\n"
 "    verb text NOT NULL,\n"
@@ -19012,9 +19033,9 @@ static const char *const jobq_pg__sql_claim[] = {
 "            claimed_at = statement_timestamp()\n"
 "        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
-"                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,\n"
-"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line,\n"
-"                  NULL::bigint[], NULL::bigint[];\n"
+"                  j.attempt, j.crash, j.snoozes, j.max_attempts, j.priority, j.stage,\n"
+"                  j.stages, j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint,\n"
+"                  j.line, NULL::bigint[], NULL::bigint[];\n"
 "        IF FOUND THEN RETURN; END IF;\n"
 "    END IF;\n"
 "    PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);\n"
@@ -19153,12 +19174,12 @@ static const char *const jobq_pg__sql_end[] = {
 "    ), failed AS (\n"
 "        INSERT INTO jobq.failed (\n"
 "            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n"
-"            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,\n"
-"            payload, bytes, headers, errors, flow_id, steps)\n"
+"            kind_id, attempt, crash, snoozes, max_attempts, priority, stage, stages, key,\n"
+"            line_name, payload, bytes, headers, errors, flow_id, steps)\n"
 "        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
-"               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,\n"
-"               g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,\n"
-"               g.headers, jobq._add_error(g.errors, p_entry), g.flow_id, g.steps\n"
+"               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.snoozes,\n"
+"               g.max_attempts, g.priority, g.stage, g.stages, g.key, g.line_name, g.payload,\n"
+"               g.bytes, g.headers, jobq._add_error(g.errors, p_entry), g.flow_id, g.steps\n"
 "        FROM gone g WHERE p_state = 'f'\n"
 "        ON CONFLICT DO NOTHING\n"
 "    ), history AS (\n"
@@ -19175,8 +19196,8 @@ static const char *const jobq_pg__sql_end[] = {
 "        WHERE p_state <> 'f' AND coalesce(k.history, q.history)\n"
 "        ON CONFLICT DO NOTHING\n"
 "    )\n"
-"    SELECT array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
-"           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n",
+"    SELECT array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
+"           array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.key) FILTER (WHERE g.key IS NOT NULL),\n"
 "           array_agg(g.id) FILTER (WHERE g.flow_id IS NOT NULL),\n"
 "           array_agg(g.flow_id) FILTER (WHERE g.flow_id IS NOT NULL)\n"
@@ -19257,8 +19278,8 @@ static const char *const jobq_pg__sql_end[] = {
 "    SELECT array_agg(g.id) INTO v_done FROM gone g;\n"
 "    RETURN v_done;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._complete(\n"
-"    p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])\n",
+"CREATE OR REPLACE FUNCTION jobq._complete(\n",
+"    p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
@@ -19330,8 +19351,8 @@ static const char *const jobq_pg__sql_end[] = {
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],\n"
 "    p_logs jsonb[] DEFAULT NULL, p_here boolean DEFAULT false)\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
-"SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
+"SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
@@ -19407,8 +19428,8 @@ static const char *const jobq_pg__sql_end[] = {
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
 "    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
 "    RETURN CASE WHEN jobq._kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._settle_end(\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq._settle_end(\n"
 "    p_id bigint, p_worker bigint, p_claim bigint, p_state \"char\", p_attempt integer,\n"
 "    p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb, p_here boolean)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -19426,11 +19447,11 @@ static const char *const jobq_pg__sql_end[] = {
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
-"    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL)\n"
+"    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL,\n"
+"    p_snoozes integer[] DEFAULT NULL)\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n"
-"LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
-"SET jit = off AS $$\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
 "    v_job jobq.job;\n"
@@ -19472,16 +19493,17 @@ static const char *const jobq_pg__sql_end[] = {
 "            UPDATE jobq.job j\n"
 "            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],\n"
 "                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
-"                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
+"                alone = j.alone AND p_suspects[i], snoozes = nullif(p_snoozes[i], 0),\n"
+"                run_at = v_run_at,\n"
 "                line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
 "                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
 "                errors = jobq._add_error(j.errors, v_entry)\n"
 "            WHERE j.id = p_ids[i];\n"
-"            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
+"            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n",
 "                PERFORM jobq._wake(v_job.queue_id, 1);\n"
-"            END IF;\n",
+"            END IF;\n"
 "            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._signal_look(p_ids[i]); END IF;\n"
 "        END IF;\n"
 "        v_linked := v_linked OR v_job.flow_id IS NOT NULL;\n"
@@ -19494,13 +19516,14 @@ static const char *const jobq_pg__sql_end[] = {
 "CREATE OR REPLACE FUNCTION jobq._settle_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
-"    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)\n"
+"    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL, p_snoozes integer DEFAULT 0)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq._settle(\n"
 "        ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],\n"
 "        ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],\n"
-"        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]) AS s WHERE s.answer <> 'r';\n"
+"        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log], ARRAY[p_snoozes]) AS s\n"
+"    WHERE s.answer <> 'r';\n"
 "    IF FOUND THEN\n"
 "        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
 "            HINT = 'Another worker has, or had, this job: roll back.';\n"
@@ -20890,15 +20913,17 @@ static const char *const jobq_pg__sql_workers[] = {
 "            kind_ids, p_library);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._policies(p_queues integer[], p_worker bigint DEFAULT NULL)\n"
-"RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,\n"
-"               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,\n"
-"               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,\n"
-"               attempts_span_stages boolean, paused boolean, priority_min smallint,\n"
-"               kind_id integer, lines boolean, ageing boolean, hold_us bigint)\n"
+"RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, snoozes_max integer,\n"
+"               backoff_curve text, backoff_base_us bigint, backoff_cap_us bigint,\n"
+"               backoff_floor_us bigint, backoff_jitter_permille integer, timeout_us bigint,\n"
+"               stages_max smallint, attempts_span_stages boolean, paused boolean,\n"
+"               priority_min smallint, kind_id integer, lines boolean, ageing boolean,\n"
+"               hold_us bigint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT q.id, coalesce(k.max_attempts, q.max_attempts), q.max_crashes,\n"
+"           coalesce(k.snoozes_max, q.snoozes_max, 0),\n"
 "           coalesce(k.backoff_curve, q.backoff_curve),\n"
 "           coalesce(k.backoff_base_us, q.backoff_base_us),\n"
 "           coalesce(k.backoff_cap_us, q.backoff_cap_us),\n"
@@ -20907,15 +20932,16 @@ static const char *const jobq_pg__sql_workers[] = {
 "           coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,\n"
 "           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id, q.lines,\n"
 "           q.ageing, CASE WHEN clock_timestamp() BETWEEN q.held_at AND q.hold_until\n"
-"               THEN greatest((extract(epoch FROM q.hold_until - statement_timestamp())\n"
-"                              * 1000000)::bigint, 0) ELSE 0 END\n",
+"               THEN greatest((extract(epoch FROM q.hold_until - statement_timestamp())\n",
+"                              * 1000000)::bigint, 0) ELSE 0 END\n"
 "    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id\n"
 "    CROSS JOIN LATERAL (\n"
 "        SELECT (NULL::jobq.kind).*\n"
 "        UNION ALL\n"
 "        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)\n"
 "        WHERE w.id = p_worker AND o.queue_id = q.id\n"
-"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n"
+"          AND num_nonnulls(o.max_attempts, o.snoozes_max, o.backoff_base_us, o.timeout_us)\n"
+"              > 0) AS k\n"
 "    ORDER BY k.id IS NOT NULL, u.n;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._late_workers(\n"
@@ -20951,9 +20977,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
 "           count(k.paused_at) = 0,\n"
 "           policy + coalesce(sum(hashtextextended(ROW(\n"
-"               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
-"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
-"           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
+"               k.id, k.max_attempts, k.snoozes_max, k.backoff_curve, k.backoff_base_us,\n"
+"               k.backoff_cap_us, k.backoff_floor_us, k.backoff_jitter_permille,\n"
+"               k.timeout_us)::text, 0) >> 16)\n"
+"           FILTER (WHERE num_nonnulls(k.max_attempts, k.snoozes_max, k.backoff_base_us,\n"
+"                                      k.timeout_us) > 0), 0)\n"
 "    INTO kinds, parked, every_kind, policy\n"
 "    FROM jobq.kind k WHERE k.id = ANY (p_kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
@@ -20977,11 +21005,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT DISTINCT j.queue_id FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
 "          AND j.run_at <= statement_timestamp()\n"
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n",
 "          AND jobq._suspect_goes(j.queue_id, j.line_name));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._heartbeat(\n"
-"    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n",
+"    p_worker bigint, p_lease_us bigint, p_settled bigint[], p_number bigint DEFAULT NULL,\n"
 "    p_quotas integer[] DEFAULT NULL, p_running integer[] DEFAULT NULL,\n"
 "    p_wanted integer[] DEFAULT NULL, p_tokens integer[] DEFAULT NULL,\n"
 "    p_returned integer[] DEFAULT NULL, p_needed integer[] DEFAULT NULL,\n"
@@ -21045,11 +21073,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._deregister(\n"
-"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
+"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n",
 "    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
-"    PERFORM jobq._need_read_committed();\n",
+"    PERFORM jobq._need_read_committed();\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
 "    PERFORM jobq._tally_take(w.id, p_tally, p_tally_queues, p_tally_kinds, p_totals)\n"
 "    FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL AND p_tally IS NOT NULL;\n"
@@ -21125,13 +21153,13 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_claim jobq.claim;\n"
+"    v_claim jobq.claim;\n",
 "    v_count integer;\n"
 "    v_queues integer[] := '{}';\n"
 "BEGIN\n"
 "    rescued := 0;\n"
 "    failed := 0;\n"
-"    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n",
+"    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n"
 "      AND clock_timestamp() NOT BETWEEN w.beat_at AND w.expires_at;\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n"
@@ -21207,10 +21235,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "RETURNS integer[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_indexscan = off SET jit = off AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    RETURN ARRAY(\n"
 "        SELECT k.id FROM jobq.kind k\n"
-"        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n",
+"        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
 "          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
 "          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join\n"
 "              SELECT FROM jobq.worker w\n"
@@ -22949,7 +22977,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "CREATE OR REPLACE FUNCTION jobq._wait_here(\n"
 "    p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,\n"
 "    p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],\n",
-"    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void\n"
+"    p_parent_names text[], p_parent_flows bigint[], p_on text[],\n"
+"    p_snoozes integer DEFAULT 0) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE v_flow bigint;\n"
@@ -22963,7 +22992,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "        INSERT INTO jobq.nudge (job_id) VALUES (p_id);\n"
 "    END IF;\n"
 "    PERFORM jobq._settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,\n"
-"                             p_suspect, 0, NULL, NULL, NULL, p_log);\n"
+"                             p_suspect, 0, NULL, NULL, NULL, p_log, p_snoozes);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._enqueue_linked(\n"
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[], p_bytes bytea[],\n"
@@ -23018,8 +23047,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "        ARRAY[p_timeout_us], CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
 "        CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END, p_flow,\n"
 "        CASE WHEN p_name IS NOT NULL THEN ARRAY[p_name] END,\n"
-"        array_fill(1, ARRAY[v_count]), v_ids, v_names,\n"
-"        CASE WHEN p_after_flow IS NOT NULL THEN\n",
+"        array_fill(1, ARRAY[v_count]), v_ids, v_names,\n",
+"        CASE WHEN p_after_flow IS NOT NULL THEN\n"
 "            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,\n"
 "        array_fill(p_on_end, ARRAY[v_count])) e);\n"
 "END $$;\n"
@@ -23493,8 +23522,9 @@ static const char *const jobq_pg__sql_waits[] = {
 "CREATE OR REPLACE FUNCTION jobq._await(p_ids bigint[], p_channel bigint DEFAULT NULL)\n"
 "RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,\n"
 "               stage smallint, stages smallint, attempt integer, crash integer,\n"
-"               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,\n"
-"               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,\n"
+"               snoozes integer, suspect boolean, alone boolean, enqueued_at timestamptz,\n"
+"               run_at timestamptz, claimed_at timestamptz, finished_at timestamptz,\n"
+"               worker bigint, claim bigint,\n"
 "               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,\n"
 "               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
 "               result jsonb, result_bytes bytea)\n"
@@ -23523,7 +23553,7 @@ static const char *const jobq_pg__sql_waits[] = {
 "    SELECT u.id, coalesce(j.queue, ''), coalesce(j.kind, ''), coalesce(j.state, 'none'),\n"
 "           coalesce(j.priority, 0::smallint), coalesce(j.stage, 0::smallint),\n"
 "           coalesce(j.stages, 0::smallint), coalesce(j.attempt, 0), coalesce(j.crash, 0),\n"
-"           coalesce(j.suspect, false), coalesce(j.alone, false),\n"
+"           j.snoozes, coalesce(j.suspect, false), coalesce(j.alone, false),\n"
 "           coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,\n"
 "           j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,\n"
 "           coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,\n"
@@ -23534,9 +23564,10 @@ static const char *const jobq_pg__sql_waits[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._parent_jobs(p_id bigint)\n"
 "RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,\n"
-"               stage smallint, stages smallint, attempt integer, crash integer,\n"
-"               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,\n",
-"               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,\n"
+"               stage smallint, stages smallint, attempt integer, crash integer,\n",
+"               snoozes integer, suspect boolean, alone boolean, enqueued_at timestamptz,\n"
+"               run_at timestamptz, claimed_at timestamptz, finished_at timestamptz,\n"
+"               worker bigint, claim bigint,\n"
 "               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,\n"
 "               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
 "               result jsonb, result_bytes bytea)\n"
@@ -24356,9 +24387,9 @@ static const char *const jobq_pg__sql_views[] = {
 "SELECT h.id, q.name AS queue, k.name AS kind,\n"
 "       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,\n"
 "       h.priority, h.stage, h.stages, h.attempt,\n"
-"       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash, false AS suspect,\n"
-"       false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,\n"
-"       NULL::bigint AS claim,\n"
+"       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash,\n"
+"       NULL::integer AS snoozes, false AS suspect, false AS alone, h.enqueued_at, h.run_at,\n"
+"       h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,\n"
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
 "       h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,\n"
 "       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,\n"
@@ -24375,30 +24406,30 @@ static const char *const jobq_pg__sql_views[] = {
 "CREATE OR REPLACE VIEW jobq.jobs AS\n"
 "SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
 "       u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,\n"
-"       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,\n"
-"       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,\n"
-"       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,\n"
-"       u.line_name AS line, u.result, u.result_bytes, u.log\n"
+"       u.crash, u.snoozes, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at,\n"
+"       u.finished_at, u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes,\n"
+"       u.headers, u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts,\n"
+"       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
-"             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,\n"
-"             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,\n"
-"             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,\n"
-"             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes,\n"
-"             NULL::jsonb AS log\n"
+"             coalesce(j.snoozes, 0) AS snoozes, j.suspect, j.alone, j.enqueued_at, j.run_at,\n"
+"             j.claimed_at, NULL::timestamptz AS finished_at, j.worker, j.claim,\n"
+"             j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,\n"
+"             j.kind_id, j.timeout_us, j.line_name, NULL::jsonb AS result,\n"
+"             NULL::bytea AS result_bytes, NULL::jsonb AS log\n"
 "      FROM jobq.job j\n"
 "      UNION ALL\n"
 "      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
-"             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,\n"
-"             NULL, NULL,\n"
+"             coalesce(f.snoozes, 0), false, false, f.enqueued_at, f.run_at, f.claimed_at,\n"
+"             f.finished_at, f.worker, NULL, NULL,\n"
 "             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,\n"
 "             f.timeout_us, f.line_name, NULL, NULL, NULL\n"
 "      FROM jobq.failed f\n"
 "      UNION ALL\n"
 "      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
-"             h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,\n"
-"             h.run_at,\n"
-"             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
+"             h.stage, h.stages, h.attempt, NULL, h.crash, NULL, false, false,\n"
+"             h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL,\n"
+"             h.key, h.payload, h.bytes,\n"
 "             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,\n"
 "             h.result_bytes, h.log\n"
 "      FROM jobq.history h) u\n"
@@ -24414,9 +24445,9 @@ static const char *const jobq_pg__sql_views[] = {
 "END $$;\n"
 "CREATE OR REPLACE VIEW jobq.failures AS\n"
 "SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n"
-"       f.stage, f.errors -> -1 ->> 'error' AS error,\n"
+"       f.stage, f.errors -> -1 ->> 'error' AS error,\n",
 "       (SELECT string_agg(\n"
-"            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')\n",
+"            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')\n"
 "                 ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n"
 "                             e ->> 'attempt', coalesce(e ->> 'error', 'no error')) END,\n"
 "            E'\\n' ORDER BY n)\n"
@@ -24484,10 +24515,10 @@ static const char *const jobq_pg__sql_views[] = {
 "              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next\n"
-"        UNION ALL\n"
+"        UNION ALL\n",
 "        SELECT lined.* FROM jobq._peek_lines(q, peek.at_most, peek.exclude) AS lined\n"
 "        UNION ALL\n"
-"        (SELECT n.* FROM jobq.job n\n",
+"        (SELECT n.* FROM jobq.job n\n"
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
 "           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
@@ -26266,7 +26297,8 @@ static const char *const jobq_pg__sql_policy[] = {
 "    line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,\n"
 "    line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,\n"
 "    ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,\n"
-"    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)\n"
+"    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL,\n"
+"    snoozes_max integer DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE\n"
@@ -26292,9 +26324,9 @@ static const char *const jobq_pg__sql_policy[] = {
 "    PERFORM jobq.pause(queue, kind) WHERE paused;\n"
 "    PERFORM jobq.resume(queue, kind) WHERE NOT paused;\n"
 "    IF kind IS NOT NULL THEN\n"
-"        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n",
-"                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
-"                              retention);\n"
+"        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, snoozes_max, backoff,\n",
+"                              backoff_base, backoff_cap, backoff_floor, backoff_jitter,\n"
+"                              timeout, history, retention);\n"
 "        PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue, 'kind',\n"
 "                                   kind), v_before, jobq._policy_row(v_queue, kind));\n"
 "        RETURN;\n"
@@ -26302,6 +26334,7 @@ static const char *const jobq_pg__sql_policy[] = {
 "    UPDATE jobq.queue q\n"
 "    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n"
 "        max_crashes = coalesce(max_crashes, q.max_crashes),\n"
+"        snoozes_max = nullif(coalesce(snoozes_max, q.snoozes_max), 0),\n"
 "        backoff_curve = coalesce(backoff, q.backoff_curve),\n"
 "        backoff_base_us = coalesce(jobq._us(backoff_base), q.backoff_base_us),\n"
 "        backoff_cap_us = coalesce(jobq._us(backoff_cap), q.backoff_cap_us),\n"
@@ -26310,8 +26343,7 @@ static const char *const jobq_pg__sql_policy[] = {
 "                                           q.backoff_jitter_permille),\n"
 "        timeout_us = nullif(coalesce(jobq._us(timeout), q.timeout_us), 0),\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
-"        history = coalesce(history, q.history),\n"
-"        retention = coalesce(retention, q.retention),\n"
+"        history = coalesce(history, q.history), retention = coalesce(retention, q.retention),\n"
 "        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
 "        message_max = coalesce(message_max, q.message_max),\n"
@@ -26357,8 +26389,8 @@ static const char *const jobq_pg__sql_policy[] = {
 "BEGIN\n"
 "    PERFORM FROM jobq.queue q\n"
 "    WHERE q.id = p_queue AND q.payload_max <> p_payload_max FOR UPDATE;\n"
-"    PERFORM jobq._kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds\n"
-"                                  ELSE ARRAY[p_kind] END);\n",
+"    PERFORM jobq._kind_ids(p_queue, CASE WHEN p_kind IS NULL THEN p_kinds\n",
+"                                  ELSE ARRAY[p_kind] END);\n"
 "    PERFORM FROM jobq.queue q WHERE q.id = p_queue AND p_kind IS NULL FOR NO KEY UPDATE;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._retention_used(p_retention text, p_odd boolean) RETURNS void\n"
@@ -26372,21 +26404,22 @@ static const char *const jobq_pg__sql_policy[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._kind_set(\n"
-"    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,\n"
-"    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,\n"
-"    p_history boolean, p_retention text) RETURNS void\n"
+"    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer,\n"
+"    p_snoozes_max integer, p_backoff text, p_base interval, p_cap interval, p_floor interval,\n"
+"    p_jitter numeric, p_timeout interval, p_history boolean, p_retention text) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_kind integer := jobq._kind_id(p_queue, p_kind);\n"
 "BEGIN\n"
 "    IF p_reset THEN\n"
 "        UPDATE jobq.kind k\n"
-"        SET max_attempts = NULL, timeout_us = NULL, history = NULL, retention = NULL,\n"
-"            backoff_curve = NULL, backoff_base_us = NULL, backoff_cap_us = NULL,\n"
-"            backoff_floor_us = NULL, backoff_jitter_permille = NULL\n"
+"        SET max_attempts = NULL, snoozes_max = NULL, timeout_us = NULL, history = NULL,\n"
+"            retention = NULL, backoff_curve = NULL, backoff_base_us = NULL,\n"
+"            backoff_cap_us = NULL, backoff_floor_us = NULL, backoff_jitter_permille = NULL\n"
 "        WHERE k.id = v_kind;\n"
 "    END IF;\n"
 "    UPDATE jobq.kind k\n"
 "    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),\n"
+"        snoozes_max = coalesce(p_snoozes_max, k.snoozes_max),\n"
 "        timeout_us = coalesce(jobq._us(p_timeout), k.timeout_us),\n"
 "        history = coalesce(p_history, k.history),\n"
 "        retention = coalesce(p_retention, k.retention)\n"
@@ -26448,14 +26481,15 @@ static const char *const jobq_pg__sql_protocol[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._work_decide(\n"
 "    p_job jobq.job, p_event text, p_delay_us bigint, p_random numeric, OUT state \"char\",\n"
-"    OUT stage smallint, OUT attempt integer, OUT crash integer, OUT suspect boolean,\n"
-"    OUT delay_us bigint, OUT reason text)\n"
+"    OUT stage smallint, OUT attempt integer, OUT crash integer, OUT snoozes integer,\n"
+"    OUT suspect boolean, OUT delay_us bigint, OUT reason text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_cancel boolean := p_job.cancel_requested_at IS NOT NULL;\n"
 "    v_policy record;\n"
 "BEGIN\n"
 "    SELECT coalesce(p_job.max_attempts, k.max_attempts, q.max_attempts) AS attempts,\n"
+"           coalesce(k.snoozes_max, q.snoozes_max, 0) AS snoozes,\n"
 "           q.attempts_span_stages AS span, jobq._work_backoff(\n"
 "               coalesce(k.backoff_curve, q.backoff_curve),\n"
 "               coalesce(k.backoff_base_us, q.backoff_base_us),\n"
@@ -26470,6 +26504,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    stage := p_job.stage;\n"
 "    attempt := p_job.attempt;\n"
 "    crash := p_job.crash;\n"
+"    snoozes := coalesce(p_job.snoozes, 0);\n"
 "    suspect := false;\n"
 "    delay_us := 0;\n"
 "    CASE p_event\n"
@@ -26479,6 +26514,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "        ELSIF NOT v_cancel THEN\n"
 "            stage := stage + 1;\n"
 "            crash := 0;\n"
+"            snoozes := 0;\n"
 "            IF NOT v_policy.span THEN attempt := 0; END IF;\n"
 "        END IF;\n"
 "    WHEN 'retry' THEN\n"
@@ -26489,8 +26525,14 @@ static const char *const jobq_pg__sql_protocol[] = {
 "            delay_us := coalesce(p_delay_us, v_policy.backoff_us);\n"
 "        END IF;\n"
 "    WHEN 'snooze' THEN\n"
-"        attempt := greatest(attempt - 1, 0);\n"
-"        IF NOT v_cancel THEN delay_us := coalesce(p_delay_us, v_policy.backoff_us); END IF;\n"
+"        IF NOT v_cancel AND v_policy.snoozes > 0 AND snoozes >= v_policy.snoozes THEN\n"
+"            state := 'f';\n"
+"            reason := format('Max snoozes (%s) exceeded: ', v_policy.snoozes);\n"
+"        ELSE\n"
+"            attempt := greatest(attempt - 1, 0);\n"
+"            snoozes := least(snoozes, 2147483646) + 1;\n"
+"            IF NOT v_cancel THEN delay_us := coalesce(p_delay_us, v_policy.backoff_us); END IF;\n"
+"        END IF;\n"
 "    WHEN 'release' THEN\n"
 "        attempt := greatest(attempt - 1, 0);\n"
 "        suspect := p_job.suspect AND NOT v_cancel;\n"
@@ -26503,7 +26545,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "BEGIN\n"
 "    DELETE FROM jobq.claim c WHERE c.ctid = ANY (ARRAY(\n"
 "        SELECT o.ctid FROM jobq.claim o\n"
-"        WHERE o.worker = p_worker AND o.number BETWEEN coalesce(p_number, 1)\n"
+"        WHERE o.worker = p_worker AND o.number BETWEEN coalesce(p_number, 1)\n",
 "              AND coalesce(p_number, 9223372036854775807)\n"
 "          AND o.jobs <> '{}' AND NOT EXISTS (\n"
 "            SELECT FROM jobq.job j\n"
@@ -26512,7 +26554,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._work_settle(\n"
 "    p_worker bigint, p_number bigint, p_id bigint, p_event text, p_delay interval,\n"
-"    p_error text, p_payload jsonb, p_bytes bytea) RETURNS void\n",
+"    p_error text, p_payload jsonb, p_bytes bytea) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_job jobq.job;\n"
@@ -26528,14 +26570,15 @@ static const char *const jobq_pg__sql_protocol[] = {
 "        FROM jobq._work_decide(v_job, p_event, jobq._us(p_delay), random()::numeric) d;\n"
 "    ELSE\n"
 "        SELECT 'r'::\"char\" AS state, 0::smallint AS stage, 0 AS attempt, 0 AS crash,\n"
-"               false AS suspect, 0::bigint AS delay_us, NULL::text AS reason\n"
+"               0 AS snoozes, false AS suspect, 0::bigint AS delay_us, NULL::text AS reason\n"
 "        INTO v_decision; -- settle_here says that the lease is lost\n"
 "    END IF;\n"
 "    PERFORM jobq._settle_here(\n"
 "        p_worker, p_number, p_id, v_decision.state, v_decision.stage, v_decision.attempt,\n"
 "        v_decision.crash, v_decision.suspect, v_decision.delay_us,\n"
 "        CASE WHEN v_decision.reason IS NULL THEN p_error\n"
-"             ELSE concat(v_decision.reason, p_error) END, p_payload, p_bytes);\n"
+"             ELSE concat(v_decision.reason, p_error) END, p_payload, p_bytes, NULL,\n"
+"        v_decision.snoozes);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_join(\n"
 "    kinds jsonb, name text DEFAULT NULL, lease interval DEFAULT '30 seconds',\n"
@@ -26577,14 +26620,14 @@ static const char *const jobq_pg__sql_protocol[] = {
 "                 CASE WHEN t.lined THEN (random() * 1.8e19 - 9e18)::bigint\n"
 "                 ELSE -9223372036854775808 END AS from_line\n"
 "          FROM unnest(p_worker.queues) WITH ORDINALITY AS u (id, n)\n"
-"          JOIN jobq.queue q ON q.id = u.id\n"
+"          JOIN jobq.queue q ON q.id = u.id\n",
 "          CROSS JOIN generate_series(q.priority_min, 9) AS p (priority)\n"
 "          CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "          CROSS JOIN (VALUES (false), (true)) AS t (lined)\n"
 "          WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)\n"
 "            AND (clock_timestamp() BETWEEN q.held_at AND q.hold_until) IS NOT TRUE\n"
 "          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),\n"
-"                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;\n",
+"                   s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;\n"
 "    kinds := ARRAY(SELECT k.id FROM jobq.kind k\n"
 "                   WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);\n"
 "    IF true <> ALL (lined) THEN lined := NULL; END IF;\n"
@@ -26651,7 +26694,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "        v_found := FOUND;\n"
 "        EXIT WHEN v_found;\n"
 "    END LOOP;\n"
-"    IF v_found = EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = work_take.worker) THEN\n"
+"    IF v_found = EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = work_take.worker) THEN\n",
 "        PERFORM jobq._sleep(work_take.worker, v_worker.queues, NOT v_found);\n"
 "    END IF;\n"
 "END $$;\n"
@@ -26663,7 +26706,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "    IF num_nonnulls(result, bytes) = 2 THEN\n"
 "        PERFORM jobq._refuse('result', 'not allowed with bytes');\n"
 "    END IF;\n"
-"    PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n",
+"    PERFORM jobq._work_settle(worker, number, id, 'success', NULL, NULL, result, bytes);\n"
 "    PERFORM jobq._work_tidy(worker, number);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.work_fail(\n"
@@ -26735,7 +26778,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "                              FROM jobq._rescue(v_victim.id, v_victim.beat, 10) r);\n"
 "    END LOOP;\n"
 "    RETURN v_total;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.work_recover(worker bigint, number bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
@@ -26747,7 +26790,7 @@ static const char *const jobq_pg__sql_protocol[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "BEGIN\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = work_leave.worker FOR UPDATE;\n",
+"    PERFORM FROM jobq.worker w WHERE w.id = work_leave.worker FOR UPDATE;\n"
 "    PERFORM jobq._work_settle(work_leave.worker, j.claim, j.id, 'release', NULL, NULL, NULL,\n"
 "                             NULL)\n"
 "    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS h (id)\n"
@@ -26853,11 +26896,11 @@ static const char *const jobq_pg__sql_metrics[] = {
 "       jobq._times_quantile(s.running, 0.5) AS running_p50,\n"
 "       jobq._times_quantile(s.running, 0.95) AS running_p95,\n"
 "       jobq._times_quantile(s.running, 0.99) AS running_p99,\n"
-"       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
+"       s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
 "       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
-"       s.counts[5] AS released\n"
-"FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,\n"
-"             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started\n"
+"       s.counts[5] AS released, s.counts[6] AS snoozed\n"
+"FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,\n"
+"             (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started\n"
 "      FROM jobq._tally_sums() t) AS s\n"
 "WHERE s.started > 0\n"
 "ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;\n"
@@ -26908,14 +26951,14 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    SELECT string_agg((\n"
 "               SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', k.labels,\n"
 "                                        o.name, k.c[o.n]), '' ORDER BY o.n)\n"
-"               FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])\n"
+"               FROM unnest('{succeeded,retried,failed,cancelled,released,snoozed}'::text[])\n"
 "                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
-"           string_agg(format(E'jobq_leases_lost_total{%s} %s\\n', k.labels, k.c[6]),\n"
+"           string_agg(format(E'jobq_leases_lost_total{%s} %s\\n', k.labels, k.c[7]),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
 "           string_agg((\n"
 "               SELECT string_agg(format(\n"
 "                   E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', k.queue,\n"
-"                   o.name, k.c[o.n + 7]), '' ORDER BY o.n)\n"
+"                   o.name, k.c[o.n + 8]), '' ORDER BY o.n)\n"
 "               FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
 "                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),\n"
 "           string_agg(concat(\n"
@@ -26924,24 +26967,25 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                   k.shared, k.kind, k.started) END,\n"
 "               CASE WHEN k.read THEN format(\n"
 "                   E'messaging_client_consumed_messages_total{%s\"read\",kind=\"\"} %s\\n',\n"
-"                   k.shared, k.c[7]) END), '' ORDER BY k.n),\n"
-"           string_agg(jobq._metric_times('jobq_waiting_seconds', k.labels, k.c, 11),\n"
+"                   k.shared, k.c[8]) END), '' ORDER BY k.n),\n"
+"           string_agg(jobq._metric_times('jobq_waiting_seconds', k.labels, k.c, 12),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
 "           string_agg(jobq._metric_times(\n"
 "               'messaging_process_duration_seconds',\n"
-"               format('%s\"process\",kind=\"%s\"', k.shared, k.kind), k.c, 32),\n"
+"               format('%s\"process\",kind=\"%s\"', k.shared, k.kind), k.c, 33),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran)\n"
 "    INTO v_jobs, v_lost, v_messages, v_consumed, v_waiting, v_running\n"
 "    FROM (SELECT l.*, format('queue=\"%s\",kind=\"%s\"', l.queue, l.kind) AS labels,\n"
 "                 format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
 "                        'messaging_operation_name=', v_name, l.queue) AS shared,\n"
-"                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] > 0 AS ran,\n"
-"                 l.c[7] + l.c[9] > 0 AS read\n"
+"                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] > 0\n"
+"                     AS ran,\n"
+"                 l.c[8] + l.c[10] > 0 AS read\n"
 "          FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,\n"
 "                       jobq._metric_label(t.queue) AS queue,\n"
 "                       jobq._metric_label(t.kind) AS kind,\n"
 "                       t.counts AS c, (SELECT sum(u.count)\n"
-"                                       FROM unnest(t.counts[11:30]) AS u (count)) AS started\n"
+"                                       FROM unnest(t.counts[12:31]) AS u (count)) AS started\n"
 "                FROM jobq._tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;\n"
 "    RETURN jobq._metric('jobq_jobs', 'counter', NULL,\n"
 "                       'What became of jobs, each time one ran.', v_jobs)\n"
@@ -26972,6 +27016,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    v_late text;\n"
 "    v_workers text;\n"
 "    v_paused text;\n"
+"    v_held text;\n"
 "BEGIN\n"
 "    WITH running AS MATERIALIZED (\n"
 "        SELECT r.queue_id, count(*) AS jobs FROM jobq._running() r GROUP BY r.queue_id\n"
@@ -26980,22 +27025,29 @@ static const char *const jobq_pg__sql_metrics[] = {
 "               (q.paused_at IS NOT NULL)::integer AS paused,\n"
 "               CASE WHEN c.failed < 1000 THEN c.failed\n"
 "                    ELSE jobq._failed_about(q.id, c.failed) END AS failed_about,\n"
+"               (SELECT count(*) FROM (\n"
+"                    SELECT FROM jobq.line l\n"
+"                    WHERE l.queue_id = q.id\n"
+"                      AND statement_timestamp() BETWEEN l.held_at AND l.hold_until\n"
+"                    LIMIT 1000) AS h) AS held,\n"
 "               (SELECT count(*) FROM jobq.worker w\n"
 "                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
-"                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers\n"
+"                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers\n",
 "        FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 1000) AS c\n"
 "        LEFT JOIN running r ON r.queue_id = q.id\n"
 "    )\n"
 "    SELECT string_agg(format(E'jobq_queue_jobs{queue=\"%s\",state=\"%s\"} %s\\n', q.queue,\n"
-"                             s.state, s.jobs), '' ORDER BY q.queue, s.state),\n",
+"                             s.state, s.jobs), '' ORDER BY q.queue, s.state),\n"
 "           string_agg(format(E'jobq_queue_lateness_seconds{queue=\"%s\"} %s\\n', q.queue,\n"
 "                             coalesce(extract(epoch FROM q.late), 0)), '' ORDER BY q.queue)\n"
 "           FILTER (WHERE s.state = 'ready'),\n"
 "           string_agg(format(E'jobq_workers{queue=\"%s\"} %s\\n', q.queue, q.workers), ''\n"
 "                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready'),\n"
 "           string_agg(format(E'jobq_queue_paused{queue=\"%s\"} %s\\n', q.queue, q.paused), ''\n"
+"                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready'),\n"
+"           string_agg(format(E'jobq_held_lines{queue=\"%s\"} %s\\n', q.queue, q.held), ''\n"
 "                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready')\n"
-"    INTO v_jobs, v_late, v_workers, v_paused\n"
+"    INTO v_jobs, v_late, v_workers, v_paused, v_held\n"
 "    FROM queues q CROSS JOIN LATERAL (VALUES\n"
 "        ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),\n"
 "        ('suspect', q.suspects), ('running', q.running), ('failed', q.failed_about))\n"
@@ -27007,7 +27059,9 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        || jobq._metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',\n"
 "                       v_workers)\n"
 "        || jobq._metric('jobq_queue_paused', 'gauge', NULL, '1: nothing of it is claimed.',\n"
-"                       v_paused);\n"
+"                       v_paused)\n"
+"        || jobq._metric('jobq_held_lines', 'gauge', NULL,\n"
+"                       'Lines that are held now, up to 1000: see hold.', v_held);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._metrics_outbox() RETURNS text\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -27044,14 +27098,14 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
 "          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
 "          LEFT JOIN LATERAL (\n"
-"              SELECT o.queue_id FROM jobq.dead_letter o\n"
+"              SELECT o.queue_id FROM jobq.dead_letter o\n",
 "              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id\n"
 "          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;\n"
 "    RETURN jobq._metric('jobq_outbox_lag_at_least_messages', 'gauge', 'messages', 'Messages '\n"
 "                       'that are not acknowledged, up to 1000 of each partition.', v_lag)\n"
 "        || jobq._metric('jobq_outbox_lateness_seconds', 'gauge', 'seconds',\n"
 "                       'Age of the oldest message that is not acknowledged.', v_late)\n"
-"        || jobq._metric('jobq_outbox_degraded_partitions', 'gauge', 'partitions', 'Partitions '\n",
+"        || jobq._metric('jobq_outbox_degraded_partitions', 'gauge', 'partitions', 'Partitions '\n"
 "                       'that are read in small batches after a failure.', v_degraded)\n"
 "        || jobq._metric('jobq_dead_letters', 'gauge', NULL,\n"
 "                       'Open dead letters, of all queues up to 1000 of a status.', v_dead);\n"
@@ -27108,7 +27162,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    v_held bigint := (SELECT count(DISTINCT h.flow_id) FROM (\n"
 "        SELECT e.flow_id, e.child FROM jobq.edge e\n"
 "        WHERE e.holds AND e.came IS NOT NULL AND NOT e.cascade AND e.flow_id > 0\n"
-"        ORDER BY e.flow_id, e.child LIMIT 10000) AS h\n"
+"        ORDER BY e.flow_id, e.child LIMIT 10000) AS h\n",
 "        JOIN jobq.job j ON j.id = h.child AND j.state = 'w');\n"
 "    v_findings text := (\n"
 "        SELECT string_agg(format(E'jobq_findings{severity=\"%s\"} %s\\n', s.name, (\n"
@@ -27117,7 +27171,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "            SELECT coalesce(array_agg(d.severity), '{}') AS found FROM jobq.doctor() d) AS f);\n"
 "BEGIN\n"
 "    RETURN jobq._metric('jobq_schema_info', 'gauge', NULL, 'The version of the schema.',\n"
-"                       (SELECT format(E'jobq_schema_info{version=\"%s\"} 1\\n', m.version)\n",
+"                       (SELECT format(E'jobq_schema_info{version=\"%s\"} 1\\n', m.version)\n"
 "                        FROM jobq.meta m))\n"
 "        || jobq._metric('jobq_jobs_enqueued', 'counter', NULL, 'Ids of jobs that were drawn.',\n"
 "                       format(E'jobq_jobs_enqueued_total %s\\n', v_jobs))\n"
@@ -28908,7 +28962,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Errors: 22023, also for a queue or kind that does not exist.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.resume(''mail'', ''welcome'');')),\n"
-"    ('queue_set', 29, concat_ws(E'\\n',\n"
+"    ('queue_set', 30, concat_ws(E'\\n',\n"
 "     'Creates a queue, or changes those parts of its policy that are given; '\n"
 "      'NULL leaves a part as',\n"
 "     'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '\n"
@@ -28929,8 +28983,11 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'is refused (JQ005).',\n"
 "     'ageing: every 16th claim looks first where jobs have waited longest, '\n"
 "      'whatever their',\n"
-"     'priority. paused: as pause and resume, of the queue or with kind of '\n"
-"      'that kind.',\n"
+"     'priority. snoozes_max: a job that has snoozed so often in its stage '\n"
+"      'fails when it snoozes',\n"
+"     'once more; 0: any number. paused: as pause and resume, of the queue '\n"
+"      'or with kind of that',\n"
+"     'kind.',\n"
 "     'Errors: 22023; 55000 a limit cannot be set now.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.queue_set(''reports'', timeout => ''10 min'', running_max '\n"
@@ -28975,10 +29032,10 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'The job''s stage succeeded. result: the payload of its next stage, or '\n"
 "      'the job''s result if',\n"
 "     'this was the last one; or bytes.',\n"
-"     'Errors: 22023; JQ001 the lease is lost: what the handler did in this '\n"
+"     'Errors: 22023; JQ001 the lease is lost: what the handler did in this '\n",
 "      'transaction must not be',\n"
 "     'committed.',\n"
-"     'Who may call it: the owner; by grant_work.',\n",
+"     'Who may call it: the owner; by grant_work.',\n"
 "     '    select jobq.work_done(:worker, 1, :job, ''{\"sent\": true}'');')),\n"
 "    ('work_fail', 6, concat_ws(E'\\n',\n"
 "     'Any other end. outcome:',\n"
@@ -28986,7 +29043,8 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'or kind; failed at',\n"
 "     '             its attempt limit',\n"
 "     '  discard    failed for good',\n"
-"     '  snooze     again after delay, and no attempt is used up',\n"
+"     '  snooze     again after delay, and no attempt is used up; failed at '\n"
+"      'its snoozes_max',\n"
 "     '  release    given back: ready at once, no attempt is used up',\n"
 "     '  cancelled  as somebody asked, or for reasons of its own',\n"
 "     'With the other outcomes a delay counts for nothing: an end is not '\n"
@@ -29056,9 +29114,9 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'transaction ends: nobody writes or empties it, and a second export '\n"
 "      'takes another one. A part',\n"
 "     'that somebody has locked is left for later. So is one that was '\n"
-"      'written less than a minute',\n"
+"      'written less than a minute',\n",
 "     'ago, because a statement that began before may still write to it, and '\n"
-"      'one that an operator',\n",
+"      'one that an operator',\n"
 "     'has detached, until it or another one is attached in its place; empty '\n"
 "      'ones are passed over.',\n"
 "     'Answers the class of retention, the part''s number, and the table '\n"
@@ -29134,9 +29192,9 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('citus_distribute', 0, concat_ws(E'\\n',\n"
 "     'Distributes the schema, and closes it. Its functions, views and '\n"
 "      'sequences are kept as rows',\n"
-"     'of the table original, for citus_place. A worker that lives would go '\n"
+"     'of the table original, for citus_place. A worker that lives would go '\n",
 "      'on with the functions',\n"
-"     'of an ordinary schema, which end the server on distributed tables.',\n",
+"     'of an ordinary schema, which end the server on distributed tables.',\n"
 "     'Errors: 42883 without Citus; 55000 it is distributed already; 55006 a '\n"
 "      'worker lives.',\n"
 "     'Who may call it: the owner.',\n"
@@ -29214,10 +29272,10 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.grant_read(''dashboard'');')),\n"
 "    ('grant_operate', 1, concat_ws(E'\\n',\n"
-"     'The role may look, and use every verb of operators.sql. So that it '\n"
+"     'The role may look, and use every verb of operators.sql. So that it '\n",
 "      'can replay dead letters,',\n"
 "     'it may write messages.',\n"
-"     'Errors: 42704 no such role; 42501 for all but the owner.',\n",
+"     'Errors: 42704 no such role; 42501 for all but the owner.',\n"
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.grant_operate(''operator_ann'');')),\n"
 "    ('revoke', 1, concat_ws(E'\\n',\n"
@@ -29283,9 +29341,9 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'columns of jobs'),\n"
 "    ('live_jobs', 'Jobs that have not ended, with columns of jobs'),\n"
 "    ('jobs', 'Every job, live or ended'),\n"
-"    ('failures', 'Failed jobs with the errors of all their attempts, one line each'),\n"
+"    ('failures', 'Failed jobs with the errors of all their attempts, one line each'),\n",
 "    ('workers', 'Workers that live, and those that died in the last day'),\n"
-"    ('queues', 'Queues at a glance'),\n",
+"    ('queues', 'Queues at a glance'),\n"
 "    ('lines', 'Lines at a glance: those with settings or a limit, and those in which '\n"
 "      'any job stands'),\n"
 "    ('operator_log', 'What operators did: the newest 10,000 calls that changed something'),\n"
@@ -29331,6 +29389,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('own_max_attempts', 'its own limit of attempts; NULL: that of its kind or queue'),\n"
 "    ('timeout_us', 'its own time limit, in microseconds; NULL: that of its kind or queue'),\n"
 "    ('crash', 'how often its worker died while it ran alone'),\n"
+"    ('snoozes', 'in this stage; NULL: it has succeeded or was cancelled'),\n"
 "    ('suspect', 'it was running when its worker died'),\n"
 "    ('alone', 'its worker died again: it runs only while its worker holds nothing else'),\n"
 "    ('enqueued_at', 'when it was enqueued'),\n"
@@ -29373,8 +29432,8 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('limits.kind', 'the kind that it limits; NULL: the whole queue'),\n"
 "    ('limits.worker', 'id of a worker that holds or wants some of it; NULL: the limit itself, '\n"
 "                      'with the sums of all workers'),\n"
-"    ('held', 'so many jobs the worker may run at once'),\n"
-"    ('wanted', 'so many jobs it could run'),\n",
+"    ('held', 'so many jobs the worker may run at once'),\n",
+"    ('wanted', 'so many jobs it could run'),\n"
 "    ('tokens', 'starts that the rate has granted to it, and that it has not used'),\n"
 "    ('unheard', 'it has not told yet how many jobs it runs: until then nothing is granted'),\n"
 "    ('workers.running', 'jobs that it holds'),\n"
@@ -29441,8 +29500,8 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('waiting_p50', 'half of them waited no longer, from run_at to their start'),\n"
 "    ('waiting_p95', '95 of 100 waited no longer'),\n"
 "    ('waiting_p99', '99 of 100 waited no longer'),\n"
-"    ('running_p50', 'half of the handlers ran no longer'),\n"
-"    ('running_p95', '95 of 100 ran no longer'),\n",
+"    ('running_p50', 'half of the handlers ran no longer'),\n",
+"    ('running_p95', '95 of 100 ran no longer'),\n"
 "    ('running_p99', '99 of 100 ran no longer'),\n"
 "    ('running_total', 'time of all handlers, summed up'),\n"
 "    ('succeeded', 'stages done'),\n"
@@ -29450,6 +29509,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('times.failed', 'jobs that failed for good'),\n"
 "    ('cancelled', 'jobs that were cancelled while a worker had them'),\n"
 "    ('released', 'jobs that were given back or parked'),\n"
+"    ('times.snoozed', 'attempts that will be repeated and used up none'),\n"
 "    ('calendar', 'its cron expression, or its interval'),\n"
 "    ('zone', 'the time zone of its cron expression'),\n"
 "    ('next_at', 'when it fires next; NULL: never again'),\n"
@@ -29573,8 +29633,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
 "column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
 "column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 stage=fd44da stages=fd44da\n"
-"column failed.:steps=38a129 timeout_us=9604a6 worker=9604a6\n"
+"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 snoozes=c8e560 stage=fd44da\n"
+"column failed.:stages=fd44da steps=38a129 timeout_us=9604a6 worker=9604a6\n"
 "column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
 "column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
 "column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
@@ -29591,13 +29651,13 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
 "column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
 "column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:stage=a062db stages=a062db state=2ea171 steps=38a129 suspect=bb3aa2\n"
-"column job.:timeout_us=9604a6 worker=9604a6\n"
+"column job.:snoozes=c8e560 stage=a062db stages=a062db state=2ea171 steps=38a129\n"
+"column job.:suspect=bb3aa2 timeout_us=9604a6 worker=9604a6\n"
 "column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
 "column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
 "column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
 "column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:timeout_us=9604a6\n"
+"column kind.:snoozes_max=c8e560 timeout_us=9604a6\n"
 "column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
 "column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
 "column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
@@ -29614,8 +29674,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
 "column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
 "column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n",
+"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n",
+"column permit.:worker=55c150\n"
 "column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
 "column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
 "column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
@@ -29624,8 +29684,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
 "column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
 "column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e stages_max=a062db\n"
-"column queue.:timeout_us=9604a6\n"
+"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e snoozes_max=c8e560\n"
+"column queue.:stages_max=a062db timeout_us=9604a6\n"
 "column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
 "column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
 "column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
@@ -29659,15 +29719,16 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
 "constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
 "constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_timeout_us_check=437179 line_pkey=0e7c48\n"
-"constraint :line_rate_burst_check=8c2388 line_rate_count_check=51a63b\n"
-"constraint :line_rate_us_check=100301 line_running_max_check=1ecd86 line_weight_check=1d5edb\n"
-"constraint :message_law=89e0c5 message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89\n"
-"constraint :nudge_pkey=a906c2 operation_pkey=403bf7 partition_law=b569e8\n"
-"constraint :partition_pkey=00aea0 permit_held_check=6cc387 permit_pkey=4f3d64\n"
-"constraint :permit_quota_id_fkey=e952ec permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n",
+"constraint :kind_retention_check=984cfa kind_snoozes_max_check=adb849\n"
+"constraint :kind_timeout_us_check=437179 line_pkey=0e7c48 line_rate_burst_check=8c2388\n"
+"constraint :line_rate_count_check=51a63b line_rate_us_check=100301\n"
+"constraint :line_running_max_check=1ecd86 line_weight_check=1d5edb message_law=89e0c5\n"
+"constraint :message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89 nudge_pkey=a906c2\n"
+"constraint :operation_pkey=403bf7 partition_law=b569e8 partition_pkey=00aea0\n"
+"constraint :permit_held_check=6cc387 permit_pkey=4f3d64 permit_quota_id_fkey=e952ec\n"
+"constraint :permit_tokens_check=738900 permit_wanted_check=bbf887\n"
+"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n",
+"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
 "constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n"
 "constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
 "constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
@@ -29676,23 +29737,24 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
 "constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
 "constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_stages_max_check=a20d62 queue_timeout_us_check=b5da6c\n"
-"constraint :quota_kind_id_fkey=b257fb quota_pkey=dd76c9 quota_queue_id_fkey=261ec6\n"
-"constraint :quota_rate_burst_check=3b232f quota_rate_count_check=bd1ffe\n"
-"constraint :quota_rate_us_check=01e7a2 quota_running_max_check=fefe80 ring_check=50c140\n"
-"constraint :ring_export_wait_check=265bb1 ring_keep_check=74aa8d ring_pkey=79e53f\n"
-"constraint :ring_retention_check=0e2a46 schedule_check=91a2ef schedule_check1=d3bab8\n"
-"constraint :schedule_check2=2df1bf schedule_every_us_check=79ab52\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091 waiter_pkey=f93cd7\n"
-"constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
+"constraint :queue_snoozes_max_check=43ab9b queue_stages_max_check=a20d62\n"
+"constraint :queue_timeout_us_check=b5da6c quota_kind_id_fkey=b257fb quota_pkey=dd76c9\n"
+"constraint :quota_queue_id_fkey=261ec6 quota_rate_burst_check=3b232f\n"
+"constraint :quota_rate_count_check=bd1ffe quota_rate_us_check=01e7a2\n"
+"constraint :quota_running_max_check=fefe80 ring_check=50c140 ring_export_wait_check=265bb1\n"
+"constraint :ring_keep_check=74aa8d ring_pkey=79e53f ring_retention_check=0e2a46\n"
+"constraint :schedule_check=91a2ef schedule_check1=d3bab8 schedule_check2=2df1bf\n"
+"constraint :schedule_every_us_check=79ab52 schedule_kind_id_fkey=7c550c\n"
+"constraint :schedule_max_attempts_check=03bb25 schedule_missed_check=fa15cd\n"
+"constraint :schedule_missed_us_check=95c808 schedule_name_key=417afb\n"
+"constraint :schedule_offset_us_check=6b16d8 schedule_overlap_check=0b8ae6\n"
+"constraint :schedule_owner_pkey=32e0b4 schedule_pkey=181051 schedule_priority_check=534442\n"
+"constraint :schedule_queue_id_fkey=8de516 schedule_timeout_us_check=4d5c06 signal_pkey=75c84e\n"
+"constraint :signal_wait_pkey=7d37b1 sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091\n"
+"constraint :waiter_pkey=f93cd7 worker_id_check=7b94c2 worker_lease_us_check=d69df1\n"
+"constraint :worker_pkey=05a84f\n"
 "function :_add_error=810ca1 _audit_flows=0a51d0 _audit_lines=cea78f _audit_permits=f6431e\n"
-"function :_audit_places=def2d8 _await=7afe9c _awaited=97fe2f _bulk=0a2e55\n"
+"function :_audit_places=def2d8 _await=89e337 _awaited=97fe2f _bulk=0a2e55\n"
 "function :_busy_or_lost=e9986c _cancel_one=822fb4 _change=8efb30 _change_one=d88868\n"
 "function :_check_at_most=fb6c62 _check_cycle=da357a _check_erase=a06524 _check_job=d1c198\n"
 "function :_check_jobs=839f4f _check_known=e7035b _check_lines=9dc840 _check_links=e8631c\n"
@@ -29703,7 +29765,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_citus_must_be_closed=9c7a10 _citus_mute=c776b1 _citus_node_texts=6f2613\n"
 "function :_citus_readers=d495b0 _citus_run=106cf9 _citus_script=6377e3 _citus_sender=0043b0\n"
 "function :_citus_sent=0d71dc _citus_sequence=aa82fc _citus_shards=f349b3 _citus_texts=ad8085\n"
-"function :_citus_wake=3bd77c _claim=7546d9 _claim_apart=406f4f _claim_first=542866\n"
+"function :_citus_wake=3bd77c _claim=657f48 _claim_apart=406f4f _claim_first=542866\n"
 "function :_claim_lanes=de7353 _claim_lines=967df8 _claim_look=f725e8 _claim_sift=dd1f13\n"
 "function :_claim_stretch=21e336 _claim_suspect=a6e58b _claim_visit=9120a1 _claim_walk=a68399\n"
 "function :_commit_waits=8714e8 _complete=55de94 _complete_unkept=0df54d _complete_with=82d824\n"
@@ -29715,8 +29777,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_doctor_failing=7b7a90 _doctor_fillfactor=a336d0 _doctor_held=dc2a70\n"
 "function :_doctor_history=85d5da _doctor_indexes=d3a141 _doctor_kinds=f7e8d8\n"
 "function :_doctor_locks=7d91fa _doctor_notifications=14d712 _doctor_outbox=2606e4\n"
-"function :_doctor_paused=088b22 _doctor_prepared=7e66b8 _doctor_relays=d6f7cc\n"
-"function :_doctor_results=cb7af8 _doctor_schedules=e0be61 _doctor_sequence=e1de37\n",
+"function :_doctor_paused=088b22 _doctor_prepared=7e66b8 _doctor_relays=d6f7cc\n",
+"function :_doctor_results=cb7af8 _doctor_schedules=e0be61 _doctor_sequence=e1de37\n"
 "function :_doctor_snapshot=f55517 _doctor_triggers=7e0902 _doctor_unlogged=0df2c7\n"
 "function :_doctor_updates=2e8cbf _doctor_vacuum=15df88 _doctor_waits=78b368\n"
 "function :_doctor_workers=6ad434 _doors=e1e198 _doors_beyond=38d472 _due_kinds=585746\n"
@@ -29727,18 +29789,18 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_erase_otherwise=b434f1 _erase_page=6b6626 _erase_rows=3a57c8\n"
 "function :_erase_unreached=c4cf5c _erased_errors=57e83a _erased_mark=bb73bb\n"
 "function :_explain_line=d24f39 _explain_quotas=0d888e _explain_ready=382879\n"
-"function :_explain_waiting=9a8ade _failed_about=19dc0e _finish=2cc76d _fire=7b328e\n"
+"function :_explain_waiting=9a8ade _failed_about=19dc0e _finish=fcc068 _fire=7b328e\n"
 "function :_fire_job=5fec7b _fire_tick=6b90c6 _first_due=b7615f _flow_add=6e1b85\n"
 "function :_flow_cancel_free=7180de _flow_cancel_wait=67e478 _flow_count=7467d1\n"
 "function :_flow_free=725bcd _flow_names=8b6b21 _flow_over=4dd1be _flow_part=97f2bb\n"
 "function :_flow_revive_free=078a68 _flow_tell=0f7e34 _flow_unknown=dfb2cc\n"
 "function :_flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531 _grant_again=d2c535\n"
 "function :_grant_functions=3c9b7c _grant_less=bb1265 _has_lines=c5c526 _heartbeat=228e42\n"
-"function :_heartbeat_kinds=6f8c58 _heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1\n"
+"function :_heartbeat_kinds=c5b114 _heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1\n"
 "function :_hold_from=8fec88 _hold_of_claim=26b463 _id_beyond=e1ea82 _in_circle=2c8359\n"
 "function :_is_copy=b8984b _is_erased=154232 _job_ties=69d02a _jobs_ahead=815cda\n"
 "function :_jobs_of_key=787484 _keep_keys=507ee5 _kept=c09bce _key_taken=10d017\n"
-"function :_kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e _kind_set=0c69a3\n"
+"function :_kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e _kind_set=5bd40e\n"
 "function :_kinds_of=1b75c1 _known_change=4882f8 _known_decide=2fd81d _known_kind=60fca6\n"
 "function :_known_lines=071b73 _known_lock=f19d09 _known_queue=d2beb2 _known_schedule=b370c7\n"
 "function :_known_succeed=766d3c _late_workers=93c97b _lease_lost=5f46af _limited=f63da2\n"
@@ -29749,8 +29811,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_lock_claimed=7f8566 _lock_flows=32b1db _lock_kinds=ef5c0f _lock_lines=e5e21c\n"
 "function :_lock_parents=153c0b _lockers=996335 _look_flows=824fcb _look_jobs=57b797\n"
 "function :_look_signals=7dab9b _make_ready=b5216d _metric=0f2023 _metric_label=ca2d80\n"
-"function :_metric_times=d142b2 _metrics_counted=5c0ccc _metrics_others=58c39e\n"
-"function :_metrics_outbox=455de6 _metrics_queues=7c62d3 _metrics_schema=0b4f86\n"
+"function :_metric_times=d142b2 _metrics_counted=75bee6 _metrics_others=58c39e\n"
+"function :_metrics_outbox=455de6 _metrics_queues=1dcbf7 _metrics_schema=0b4f86\n"
 "function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n"
 "function :_notify=1c3c34 _nudges_left=20b7fe _nudges_take=4d6a2a _open_before=d47415\n"
 "function :_operated=7aad34 _operated_one=8821dc _operated_row=0114af _outbox_ack=274c73\n"
@@ -29761,12 +29823,12 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_outbox_messages=fd9616 _outbox_number=b5e457 _outbox_partitions=12ef81\n"
 "function :_outbox_queue=0d2ba7 _outbox_read=fd8fb5 _outbox_renew=efae7a\n"
 "function :_outbox_restored=e95a3e _outbox_store=709327 _outbox_tried=8a9910\n"
-"function :_outbox_waits=4ed423 _outbox_widen=b11221 _parent_end=22cae7 _parent_jobs=1e3865\n"
+"function :_outbox_waits=4ed423 _outbox_widen=b11221 _parent_end=22cae7 _parent_jobs=3b12e2\n"
 "function :_parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea _peek_lines=3d2e11\n"
 "function :_permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d _permit_one=5a1050\n"
-"function :_permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n",
-"function :_pick_lined=e63ba5 _policies=12ff46 _policy_row=cb718c _progress_of_claim=366fbd\n"
+"function :_permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n",
+"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
+"function :_pick_lined=e63ba5 _policies=f3aa96 _policy_row=cb718c _progress_of_claim=366fbd\n"
 "function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
 "function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
 "function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
@@ -29779,8 +29841,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_row_holders=0ac477 _rows_within=ce2d89 _running=967a07 _schedule_after=efcb22\n"
 "function :_schedule_due=ba1966 _schedule_last=cb25bc _schedule_put=18ad7e\n"
 "function :_schedules_set=4a7bac _secure=b4d828 _sequence_restored=0e0535 _served=443de1\n"
-"function :_set_aside=50f36d _set_paused=d8bebb _settle=02958d _settle_end=ec89d8\n"
-"function :_settle_here=fb7308 _shell=5ed472 _shown=1d1dc0 _signal_look=e5c299\n"
+"function :_set_aside=50f36d _set_paused=d8bebb _settle=f46bbc _settle_end=ec89d8\n"
+"function :_settle_here=08111b _shell=5ed472 _shown=1d1dc0 _signal_look=e5c299\n"
 "function :_signal_of_claim=76ed56 _sleep=d86b23 _snapshots=e1226f _step_done_here=725313\n"
 "function :_step_of_claim=a3c287 _strays=151168 _strict_holders=c01743 _strict_job=2ff069\n"
 "function :_succeeded=ad2590 _suspect_admitted=bef0fe _suspect_goes=565cd3\n"
@@ -29789,9 +29851,9 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_tell_waiters=21e89a _tenant_key=fdf23b _tenant_keys=569e0f _tenant_may=d72c00\n"
 "function :_tenant_refuse=a1bd4e _tenant_writes=e77fa7 _tick=ccc2ef _times_bounds=f790f6\n"
 "function :_times_quantile=1bcbf9 _tokens_move=4dba4b _unawait=b96c2a _unpark=d66800\n"
-"function :_us=556c7b _wait_briefly=f657f9 _wait_here=15ded9 _wake=e24c8d _walk_quantum=52a57f\n"
-"function :_walk_stop=31dc88 _widen=e20461 _work_backoff=ffd834 _work_decide=6d9e51\n"
-"function :_work_lanes=ad1b69 _work_modes=eed2fb _work_settle=2961d0 _work_tidy=6a94d5\n"
+"function :_us=556c7b _wait_briefly=f657f9 _wait_here=9105f5 _wake=e24c8d _walk_quantum=52a57f\n"
+"function :_walk_stop=31dc88 _widen=e20461 _work_backoff=ffd834 _work_decide=ba11d7\n"
+"function :_work_lanes=ad1b69 _work_modes=eed2fb _work_settle=9408de _work_tidy=6a94d5\n"
 "function :audit=65dadd batch=282678 cancel=ff4f01 citus_close=9366f0 citus_distribute=e59da2\n"
 "function :citus_doubts=1e1423 citus_join=9b57aa citus_place=08c7a4 citus_undistribute=7ba854\n"
 "function :dead_letter_cleanup=6cd838 dead_letter_count=a87563 dead_letter_discard=4e535a\n"
@@ -29803,7 +29865,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :grant_operate=2fde8e grant_read=95fa09 grant_work=0e6445 hold=9baefc\n"
 "function :line_set=d4fd34 mend=be7783 metrics=013567 move=11fc12 outbox_enqueue=f85591\n"
 "function :outbox_grow=1ca33e outbox_register=d96c24 pause=83f437 peek=9adcba\n"
-"function :prioritize=cb1b90 prune=729dca queue_set=f8a9f5 renew=657704 reschedule=536fa1\n"
+"function :prioritize=cb1b90 prune=729dca queue_set=4842a3 renew=657704 reschedule=536fa1\n"
 "function :resume=6864c3 retention_set=76d8e4 revive=6bb42c revoke=26b4f6 schedule=8395fc\n"
 "function :schedule_drop=ccd482 schedule_pause=312707 schedule_preview=b64f12\n"
 "function :schedule_resume=f72e24 schedule_run=9ddaca signal=3ef364 standing=58e646\n"
@@ -29812,8 +29874,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :work_take=08c0d7\n"
 "index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
 "index :edge_flow=103620 edge_held=5a0e1e failed_finished_at=b7c79e failed_flow=fa57e5\n"
-"index :flow_ended_at=6a1f29 flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde\n"
-"index :job_lane=3ddd83 job_line=9c88b3 job_suspect=ebedf7 quota_of=43d84d\n",
+"index :flow_ended_at=6a1f29 flow_job_id=bbc13d idempotency_ended_at=8ab7e3 job_flow=858dde\n",
+"index :job_lane=3ddd83 job_line=9c88b3 job_suspect=ebedf7 line_held=8ec109 quota_of=43d84d\n"
 "index :schedule_next=1d9d1f signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
 "sequence :job_id=e3b0c4 message_id=e3b0c4\n"
 "table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
@@ -29827,10 +29889,10 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
 "table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
 "table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=74413d cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
-"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=5e363a limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=5e363a\n"
-"view :queues=535fbc running=b07e7b schedules=69547c times=1e61e2 workers=b3f70e\n",
+"type :claimed=c2d646 cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
+"view :dead_letters=b54763 ended=253834 failures=57703a flows=5f6b2a jobs=baadc7 limits=7de2c8\n"
+"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=baadc7\n"
+"view :queues=535fbc running=b07e7b schedules=69547c times=12c9b7 workers=b3f70e\n",
     NULL
 };
 

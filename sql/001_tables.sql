@@ -101,6 +101,7 @@ CREATE TABLE jobq.queue (
         CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),
     max_attempts integer NOT NULL DEFAULT 20 CHECK (max_attempts >= 1),
     max_crashes integer NOT NULL DEFAULT 3 CHECK (max_crashes >= 1),
+    snoozes_max integer CHECK (snoozes_max >= 1),
     backoff_curve text NOT NULL DEFAULT 'exponential'
         CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),
     backoff_base_us bigint NOT NULL DEFAULT 5000000 CHECK (backoff_base_us >= 1),
@@ -142,7 +143,7 @@ CREATE TABLE jobq.queue (
 -- A kind names the handler; kinds belong to a queue. parked_at: some of its jobs wait, with
 -- run_at infinity, for a worker that has a handler for it. paused_at: nobody claims its jobs.
 -- max_attempts to retention: where its policy differs from its queue's; NULL: as the queue.
--- timeout_us 0: none, whatever the queue has.
+-- timeout_us and snoozes_max 0: none, whatever the queue has.
 -- queue and payload_max are copies of the queue's columns, which the foreign key keeps up to
 -- date, so an enqueue finds all that it needs in one row. Reading two tables cost 8 % of an
 -- enqueue.
@@ -156,6 +157,7 @@ CREATE TABLE jobq.kind (
     parked_at timestamptz,
     paused_at timestamptz,
     max_attempts integer CHECK (max_attempts >= 1),
+    snoozes_max integer CHECK (snoozes_max >= 0),
     backoff_curve text
         CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),
     backoff_base_us bigint CHECK (backoff_base_us >= 1),
@@ -300,6 +302,7 @@ CREATE SEQUENCE jobq.job_id CACHE 1;
 --   run_at           not before; infinity: parked until a worker has its kind
 --   attempt, crash   attempts in this stage, with the one that runs; deaths of workers that
 --                    ran nothing else
+--   snoozes          in this stage; NULL: none. That is most jobs, which pay nothing for it
 --   max_attempts, timeout_us   its own limits; NULL: those of its kind or queue
 --   stage, stages    the one it is in, from 0; how many it has
 --   state            r ready, x running, w waiting for others. It ends in another table
@@ -337,6 +340,7 @@ CREATE TABLE jobq.job (
     line bigint,
     flow_id bigint,
     max_attempts integer,
+    snoozes integer,
     alone boolean NOT NULL DEFAULT false,
     key text COLLATE "C",
     line_name text COLLATE "C",
@@ -377,10 +381,10 @@ CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;
 -- What a claim answers about a job or, without an id, what it saw: see the function claim.
 CREATE TYPE jobq.claimed AS (
     id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
-    queue_id integer, kind_id integer, attempt integer, crash integer, max_attempts integer,
-    priority smallint, stage smallint, stages smallint, suspect boolean, alone boolean,
-    payload jsonb, bytes bytea, headers jsonb, due_us bigint, line bigint,
-    walks bigint[], stretches bigint[]
+    queue_id integer, kind_id integer, attempt integer, crash integer, snoozes integer,
+    max_attempts integer, priority smallint, stage smallint, stages smallint,
+    suspect boolean, alone boolean, payload jsonb, bytes bytea, headers jsonb, due_us bigint,
+    line bigint, walks bigint[], stretches bigint[]
 );
 
 -- Jobs that failed for good, with their payload and their steps, until they are revived,
@@ -397,6 +401,7 @@ CREATE TABLE jobq.failed (
     kind_id integer NOT NULL,
     attempt integer NOT NULL,
     crash integer NOT NULL,
+    snoozes integer,
     max_attempts integer,
     priority smallint NOT NULL,
     stage smallint NOT NULL,
@@ -535,6 +540,9 @@ CREATE TABLE jobq.line (
     jobs bigint[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (queue_id, no)
 ) WITH (fillfactor = 50);
+
+-- For the count of lines that are held now. No claim writes hold_until.
+CREATE INDEX line_held ON jobq.line (queue_id, hold_until) WHERE hold_until IS NOT NULL;
 
 -- What a line may give in one visit.
 --   room                how many jobs; 0: it is passed by

@@ -222,9 +222,9 @@ BEGIN
             claimed_at = statement_timestamp()
         WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)
         RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
-                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,
-                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint, j.line,
-                  NULL::bigint[], NULL::bigint[];
+                  j.attempt, j.crash, j.snoozes, j.max_attempts, j.priority, j.stage,
+                  j.stages, j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint,
+                  j.line, NULL::bigint[], NULL::bigint[];
         IF FOUND THEN RETURN; END IF;
     END IF;
     PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);

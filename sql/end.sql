@@ -79,12 +79,12 @@ BEGIN
     ), failed AS (
         INSERT INTO jobq.failed (
             id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,
-            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, line_name,
-            payload, bytes, headers, errors, flow_id, steps)
+            kind_id, attempt, crash, snoozes, max_attempts, priority, stage, stages, key,
+            line_name, payload, bytes, headers, errors, flow_id, steps)
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
-               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
-               g.priority, g.stage, g.stages, g.key, g.line_name, g.payload, g.bytes,
-               g.headers, jobq._add_error(g.errors, p_entry), g.flow_id, g.steps
+               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.snoozes,
+               g.max_attempts, g.priority, g.stage, g.stages, g.key, g.line_name, g.payload,
+               g.bytes, g.headers, jobq._add_error(g.errors, p_entry), g.flow_id, g.steps
         FROM gone g WHERE p_state = 'f'
         ON CONFLICT DO NOTHING
     ), history AS (
@@ -401,17 +401,17 @@ END $$;
 -- result, and what the attempt has logged: an attempt that logged has an entry in errors, or
 -- if the job succeeded its log in history. A job whose cancel was requested does not become
 -- ready; it is cancelled. State w: it waits, see wait_here. p_wait: wait for a locked row, in
--- a caller's own transaction, instead of answering busy. The commit waits for the disk, as
--- that of complete does.
+-- a caller's own transaction, instead of answering busy. p_snoozes: NULL is 0. The commit
+-- waits for the disk, as that of complete does.
 CREATE OR REPLACE FUNCTION jobq._settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
     p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
-    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL)
+    p_wait boolean DEFAULT false, p_logs jsonb[] DEFAULT NULL,
+    p_snoozes integer[] DEFAULT NULL)
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_job jobq.job;
@@ -453,7 +453,8 @@ BEGIN
             UPDATE jobq.job j
             SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
-                alone = j.alone AND p_suspects[i], run_at = v_run_at,
+                alone = j.alone AND p_suspects[i], snoozes = nullif(p_snoozes[i], 0),
+                run_at = v_run_at,
                 line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
@@ -480,13 +481,14 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
-    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL)
+    p_payload jsonb, p_bytes bytea, p_log jsonb DEFAULT NULL, p_snoozes integer DEFAULT 0)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM FROM jobq._settle(
         ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
         ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],
-        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log]) AS s WHERE s.answer <> 'r';
+        ARRAY[p_payload], ARRAY[p_bytes], true, ARRAY[p_log], ARRAY[p_snoozes]) AS s
+    WHERE s.answer <> 'r';
     IF FOUND THEN
         RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
             HINT = 'Another worker has, or had, this job: roll back.';

@@ -701,7 +701,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._wait_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_stage smallint, p_attempt integer,
     p_crash integer, p_suspect boolean, p_log jsonb, p_parents bigint[],
-    p_parent_names text[], p_parent_flows bigint[], p_on text[]) RETURNS void
+    p_parent_names text[], p_parent_flows bigint[], p_on text[],
+    p_snoozes integer DEFAULT 0) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE v_flow bigint;
@@ -715,7 +716,7 @@ BEGIN
         INSERT INTO jobq.nudge (job_id) VALUES (p_id);
     END IF;
     PERFORM jobq._settle_here(p_worker, p_claim, p_id, 'w', p_stage, p_attempt, p_crash,
-                             p_suspect, 0, NULL, NULL, NULL, p_log);
+                             p_suspect, 0, NULL, NULL, NULL, p_log, p_snoozes);
 END $$;
 
 -- enqueue_many for jobs of a flow (NULL: none), and for jobs that wait: see link. A key that

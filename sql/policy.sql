@@ -50,7 +50,9 @@ END $$;
 -- each line of the queue has unless line_set gave it something of its own; likewise.
 -- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
 -- ageing: every 16th claim looks first where jobs have waited longest, whatever their
--- priority. paused: as pause and resume, of the queue or with kind of that kind.
+-- priority. snoozes_max: a job that has snoozed so often in its stage fails when it snoozes
+-- once more; 0: any number. paused: as pause and resume, of the queue or with kind of that
+-- kind.
 -- Errors: 22023; 55000 a limit cannot be set now.
 --     select jobq.queue_set('reports', timeout => '10 min', running_max => 4);
 --     select jobq.queue_set('mail', kinds => '{welcome}', retention => 'short');
@@ -67,7 +69,8 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     line_strict boolean DEFAULT NULL, line_rate text DEFAULT NULL,
     line_rate_burst integer DEFAULT NULL, line_waiting_max integer DEFAULT NULL,
     ageing boolean DEFAULT NULL, running_max integer DEFAULT NULL, rate text DEFAULT NULL,
-    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL)
+    rate_burst integer DEFAULT NULL, paused boolean DEFAULT NULL,
+    snoozes_max integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -93,9 +96,9 @@ BEGIN
     PERFORM jobq.pause(queue, kind) WHERE paused;
     PERFORM jobq.resume(queue, kind) WHERE NOT paused;
     IF kind IS NOT NULL THEN
-        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
-                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,
-                              retention);
+        PERFORM jobq._kind_set(v_queue, kind, reset, max_attempts, snoozes_max, backoff,
+                              backoff_base, backoff_cap, backoff_floor, backoff_jitter,
+                              timeout, history, retention);
         PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue, 'kind',
                                    kind), v_before, jobq._policy_row(v_queue, kind));
         RETURN;
@@ -103,6 +106,7 @@ BEGIN
     UPDATE jobq.queue q
     SET max_attempts = coalesce(max_attempts, q.max_attempts),
         max_crashes = coalesce(max_crashes, q.max_crashes),
+        snoozes_max = nullif(coalesce(snoozes_max, q.snoozes_max), 0),
         backoff_curve = coalesce(backoff, q.backoff_curve),
         backoff_base_us = coalesce(jobq._us(backoff_base), q.backoff_base_us),
         backoff_cap_us = coalesce(jobq._us(backoff_cap), q.backoff_cap_us),
@@ -111,8 +115,7 @@ BEGIN
                                            q.backoff_jitter_permille),
         timeout_us = nullif(coalesce(jobq._us(timeout), q.timeout_us), 0),
         attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
-        history = coalesce(history, q.history),
-        retention = coalesce(retention, q.retention),
+        history = coalesce(history, q.history), retention = coalesce(retention, q.retention),
         failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
         key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
         message_max = coalesce(message_max, q.message_max),
@@ -186,21 +189,22 @@ END $$;
 -- A part of queue_set: the policy of one kind. A backoff is the kind's own as a whole: what is
 -- not given is what the queue has now.
 CREATE OR REPLACE FUNCTION jobq._kind_set(
-    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,
-    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
-    p_history boolean, p_retention text) RETURNS void
+    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer,
+    p_snoozes_max integer, p_backoff text, p_base interval, p_cap interval, p_floor interval,
+    p_jitter numeric, p_timeout interval, p_history boolean, p_retention text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_kind integer := jobq._kind_id(p_queue, p_kind);
 BEGIN
     IF p_reset THEN
         UPDATE jobq.kind k
-        SET max_attempts = NULL, timeout_us = NULL, history = NULL, retention = NULL,
-            backoff_curve = NULL, backoff_base_us = NULL, backoff_cap_us = NULL,
-            backoff_floor_us = NULL, backoff_jitter_permille = NULL
+        SET max_attempts = NULL, snoozes_max = NULL, timeout_us = NULL, history = NULL,
+            retention = NULL, backoff_curve = NULL, backoff_base_us = NULL,
+            backoff_cap_us = NULL, backoff_floor_us = NULL, backoff_jitter_permille = NULL
         WHERE k.id = v_kind;
     END IF;
     UPDATE jobq.kind k
     SET max_attempts = coalesce(p_max_attempts, k.max_attempts),
+        snoozes_max = coalesce(p_snoozes_max, k.snoozes_max),
         timeout_us = coalesce(jobq._us(p_timeout), k.timeout_us),
         history = coalesce(p_history, k.history),
         retention = coalesce(p_retention, k.retention)

@@ -630,7 +630,7 @@ BEGIN
      'Errors: 22023, also for a queue or kind that does not exist.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.resume(''mail'', ''welcome'');')),
-    ('queue_set', 29, concat_ws(E'\n',
+    ('queue_set', 30, concat_ws(E'\n',
      'Creates a queue, or changes those parts of its policy that are given; '
       'NULL leaves a part as',
      'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '
@@ -651,8 +651,11 @@ BEGIN
       'is refused (JQ005).',
      'ageing: every 16th claim looks first where jobs have waited longest, '
       'whatever their',
-     'priority. paused: as pause and resume, of the queue or with kind of '
-      'that kind.',
+     'priority. snoozes_max: a job that has snoozed so often in its stage '
+      'fails when it snoozes',
+     'once more; 0: any number. paused: as pause and resume, of the queue '
+      'or with kind of that',
+     'kind.',
      'Errors: 22023; 55000 a limit cannot be set now.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.queue_set(''reports'', timeout => ''10 min'', running_max '
@@ -708,7 +711,8 @@ BEGIN
       'or kind; failed at',
      '             its attempt limit',
      '  discard    failed for good',
-     '  snooze     again after delay, and no attempt is used up',
+     '  snooze     again after delay, and no attempt is used up; failed at '
+      'its snoozes_max',
      '  release    given back: ready at once, no attempt is used up',
      '  cancelled  as somebody asked, or for reasons of its own',
      'With the other outcomes a delay counts for nothing: an end is not '

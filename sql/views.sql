@@ -6,9 +6,9 @@ CREATE OR REPLACE VIEW jobq.past_jobs AS
 SELECT h.id, q.name AS queue, k.name AS kind,
        CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
        h.priority, h.stage, h.stages, h.attempt,
-       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash, false AS suspect,
-       false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,
-       NULL::bigint AS claim,
+       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash,
+       NULL::integer AS snoozes, false AS suspect, false AS alone, h.enqueued_at, h.run_at,
+       h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
        NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,
@@ -28,35 +28,35 @@ FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id 
 
 -- Every job, live or ended. Names are joined after the union, so a page in the order of id is
 -- read from the primary keys, however many jobs there are. own_max_attempts and timeout_us are
--- the job's own limits, NULL where those of its kind or queue apply; history does not keep
--- them.
+-- the job's own limits, NULL where those of its kind or queue apply; history keeps neither
+-- them nor snoozes.
 CREATE OR REPLACE VIEW jobq.jobs AS
 SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
        u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,
-       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,
-       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,
-       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us,
-       u.line_name AS line, u.result, u.result_bytes, u.log
+       u.crash, u.snoozes, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at,
+       u.finished_at, u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes,
+       u.headers, u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts,
+       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
-             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
-             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
-             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us,
-             j.line_name, NULL::jsonb AS result, NULL::bytea AS result_bytes,
-             NULL::jsonb AS log
+             coalesce(j.snoozes, 0) AS snoozes, j.suspect, j.alone, j.enqueued_at, j.run_at,
+             j.claimed_at, NULL::timestamptz AS finished_at, j.worker, j.claim,
+             j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,
+             j.kind_id, j.timeout_us, j.line_name, NULL::jsonb AS result,
+             NULL::bytea AS result_bytes, NULL::jsonb AS log
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
-             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
-             NULL, NULL,
+             coalesce(f.snoozes, 0), false, false, f.enqueued_at, f.run_at, f.claimed_at,
+             f.finished_at, f.worker, NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
              f.timeout_us, f.line_name, NULL, NULL, NULL
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
-             h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,
-             h.run_at,
-             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
+             h.stage, h.stages, h.attempt, NULL, h.crash, NULL, false, false,
+             h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL,
+             h.key, h.payload, h.bytes,
              h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,
              h.result_bytes, h.log
       FROM jobq.history h) u

@@ -51,8 +51,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._await(p_ids bigint[], p_channel bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
-               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
-               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,
+               snoozes integer, suspect boolean, alone boolean, enqueued_at timestamptz,
+               run_at timestamptz, claimed_at timestamptz, finished_at timestamptz,
+               worker bigint, claim bigint,
                cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
                kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
                result jsonb, result_bytes bytea)
@@ -81,7 +82,7 @@ BEGIN
     SELECT u.id, coalesce(j.queue, ''), coalesce(j.kind, ''), coalesce(j.state, 'none'),
            coalesce(j.priority, 0::smallint), coalesce(j.stage, 0::smallint),
            coalesce(j.stages, 0::smallint), coalesce(j.attempt, 0), coalesce(j.crash, 0),
-           coalesce(j.suspect, false), coalesce(j.alone, false),
+           j.snoozes, coalesce(j.suspect, false), coalesce(j.alone, false),
            coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,
            j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,
            coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,
@@ -95,8 +96,9 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._parent_jobs(p_id bigint)
 RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                stage smallint, stages smallint, attempt integer, crash integer,
-               suspect boolean, alone boolean, enqueued_at timestamptz, run_at timestamptz,
-               claimed_at timestamptz, finished_at timestamptz, worker bigint, claim bigint,
+               snoozes integer, suspect boolean, alone boolean, enqueued_at timestamptz,
+               run_at timestamptz, claimed_at timestamptz, finished_at timestamptz,
+               worker bigint, claim bigint,
                cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
                kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
                result jsonb, result_bytes bytea)

@@ -69,15 +69,17 @@ END $$;
 -- that differ from their queue's, as they are with what the queue adds. kind_id: NULL for a
 -- queue. hold_us: how long nothing of the queue is to be claimed; 0: it is not held.
 CREATE OR REPLACE FUNCTION jobq._policies(p_queues integer[], p_worker bigint DEFAULT NULL)
-RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
-               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
-               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
-               attempts_span_stages boolean, paused boolean, priority_min smallint,
-               kind_id integer, lines boolean, ageing boolean, hold_us bigint)
+RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, snoozes_max integer,
+               backoff_curve text, backoff_base_us bigint, backoff_cap_us bigint,
+               backoff_floor_us bigint, backoff_jitter_permille integer, timeout_us bigint,
+               stages_max smallint, attempts_span_stages boolean, paused boolean,
+               priority_min smallint, kind_id integer, lines boolean, ageing boolean,
+               hold_us bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN QUERY
     SELECT q.id, coalesce(k.max_attempts, q.max_attempts), q.max_crashes,
+           coalesce(k.snoozes_max, q.snoozes_max, 0),
            coalesce(k.backoff_curve, q.backoff_curve),
            coalesce(k.backoff_base_us, q.backoff_base_us),
            coalesce(k.backoff_cap_us, q.backoff_cap_us),
@@ -94,7 +96,8 @@ BEGIN
         UNION ALL
         SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)
         WHERE w.id = p_worker AND o.queue_id = q.id
-          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k
+          AND num_nonnulls(o.max_attempts, o.snoozes_max, o.backoff_base_us, o.timeout_us)
+              > 0) AS k
     ORDER BY k.id IS NOT NULL, u.n;
 END $$;
 
@@ -134,9 +137,11 @@ BEGIN
            coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
            count(k.paused_at) = 0,
            policy + coalesce(sum(hashtextextended(ROW(
-               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,
-               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)
-           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)
+               k.id, k.max_attempts, k.snoozes_max, k.backoff_curve, k.backoff_base_us,
+               k.backoff_cap_us, k.backoff_floor_us, k.backoff_jitter_permille,
+               k.timeout_us)::text, 0) >> 16)
+           FILTER (WHERE num_nonnulls(k.max_attempts, k.snoozes_max, k.backoff_base_us,
+                                      k.timeout_us) > 0), 0)
     INTO kinds, parked, every_kind, policy
     FROM jobq.kind k WHERE k.id = ANY (p_kinds);
     every_kind := every_kind AND NOT EXISTS (

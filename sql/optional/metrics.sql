@@ -121,11 +121,11 @@ SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiti
        jobq._times_quantile(s.running, 0.5) AS running_p50,
        jobq._times_quantile(s.running, 0.95) AS running_p95,
        jobq._times_quantile(s.running, 0.99) AS running_p99,
-       s.counts[52] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
+       s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
        s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,
-       s.counts[5] AS released
-FROM (SELECT t.queue, t.kind, t.counts, t.counts[11:30] AS waiting, t.counts[32:51] AS running,
-             (SELECT sum(u.count) FROM unnest(t.counts[11:30]) AS u (count))::bigint AS started
+       s.counts[5] AS released, s.counts[6] AS snoozed
+FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,
+             (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started
       FROM jobq._tally_sums() t) AS s
 WHERE s.started > 0
 ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;
@@ -189,14 +189,14 @@ BEGIN
     SELECT string_agg((
                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', k.labels,
                                         o.name, k.c[o.n]), '' ORDER BY o.n)
-               FROM unnest('{succeeded,retried,failed,cancelled,released}'::text[])
+               FROM unnest('{succeeded,retried,failed,cancelled,released,snoozed}'::text[])
                     WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.ran),
-           string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[6]),
+           string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[7]),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg((
                SELECT string_agg(format(
                    E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', k.queue,
-                   o.name, k.c[o.n + 7]), '' ORDER BY o.n)
+                   o.name, k.c[o.n + 8]), '' ORDER BY o.n)
                FROM unnest('{acknowledged,dead,repeated}'::text[])
                     WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),
            string_agg(concat(
@@ -205,24 +205,25 @@ BEGIN
                    k.shared, k.kind, k.started) END,
                CASE WHEN k.read THEN format(
                    E'messaging_client_consumed_messages_total{%s"read",kind=""} %s\n',
-                   k.shared, k.c[7]) END), '' ORDER BY k.n),
-           string_agg(jobq._metric_times('jobq_waiting_seconds', k.labels, k.c, 11),
+                   k.shared, k.c[8]) END), '' ORDER BY k.n),
+           string_agg(jobq._metric_times('jobq_waiting_seconds', k.labels, k.c, 12),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg(jobq._metric_times(
                'messaging_process_duration_seconds',
-               format('%s"process",kind="%s"', k.shared, k.kind), k.c, 32),
+               format('%s"process",kind="%s"', k.shared, k.kind), k.c, 33),
                       '' ORDER BY k.n) FILTER (WHERE k.ran)
     INTO v_jobs, v_lost, v_messages, v_consumed, v_waiting, v_running
     FROM (SELECT l.*, format('queue="%s",kind="%s"', l.queue, l.kind) AS labels,
                  format('messaging_system="%s",messaging_destination_name="%s",'
                         'messaging_operation_name=', v_name, l.queue) AS shared,
-                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] > 0 AS ran,
-                 l.c[7] + l.c[9] > 0 AS read
+                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] > 0
+                     AS ran,
+                 l.c[8] + l.c[10] > 0 AS read
           FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,
                        jobq._metric_label(t.queue) AS queue,
                        jobq._metric_label(t.kind) AS kind,
                        t.counts AS c, (SELECT sum(u.count)
-                                       FROM unnest(t.counts[11:30]) AS u (count)) AS started
+                                       FROM unnest(t.counts[12:31]) AS u (count)) AS started
                 FROM jobq._tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;
     RETURN jobq._metric('jobq_jobs', 'counter', NULL,
                        'What became of jobs, each time one ran.', v_jobs)
@@ -259,6 +260,7 @@ DECLARE
     v_late text;
     v_workers text;
     v_paused text;
+    v_held text;
 BEGIN
     WITH running AS MATERIALIZED (
         SELECT r.queue_id, count(*) AS jobs FROM jobq._running() r GROUP BY r.queue_id
@@ -267,6 +269,11 @@ BEGIN
                (q.paused_at IS NOT NULL)::integer AS paused,
                CASE WHEN c.failed < 1000 THEN c.failed
                     ELSE jobq._failed_about(q.id, c.failed) END AS failed_about,
+               (SELECT count(*) FROM (
+                    SELECT FROM jobq.line l
+                    WHERE l.queue_id = q.id
+                      AND statement_timestamp() BETWEEN l.held_at AND l.hold_until
+                    LIMIT 1000) AS h) AS held,
                (SELECT count(*) FROM jobq.worker w
                 WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
                   AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers
@@ -281,8 +288,10 @@ BEGIN
            string_agg(format(E'jobq_workers{queue="%s"} %s\n', q.queue, q.workers), ''
                       ORDER BY q.queue) FILTER (WHERE s.state = 'ready'),
            string_agg(format(E'jobq_queue_paused{queue="%s"} %s\n', q.queue, q.paused), ''
+                      ORDER BY q.queue) FILTER (WHERE s.state = 'ready'),
+           string_agg(format(E'jobq_held_lines{queue="%s"} %s\n', q.queue, q.held), ''
                       ORDER BY q.queue) FILTER (WHERE s.state = 'ready')
-    INTO v_jobs, v_late, v_workers, v_paused
+    INTO v_jobs, v_late, v_workers, v_paused, v_held
     FROM queues q CROSS JOIN LATERAL (VALUES
         ('ready', q.ready), ('scheduled', q.scheduled), ('parked', q.parked),
         ('suspect', q.suspects), ('running', q.running), ('failed', q.failed_about))
@@ -294,7 +303,9 @@ BEGIN
         || jobq._metric('jobq_workers', 'gauge', NULL, 'Living workers that serve the queue.',
                        v_workers)
         || jobq._metric('jobq_queue_paused', 'gauge', NULL, '1: nothing of it is claimed.',
-                       v_paused);
+                       v_paused)
+        || jobq._metric('jobq_held_lines', 'gauge', NULL,
+                       'Lines that are held now, up to 1000: see hold.', v_held);
 END $$;
 
 -- A part of metrics: the outbox. Of each partition up to 1,000 messages are counted, of each

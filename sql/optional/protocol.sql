@@ -67,14 +67,15 @@ END $$;
 -- what goes before the error if the job fails by its limit.
 CREATE OR REPLACE FUNCTION jobq._work_decide(
     p_job jobq.job, p_event text, p_delay_us bigint, p_random numeric, OUT state "char",
-    OUT stage smallint, OUT attempt integer, OUT crash integer, OUT suspect boolean,
-    OUT delay_us bigint, OUT reason text)
+    OUT stage smallint, OUT attempt integer, OUT crash integer, OUT snoozes integer,
+    OUT suspect boolean, OUT delay_us bigint, OUT reason text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_cancel boolean := p_job.cancel_requested_at IS NOT NULL;
     v_policy record;
 BEGIN
     SELECT coalesce(p_job.max_attempts, k.max_attempts, q.max_attempts) AS attempts,
+           coalesce(k.snoozes_max, q.snoozes_max, 0) AS snoozes,
            q.attempts_span_stages AS span, jobq._work_backoff(
                coalesce(k.backoff_curve, q.backoff_curve),
                coalesce(k.backoff_base_us, q.backoff_base_us),
@@ -89,6 +90,7 @@ BEGIN
     stage := p_job.stage;
     attempt := p_job.attempt;
     crash := p_job.crash;
+    snoozes := coalesce(p_job.snoozes, 0);
     suspect := false;
     delay_us := 0;
     CASE p_event
@@ -98,6 +100,7 @@ BEGIN
         ELSIF NOT v_cancel THEN
             stage := stage + 1;
             crash := 0;
+            snoozes := 0;
             IF NOT v_policy.span THEN attempt := 0; END IF;
         END IF;
     WHEN 'retry' THEN
@@ -108,8 +111,14 @@ BEGIN
             delay_us := coalesce(p_delay_us, v_policy.backoff_us);
         END IF;
     WHEN 'snooze' THEN
-        attempt := greatest(attempt - 1, 0);
-        IF NOT v_cancel THEN delay_us := coalesce(p_delay_us, v_policy.backoff_us); END IF;
+        IF NOT v_cancel AND v_policy.snoozes > 0 AND snoozes >= v_policy.snoozes THEN
+            state := 'f';
+            reason := format('Max snoozes (%s) exceeded: ', v_policy.snoozes);
+        ELSE
+            attempt := greatest(attempt - 1, 0);
+            snoozes := least(snoozes, 2147483646) + 1;
+            IF NOT v_cancel THEN delay_us := coalesce(p_delay_us, v_policy.backoff_us); END IF;
+        END IF;
     WHEN 'release' THEN
         attempt := greatest(attempt - 1, 0);
         suspect := p_job.suspect AND NOT v_cancel;
@@ -152,14 +161,15 @@ BEGIN
         FROM jobq._work_decide(v_job, p_event, jobq._us(p_delay), random()::numeric) d;
     ELSE
         SELECT 'r'::"char" AS state, 0::smallint AS stage, 0 AS attempt, 0 AS crash,
-               false AS suspect, 0::bigint AS delay_us, NULL::text AS reason
+               0 AS snoozes, false AS suspect, 0::bigint AS delay_us, NULL::text AS reason
         INTO v_decision; -- settle_here says that the lease is lost
     END IF;
     PERFORM jobq._settle_here(
         p_worker, p_number, p_id, v_decision.state, v_decision.stage, v_decision.attempt,
         v_decision.crash, v_decision.suspect, v_decision.delay_us,
         CASE WHEN v_decision.reason IS NULL THEN p_error
-             ELSE concat(v_decision.reason, p_error) END, p_payload, p_bytes);
+             ELSE concat(v_decision.reason, p_error) END, p_payload, p_bytes, NULL,
+        v_decision.snoozes);
 END $$;
 
 -- ---- what a worker calls -------------------------------------------------------------------
@@ -334,7 +344,7 @@ END $$;
 --   retry      runs again after delay, or else the backoff of its queue or kind; failed at
 --              its attempt limit
 --   discard    failed for good
---   snooze     again after delay, and no attempt is used up
+--   snooze     again after delay, and no attempt is used up; failed at its snoozes_max
 --   release    given back: ready at once, no attempt is used up
 --   cancelled  as somebody asked, or for reasons of its own
 -- With the other outcomes a delay counts for nothing: an end is not refused for it.

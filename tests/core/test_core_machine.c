@@ -265,6 +265,59 @@ static void a_snooze_without_a_delay_waits_like_a_first_retry(void **unused)
     }
 }
 
+/* Law (9): two snoozes in a stage, and the third fails the job, unless its cancel was asked for. */
+static void snoozes_are_counted_and_limited(void **unused)
+{
+    static const jobq_event_kind keep[] = {JOBQ_EVENT_RETRY, JOBQ_EVENT_RELEASE, JOBQ_EVENT_PARK,
+                                           JOBQ_EVENT_CRASH, JOBQ_EVENT_WAIT};
+    jobq_policy p = policy_of(20, 3);
+    jobq_job j = jobq_job_new(1), one;
+    jobq_event e = event_of(JOBQ_EVENT_SNOOZE);
+    jobq_decision d;
+    char text[JOBQ_ERROR_MAX + 1];
+    size_t i;
+    int n;
+
+    (void)unused;
+    j.stages = 2;
+    for (n = 1; n <= 5; n++) { /* no limit */
+        step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+        step(&p, &j, e);
+        assert_int_equal(j.snoozes, n);
+    }
+    p.snoozes_max = 2;
+    step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+    for (i = 0; i < COUNT(keep); i++) {
+        one = j;
+        step_kind(&p, &one, keep[i]);
+        assert_int_equal(one.snoozes, 5);
+    }
+    step_kind(&p, &j, JOBQ_EVENT_SUCCESS);
+    assert_int_equal(j.snoozes, 0); /* another stage */
+    for (n = 1; n <= 2; n++) {
+        step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+        step(&p, &j, e);
+        assert_int_equal(j.state, JOBQ_STATE_READY);
+    }
+    step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+    one = j;
+    step_kind(&p, &one, JOBQ_EVENT_CANCEL);
+    step(&p, &one, e);
+    assert_int_equal(one.state, JOBQ_STATE_CANCELLED);
+    assert_int_equal(jobq_job_decide(&p, &j, &e, &d), JOBQ_OK);
+    assert_int_equal(d.state, JOBQ_STATE_FAILED);
+    assert_int_equal(d.snoozes, 2);
+    assert_int_equal(d.attempt, 1);
+    assert_int_equal(d.reason, JOBQ_REASON_SNOOZES);
+    jobq_reason_format(text, &d, jobq_str_from("429"));
+    assert_string_equal(text, "Max snoozes (2) exceeded: 429");
+    jobq_job_apply(&j, &d, 0);
+    step_kind(&p, &j, JOBQ_EVENT_REVIVE);
+    assert_int_equal(j.snoozes, 0);
+    j.snoozes = -1;
+    assert_int_equal(jobq_job_check(&j), JOBQ_ERROR_INVALID);
+}
+
 /* Law (6), with a job that kills its worker among a thousand: decisions only. */
 static void one_crashing_job_fails_and_its_999_neighbours_succeed(void **unused)
 {
@@ -630,6 +683,7 @@ int main(void)
         cmocka_unit_test(a_retry_stays_in_its_stage),
         cmocka_unit_test(snooze_release_and_park_give_the_attempt_back),
         cmocka_unit_test(a_snooze_without_a_delay_waits_like_a_first_retry),
+        cmocka_unit_test(snoozes_are_counted_and_limited),
         cmocka_unit_test(one_crashing_job_fails_and_its_999_neighbours_succeed),
         cmocka_unit_test(a_suspect_answers_for_no_death_beside_others),
         cmocka_unit_test(a_suspect_that_ends_otherwise_is_none_any_more),

@@ -147,7 +147,9 @@ static void outcomes_and_times_are_counted_by_kind(void **unused)
     t = tally_of(2);
     assert_int_equal(t.counts[JOBQ_TALLY_FAILED], 1);
     assert_int_equal(t.counts[JOBQ_TALLY_CANCELLED], 1);
-    assert_int_equal(t.counts[JOBQ_TALLY_RETRIED], 0); /* a snooze is no outcome */
+    assert_int_equal(t.counts[JOBQ_TALLY_RETRIED], 0);
+    assert_int_equal(t.counts[JOBQ_TALLY_SNOOZED], 1);
+    assert_int_equal(jobq_loop_status_of(&loop).jobs.snoozed, 1);
     assert_int_equal(waits_in(&t, 20 * SECOND), 1);
     assert_int_equal(runs_in(&t, 40 * MS), 1);
     assert_int_equal(runs_in(&t, 0), 2);

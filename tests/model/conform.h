@@ -84,9 +84,24 @@ static const behaviour behaviours[] = {
      "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0"},
     {"a snooze gives its attempt back",
      "enqueue m=1 -> 1; register; claim n=1; snooze j=1 n=1 d=7 -> ok;"
-     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 7; wait d=7; claim n=2; snooze j=1 n=2 d=1;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 snoozes 1 at 7; wait d=7; claim n=2; snooze j=1 n=2 d=1;"
      "wait d=1; claim n=3 -> ok 1; retry j=1 n=3 -> ok;"
-     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 8 Max retries (1) exceeded"},
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 snoozes 2 at 8 Max retries (1) exceeded"},
+    {"after the snoozes that its queue allows a job fails",
+     "policy s=2; enqueue -> 1; register; claim n=1; snooze j=1 n=1 d=0 -> ok; claim n=2;"
+     "snooze j=1 n=2 d=0 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 snoozes 2 at 0;"
+     "claim n=3 -> ok 1; snooze j=1 n=3 d=0 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 snoozes 2 at 0 Max snoozes (2) exceeded;"
+     "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 0"},
+    {"a kind's limit of snoozes goes before its queue's",
+     "policy s=9; policy k=1 s=1; enqueue -> 1; register; claim n=1; snooze j=1 n=1 d=0 -> ok;"
+     "claim n=2; snooze j=1 n=2 d=0 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 snoozes 1 at 0 Max snoozes (1) exceeded"},
+    {"snoozes are forgotten with the stage, and kept by a retry, a release and a wait",
+     "policy s=2; enqueue s=2 -> 1; enqueue k=2 -> 2; register; claim n=1 f=2 -> ok 1;"
+     "snooze j=1 n=1 d=0 -> ok; claim n=2 f=2; retry j=1 n=2 d=0 -> ok; claim n=3 f=2;"
+     "release j=1 n=3 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/2 attempt 1 snoozes 1 at 0;"
+     "claim n=4 f=2; success j=1 n=4 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 0"},
     {"a release gives its attempt back, and the job runs at once",
      "enqueue -> 1; register; claim n=1; wait d=3; release j=1 n=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 3; claim n=2 -> ok 1"},

@@ -1160,18 +1160,25 @@ static void check_decision(const jobq_slot *s, jobq_outcome outcome)
     const jobq_decision *d = &s->decision;
     bool last = job->stage + 1 == job->stages;
     jobq_state want = s->cancel ? JOBQ_STATE_CANCELLED : JOBQ_STATE_READY;
-    int32_t attempt = job->attempt;
+    int32_t attempt = job->attempt, snoozes = job->snoozes;
 
     if (outcome == JOBQ_OUTCOME_SUCCESS && last) want = JOBQ_STATE_SUCCEEDED;
-    if (outcome == JOBQ_OUTCOME_SUCCESS && !last && !s->cancel) attempt = 0;
+    if (outcome == JOBQ_OUTCOME_SUCCESS && !last && !s->cancel) attempt = snoozes = 0;
     if (outcome == JOBQ_OUTCOME_DISCARD) want = JOBQ_STATE_FAILED;
     if (outcome == JOBQ_OUTCOME_CANCELLED) want = JOBQ_STATE_CANCELLED;
-    if (outcome == JOBQ_OUTCOME_SNOOZE) attempt--;
+    if (outcome == JOBQ_OUTCOME_SNOOZE) {
+        if (!s->cancel && policy.snoozes_max > 0 && job->snoozes >= policy.snoozes_max) {
+            want = JOBQ_STATE_FAILED;
+        } else {
+            attempt--;
+            snoozes++;
+        }
+    }
     if ((outcome == JOBQ_OUTCOME_RETRY || outcome == JOBQ_OUTCOME_DONE) && !s->cancel &&
         job->attempt >= policy.max_attempts) {
         want = JOBQ_STATE_FAILED; /* done, it would not be there any more */
     }
-    if (d->state != want || d->attempt != attempt || d->suspect ||
+    if (d->state != want || d->attempt != attempt || d->snoozes != snoozes || d->suspect ||
         d->stage != job->stage + (want == JOBQ_STATE_READY && outcome == JOBQ_OUTCOME_SUCCESS)) {
         violate("laws 4, 6, 7, 9: job %d was decided wrongly", (int)job->id);
     }
@@ -1776,9 +1783,12 @@ static int64_t token_label(const digest *g, int64_t worker, int64_t claim)
     return 0;
 }
 
+/* Without a limit nothing depends on the count, which would make endless states. */
+static int64_t counted(int32_t snoozes) { return policy.snoozes_max > 0 ? snoozes : 0; }
+
 static void put_job(digest *g, const jobq_job *job)
 {
-    put(g, job->id * 64 + job->attempt * 8 + job->crash);
+    put(g, counted(job->snoozes) << 32 | (job->id * 64 + job->attempt * 8 + job->crash));
     put(g, (int64_t)job->state * 64 + job->stage * 4 + job->suspect * 2 + job->cancel_requested +
                job->alone * 4096 + job->line * 8192);
     put_token(g, job->worker, job->claim);
@@ -1787,7 +1797,7 @@ static void put_job(digest *g, const jobq_job *job)
 static void put_decision(digest *g, const jobq_decision *d)
 {
     put(g, (int64_t)d->state * 4096 + d->attempt * 512 + d->crash * 64 + d->stage * 2 + d->suspect +
-               d->alone * 65536);
+               d->alone * 65536 + counted(d->snoozes) * 131072);
     put(g, d->delay_us == JOBQ_NEVER ? -1 : d->delay_us);
 }
 
@@ -2646,6 +2656,7 @@ static void begin(world *w)
         policy.max_attempts = set->attempts == 1 ? 1 : set->attempts + fault_limit;
     }
     policy.max_crashes = 2;
+    policy.snoozes_max = set->signal ? 0 : 1; /* who waits for a signal snoozes */
     policy.timeout_us = set->timeout * TICK;
     policy.backoff.curve = JOBQ_CURVE_CONSTANT;
     policy.backoff.jitter_permille = JOBQ_NO_JITTER;

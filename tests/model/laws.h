@@ -14,8 +14,8 @@
 static bool laws__same(const jobq_job *a, const jobq_job *b)
 {
     return a->state == b->state && a->worker == b->worker && a->claim == b->claim &&
-           a->attempt == b->attempt && a->crash == b->crash && a->stage == b->stage &&
-           a->suspect == b->suspect && a->alone == b->alone &&
+           a->attempt == b->attempt && a->crash == b->crash && a->snoozes == b->snoozes &&
+           a->stage == b->stage && a->suspect == b->suspect && a->alone == b->alone &&
            a->cancel_requested == b->cancel_requested;
 }
 
@@ -54,6 +54,7 @@ static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_jo
     want.state = it->decision.state;
     want.attempt = it->decision.attempt;
     want.crash = it->decision.crash;
+    want.snoozes = it->decision.snoozes;
     want.stage = it->decision.stage;
     want.suspect = it->decision.suspect;
     want.alone = it->decision.alone;

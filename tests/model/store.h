@@ -154,6 +154,7 @@ typedef struct store {
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
  * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade. await: by a running job.
+ * Of a policy: s snoozes_max, x attempts_span_stages.
  * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
  * that walks, or a weight; r running_max, s strict, t jobs in ten seconds, g burst, a paused, d
  * held for so many seconds, e no rules.
@@ -204,6 +205,7 @@ typedef struct stage {
     int64_t now_us;
     jobq_policy policies[2];
     int32_t limits[4]; /* max_attempts of each kind; 0: as its queue */
+    int32_t snoozes[4]; /* snoozes_max, likewise */
     jobq_job hands[HANDS]; /* what claims answered, newest last */
     int32_t hand_count;
     delivered reads[PARTS][WORKERS]; /* of each worker the latest that it holds */
@@ -381,6 +383,7 @@ static jobq_policy policy_of(const stage *s, int32_t kind)
     jobq_policy p = s->policies[kind == 3];
 
     if (s->limits[kind] > 0) p.max_attempts = s->limits[kind];
+    if (s->snoozes[kind] > 0) p.snoozes_max = s->snoozes[kind];
     return p;
 }
 
@@ -480,13 +483,16 @@ static void do_policy(stage *s, const operation *d)
     memset(&p, 0, sizeof p);
     p.max_attempts = (int32_t)arg(d, 'm', 0);
     p.max_crashes = (int32_t)arg(d, 'c', 0);
+    p.snoozes_max = (int32_t)arg(d, 's', 0);
     p.attempts_span_stages = arg(d, 'x', 0) != 0;
-    if (kind > 0) s->limits[kind] = p.max_attempts;
-    else s->policies[queue - 1] = jobq_policy_defaults(&p);
+    if (kind > 0) {
+        s->limits[kind] = p.max_attempts;
+        s->snoozes[kind] = p.snoozes_max;
+    } else s->policies[queue - 1] = jobq_policy_defaults(&p);
     if (kind == 0) s->on->policy(queue, &s->policies[queue - 1], arg(d, 'a', 0) != 0);
     for (kind = 1; kind <= 3; kind++) {
         p = policy_of(s, kind);
-        s->on->kind_policy(kind, s->limits[kind] > 0 ? &p : NULL);
+        s->on->kind_policy(kind, s->limits[kind] > 0 || s->snoozes[kind] > 0 ? &p : NULL);
     }
     say("ok");
 }
@@ -777,6 +783,9 @@ static void show_job(const shown_job *shown)
         job->priority, jobq_enum_name(JOBQ_ENUM_STATE,
                                       job->state), job->stage, job->stages, (int)job->attempt);
     if (job->crash > 0) say(" crash %d", (int)job->crash);
+    if (job->snoozes > 0 && job->state != JOBQ_STATE_SUCCEEDED &&
+        job->state != JOBQ_STATE_CANCELLED) /* history does not keep them */
+        say(" snoozes %d", (int)job->snoozes);
     if (job->suspect) say(job->alone ? " alone" : " suspect");
     if (job->cancel_requested) say(" cancel");
     if (job->state == JOBQ_STATE_RUNNING) say(" w%d n%d", (int)job->worker, (int)job->claim);

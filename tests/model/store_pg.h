@@ -139,17 +139,18 @@ static void pg_reset(void)
 
 static void pg_policy(int32_t queue, const jobq_policy *policy, bool paused)
 {
-    RUN("UPDATE jobq.queue SET max_attempts = %d, max_crashes = %d, attempts_span_stages = %s, "
-        "paused_at = %s WHERE id = %d",
-        (int)policy->max_attempts, (int)policy->max_crashes,
+    RUN("UPDATE jobq.queue SET max_attempts = %d, max_crashes = %d, snoozes_max = nullif(%d, 0), "
+        "attempts_span_stages = %s, paused_at = %s WHERE id = %d",
+        (int)policy->max_attempts, (int)policy->max_crashes, (int)policy->snoozes_max,
         policy->attempts_span_stages ? "true" : "false", paused ? "now()" : "NULL", (int)queue);
 }
 
 /* Only what can differ here. */
 static void pg_kind_policy(int32_t kind, const jobq_policy *whole)
 {
-    RUN("UPDATE jobq.kind SET max_attempts = nullif(%d, 0) WHERE id = %d",
-        whole == NULL ? 0 : (int)whole->max_attempts, (int)kind);
+    RUN("UPDATE jobq.kind SET max_attempts = nullif(%d, 0), snoozes_max = nullif(%d, 0) "
+        "WHERE id = %d", whole == NULL ? 0 : (int)whole->max_attempts,
+        whole == NULL ? 0 : (int)whole->snoozes_max, (int)kind);
 }
 
 static void pg_pause(int32_t kind, bool paused)
@@ -398,10 +399,11 @@ static bool pg_await(const jobq_job *held, int64_t parent, jobq_on_end on_end,
 
     pg_at(now_us);
     snprintf(generic, sizeof generic, "SELECT jobq._wait_here(%lld, %lld, %lld, %d::smallint, %d, "
-             "%d, %s, NULL, '{%lld}', '{NULL}', '{NULL}', '{%s}')", (long long)held->worker,
+             "%d, %s, NULL, '{%lld}', '{NULL}', '{NULL}', '{%s}', %d)", (long long)held->worker,
              (long long)held->claim, (long long)held->id, (int)decision->stage,
              (int)decision->attempt, (int)decision->crash, decision->suspect ? "true" : "false",
-             (long long)parent, jobq_enum_name(JOBQ_ENUM_ON_END, (int)on_end));
+             (long long)parent, jobq_enum_name(JOBQ_ENUM_ON_END, (int)on_end),
+             (int)decision->snoozes);
     text = for_schema(generic, schema);
     res = PQexec(db, text);
     free(text);
@@ -538,7 +540,7 @@ static jobq_error pg_renew(const delivered *r, int64_t now_us)
 static void pg_look_job(const PGresult *res, int row, shown_job *shown)
 {
     jobq_job *job = &shown->job;
-    int64_t value[14];
+    int64_t value[13];
     int i;
 
     for (i = 0; i < 13; i++) value[i] = atoll(PQgetvalue(res, row, i));
@@ -564,6 +566,7 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
     for (i = LINES; i > 0 && strcmp(PQgetvalue(res, row, 16), pg_line_names[i]) != 0;) i--;
     shown->line = i;
     job->line = atoll(PQgetvalue(res, row, 17));
+    job->snoozes = (int32_t)atoll(PQgetvalue(res, row, 18));
 }
 
 static void pg_look_parts(view *v)
@@ -617,11 +620,11 @@ static void pg_look(view *v)
         sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
                 "(cancel_requested_at IS NOT NULL)::int, "
                 "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '', line_name, "
-                "(line IS NOT NULL)::int FROM jobq.job "
+                "(line IS NOT NULL)::int, coalesce(snoozes, 0) FROM jobq.job "
                 "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
-                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0 "
-                "FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '', "
-                "line_name, 0 FROM jobq.history ORDER BY 1");
+                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0, "
+                "coalesce(snoozes, 0) FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '', "
+                "line_name, 0, 0 FROM jobq.history ORDER BY 1");
     v->jobs = PQntuples(res);
     for (i = 0; i < v->jobs; i++) pg_look_job(res, i, &v->job[i]);
     PQclear(res);

@@ -82,7 +82,7 @@ static const struct {
     {"pause", "kind"},
     {"resume", "kind"},
     {"queue_set", "max_attempts backoff backoff_base backoff_cap backoff_floor backoff_jitter"
-                  " timeout history kind retention running_max rate paused"},
+                  " timeout history kind retention running_max rate paused snoozes_max"},
     {"schedule", "kind payload cron every missed missed_within spread starts_at ends_at bytes"
                  " headers partition owner"},
     {"schedule_preview", "cron zone count after every"}, /* zone: of the column local */

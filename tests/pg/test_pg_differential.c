@@ -357,6 +357,7 @@ static jobq_policy some_policy(void)
     memset(&p, 0, sizeof p);
     p.max_attempts = (int32_t)some(1, INT32_MAX);
     p.max_crashes = 3;
+    p.snoozes_max = (int32_t)(between(0, 1) == 0 ? 0 : some(1, INT32_MAX));
     p.attempts_span_stages = between(0, 1) == 1;
     p.backoff.curve = (jobq_curve)between(0, JOBQ_CURVE_COUNT - 1);
     p.backoff.cap_us = some(1, INT64_MAX);
@@ -375,6 +376,7 @@ static jobq_job some_job(void)
     job.queue = job.kind = 1;
     job.attempt = (int32_t)(between(0, 2) == 0 ? some(0, INT32_MAX) : between(0, 70));
     job.crash = (int32_t)some(0, INT32_MAX);
+    job.snoozes = (int32_t)(between(0, 2) == 0 ? some(0, INT32_MAX) : between(0, 12));
     job.max_attempts = between(0, 1) == 0 ? 0 : (int32_t)some(1, INT32_MAX);
     job.stages = (int16_t)between(1, 16);
     job.stage = (int16_t)between(0, job.stages - 1);
@@ -402,40 +404,42 @@ static void decisions_are_the_same(void **unused)
         PGresult *res;
         char wanted[200], delay[40] = "NULL";
         bool own = between(0, 1) == 1; /* the policy is the kind's own */
+        static const char *const reasons[] = {"-", "Max retries", "Max crashes", "Max snoozes"};
         memset(&event, 0, sizeof event);
         event.kind = kinds[between(0, COUNT(kinds) - 1)];
         event.random = jobq_random_next(&chance);
         event.delay_named = between(0, 3) == 0;
         event.delay_us = some(0, INT64_MAX / 4);
         if (event.delay_named) snprintf(delay, sizeof delay, "%lld", (long long)event.delay_us);
-        RUN("UPDATE jobq.queue SET max_attempts = %d, attempts_span_stages = %s, backoff_curve = "
-            "'%s', backoff_base_us = %lld, backoff_cap_us = %lld, backoff_floor_us = %lld, "
+        RUN("UPDATE jobq.queue SET max_attempts = %d, snoozes_max = nullif(%d, 0), "
+            "attempts_span_stages = %s, backoff_curve = '%s', backoff_base_us = %lld, backoff_cap_us = %lld, backoff_floor_us = %lld, "
             "backoff_jitter_permille = %d WHERE id = 1; "
-            "UPDATE jobq.kind k SET (max_attempts, backoff_curve, backoff_base_us, "
+            "UPDATE jobq.kind k SET (max_attempts, snoozes_max, backoff_curve, backoff_base_us, "
             "backoff_cap_us, backoff_floor_us, backoff_jitter_permille) = (SELECT q.max_attempts, "
-            "q.backoff_curve, q.backoff_base_us, q.backoff_cap_us, q.backoff_floor_us, "
+            "coalesce(q.snoozes_max, 0), q.backoff_curve, q.backoff_base_us, q.backoff_cap_us, q.backoff_floor_us, "
             "q.backoff_jitter_permille FROM jobq.queue q WHERE q.id = 1 AND %s) WHERE id = 1; "
-            "UPDATE jobq.queue SET max_attempts = %s, backoff_jitter_permille = %s WHERE id = 1",
-            (int)p.max_attempts, p.attempts_span_stages ? "true" : "false",
+            "UPDATE jobq.queue SET max_attempts = %s, snoozes_max = %s, "
+            "backoff_jitter_permille = %s WHERE id = 1",
+            (int)p.max_attempts, (int)p.snoozes_max, p.attempts_span_stages ? "true" : "false",
             jobq_enum_name(JOBQ_ENUM_CURVE, p.backoff.curve), (long long)p.backoff.base_us,
             (long long)p.backoff.cap_us, (long long)p.backoff.floor_us,
-            (int)p.backoff.jitter_permille, own ? "true" : "false", own ? "7" : "max_attempts",
-            own ? "11" : "backoff_jitter_permille");
+            (int)p.backoff.jitter_permille,  own ? "true" : "false", own ? "7" : "max_attempts",
+            own ? "3" : "snoozes_max", own ? "11" : "backoff_jitter_permille");
         if (p.backoff.jitter_permille == 0) p.backoff.jitter_permille = JOBQ_NO_JITTER;
         assert_int_equal(jobq_job_decide(&p, &job, &event, &d), JOBQ_OK);
-        snprintf(wanted, sizeof wanted, "%s %d %d %d %d %lld %s",
+        snprintf(wanted, sizeof wanted, "%s %d %d %d %d %d %lld %s",
                  jobq_enum_name(JOBQ_ENUM_STATE_LETTER, d.state), d.stage, (int)d.attempt,
-                 (int)d.crash, d.suspect, (long long)d.delay_us,
-                 d.reason == JOBQ_REASON_ATTEMPTS ? "Max retries" : "-");
-        res = sql(db, "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.suspect::int, "
-                      "d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
+                 (int)d.crash, (int)d.snoozes, d.suspect, (long long)d.delay_us,
+                 reasons[d.reason]);
+        res = sql(db, "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.snoozes, "
+                      "d.suspect::int, d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
                       "jobq._work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
                       "\"queue_id\": 1, \"kind_id\": 1, \"attempt\": %d, \"crash\": %d, "
-                      "\"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
+                      "\"snoozes\": %d, \"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
                       "\"suspect\": %s, \"alone\": %s, \"cancel_requested_at\": %s}'), '%s', %s, "
                       "%llu::numeric * 0.0000000000000000000542101086242752217003726400434970855"
                       "712890625) d",
-                  (int)job.attempt, (int)job.crash, job.stage, job.stages,
+                  (int)job.attempt, (int)job.crash, (int)job.snoozes, job.stage, job.stages,
                   job.max_attempts == 0 ? "null, \"pending\": " : "", (int)job.max_attempts, "",
                   job.suspect ? "true" : "false", job.alone ? "true" : "false",
                   job.cancel_requested ? "\"2020-01-01\"" : "null",
@@ -446,8 +450,9 @@ static void decisions_are_the_same(void **unused)
                      jobq_enum_name(JOBQ_ENUM_EVENT, (int)event.kind), wanted,
                      PQgetvalue(res, 0, 0));
         }
-        if (d.reason == JOBQ_REASON_ATTEMPTS) {
-            snprintf(wanted, sizeof wanted, "Max retries (%d) exceeded: ", (int)d.limit);
+        if (d.reason != JOBQ_REASON_NONE) {
+            snprintf(wanted, sizeof wanted, "%s (%d) exceeded: ", reasons[d.reason],
+                     (int)d.limit);
             assert_string_equal(PQgetvalue(res, 0, 1), wanted);
         }
         PQclear(res);

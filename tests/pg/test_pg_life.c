@@ -269,6 +269,25 @@ static void a_snooze_uses_up_no_attempt(void **unused)
     assert_int_equal(GET(runs), 3);
 }
 
+/* The limit reaches the worker, the count its row, and the text says why. */
+static void snoozes_are_counted_until_their_limit(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", snoozes_twice);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', snoozes_max => 1)");
+    enqueue_kind("k", "1");
+    start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failures WHERE attempt = 1 AND "
+                               "error = 'Max snoozes (1) exceeded: snooze'"));
+    assert_int_equal(number("SELECT snoozes FROM jobq.jobs"), 1);
+    assert_int_equal(GET(runs), 2);
+    RUN("SELECT jobq.queue_set('q', snoozes_max => 0), jobq.revive(id) FROM jobq.failed");
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.jobs WHERE state = 'succeeded'"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE snoozes IS NULL"), 1);
+}
+
 static void a_discard_fails_at_once(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", discards);
@@ -1034,6 +1053,7 @@ int main(void)
         TEST(the_last_retry_ends_failed_and_all_errors_are_kept),
         TEST(the_first_delay_is_the_base),
         TEST(a_snooze_uses_up_no_attempt),
+        TEST(snoozes_are_counted_until_their_limit),
         TEST(a_discard_fails_at_once),
         TEST(no_outcome_counts_as_a_failed_attempt),
         TEST(long_and_broken_error_texts_are_kept_as_far_as_they_go),

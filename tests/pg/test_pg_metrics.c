@@ -249,7 +249,7 @@ static void a_text_that_does_not_fit_is_cut(void **unused)
 
 #define BEAT "jobq._heartbeat(%d, 60000000, '{}', p_tally => %d, p_tally_queues => " \
              "ARRAY(SELECT id FROM jobq.queue), p_tally_kinds => '{0}', p_totals => " \
-             "array_fill(%d::bigint, '{52}'))"
+             "array_fill(%d::bigint, '{53}'))"
 #define SUCCEEDED "jobq_jobs_total{queue=\"q\",kind=\"other\",outcome=\"succeeded\"}"
 
 static void a_late_delivery_changes_nothing(void **unused)
@@ -310,14 +310,14 @@ static void the_dead_deliver_nothing(void **unused)
     RUN("SELECT " BEAT, 101, 2, 6);
     FLEET_SAYS(5, SUCCEEDED);
     RUN("SELECT jobq._deregister(101, 3, ARRAY(SELECT id FROM jobq.queue), '{0}', "
-        "array_fill(7::bigint, '{52}'))");
+        "array_fill(7::bigint, '{53}'))");
     FLEET_SAYS(5, SUCCEEDED);
     register_worker(102, 60 * SECOND);
     RUN("SELECT jobq._deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
-        "array_fill(7::bigint, '{52}'))");
+        "array_fill(7::bigint, '{53}'))");
     FLEET_SAYS(12, SUCCEEDED);
     RUN("SELECT jobq._deregister(102, 1, ARRAY(SELECT id FROM jobq.queue), '{0}', "
-        "array_fill(7::bigint, '{52}'))"); /* sent again, because its answer was lost */
+        "array_fill(7::bigint, '{53}'))"); /* sent again, because its answer was lost */
     FLEET_SAYS(12, SUCCEEDED);
 }
 
@@ -330,7 +330,7 @@ static void shorter_and_longer_counts_are_added(void **unused)
     RUN("SELECT " BEAT, 101, 1, 5);
     RUN("SELECT jobq._deregister(101)");
     RUN("SELECT jobq._tally_fold('{7}')");
-    assert_int_equal(number("SELECT counts[52] FROM jobq.tally"), 8);
+    assert_int_equal(number("SELECT counts[53] FROM jobq.tally"), 8);
     assert_int_equal(number("SELECT counts[60] FROM jobq.tally"), 3);
 }
 
@@ -411,7 +411,7 @@ static void the_slowest_kinds_come_first(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.queue_set('q', kinds => '{quick,slow}')");
-    RUN("INSERT INTO jobq.tally SELECT 0, queue_id, id, 1, array_fill(0::bigint, '{10}') || "
+    RUN("INSERT INTO jobq.tally SELECT 0, queue_id, id, 1, array_fill(0::bigint, '{11}') || "
         "array_fill(1::bigint, '{21}') || CASE name WHEN 'slow' THEN "
         "array_fill(0::bigint, '{15}') || '{20,0,0,0,0,7}' ELSE '{20}' || "
         "array_fill(0::bigint, '{20}') END FROM jobq.kind");
@@ -482,6 +482,19 @@ static void the_schema_is_told(void **unused)
                    "WHERE l !~ '^(#|$)' AND l !~ '^[a-z_]+[{]schema=\"%s\"[,}]'", schema);
     assert_string_equal(text, "0"); /* each sample has its schema */
     free(text);
+}
+
+static void held_lines_are_told(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', kinds => '{k}')");
+    FLEET_SAYS(0, "jobq_held_lines{queue=\"q\"}");
+    RUN("SELECT jobq.hold('q', 'line' || n, until => now() + interval '1 h') "
+        "FROM generate_series(1, 3) n");
+    RUN("SELECT jobq.line_set('q', 'other', running_max => 1)");
+    RUN("UPDATE jobq.line SET hold_until = now() - interval '1 s' WHERE name = 'line3'");
+    FLEET_SAYS(2, "jobq_held_lines{queue=\"q\"}");
+    expect_text("t", "SELECT EXISTS (SELECT FROM pg_indexes WHERE indexname = 'line_held')");
 }
 
 /* promtool reads the older format, which names counters otherwise, and OpenMetrics with times. */
@@ -578,7 +591,7 @@ static void alerts_and_dashboard_name_what_is_told(void **unused)
     RUN("SELECT jobq.queue_set('q', kinds => '{k}', running_max => 3)");
     RUN("SELECT jobq.outbox_register('o', 2)");
     RUN("SELECT jobq.schedule('s', 'q', 'k', every => '1 min')");
-    RUN("INSERT INTO jobq.tally SELECT 0, id, 0, 1, array_fill(1::bigint, '{52}') FROM jobq.queue");
+    RUN("INSERT INTO jobq.tally SELECT 0, id, 0, 1, array_fill(1::bigint, '{53}') FROM jobq.queue");
     text = text_of("SELECT jobq.metrics()");
     names_are_told("examples/metrics/alerts.yml", text);
     names_are_told("examples/metrics/dashboard.json", text);
@@ -657,6 +670,7 @@ int main(void)
         TEST(queues_and_outbox_are_told),
         TEST(the_schema_is_told),
         TEST(promtool_accepts_the_texts),
+        TEST(held_lines_are_told),
         TEST(alerts_and_dashboard_name_what_is_told),
     };
 

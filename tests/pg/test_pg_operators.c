@@ -568,6 +568,44 @@ static void zero_leaves_a_policy_as_it_is(void **unused)
     assert_string_equal(error.field, "message_max");
 }
 
+/* Of a queue and of a kind; JOBQ_PG_UNLIMITED takes it away, for a kind also its queue's. */
+static void snoozes_have_a_limit(void **unused)
+{
+    static const char policies[] =
+        "SELECT string_agg(concat_ws(' ', snoozes_max, kind_id), ', ') FROM "
+        "jobq._policies('{1}', 4711)";
+    jobq_pg_queue_desc d;
+    jobq_pg_error error;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("INSERT INTO jobq.queue (id, name) VALUES (1, 'q')");
+    RUN("INSERT INTO jobq.kind (id, queue_id, queue, payload_max, name) "
+        "VALUES (7, 1, 'q', 1048576, 'k')");
+    RUN("SELECT jobq._register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
+    expect_text("0", policies);
+    memset(&d, 0, sizeof d);
+    d.snoozes_max = 5;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("5", policies);
+    d.kind = "k";
+    d.snoozes_max = JOBQ_PG_UNLIMITED;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("5, 0 7", policies);
+    d.snoozes_max = 3;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("5, 3 7", policies);
+    d.snoozes_max = 0;
+    d.reset = true;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("5", policies);
+    RUN("SELECT jobq.queue_set('q', snoozes_max => 0)");
+    expect_text("0", policies);
+    d.snoozes_max = -2;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "snoozes_max");
+}
+
 /* From C and from SQL; what is not set is as the queue has it, also when that changes later. */
 static void a_kind_has_what_differs_from_its_queue(void **unused)
 {
@@ -620,7 +658,7 @@ static void the_policy_of_a_kind_is_news(void **unused)
 {
     static const char *const changes[] = {
         "max_attempts => 5", "max_attempts => 6", "timeout => '5 seconds'", "timeout => '0'",
-        "backoff => 'constant'", "backoff_jitter => 0.5", "reset => true"};
+        "backoff => 'constant'", "backoff_jitter => 0.5", "snoozes_max => 5", "reset => true"};
     int64_t before, after, first;
     size_t i;
 
@@ -1131,6 +1169,7 @@ int main(void)
         TEST(a_paused_queue_and_a_paused_kind_stand_still),
         TEST(what_is_kept_for_ever_stops_no_housekeeping),
         TEST(zero_leaves_a_policy_as_it_is),
+        TEST(snoozes_have_a_limit),
         TEST(a_kind_has_what_differs_from_its_queue),
         TEST(the_policy_of_a_kind_is_news),
         TEST(what_is_the_queues_is_no_kinds),

@@ -119,8 +119,7 @@ BEGIN
         failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
         key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
         message_max = coalesce(message_max, q.message_max),
-        payload_max = coalesce(payload_max, q.payload_max)
-    WHERE q.id = v_queue;
+        payload_max = coalesce(payload_max, q.payload_max) WHERE q.id = v_queue;
     UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
     WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
     PERFORM jobq._tell(v_queue);

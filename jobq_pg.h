@@ -2651,7 +2651,8 @@ static const struct {
     {"42P01", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
     {"42883", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
     {"42501", JOBQ_ERROR_DATABASE,
-     "; as the owner: select jobq.grant_enqueue (grant_work, grant_operate, grant_read)(role)"},
+     "; the schema's owner grants it: grant_enqueue, grant_work, grant_read or grant_operate in "
+     "SQL. A tenant's role gets no flows, batches and signals"},
     {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.behind_pooler"},
     {"40", JOBQ_ERROR_RETRYABLE, ""},
     {"53", JOBQ_ERROR_RETRYABLE, ""},
@@ -2903,7 +2904,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     const char *fix = class_at < 0 ? "" : jobq_pg__classes[class_at].fix;
 
     if (state == NULL || text == NULL) return jobq_pg__conn_error(error, conn);
-    if (hint == NULL || strcmp(state, "22023") != 0) hint = "";
+    if (hint != NULL && strcmp(state, "42501") == 0) fix = ""; /* the schema's own, of a tenant */
+    else if (hint == NULL || strcmp(state, "22023") != 0) hint = "";
     if (strncmp(state, "08", 2) == 0 && PQstatus(conn) == CONNECTION_BAD) {
         code = JOBQ_ERROR_CONNECTION; /* a pooler says it, and cannot know what the server did */
         fix = "; what was sent may have been carried out";

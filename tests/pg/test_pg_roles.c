@@ -289,6 +289,85 @@ static void every_function_is_secured(void **unused)
         "OR p.prosrc ~ '(^|[^._a-z])[a-z_]+[(]' OR p.prosrc ~ ' [=<>|&~*/+-]+ ')"), 0);
 }
 
+/* Names of the schema in a hint that this role may not use; empty: it can do what it is told. */
+static const char *out_of_reach(const char *role, const char *hint)
+{
+    static char names[200];
+    char *text = PQescapeLiteral(db, hint, strlen(hint));
+    PGresult *res = sql(db, "SELECT string_agg(n.name, ' ') FROM ("
+        "SELECT p.proname AS name, has_function_privilege('%s', p.oid, 'EXECUTE') AS may "
+        "FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace UNION ALL "
+        "SELECT c.relname, has_any_column_privilege('%s', c.oid, 'SELECT') FROM pg_class c "
+        "WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'v')) AS n "
+        "WHERE NOT n.may AND %s ~ (CASE WHEN n.name LIKE '%%\\_%%' THEN '\\m' "
+        "ELSE '([.]|\\mview |\\mtable )' END || n.name || '\\M')",
+        role_of(role), role_of(role), text);
+
+    PQfreemem(text);
+    snprintf(names, sizeof names, "%s", PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return names;
+}
+
+/* What an operator does wrong, and is told how to do right. */
+static void hints_name_what_the_role_may_use(void **unused)
+{
+    static const char *const mistakes[] = {
+        "SELECT jobq.pause('nope')", "SELECT jobq.pause('q', 'nope')", "SELECT jobq.cancel('nope')",
+        "SELECT jobq.move(1, 'nope')", "SELECT jobq.schedule_run('nope')",
+        "SELECT jobq.schedule_pause('nope')", "SELECT jobq.line_set('nope', 'l', weight => 2)",
+        "SELECT jobq.hold('nope', 'l', now())", "SELECT jobq.outbox_grow('nope', 2)",
+        "SELECT jobq.retention_set('nope', '1 day')", "SELECT jobq.flow_cancel(99)",
+        "SELECT jobq.prioritize('q', kind => 'nope', priority => 1)"};
+    size_t i;
+    int hints = 0;
+
+    (void)unused;
+    pg_empty(NULL);
+    enqueue_count(1);
+    for (i = 0; i < COUNT(mistakes); i++) {
+        char *text = for_schema(mistakes[i], schema), *hint;
+        PGresult *res;
+        RUN("BEGIN");
+        RUN("SET LOCAL ROLE %s", quoted("operate"));
+        res = PQexec(db, text);
+        hint = text_copy(PQresultErrorField(res, PG_DIAG_MESSAGE_HINT) == NULL ? ""
+                         : PQresultErrorField(res, PG_DIAG_MESSAGE_HINT));
+        if (PQresultStatus(res) == PGRES_FATAL_ERROR &&
+            strcmp(PQresultErrorField(res, PG_DIAG_SQLSTATE), "42501") == 0)
+            fail_msg("%s: %s", mistakes[i], PQresultErrorMessage(res));
+        PQclear(res);
+        RUN("ROLLBACK");
+        if (out_of_reach("operate", hint)[0] != '\0')
+            fail_msg("%s: %s may not be used: %s", mistakes[i], out_of_reach("operate", hint), hint);
+        hints += hint[0] != '\0';
+        free(text);
+        free(hint);
+    }
+    assert_true(hints >= 4);
+    assert_string_equal(out_of_reach("operate", "select name from jobq.queue"), "queue");
+}
+
+/* Whoever may look can have everything checked; findings about others' sessions may be fewer. */
+static void doctor_checks_all_for_who_may_look(void **unused)
+{
+    static const char *const looks[] = {"operate", "read", "watch"};
+    size_t i;
+
+    (void)unused;
+    pg_empty(NULL);
+    enqueue_count(1);
+    for (i = 0; i < COUNT(looks); i++) {
+        char *said;
+        RUN("SET ROLE %s", quoted(looks[i]));
+        said = text_of("SELECT coalesce(string_agg(check_name || ': ' || sentence, '; '), '') FROM "
+                       "jobq.doctor(true) WHERE sentence LIKE 'not checked%%'");
+        RUN("RESET ROLE");
+        assert_string_equal(said, "");
+        free(said);
+    }
+}
+
 /* A handle whose connections act as that role. */
 static jobq_pg *handle_as(const char *role)
 {
@@ -448,6 +527,8 @@ int main(void)
         cmocka_unit_test(a_narrower_grant_takes_back),
         cmocka_unit_test(each_role_has_its_doors_and_no_other),
         cmocka_unit_test(every_function_is_secured),
+        cmocka_unit_test(hints_name_what_the_role_may_use),
+        cmocka_unit_test(doctor_checks_all_for_who_may_look),
         cmocka_unit_test_teardown(the_library_works_under_each_role, all_stop),
         cmocka_unit_test(a_missing_right_is_told_each_time),
         cmocka_unit_test(what_is_planted_has_no_effect),

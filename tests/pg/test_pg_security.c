@@ -527,6 +527,21 @@ static void tenant_is_told(const char *generic, const char *hint)
     PQclear(res);
 }
 
+/* A program is told the same, and not to be granted what would end the limits. */
+static void a_tenants_program_is_told(void)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_flow_desc flow = {.name = "mine"};
+    jobq_pg_error error;
+    int64_t id;
+
+    assert_int_equal(jobq_pg_enqueue(pg, as_tenant, &job, NULL, &error), JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "It is a tenant's, and may use queue q, "));
+    assert_null(strstr(error.message, "grant_"));
+    assert_int_equal(jobq_pg_flow_begin(pg, as_tenant, &flow, &id, &error), JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "A tenant's role gets no flows"));
+}
+
 /* The victim's row, and all tables that a tenant could write to. The caller frees it. */
 static char *of_the_victim(void)
 {
@@ -635,6 +650,7 @@ static void tenants_do_not_reach_each_other(void **state)
     }
     tenant_is_told("SELECT jobq.enqueue('q', 'k')", "It is a tenant's, and may use queue q, and a "
                    "line that is LIKE 'tenant-7-%'.");
+    a_tenants_program_is_told();
     said = tenant_says("SELECT existed FROM jobq.enqueue_or_get('q', 'k', '1', key => 'order-1', "
                        "line => 'tenant-7-a')");
     assert_string_equal(said, "f"); /* it does not learn of the victim's key */

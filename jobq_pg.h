@@ -3379,6 +3379,7 @@ JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
 static void jobq_pg__log_stderr(void *user, jobq_level level, const char *message)
 {
     (void)user;
+    if (strncmp(message, "jobq: ", 6) == 0) message += 6; /* the schema, as it is usually called */
     if (level >= JOBQ_LEVEL_WARNING)
         fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_LEVEL_ERROR ? "error" : "warning", message);
 }
@@ -12808,6 +12809,12 @@ static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request
     return run;
 }
 
+/* Why a handler was abandoned. */
+static const char *jobq_pg__overran(const jobq_request *a)
+{
+    return a->stopping ? "did not return before the grace ended" : "ran out of time";
+}
+
 /* A job's handler ran out of time: its statement is cancelled and its thread replaced. */
 static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 {
@@ -12826,8 +12833,8 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     }
     if (run != NULL) event = jobq_pg__run_event(run, JOBQ_LEVEL_WARNING, event.code);
     if (jobq_pg__run_abandon(w, run)) {
-        jobq_pg__log(w->pg, event, "job %lld: its handler ran out of time and was abandoned",
-                     (long long)a->id);
+        jobq_pg__log(w->pg, event, "job %lld: its handler %s and was abandoned",
+                     (long long)a->id, jobq_pg__overran(a));
     }
     jobq_pg__too_many_stuck(w);
 }
@@ -12856,8 +12863,8 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
         kept->error_size = sizeof text - 1;
         memcpy(kept->error, text, sizeof text);
     }
-    jobq_pg__log(w->pg, event, "partition %lld: its handler ran out of time and was abandoned",
-                 (long long)a->partition_id);
+    jobq_pg__log(w->pg, event, "partition %lld: its handler %s and was abandoned",
+                 (long long)a->partition_id, jobq_pg__overran(a));
     if (hook_call != NULL) {
         hook_call->report.result = a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
         hook_call->data.ack = a->ack;
@@ -14337,7 +14344,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     if (stuck > 0) {
         jobq_pg__os_signals_clear(w);
         jobq_pg__log(w->pg, jobq_pg__event_of(JOBQ_LEVEL_ERROR, "handlers_stuck"),
-                     "%d handlers never returned: end the process", (int)stuck);
+                     "handlers that never returned: %d; end the process", (int)stuck);
         return; /* their threads still use the worker */
     }
     jobq_pg__group_free(w->group);
@@ -14824,7 +14831,10 @@ struct jobq_pg_table {
 JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
                                             const char *field, const char *why)
 {
-    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", t->entity, field, why);
+    bool whole = strcmp(t->entity, field) == 0; /* it is about the table */
+
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s%s%s: %s", t->entity,
+                  whole ? "" : ": ", whole ? "" : field, why);
     jobq_pg__about(error, t->entity, field, "");
     return JOBQ_ERROR_INVALID;
 }

@@ -145,7 +145,7 @@ static void page_state(app_text *out, const char *state)
 
     for (i = 0; i < 4; i++)
         if (strncmp(state, bad[i], strlen(bad[i])) == 0) kind = i == 3 ? "mute" : "failed";
-    if (strcmp(state, "running") == 0 || strcmp(state, "awake") == 0) kind = "running";
+    if (strcmp(state, "running") == 0 || strcmp(state, "working") == 0) kind = "running";
     if (state[0] != '\0') html(out, "<span class=\"state %s\">%s</span>", kind, state);
 }
 

@@ -10,7 +10,8 @@ static void tell_log(void *user, jobq_level level, const char *message)
 {
     const app *a = user;
 
-    if (level >= JOBQ_LEVEL_WARNING) fprintf(stderr, "jobq: %s\n", message);
+    if (level >= JOBQ_LEVEL_WARNING)
+        fprintf(stderr, "jobq: %s\n", strncmp(message, "jobq: ", 6) == 0 ? message + 6 : message);
     else if (level == JOBQ_LEVEL_INFO && !a->json) fprintf(stderr, "%s\n", message);
 }
 
@@ -87,7 +88,8 @@ static const char *readable_columns(app *a, const char *view)
         " AND attnum > 0 AND has_column_privilege(attrelid, attnum, 'SELECT')", 2, values), 0, 0);
 }
 
-/* The first row: each column that says something in a line of its own. */
+/* The first row: each column that says something in a line of its own, but for errors, which are a
+ * table. */
 static void print_row(app *a, const PGresult *res)
 {
     app_text cell = {0};
@@ -95,6 +97,7 @@ static void print_row(app *a, const PGresult *res)
 
     for (i = 0; i < PQnfields(res); i++) {
         app_cell(a, &cell, res, 0, i);
+        if (strcmp(PQfname(res, i), "errors") == 0) continue;
         if (!PQgetisnull(res, 0, i)) printf("%-20s | %s\n", PQfname(res, i), cell.ptr);
     }
     printf("\n");
@@ -116,6 +119,11 @@ static int do_show(app *a)
         return app_say(APP_NO, "there is no job %s, or it is no longer kept", *id);
     if (a->json) return puts(PQgetvalue(res, 0, 0)), APP_OK;
     print_row(a, res);
+    res = app_query(a, "SELECT e ->> 'at' AS at, e ->> 'stage' AS stage, e ->> 'attempt' AS"
+                    " attempt, e ->> 'error' AS error FROM jobq.jobs j CROSS JOIN"
+                    " jsonb_array_elements(CASE jsonb_typeof(j.errors) WHEN 'array' THEN j.errors"
+                    " END) WITH ORDINALITY AS u (e, n) WHERE j.id = $1::bigint ORDER BY n", 1, id);
+    if (PQntuples(res) > 0) app_table(a, res), printf("\n");
     app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
     res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq._job_ties($1)", 1, id);
     if (PQntuples(res) > 0) printf("\n"), app_table(a, res);
@@ -181,7 +189,8 @@ static int change_one(app *a, const char *id)
     free(call.sql.ptr);
     if (res == NULL) return app_failed(a);
     answer = PQgetvalue(res, 0, 0);
-    printf(a->json ? "{\"id\": %lld, \"answer\": \"%s\"}\n" : "%lld %s\n", atoll(id), answer);
+    if (a->json) printf("{\"id\": %lld, \"answer\": \"%s\"}\n", atoll(id), answer);
+    else printf("%lld %s\n", atoll(id), strcmp(answer, "none") == 0 ? "does not exist" : answer);
     done = strcmp(answer, a->verb->done) == 0 || strcmp(answer, "requested") == 0;
     PQclear(res);
     return done ? APP_OK : APP_NO;

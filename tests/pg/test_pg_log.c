@@ -398,6 +398,35 @@ static void a_line_of_an_abandoned_handler(void **unused)
     assert_in_range(h->e.duration_us, 200000, 30 * SECOND);
 }
 
+/* It had no time limit: the worker was stopped twice. */
+static void a_line_of_a_handler_that_outlasts_the_grace(void **unused)
+{
+    jobq_pg_handler handler = handler_of("q", "k", holds);
+    jobq_pg_worker_desc work = work_of(&handler, 1);
+    jobq_pg_worker *worker;
+    jobq_pg_health health;
+    char text[100];
+    int64_t id;
+
+    (void)unused;
+    id = enqueue_kind("k", "1");
+    worker = start_on(loud, &work);
+    workers[0] = NULL;
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.job WHERE state = 'x'"));
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_stop(worker);
+    snprintf(text, sizeof text, "job %lld: its handler did not return before the grace ended and "
+             "was abandoned", (long long)id);
+    assert_string_equal(must_hear("handler_abandoned")->text, text);
+    SET(gate, 1);
+    do {
+        nap_us(20000);
+        jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health);
+    } while (health.abandoned > 0);
+    jobq_pg_worker_wait(worker, NULL);
+    jobq_pg_worker_free(worker);
+}
+
 static jobq_result stays(jobq_delivery *d, const jobq_message *m)
 {
     (void)d;
@@ -548,7 +577,7 @@ static void lines_of_a_worker_that_gives_up(void **unused)
     assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_ERROR_TIMEOUT);
     jobq_pg_worker_free(worker);
     h = must_hear("handlers_stuck");
-    assert_non_null(strstr(h->text, " handlers never returned: end the process"));
+    assert_non_null(strstr(h->text, "handlers that never returned: "));
     assert_int_equal(h->e.level, JOBQ_LEVEL_ERROR);
     SET(gate, 1);
     do {
@@ -772,6 +801,7 @@ int main(void)
         TEST(a_line_of_housekeeping_that_fails),
         TEST(a_line_of_an_answer_that_does_not_come),
         TEST(a_line_of_an_abandoned_handler),
+        TEST(a_line_of_a_handler_that_outlasts_the_grace),
         TEST(a_line_of_an_abandoned_delivery),
         TEST(a_line_of_a_handler_that_ends_its_thread),
         TEST(a_line_of_a_hold_that_fails),

@@ -237,11 +237,15 @@ static void a_job_is_shown(void **unused)
     JOBQ(0, "show %lld", (long long)id);
     expect(out, "state                | failed\n");
     expect(out, "host");
+    expect(out, " | error\n"); /* a table of attempts, not their JSON */
+    assert_null(strstr(out, "\"attempt\""));
     JOBQ(0, "--json show %lld", (long long)id);
     assert_int_equal(json_lines(), 1);
     expect(out, "\"why\": [\"");
     JOBQ(1, "show 999999");
     expect(err, "there is no job 999999");
+    JOBQ(1, "cancel 999999");
+    expect(out, "999999 does not exist\n");
     JOBQ(1, "show x");
     JOBQ(2, "show");
 }

@@ -868,6 +868,7 @@ static void wrong_descriptions_are_told(void **state)
     static const lie lies[] = {
         {"jobq.thing", "labl", JOBQ_PG_TEXT, 16, 1, NULL, "no such column"},
         {"jobq.things", "label", JOBQ_PG_TEXT, 16, 1, NULL, "no such table"},
+        {"things", "label", JOBQ_PG_TEXT, 16, 1, NULL, "error: things: there is no such table"},
         {"jobq.thing", "label", JOBQ_PG_INT64, 8, 1, NULL,
          "is described as int64, but its type is text"},
         {"jobq.thing", "medium", JOBQ_PG_INT64, 8, 1, NULL, "but its type is integer"},

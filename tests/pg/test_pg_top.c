@@ -129,7 +129,7 @@ static void everything_is_shown(void **unused)
     shows("Failures 1");
     shows("no?[31m host?? end");
     shows("Workers 1");
-    shows("same-name  awake");
+    shows("same-name  working"); /* asleep, too: it would take more */
     shows("Schedules 1");
     shows("nightly");
     shows("0 3 * * *");

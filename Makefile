@@ -114,6 +114,7 @@ test-jobq-h:
 	@tests/harness/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/harness/run.sh --step explore $(MAKE) -s explore ARGS="--states 5000"
 	@tests/harness/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 1"
+	@tests/harness/run.sh --step setup tests/harness/setup_test.sh
 
 # In a database that sets what no function may depend on.
 HOSTILE_TESTS = verbs outbox operators flows conform schedules fingerprint

@@ -4,9 +4,9 @@
 #                    install what that target needs and is missing; otherwise print nothing
 # setup.sh --pg-bin  print the folder of the newest Postgres server, version 14 or newer
 #
-# As root, or where sudo asks for no password, it installs with the system's package manager and
-# says so in one line. Otherwise it prints the command and fails. JOBQ_PG_BIN names a Postgres of
-# yours.
+# As root, or where sudo asks for no password, it names the packages and installs them with the
+# system's package manager. Otherwise, and with JOBQ_NO_INSTALL=1, it prints the command and fails.
+# JOBQ_PG_BIN names a Postgres of yours.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -193,7 +193,7 @@ if [ -z "$packages" ]; then
     echo "setup: missing:$missing; please run: xcode-select --install" >&2
     exit 1
 fi
-if [ -n "$sudo" ] && ! sudo -n true 2>/dev/null; then
+if [ "${JOBQ_NO_INSTALL-}" = 1 ] || { [ -n "$sudo" ] && ! sudo -n true 2>/dev/null; }; then
     echo "setup: missing:$missing; please run: $install $packages" >&2
     exit 1
 fi
@@ -227,7 +227,7 @@ install() {
     esac
 }
 
-echo "setup: installing $packages ($install)"
+echo "setup: installing $packages ($install). JOBQ_NO_INSTALL=1 prevents that"
 # shellcheck disable=SC2086
 if ! (set -e; install $packages) </dev/null >.build/setup.log 2>&1; then
     tail -n 20 .build/setup.log >&2

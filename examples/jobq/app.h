@@ -6,7 +6,7 @@
  * fails has written why to standard error. What a verb allocates, it frees only if it repeats
  * itself: the end of the program frees the rest.
  */
-enum { APP_OPTIONS = 20, APP_VALUES = 32 };
+enum { APP_OPTIONS = 34, APP_VALUES = 40 };
 
 /* --name VALUE of a verb. */
 typedef struct app_option {
@@ -15,6 +15,7 @@ typedef struct app_option {
     const char *help;
     const char *type;  /* of SQL's argument of this name; NULL: it is not for SQL;
                           app_positive: a number from 1 on, which is not for SQL */
+    const char *values; /* those that there are, with blanks between them; NULL: see app_names */
 } app_option;
 
 typedef struct app app;
@@ -30,12 +31,14 @@ typedef struct app_verb {
     app_option options[APP_OPTIONS];
     const char *more;      /* for help VERB */
     bool offline;          /* needs no connection */
+    bool makes;            /* the queue and the kind need not be there */
+    const char *dry;       /* for --dry-run: a statement that counts what would be changed */
 } app_verb;
 
 struct app {
     const char *conninfo; /* -d, as psql's: a name, a conninfo or a URL; "": the environment */
     const char *schema;   /* --schema, "jobq" */
-    bool json;            /* --json */
+    bool json, wide;      /* --json, --wide */
     PGconn *conn;         /* open, unless the verb is offline */
     const app_verb *verb;
     int argc;             /* the arguments */
@@ -138,12 +141,16 @@ static int app_say(int code, const char *format, ...)
 }
 
 APP_PRINTF(1, 2)
-/* How far long work is, in the last line of a terminal. NULL: wipes it. */
+/* How far long work is, in the last line of a terminal. NULL: wipes it. errno stays. */
 static void app_progress(const char *format, ...)
 {
+    int error = errno;
     va_list args;
 
-    if (!isatty(STDERR_FILENO)) return;
+    if (!isatty(STDERR_FILENO)) {
+        errno = error;
+        return;
+    }
     fprintf(stderr, "\r\033[K");
     if (format != NULL) {
         va_start(args, format);
@@ -151,6 +158,7 @@ static void app_progress(const char *format, ...)
         va_end(args);
     }
     fflush(stderr);
+    errno = error;
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
@@ -199,10 +207,13 @@ static char *app_sql(const app *a, const char *sql)
     return text.ptr;
 }
 
+/* The latest error was about a value that is no number, interval, instant or JSON. */
+static bool app_misused;
+
 /* The exit code after a statement failed. */
 static int app_failed(const app *a)
 {
-    return PQstatus(a->conn) == CONNECTION_BAD ? APP_SERVER : APP_NO;
+    return PQstatus(a->conn) == CONNECTION_BAD ? APP_SERVER : app_misused ? APP_USAGE : APP_NO;
 }
 
 /* Whether the statement went well. If not, says what the server said. */
@@ -216,6 +227,7 @@ static bool app_check(const app *a, const PGresult *res)
     if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_COPY_OUT)
         return true;
     app_progress(NULL);
+    app_misused = state != NULL && strstr("22P02 22007 22008 22003", state) != NULL;
     if (message == NULL) message = PQerrorMessage(a->conn);
     app_say(0, "%.*s", (int)strcspn(message, "\n"), message);
     if (hint != NULL && hint[0] != '\0') fprintf(stderr, "  %s\n", hint);
@@ -271,6 +283,17 @@ static PGresult *app_query(app *a, const char *sql, int count, const char *const
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
+/* Whether a character in UTF-8 turns the direction of writing: U+200E, U+200F, U+202A to U+202E,
+ * U+2066 to U+2069. */
+static bool app_turns(const char *value)
+{
+    const unsigned char *u = (const unsigned char *)value;
+
+    return u[0] == 0xE2 && ((u[1] == 0x80 && (u[2] == 0x8E || u[2] == 0x8F ||
+                                              (u[2] >= 0xAA && u[2] <= 0xAE))) ||
+                            (u[1] == 0x81 && u[2] >= 0xA6 && u[2] <= 0xA9));
+}
+
 /* Appends a value so that it stays in its line and cannot steer the terminal. Returns its width in
  * columns. */
 static int app_clean(app_text *out, const char *value, int encoding)
@@ -282,7 +305,11 @@ static int app_clean(app_text *out, const char *value, int encoding)
         int width = PQdsplen(value, encoding);
 
         /* Also C1: U+0080 to U+009F, which some terminals obey. */
-        if (width < 0 || ((unsigned char)value[0] == 0xC2 && (unsigned char)value[1] < 0xA0)) {
+        if (app_turns(value)) {
+            app_format(out, "\\u%04x", 0x2000u | (value[1] & 0x3Fu) << 6 | (value[2] & 0x3Fu));
+            width = 6;
+        } else if (width < 0 ||
+                   ((unsigned char)value[0] == 0xC2 && (unsigned char)value[1] < 0xA0)) {
             width = *value == '\n' || *value == '\t' ? 2 : 4;
             app_format(out, *value == '\n' ? "\\n" : *value == '\t' ? "\\t" : "\\x%02x",
                        (unsigned)(unsigned char)value[len - 1]);
@@ -295,13 +322,30 @@ static int app_clean(app_text *out, const char *value, int encoding)
     return columns;
 }
 
-/* Makes the text of a cell; row -1: of the name of its column. Returns its width in columns. */
+static bool app_brief; /* instants have neither year nor seconds */
+
+/* Makes the text of a cell; row -1: of the name of its column. An instant without what is below a
+ * second. Returns its width in columns. */
 static int app_cell(const app *a, app_text *cell, const PGresult *res, int row, int column)
 {
+    const char *value = row < 0 ? PQfname(res, column) : PQgetvalue(res, row, column);
+    const char *dot = row >= 0 && PQftype(res, column) == 1184 ? strchr(value, '.') : NULL;
+    app_text whole = {0};
+    int width;
+
     cell->len = 0;
     app_put(cell, "");
-    return app_clean(cell, row < 0 ? PQfname(res, column) : PQgetvalue(res, row, column),
-                     PQclientEncoding(a->conn));
+    if (app_brief && row >= 0 && PQftype(res, column) == 1184 && strlen(value) > 19) {
+        app_add(&whole, value + 5, 11);
+        value = whole.ptr;
+    } else if (dot != NULL) {
+        app_add(&whole, value, (size_t)(dot - value));
+        app_put(&whole, dot + 1 + strspn(dot + 1, "0123456789"));
+        value = whole.ptr;
+    }
+    width = app_clean(cell, value, PQclientEncoding(a->conn));
+    free(whole.ptr);
+    return width;
 }
 
 /* A number of seconds, in one or two units. */
@@ -328,6 +372,22 @@ static bool app_number(Oid type)
     return type == 20 || type == 21 || type == 23 || type == 700 || type == 701 || type == 1700;
 }
 
+/* Cuts a cell to this many columns, with ~ at its end. Returns its width. */
+static int app_cut(app_text *cell, int width, int most, int encoding)
+{
+    size_t at = 0;
+    int used = 0;
+
+    if (width <= most) return width;
+    while (used + PQdsplen(cell->ptr + at, encoding) < most) {
+        used += PQdsplen(cell->ptr + at, encoding);
+        at += (size_t)PQmblen(cell->ptr + at, encoding);
+    }
+    cell->len = at;
+    app_put(cell, "~");
+    return used + 1;
+}
+
 /* Writes a row of a table; row -1: the names of the columns. */
 static void app_line(const app *a, app_text *cell, const PGresult *res, int row, const int *widths)
 {
@@ -335,16 +395,51 @@ static void app_line(const app *a, app_text *cell, const PGresult *res, int row,
 
     for (i = 0; i < columns; i++) {
         bool right = row >= 0 && app_number(PQftype(res, i)), last = i + 1 == columns;
-        int room = widths[i] - app_cell(a, cell, res, row, i);
+        int width = app_cell(a, cell, res, row, i), room;
 
+        if (widths[i] == 0) continue;
+        room = widths[i] - app_cut(cell, width, widths[i], PQclientEncoding(a->conn));
         printf("%s%*s%s%*s", i == 0 ? "" : " | ", right ? room : 0, "", cell->ptr,
                right || last ? 0 : room, "");
     }
     putchar('\n');
 }
 
-/* Writes rows as psql does. */
-static void app_table(const app *a, const PGresult *res)
+/* How wide a table is. widest: its widest column of text, if that can be narrower, else -1. */
+static int app_width(const PGresult *res, const int *widths, int *widest)
+{
+    int columns = PQnfields(res), i, whole = -3;
+
+    for (i = 0, *widest = -1; i < columns; i++) {
+        whole += widths[i] + (widths[i] > 0 ? 3 : 0);
+        if (widths[i] > 4 && !app_number(PQftype(res, i)) && PQftype(res, i) != 1184 &&
+            (*widest < 0 || widths[i] > widths[*widest])) *widest = i;
+    }
+    return whole;
+}
+
+/* Makes a table narrower until it fits the terminal, if it can: without columns that are empty
+ * (width 0), with brief instants, and with texts cut, the widest first. What is no terminal, and
+ * --wide, get all. */
+static void app_fit(const app *a, const PGresult *res, int *widths)
+{
+    struct winsize size = {0};
+    int columns = PQnfields(res), rows = PQntuples(res), i, row, widest;
+
+    if (a->wide || !isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+        size.ws_col == 0 || app_width(res, widths, &widest) <= size.ws_col) return;
+    for (i = 1; i < columns; i++) {
+        for (row = 0; row < rows && PQgetvalue(res, row, i)[0] == '\0'; row++) {}
+        if (row == rows) widths[i] = 0;
+        else if (PQftype(res, i) == 1184)
+            widths[i] = strlen(PQfname(res, i)) > 11 ? (int)strlen(PQfname(res, i)) : 11;
+    }
+    app_brief = true;
+    while (app_width(res, widths, &widest) > size.ws_col && widest >= 0) widths[widest]--;
+}
+
+/* Writes rows as psql does. most: there may be more rows than so many; 0: there are no more. */
+static void app_table(const app *a, const PGresult *res, long most)
 {
     int columns = PQnfields(res), rows = PQntuples(res), i, row, dashes;
     int *widths = app_need(calloc((size_t)columns + 1, sizeof *widths));
@@ -357,16 +452,21 @@ static void app_table(const app *a, const PGresult *res)
             if (width > widths[i]) widths[i] = width;
         }
     }
+    app_fit(a, res, widths);
     for (row = -1; row < rows; row++) {
         app_line(a, &cell, res, row, widths);
         for (i = 0; row < 0 && i < columns; i++) {
-            if (i > 0) fputs("-+-", stdout);
+            if (i > 0 && widths[i] > 0) fputs("-+-", stdout);
             for (dashes = widths[i]; dashes > 0; dashes--) putchar('-');
         }
         if (row < 0) putchar('\n');
     }
-    printf("(%d row%s)\n", rows, rows == 1 ? "" : "s");
+    app_brief = false;
+    printf("(%d row%s%s)\n", rows, rows == 1 ? "" : "s",
+           most > 0 && rows >= most ? "; there may be more: --limit" : "");
 }
+
+static long app_limit(const app *a);
 
 /* Runs a query and writes its rows, as a table or as JSON lines. Returns the exit code. */
 static int app_rows(app *a, const char *sql, int count, const char *const *values)
@@ -377,9 +477,141 @@ static int app_rows(app *a, const char *sql, int count, const char *const *value
 
     app_format(&text, a->json ? "SELECT row_to_json(jobq_row) FROM (%s) AS jobq_row" : "%s", sql);
     res = app_query(a, text.ptr, count, values);
-    if (!a->json) app_table(a, res);
+    if (!a->json) app_table(a, res, app_limit(a));
     for (row = 0; a->json && row < PQntuples(res); row++) puts(PQgetvalue(res, row, 0));
     return APP_OK;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* How many letters are wrong, missing or too many between two words, of up to 63. */
+static int app_distance(const char *a, const char *b)
+{
+    int before[64], now[64], rows = (int)strnlen(a, 63), columns = (int)strnlen(b, 63), i, j;
+
+    for (j = 0; j <= columns; j++) before[j] = j;
+    for (i = 1; i <= rows; i++) {
+        now[0] = i;
+        for (j = 1; j <= columns; j++) {
+            int best = before[j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (before[j] + 1 < best) best = before[j] + 1;
+            if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+            now[j] = best;
+        }
+        memcpy(before, now, sizeof before);
+    }
+    return before[columns];
+}
+
+/* The name, of those with a blank after each, that a word was meant to be; NULL: none is near. The
+ * caller frees it. */
+static char *app_nearest(const char *word, const char *names)
+{
+    app_text found = {0}, name = {0};
+    int best = (int)strlen(word) < 4 ? 2 : 3;
+
+    for (; *names != '\0'; names += strcspn(names, " "), names += *names == ' ') {
+        name.len = 0;
+        app_add(&name, names, strcspn(names, " "));
+        if (app_distance(word, name.ptr) >= best) continue;
+        best = app_distance(word, name.ptr);
+        found.len = 0;
+        app_put(&found, name.ptr);
+    }
+    free(name.ptr);
+    return found.ptr;
+}
+
+/* Says that there is no such thing, which there is, and what was meant. Returns the code. */
+static int app_unknown(int code, const char *what, const char *word, const char *names)
+{
+    char *nearest = app_nearest(word, names);
+    app_text list = {0};
+    int count = 0;
+
+    app_put(&list, names[0] == '\0' ? "there is none yet" : "");
+    for (; *names != '\0' && count++ < 20; names += strcspn(names, " "), names += *names == ' ') {
+        if (count > 1) app_put(&list, ", ");
+        app_add(&list, names, strcspn(names, " "));
+    }
+    if (nearest == NULL)
+        return app_say(code, "there is no %s '%s': %s%s", what, word, list.ptr,
+                       *names != '\0' ? " ..." : "");
+    return app_say(code, "there is no %s '%s': did you mean '%s'? There are: %s%s", what, word,
+                   nearest, list.ptr, *names != '\0' ? " ..." : "");
+}
+
+/* The names of queues, of kinds (of a queue), or of schedules, with blanks between them. NULL: this
+ * role may not ask, or there is no such list. */
+static char *app_names(const app *a, const char *what, const char *queue)
+{
+    static const char *const asks[][2] = {
+        {"QUEUE", "SELECT string_agg(name, ' ' ORDER BY name) FROM jobq.queue"},
+        {"QUEUE", "SELECT string_agg(queue, ' ' ORDER BY queue) FROM jobq.queues"},
+        {"KIND", "SELECT string_agg(DISTINCT name, ' ' ORDER BY name) FROM jobq.kind"
+                 " WHERE $1 IS NULL OR queue = $1"},
+        {"SCHEDULE", "SELECT string_agg(name, ' ' ORDER BY name) FROM jobq.schedules"}};
+    char *names = NULL;
+    size_t i;
+
+    for (i = 0; i < sizeof asks / sizeof asks[0] && names == NULL; i++) {
+        PGresult *res = strcmp(asks[i][0], what) != 0
+                        ? NULL : app_exec(a, asks[i][1], 1, true, &queue);
+
+        if (res != NULL && PQresultStatus(res) == PGRES_TUPLES_OK) {
+            app_text text = {0};
+
+            app_put(&text, PQgetvalue(res, 0, 0));
+            names = text.ptr;
+        }
+        PQclear(res);
+    }
+    return names;
+}
+
+/* Whether a word is one of the names with blanks between them. */
+static bool app_among(const char *word, const char *names)
+{
+    size_t len = strlen(word);
+
+    for (; *names != '\0'; names += strcspn(names, " "), names += *names == ' ')
+        if (strcspn(names, " ") == len && strncmp(names, word, len) == 0) return true;
+    return false;
+}
+
+/* Whether a value of this sort is there; if not, says what is. */
+static bool app_known(const app *a, const char *what, const char *called, const char *value,
+                      const char *values, const char *queue)
+{
+    char *names = values == NULL ? app_names(a, what, queue) : NULL;
+    bool known = values != NULL ? app_among(value, values)
+                                : names == NULL || app_among(value, names);
+
+    if (!known) app_unknown(0, called, value, values != NULL ? values : names);
+    free(names);
+    return known;
+}
+
+/* Whether the queues, kinds and words that the verb was given are there. */
+static bool app_all_known(const app *a)
+{
+    const char *queue = strstr(a->verb->arguments, "QUEUE") == a->verb->arguments ||
+                        a->verb->arguments[0] == '[' ? a->argc > 0 ? a->argv[0] : NULL : NULL;
+    int i;
+
+    if (queue != NULL && !a->verb->makes && strstr(a->verb->arguments, "QUEUE") != NULL &&
+        !app_known(a, "QUEUE", "queue", queue, NULL, NULL)) return false;
+    for (i = 0; i < APP_OPTIONS && a->verb->options[i].name != NULL; i++) {
+        const app_option *o = &a->verb->options[i];
+
+        if (a->values[i] == NULL || o->takes == NULL) continue;
+        if (strcmp(o->name, "queue") == 0) queue = a->values[i];
+        if (o->values == NULL && (a->verb->makes || (strcmp(o->takes, "QUEUE") != 0 &&
+                                                     strcmp(o->takes, "KIND") != 0))) continue;
+        if (!app_known(a, o->takes, o->name, a->values[i], o->values, queue)) return false;
+    }
+    return true;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -388,6 +620,7 @@ static int app_rows(app *a, const char *sql, int count, const char *const *value
 static int app_find(const app_verb *verb, const char *arg)
 {
     size_t len = strcspn(arg + 2, "=");
+    app_text names = {0}, word = {0};
     int i;
 
     for (i = 0; i < APP_OPTIONS && verb->options[i].name != NULL; i++) {
@@ -395,7 +628,12 @@ static int app_find(const app_verb *verb, const char *arg)
 
         if (strlen(name) == len && strncmp(name, arg + 2, len) == 0) return i;
     }
-    return app_say(-1, "there is no option %s here", arg);
+    names.len = 0;
+    app_put(&names, "");
+    for (i = 0; i < APP_OPTIONS && verb->options[i].name != NULL; i++)
+        app_format(&names, "--%s ", verb->options[i].name);
+    app_format(&word, "%.*s", (int)len + 2, arg);
+    return app_unknown(-1, "option", word.ptr, names.ptr);
 }
 
 /* A number of an option, from least on. -1: it is none, and that has been said. */
@@ -407,7 +645,7 @@ static long app_count(const char *name, const char *text, long least, long fallb
     if (text == NULL) return fallback;
     count = strtol(text, &end, 10);
     if (*end == '\0' && end != text && count >= least && count <= 1000000000) return count;
-    return app_say(-1, "--%s takes a number from %ld on, not '%s'", name, least, text);
+    return app_say(-1, "--%s takes a number from %ld to 1000000000, not '%s'", name, least, text);
 }
 
 /* Takes the options out of the arguments, wherever they are, until "--". False: wrong usage, which
@@ -459,6 +697,17 @@ static long app_number_of(const app *a, const char *name, long fallback)
     return app_count(name, app_value(a, name), 1, fallback);
 }
 
+/* How many rows the verb writes at most; 0: all. */
+static long app_limit(const app *a)
+{
+    int i;
+
+    for (i = 0; i < APP_OPTIONS && a->verb->options[i].name != NULL; i++)
+        if (strcmp(a->verb->options[i].name, "limit") == 0)
+            return app_count("limit", a->values[i], 1, 20);
+    return 0;
+}
+
 /* ---- a statement of arguments and options ---------------------------------------------------- */
 
 typedef struct app_call {
@@ -496,7 +745,7 @@ static void app_fill(const app *a, app_call *call, const char *sql)
 {
     char name[32];
 
-    while (call->count < a->verb->most) {
+    while (call->count < a->verb->most && a->verb->most < INT_MAX) {
         call->values[call->count] = call->count < a->argc ? a->argv[call->count] : NULL;
         call->count++;
     }
@@ -529,4 +778,26 @@ static int app_run(app *a)
         *last = app_file(stdin);
     app_fill(a, &call, a->verb->sql);
     return app_rows(a, call.sql.ptr, call.count, call.values);
+}
+
+/* What the verb would change. Nothing is locked, so work goes on meanwhile. */
+static int app_dry(app *a)
+{
+    app_call call = {0};
+    app_text ids = {0};
+    const char *count;
+    int i;
+
+    if (strstr(a->verb->arguments, "ID...") != NULL && a->argc > 0) {
+        for (i = 0; i < a->argc; i++) app_format(&ids, "%c%s", i == 0 ? '{' : ',', a->argv[i]);
+        app_put(&ids, "}");
+        return app_rows(a, "SELECT id, jobq.standing(id) AS state FROM unnest($1::bigint[])"
+                        " AS u (id)", 1, (const char *const *)&ids.ptr);
+    }
+    if (strstr(a->verb->arguments, "ID...") != NULL && app_value(a, "queue") == NULL)
+        return app_say(APP_USAGE, "%s takes either ids, or --queue and filters", a->verb->name);
+    app_fill(a, &call, a->verb->dry);
+    count = PQgetvalue(app_query(a, call.sql.ptr, call.count, call.values), 0, 0);
+    printf(a->json ? "{\"would_be_%s\": %s}\n" : "would be %s: %s\n", a->verb->done, count);
+    return APP_OK;
 }

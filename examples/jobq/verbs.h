@@ -126,7 +126,7 @@ static int do_show(app *a)
     if (PQntuples(res) > 0) app_table(a, res), printf("\n");
     app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
     res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq._job_ties($1)", 1, id);
-    if (PQntuples(res) > 0) printf("\n"), app_table(a, res);
+    if (PQntuples(res) > 0) printf("\n"), app_table(a, res, 0);
     return APP_OK;
 }
 
@@ -170,7 +170,7 @@ static int do_repeat(app *a)
     return repeat(a, &call, LONG_MAX);
 }
 
-enum { OWN_OPTION = 5 }; /* the option of a verb that follows those of the filter */
+enum { OWN_OPTION = 6 }; /* the option of a verb that follows those of the filter */
 
 /* One job. Writes what became of it. */
 static int change_one(app *a, const char *id)
@@ -224,7 +224,8 @@ static int do_change(app *a)
     bool state = own != NULL && strcmp(own, "state") == 0;
     int code = APP_OK, one, i;
 
-    for (i = 1; i < OWN_OPTION + state; i++) filter = filter || a->values[i] != NULL;
+    for (i = 1; i < OWN_OPTION - 1; i++) filter = filter || a->values[i] != NULL;
+    filter = filter || (state && *value != NULL);
     if ((a->argc > 0) == queue || (a->argc > 0 && filter))
         return app_say(APP_USAGE, "%s takes either ids, or --queue and filters", a->verb->name);
     needed = own != NULL && !time &&
@@ -313,17 +314,17 @@ static int copy_out(app *a, FILE *to)
 {
     long lines = 0, len;
     char *line;
-    bool written = true;
+    int error = 0; /* of a write */
 
     while ((len = PQgetCopyData(a->conn, &line, 0)) > 0) {
-        written = written && fwrite(line, 1, (size_t)len, to) == (size_t)len;
+        if (error == 0 && fwrite(line, 1, (size_t)len, to) != (size_t)len) error = errno;
         PQfreemem(line);
         if (++lines % 1000 == 0) app_progress("%ld rows", lines);
     }
     app_progress(NULL);
     if (!app_check(a, PQgetResult(a->conn))) return app_failed(a);
-    if (written && fflush(to) == 0) return APP_OK;
-    return app_say(APP_NO, "cannot write: %s", strerror(errno));
+    if (error == 0 && fflush(to) != 0) error = errno;
+    return error == 0 ? APP_OK : app_say(APP_NO, "cannot write: %s", strerror(error));
 }
 
 /* Sends a COPY of the rows of a view, and writes what comes. */
@@ -418,36 +419,48 @@ static int export_part(app *a, const char *folder, bool *any)
     return APP_OK;
 }
 
-/* ---- list and export ------------------------------------------------------------------------- */
+/* ---- looks, pauses, export ------------------------------------------------------------------- */
 
-/* Whether an option's value, if it is given, is a row of this SQL; otherwise says what there is. */
-static bool app_known(app *a, const char *option, const char *names)
+/* A table, whose numbers say what they are, or with --json the rows of the view of that name. */
+static int do_look(app *a)
 {
-    const char *value = app_value(a, option);
     app_text sql = {0};
-    PGresult *res;
 
-    if (value == NULL) return true;
-    app_format(&sql, "SELECT count(*) FILTER (WHERE n.name = $1), string_agg(n.name, ', ')"
-                     " FROM (%s) AS n (name)", names);
-    res = app_query(a, sql.ptr, 1, &value);
-    if (atol(PQgetvalue(res, 0, 0)) > 0) return true;
-    return app_say(0, "there is no %s '%s': %s", option, value,
-                   PQgetisnull(res, 0, 1) ? "there is none yet" : PQgetvalue(res, 0, 1));
+    if (!a->json) return app_run(a);
+    app_format(&sql, "SELECT * FROM jobq.%s", a->verb->name);
+    return app_rows(a, sql.ptr, 0, NULL);
 }
 
-static int do_list(app *a)
+static int do_metrics(app *a)
 {
-    return app_known(a, "queue", "SELECT queue FROM jobq.queues") &&
-                   app_known(a, "state", "VALUES ('ready'), ('running'), ('waiting'),"
-                                         " ('succeeded'), ('failed'), ('cancelled')")
-               ? app_run(a) : APP_USAGE;
+    fputs(PQgetvalue(app_query(a, "SELECT jobq.metrics()", 0, NULL), 0, 0), stdout);
+    return APP_OK;
 }
 
-static int do_flow(app *a)
+/* pause and resume: of a queue, a kind, or with --line a line. */
+static int do_pause(app *a)
 {
-    return app_known(a, "state", "VALUES ('running'), ('held'), ('cancelled'), ('ended')")
-               ? app_run(a) : APP_USAGE;
+    bool pauses = strcmp(a->verb->name, "pause") == 0;
+    app_call call = {0};
+
+    if (app_value(a, "line") == NULL) return app_run(a);
+    if (app_value(a, "kind") != NULL)
+        return app_say(APP_USAGE, "%s takes --kind or --line", a->verb->name);
+    app_fill(a, &call, pauses
+             ? "SELECT 'paused' AS answer FROM jobq.line_set($1, :line, paused => true)"
+             : "SELECT 'resumed' AS answer FROM jobq.line_set($1, :line, paused => false)");
+    return app_rows(a, call.sql.ptr, call.count, call.values);
+}
+
+static int do_schedule_run(app *a)
+{
+    const char *const *name = (const char *const *)a->argv;
+    PGresult *res = app_query(a, "SELECT jobq.schedule_run($1)", 1, name);
+
+    if (PQgetisnull(res, 0, 0))
+        return app_say(APP_NO, "nothing was run: the job of its last run has not ended");
+    printf(a->json ? "{\"id\": %s}\n" : "%s\n", PQgetvalue(res, 0, 0));
+    return APP_OK;
 }
 
 static int do_export(app *a)
@@ -459,9 +472,6 @@ static int do_export(app *a)
     app_text where = {0};
     int code = APP_OK, i;
 
-    if (!app_known(a, "queue", "SELECT queue FROM jobq.queues") ||
-        !app_known(a, "state", "VALUES ('succeeded'), ('failed'), ('cancelled')"))
-        return APP_USAGE;
     app_put(&where, "finished_at IS NOT NULL");
     for (i = 0; i < 5; i++) {
         const char *value = a->values[i];

@@ -550,6 +550,9 @@ DECLARE v jobq.schedule;
 BEGIN
     PERFORM jobq._check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,
                                 NULL, NULL);
+    IF (count >= 1) IS NOT TRUE THEN
+        PERFORM jobq._refuse('count', 'must be 1 or more');
+    END IF;
     v.cron := cron;
     v.parsed := jobq._cron_parse(cron);
     v.every_us := jobq._us(every);

@@ -4,6 +4,7 @@
  * prints, and its exit code.
  */
 #include "pg.h"
+#include "options.h"
 
 #include <errno.h>
 
@@ -1182,6 +1183,111 @@ static void a_cancelled_jobs_command_is_asked_to_end(void **unused)
     assert_int_equal(ends(worker), 0);
 }
 
+/* ---- every option ---------------------------------------------------------------------------- */
+
+static int option_faults;
+
+#define FAULT(...) (option_faults++, print_error(__VA_ARGS__))
+
+/* The rows of an option. Without any, the option fails the test. */
+static void option_is_judged(const char *verb, const char *option)
+{
+    size_t i;
+
+    for (i = 0; i < COUNT(option_rows); i++)
+        if (strcmp(option_rows[i].verb, verb) == 0 && strcmp(option_rows[i].option, option) == 0)
+            return;
+    for (i = 0; i < COUNT(option_elsewhere); i++)
+        if (strcmp(option_elsewhere[i].verb, verb) == 0 &&
+            strcmp(option_elsewhere[i].option, option) == 0) return;
+    FAULT("jobq %s --%s: no row: what does it do, and which value is refused?\n", verb, option);
+}
+
+/* Reads the verbs that have this first word, and their options, from the program's help. */
+static int options_of(const char *word)
+{
+    char *line, *text, *next, verb[64] = "", option[64];
+    int count = 0;
+
+    JOBQ(0, "help %s", word);
+    text = text_copy(out);
+    for (line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
+        if (strncmp(line, "jobq ", 5) == 0) { /* the words of a verb are small letters */
+            size_t len = strspn(line + 5, "abcdefghijklmnopqrstuvwxyz ");
+            while (line[5 + len - 1] == ' ') len--;
+            snprintf(verb, sizeof verb, "%.*s", (int)len, line + 5);
+        } else if (sscanf(line, "    --%63[a-z-]", option) == 1) {
+            option_is_judged(verb, option);
+            count++;
+        }
+    }
+    free(text);
+    return count;
+}
+
+static void options_world(void)
+{
+    pg_empty(NULL);
+    RUN("SELECT setval(c.oid, 1, false) FROM pg_class c WHERE c.relkind = 'S'"
+        " AND c.relnamespace = 'jobq'::regnamespace");
+    RUN("SELECT jobq.queue_set('q', kinds => '{k, l}'), jobq.queue_set('p', kinds => '{k}'),"
+        " jobq.outbox_register('o', 4), jobq.flow('f'), jobq.line_set('q', 'l'),"
+        " jobq.schedule('s', 'q', 'k', every => '1 h')");
+    RUN("SELECT jobq.enqueue('q', 'k', headers => '{\"a\": 1}', flow => 1, name => 'a'),"
+        " jobq.enqueue('q', 'l'), jobq.enqueue('p', 'k'), jobq.enqueue('q', 'k'),"
+        " jobq.enqueue('q', 'l')");
+    RUN("UPDATE jobq.job SET enqueued_at = enqueued_at - interval '1 week' WHERE id = 1");
+    RUN("SELECT jobq._finish('{4,5}', 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1,"
+        " \"error\": \"no\"}')");
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at,"
+        " attempts) SELECT p.queue_id, p.id, 1, now(), now(), 1 FROM jobq.partition p");
+}
+
+static void option_is_tried(const option_row *o)
+{
+    int code = shell("$jobq %s %s", o->verb, o->good);
+    bool wanted = o->shows[0] != '!', shown;
+
+    if (code != o->code) FAULT("jobq %s %s: code %d: %s\n", o->verb, o->good, code, err);
+    if (strncmp(o->shows, "SELECT", 6) == 0) {
+        char *text = for_schema(o->shows, schema);
+        PGresult *res = PQexec(db, text);
+        shown = PQntuples(res) == 1 && strcmp(PQgetvalue(res, 0, 0), "t") == 0;
+        if (PQresultStatus(res) != PGRES_TUPLES_OK) print_error("%s", PQerrorMessage(db));
+        PQclear(res);
+        free(text);
+    } else {
+        shown = (strstr(out, o->shows + !wanted) != NULL) == wanted;
+    }
+    if (!shown) FAULT("jobq %s %s: not so: %s\n%s", o->verb, o->good, o->shows, out);
+    if (o->wrong == NULL) return;
+    code = shell("$jobq %s %s", o->verb, o->wrong);
+    if ((code != 1 && code != 2) || strstr(err, o->says) == NULL)
+        FAULT("jobq %s %s: code %d, without \"%s\": %s%s\n", o->verb, o->wrong, code, o->says, err,
+              out);
+}
+
+static void every_option_has_an_effect_or_is_refused(void **unused)
+{
+    char *line, *text, *next, word[32];
+    size_t i;
+    int count = 0;
+
+    (void)unused;
+    option_faults = 0;
+    JOBQ(0, "help");
+    text = text_copy(out);
+    for (line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
+        if (line[0] == ' ' && sscanf(line, "  %31[a-z]", word) == 1) count += options_of(word);
+    free(text);
+    assert_in_range(count, COUNT(option_rows), COUNT(option_rows) + COUNT(option_elsewhere));
+    for (i = 0; i < COUNT(option_rows); i++) {
+        options_world();
+        option_is_tried(&option_rows[i]);
+    }
+    assert_int_equal(option_faults, 0);
+}
+
 /* ---- the group ------------------------------------------------------------------------------- */
 
 /* The program gets the server as a user gives it, from the environment. */
@@ -1231,6 +1337,7 @@ int main(void)
         TEST(ended_jobs_are_exported),
         TEST(everything_is_exported),
         TEST(wrong_usage_is_told),
+        TEST(every_option_has_an_effect_or_is_refused),
         TEST(help_is_where_people_ask_for_it),
         TEST(long_work_shows_how_far_it_is),
         TEST(it_connects_as_psql_does),

@@ -5496,7 +5496,7 @@ typedef struct jobq_list {
 typedef struct jobq_budget {
     int64_t bytes; /* of payloads and errors; the first row is always carried */
     int32_t rows;
-    int32_t alone; /* failures of a single row in sequence, while the server answered others */
+    int32_t single; /* failures of a single row in sequence, while the server answered others */
 } jobq_budget;
 
 /* -- the state of the part for messages -- */
@@ -5706,8 +5706,8 @@ struct jobq_loop {
         int64_t alone_mono_us;  /* since when one that must run alone is ready (JOBQ_NEVER: none) */
         bool alone_told;        /* the latest news told of a job that must run alone */
         int32_t alone_entry;    /* index of the latest claim of a job that must run alone */
-        bool quiet;             /* it takes no job and reads no message: laws (6) and (18) */
-        int64_t quiet_mono_us;  /* when quiet may change by time alone */
+        bool halts;             /* it takes no job and reads no message: laws (6) and (18) */
+        int64_t halts_mono_us;  /* when quiet may change by time alone */
         int64_t rescue_mono_us; /* law (18): watches that end by then come first; INT64_MIN: none */
     } suspects;
     /* sleep: what an idle worker and its producers tell each other */
@@ -5751,7 +5751,7 @@ struct jobq_loop {
         bool amid;         /* work in hand may enqueue more work */
     } until;
     int32_t fresh; /* slots that were never used: the last ones. They are taken first */
-    jobq_list free, queued, done, odd, sent_done, sent_odd;
+    jobq_list free, queued, done, others, sent_done, sent_others;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
     jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS];  /* of kinds that differ from their queue */
@@ -5906,7 +5906,7 @@ static jobq_budget jobq__budget_full(int32_t rows_max)
 
     b.bytes = JOBQ__BYTES;
     b.rows = rows_max;
-    b.alone = 0;
+    b.single = 0;
     return b;
 }
 
@@ -5914,20 +5914,20 @@ static jobq_budget jobq__budget_full(int32_t rows_max)
  * statement since the previous failure, so a single row may be to blame. */
 static void jobq__budget_failed(jobq_budget *b, int32_t rows, bool well)
 {
-    if (rows <= 1 && well) b->alone++;
+    if (rows <= 1 && well) b->single++;
     b->rows = (int32_t)jobq__max(jobq__min(b->rows, rows) / 2, 1);
     b->bytes = jobq__max(b->bytes / 2, JOBQ__BYTES_MIN);
 }
 
 static void jobq__budget_worked(jobq_budget *b, int32_t rows_max)
 {
-    b->alone = 0;
+    b->single = 0;
     b->rows = (int32_t)jobq__min(b->rows + b->rows / 8 + 1, rows_max);
     b->bytes = jobq__min(b->bytes + b->bytes / 8 + 1, JOBQ__BYTES);
 }
 
 /* Whether the single row that the last statements carried must be set aside. */
-static bool jobq__budget_blames(const jobq_budget *b) { return b->alone >= JOBQ__BLAME; }
+static bool jobq__budget_blames(const jobq_budget *b) { return b->single >= JOBQ__BLAME; }
 
 /* The rows that a statement of a kind carries while nothing fails. */
 static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
@@ -6021,15 +6021,15 @@ static int64_t jobq__sweep_cost(int64_t trip, int64_t took)
     return trip == 0 ? 0 : jobq__max(took - trip, 0);
 }
 
-/* The length of the slice after one of this length and cost. first: that of the first one. passed:
- * how much the sweep has covered. The least length grows with that, so that a sweep comes to its
+/* The length of the slice after one of this length and cost. first: that of the first one. covered:
+ * how far the sweep has come. The least length grows with that, so that a sweep comes to its
  * end even where the shortest slice costs too much. */
-static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t passed)
+static int64_t jobq__slice_next(int64_t length, int64_t cost, int64_t first, int64_t covered)
 {
     int64_t aim = JOBQ_LOOP_SLICE_COST_US;
 
     cost = jobq__min(jobq__max(cost, aim / 4 + 1), 4 * aim);
-    return jobq__max(length * aim / cost, jobq__max(first, passed / 128));
+    return jobq__max(length * aim / cost, jobq__max(first, covered / 128));
 }
 
 /* Whether a statement has taken all the time that an answer may take. */
@@ -6251,7 +6251,7 @@ static int32_t jobq__threads_left(const jobq_loop *l)
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
     return l->suspects.ready && l->suspects.held_count == 0 && l->orphan_count == 0 &&
-           !l->suspects.quiet && jobq__threads_left(l) > 0 &&
+           !l->suspects.halts && jobq__threads_left(l) > 0 &&
            jobq__slots_free(l) > 0 && /* an orphaned claim may hold one */
            l->stats.started + l->queued.count < l->config.jobs_max;
 }
@@ -6286,8 +6286,8 @@ static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
 
 static bool jobq__jobs_in_hand(const jobq_loop *l)
 {
-    return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
-               l->sent_odd.count > 0;
+    return l->queued.count + l->running_count + l->done.count + l->others.count +
+               l->sent_done.count + l->sent_others.count > 0;
 }
 
 static bool jobq__in_hand(const jobq_loop *l)
@@ -6305,7 +6305,7 @@ static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
 
 /* Decides whether this worker takes nothing new. While claims fail, it does not wait for a job that
  * must run alone. */
-static bool jobq__quiet(const jobq_loop *l, int64_t now)
+static bool jobq__halts(const jobq_loop *l, int64_t now)
 {
     bool can = jobq__claims(l, now) && l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
 
@@ -6318,11 +6318,11 @@ static void jobq__quiet_move(jobq_loop *l, int64_t now)
 {
     int64_t drain = jobq__add(l->suspects.alone_mono_us, l->config.lease_us);
 
-    l->suspects.quiet = jobq__quiet(l, now);
-    l->suspects.quiet_mono_us = now < drain ? drain : JOBQ_NEVER;
+    l->suspects.halts = jobq__halts(l, now);
+    l->suspects.halts_mono_us = now < drain ? drain : JOBQ_NEVER;
     if (jobq__rescues_first(l, now)) {
-        l->suspects.quiet_mono_us =
-            jobq__min(l->suspects.quiet_mono_us, l->suspects.rescue_mono_us + l->config.lease_us);
+        l->suspects.halts_mono_us =
+            jobq__min(l->suspects.halts_mono_us, l->suspects.rescue_mono_us + l->config.lease_us);
     }
 }
 
@@ -6419,7 +6419,7 @@ static bool jobq__relay_suspects(const jobq_loop *l)
 static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
 {
     return p->state == JOBQ_PART_AWAY && l->session.registered && !l->session.policies_stale &&
-           !l->suspects.quiet && l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue) &&
+           !l->suspects.halts && l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue) &&
            !(p->suspect && jobq__relay_suspects(l));
 }
 
@@ -6577,7 +6577,7 @@ static void jobq__relay_next_is(jobq_part *p, int64_t acked)
 {
     if (p->acked == acked) return;
     p->acked = acked;
-    p->budget.alone = 0;
+    p->budget.single = 0;
 }
 
 /* Notes a partition that may be read when it is due. False: it is due now, and there is no
@@ -6797,7 +6797,7 @@ static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
     bool well = blamed && jobq__well(l, JOBQ_REQUEST_READ) && p->state == JOBQ_PART_READING;
 
     jobq__budget_failed(&p->budget, p->size, well);
-    if (aside) p->budget.alone = 0; /* setting it aside failed too: read it again */
+    if (aside) p->budget.single = 0; /* setting it aside failed too: read it again */
 }
 
 /* A READ, or an ACK that reads on, was answered. carried: it brought messages or set one aside. An
@@ -7129,7 +7129,7 @@ static int64_t jobq__due_look(const jobq_loop *l, jobq_request_kind kind, int64_
     int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
 
     if (!jobq__relay_serves(l) || !l->session.registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->session.policies_stale || l->suspects.quiet || jobq__sent(l, kind) ||
+        l->session.policies_stale || l->suspects.halts || jobq__sent(l, kind) ||
         jobq__relay_closed(l) || 2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
@@ -7324,7 +7324,7 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
     int32_t batch = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
-              !l->suspects.quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
+              !l->suspects.halts && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
 
     jobq__name_part(l, p, a);
     jobq__ack_of(l, p, &a->ack);
@@ -7514,12 +7514,12 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     jobq__clear(l, sizeof *l);
     l->config = jobq_loop_config_defaults(config);
     l->random.state = entropy;
-    l->free = l->queued = l->done = l->odd = l->sent_done = l->sent_odd = jobq__empty;
+    l->free = l->queued = l->done = l->others = l->sent_done = l->sent_others = jobq__empty;
     l->fresh = JOBQ_LOOP_SLOTS;
     l->lease.end_mono_us = INT64_MIN;
     l->lease.alive_mono_us = l->flush.due_mono_us = l->pace.due_mono_us = l->pace.busy_mono_us =
         JOBQ_NEVER;
-    l->stop_mono_us = l->deadline_mono_us = l->suspects.alone_mono_us = l->suspects.quiet_mono_us =
+    l->stop_mono_us = l->deadline_mono_us = l->suspects.alone_mono_us = l->suspects.halts_mono_us =
         JOBQ_NEVER;
     l->suspects.rescue_mono_us = l->pace.left_mono_us = INT64_MIN;
     l->pace.idle_mono_us = l->pace.claim_mono_us = l->session.connect_mono_us = mono_us;
@@ -7689,7 +7689,8 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     (void)error;
     s->state = JOBQ_SLOT_FINISHED;
     s->since_mono_us = now;
-    jobq__push(l, s->decision.state == JOBQ_STATE_SUCCEEDED && !s->verify ? &l->done : &l->odd, i);
+    jobq__push(l, s->decision.state == JOBQ_STATE_SUCCEEDED && !s->verify ? &l->done
+                                                                          : &l->others, i);
     l->flush.due_mono_us = jobq__min(l->flush.due_mono_us, now + l->config.flush_us);
     jobq__limit_freed(l, s->job.kind, now);
 }
@@ -7926,7 +7927,7 @@ static int64_t jobq__claim_time(const jobq_loop *l, int64_t now)
     if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
         return l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM];
     }
-    if (l->suspects.quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
+    if (l->suspects.halts || jobq__claim_want(l) == 0) return JOBQ_NEVER;
     return jobq__max(l->pace.claim_mono_us, l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM]);
 }
 
@@ -8386,7 +8387,7 @@ static bool jobq__sweep_ends(const jobq_loop *l)
  * expensive. */
 static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
 {
-    int64_t cost = jobq__sweep_cost(l->pace.trip_us, took), passed;
+    int64_t cost = jobq__sweep_cost(l->pace.trip_us, took), covered;
 
     if (l->claim.near) {
         l->sweep.near_mono_us = JOBQ_NEVER; /* a slice comes first */
@@ -8401,10 +8402,10 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
                          l->config.sweep_us);
     }
     l->sweep.sliced_us = l->sweep.slice_from_us;
-    passed = jobq__bounds_newest(l) - l->sweep.sliced_us;
+    covered = jobq__bounds_newest(l) - l->sweep.sliced_us;
     l->sweep.slice_us =
-        jobq__min(jobq__slice_next(l->sweep.slice_us, cost, JOBQ_LOOP_SLICE_US, passed),
-                  JOBQ_LOOP_SLICE_US + passed / 8);
+        jobq__min(jobq__slice_next(l->sweep.slice_us, cost, JOBQ_LOOP_SLICE_US, covered),
+                  JOBQ_LOOP_SLICE_US + covered / 8);
     return l->claim.count > 0 ? jobq__min(9 * took, JOBQ__SECOND) : 0;
 }
 
@@ -8497,7 +8498,7 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
     }
     if (good && l->blame.named == 0) return; /* nothing is ready, or it is locked: ask again */
     l->blame.named_lanes = jobq__claim_lanes(l);
-    b->alone = 0;
+    b->single = 0;
     b->rows = 1;
     if (good) l->pace.claim_mono_us = now;
 }
@@ -8786,7 +8787,7 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
 {
     if (kind == JOBQ_REQUEST_COMPLETE) return sent ? &l->sent_done : &l->done;
-    return sent ? &l->sent_odd : &l->odd;
+    return sent ? &l->sent_others : &l->others;
 }
 
 /* The database refuses the first finished decision but accepts others. Each time, a simpler one
@@ -8798,9 +8799,9 @@ static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
     int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
     jobq_slot *s = &l->slots[i];
 
-    l->wire.budgets[kind].alone = 0;
+    l->wire.budgets[kind].single = 0;
     if (kind == JOBQ_REQUEST_COMPLETE) {
-        jobq__push_first(l, &l->odd, i);
+        jobq__push_first(l, &l->others, i);
         return;
     }
     if (s->refused >= 2) {
@@ -8840,15 +8841,15 @@ static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool
 /* A flush does not wait when a claim is due. If that waits for permits, the flush frees some. */
 static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
+    int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->others.count;
     bool full = count >= l->wire.budgets[kind].rows;
-    bool alone = l->queued.count + l->running_count == 0; /* there is nothing to wait for */
+    bool idle = l->queued.count + l->running_count == 0; /* there is nothing to wait for */
 
     if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
     if (l->wire.hold_mono_us[kind] > now) return l->wire.hold_mono_us[kind];
     if (count <= l->flush.locked[kind] && l->flush.locked_mono_us[kind] > now)
         return l->flush.locked_mono_us[kind];
-    return full || alone || jobq__claim_time(l, now) <= now ? now : l->flush.due_mono_us;
+    return full || idle || jobq__claim_time(l, now) <= now ? now : l->flush.due_mono_us;
 }
 
 static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
@@ -8882,7 +8883,7 @@ static void jobq__make_flush(jobq_loop *l, int64_t now, jobq_request *a)
     }
     a->limit = l->wire.carried[kind] = to->count;
     l->flush.locked[kind] = 0;
-    if (l->done.count + l->odd.count == 0) l->flush.due_mono_us = JOBQ_NEVER;
+    if (l->done.count + l->others.count == 0) l->flush.due_mono_us = JOBQ_NEVER;
 }
 
 static void jobq__count_lost(jobq_loop *l, const jobq_slot *s)
@@ -9652,7 +9653,7 @@ static void jobq__tell_set_aside(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answered(l, JOBQ_REQUEST_SET_ASIDE, now, a->error);
     l->blame.named = l->blame.accused = 0;
-    jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
+    jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->single = 0;
     if (a->error != JOBQ_OK || !a->done) return;
     l->stats.aside++;
     l->wire.hold_mono_us[JOBQ_REQUEST_CLAIM] = now;
@@ -9946,10 +9947,10 @@ static void jobq__amid_move(jobq_loop *l, int64_t now)
 /* Whether it holds nothing but decisions whose rows others have locked, and will get nothing. */
 static bool jobq__all_locked(const jobq_loop *l)
 {
-    return l->done.count + l->odd.count > 0 && l->relay.held == 0 && l->orphan_count == 0 &&
-           l->queued.count + l->running_count + l->sent_done.count + l->sent_odd.count == 0 &&
+    return l->done.count + l->others.count > 0 && l->relay.held == 0 && l->orphan_count == 0 &&
+           l->queued.count + l->running_count + l->sent_done.count + l->sent_others.count == 0 &&
            l->done.count <= l->flush.locked[JOBQ_REQUEST_COMPLETE] &&
-           l->odd.count <= l->flush.locked[JOBQ_REQUEST_SETTLE] &&
+           l->others.count <= l->flush.locked[JOBQ_REQUEST_SETTLE] &&
            !jobq__sent(l, JOBQ_REQUEST_CLAIM);
 }
 
@@ -10031,7 +10032,7 @@ static int64_t jobq__holds_end(jobq_loop *l, int64_t now)
 static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int64_t until = jobq__min(jobq__holds_end(l, now),
-                              jobq__min(jobq__due_unhoard(l), l->suspects.quiet_mono_us));
+                              jobq__min(jobq__due_unhoard(l), l->suspects.halts_mono_us));
     size_t i;
 
     until = jobq__min(until, jobq__relay_prepare(l, now));
@@ -10081,7 +10082,7 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     if (jobq__stopped(l)) return mono_us;
     due = jobq__min(jobq__due_abandon(l, mono_us), jobq__stop_end(l));
     if (!l->session.connected) return due;
-    if (jobq__quiet(l, mono_us) != l->suspects.quiet) return mono_us;
+    if (jobq__halts(l, mono_us) != l->suspects.halts) return mono_us;
     if (l->permits.share_count > 0)
         due = jobq__min(due, jobq__due_beat(l, JOBQ_REQUEST_HEARTBEAT, mono_us));
     due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us));

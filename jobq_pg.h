@@ -3352,7 +3352,7 @@ struct jobq_pg {
     bool no_pool;
     size_t payload_max;       /* bytes */
     bool behind_pooler;       /* conninfo leads through a pooler in transaction mode */
-    bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
+    bool unusual;             /* sessions do not begin as READ COMMITTED, READ WRITE */
     int32_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     bool may_be_down;
@@ -3871,21 +3871,21 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 
 /* ---- >>selfcheck: is there a pooler? --------------------------------------------------------- */
 
-/* The pid of a connection's backend, and whether its session began with odd defaults (reset_val,
- * because the probe changed the setting). 0: error is filled. */
-static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
+/* The pid of a connection's backend, and whether its session began with unusual defaults
+ * (reset_val, because the probe changed the setting). 0: error is filled. */
+static int jobq_pg__backend(PGconn *conn, bool *unusual, jobq_pg_error *error)
 {
     PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), reset_val "
                                  "FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.~) "
                                  "'^default_transaction_(isolation|read_only)$'");
     int pid = 0, row;
 
-    *odd = false;
+    *unusual = false;
     if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
     for (row = 0; row < PQntuples(res); row++) {
         const char *value = PQgetvalue(res, row, 1);
         pid = atoi(PQgetvalue(res, row, 0));
-        if (strcmp(value, "read committed") != 0 && strcmp(value, "off") != 0) *odd = true;
+        if (strcmp(value, "read committed") != 0 && strcmp(value, "off") != 0) *unusual = true;
     }
     PQclear(res);
     return pid;
@@ -3897,8 +3897,8 @@ static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
 static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo, PGconn *conn,
                                          bool *kept, jobq_pg_error *error)
 {
-    bool odd;
-    int before = jobq_pg__backend(conn, &odd, error), other, after = 0, i;
+    bool unusual;
+    int before = jobq_pg__backend(conn, &unusual, error), other, after = 0, i;
     PGconn *beside;
 
     *kept = true;
@@ -3907,8 +3907,8 @@ static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo
     beside = jobq_pg__dial_up(pg, conninfo, NULL, error);
     if (beside == NULL) return error->code;
     for (i = 0; i < 3 && *kept; i++, before = after) {
-        other = jobq_pg__backend(beside, &odd, error);
-        after = other == 0 ? 0 : jobq_pg__backend(conn, &odd, error);
+        other = jobq_pg__backend(beside, &unusual, error);
+        after = other == 0 ? 0 : jobq_pg__backend(conn, &unusual, error);
         if (after == 0) break;
         *kept = other != before && after == before;
     }
@@ -3932,13 +3932,13 @@ static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
                             "lost: name the server itself, or leave it out to poll");
 }
 
-static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *odd,
+static jobq_error jobq_pg__self_check(const jobq_pg *pg, PGconn *conn, bool *unusual,
                                       jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
     bool kept = true;
 
-    if (jobq_pg__backend(conn, odd, error) == 0) return error->code;
+    if (jobq_pg__backend(conn, unusual, error) == 0) return error->code;
     if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
     if (code == JOBQ_OK && !pg->behind_pooler)
         code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
@@ -3975,7 +3975,7 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
         if (wait > until - now) wait = until - now;
         jobq_pg__os_nap(wait);
     }
-    code = jobq_pg__self_check(pg, conn, &pg->odd, error);
+    code = jobq_pg__self_check(pg, conn, &pg->unusual, error);
     jobq_pg_release(pg, conn);
     return code;
 }
@@ -3984,8 +3984,8 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 static jobq_error jobq_pg__late_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
 {
     jobq_pg_error local;
-    bool odd;
-    jobq_error code = jobq_pg__self_check(pg, conn, &odd, error == NULL ? &local : error);
+    bool unusual;
+    jobq_error code = jobq_pg__self_check(pg, conn, &unusual, error == NULL ? &local : error);
 
     if (code != JOBQ_OK) return code;
     jobq_pg__os_lock(&pg->lock);
@@ -4015,7 +4015,7 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
         }
         jobq_pg__log(pg, jobq_pg__event_error(JOBQ_LEVEL_WARNING, "server_unreachable", error),
                      "%s", error->message);
-        pg->unchecked = pg->odd = true; /* it is not known how its sessions begin */
+        pg->unchecked = pg->unusual = true; /* it is not known how its sessions begin */
     }
     *out = pg;
     return JOBQ_OK;
@@ -4504,7 +4504,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
     } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-        whole = t == NULL && idle && (pg->behind_pooler || pg->odd);
+        whole = t == NULL && idle && (pg->behind_pooler || pg->unusual);
         if (limit != JOBQ_NEVER) until = jobq_pg__mono_us() + limit;
         res = jobq_pg__round(conn, text, p, prepare, whole, until);
         if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
@@ -8023,7 +8023,7 @@ static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *arra
 }
 
 /* Runs copy on conn or on a connection from the pool, in a transaction of its own if always, or if
- * sessions may have odd defaults. */
+ * sessions may have unusual defaults. */
 static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
                                       jobq_error (*copy)(jobq_pg *, PGconn *, const void *, size_t,
                                                          jobq_pg_error *),
@@ -8035,7 +8035,7 @@ static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
 
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    own = (always || pg->behind_pooler || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    own = (always || pg->behind_pooler || pg->unusual) && PQtransactionStatus(conn) == PQTRANS_IDLE;
     if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
@@ -8750,7 +8750,7 @@ typedef struct jobq_pg__found {
     int32_t rows_max;
     jobq_pg__registering registered; /* REGISTER */
     jobq_pg__portion portion;        /* READ, ACK; it owns the result */
-    int64_t odd;           /* id of a claimed job that breaks a law of jobq.h; 0: none */
+    int64_t unlawful;      /* id of a claimed job that breaks a law of jobq.h; 0: none */
 } jobq_pg__found;
 
 /* Reads the messages of a portion. False: malformed, or out of memory. */
@@ -8878,7 +8878,7 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
             return;
         }
         if (c->count >= f->rows_max) continue;
-        if (!good) f->odd = row.job.id;
+        if (!good) f->unlawful = row.job.id;
         if (!good) jobq_pg__job_mend(&row.job);
         jobq_pg__claimed_add(c, f->rows, &row.job, i);
     }
@@ -13006,10 +13006,10 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     f.registered.queue_count = (int32_t)w->queue_count;
     f.registered.kind_count = (int32_t)w->handler_count;
     if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
-    if (f.odd != 0) {
+    if (f.unlawful != 0) {
         event = jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "job_unlawful", NULL);
-        event.job = f.odd;
-        jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.odd);
+        event.job = f.unlawful;
+        jobq_pg__log(w->pg, event, "job %lld breaks a law of jobq.h", (long long)f.unlawful);
     }
     if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
@@ -19244,7 +19244,7 @@ static const char *const jobq_pg__sql_end[] = {
 "CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS text\n"
 "LANGUAGE sql AS $$ SELECT pg_catalog.set_config('lock_timeout', '50ms', true) $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._kept(\n"
-"    OUT silent integer[], OUT slot smallint, OUT odd integer[], OUT kinds integer[],\n"
+"    OUT silent integer[], OUT slot smallint, OUT unlike integer[], OUT kinds integer[],\n"
 "    OUT slots smallint[], OUT awaited boolean)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_varies boolean;\n"
@@ -19259,7 +19259,7 @@ static const char *const jobq_pg__sql_end[] = {
 "    SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),\n"
 "           array_agg(k.id) FILTER (WHERE r.retention <> 'medium'),\n"
 "           array_agg(r.slot) FILTER (WHERE r.retention <> 'medium')\n"
-"    INTO odd, kinds, slots\n"
+"    INTO unlike, kinds, slots\n"
 "    FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n"
 "        JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention);\n"
 "END $$;\n"
@@ -19311,9 +19311,9 @@ static const char *const jobq_pg__sql_end[] = {
 "    FOR i IN 1 .. cardinality(p_claims) LOOP\n"
 "        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n"
 "        v_from := v_from + p_counts[i];\n"
-"        v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.odd IS NOT NULL THEN\n"
+"        v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.unlike IS NOT NULL THEN\n"
 "            jobq._complete_unkept(v_ids, p_workers[i], p_claims[i], v_kept.silent,\n"
-"                                 v_kept.odd) END;\n"
+"                                 v_kept.unlike) END;\n"
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        WITH gone AS (\n"
 "            DELETE FROM jobq.job j\n"
@@ -19335,7 +19335,8 @@ static const char *const jobq_pg__sql_end[] = {
 "                   g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,\n"
 "                   g.headers, g.errors, g.flow_id\n"
 "            FROM gone g\n"
-"            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
+"            WHERE (g.queue_id = ANY (v_kept.silent))\n"
+"                = ((g.kind_id = ANY (v_kept.unlike)) IS TRUE)\n"
 "        )\n"
 "        SELECT v_done || array_agg(g.id) AS done,\n"
 "               array_agg(g.id) FILTER (WHERE g.key IS NOT NULL) AS keyed,\n"
@@ -19362,8 +19363,8 @@ static const char *const jobq_pg__sql_end[] = {
 "CREATE OR REPLACE FUNCTION jobq._complete_with(\n"
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_results jsonb[], p_bytes bytea[],\n"
 "    p_logs jsonb[] DEFAULT NULL, p_here boolean DEFAULT false)\n"
-"RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
+"RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "#variable_conflict use_column\n"
@@ -19403,7 +19404,7 @@ static const char *const jobq_pg__sql_end[] = {
 "               g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,\n"
 "               g.result_bytes, g.log, g.flow_id\n"
 "        FROM gone g\n"
-"        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)\n"
+"        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.unlike)) IS TRUE)\n"
 "           OR num_nonnulls(g.result, g.result_bytes) > 0\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
@@ -19438,9 +19439,9 @@ static const char *const jobq_pg__sql_end[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
-"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
+"    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n",
 "    RETURN CASE WHEN jobq._kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._settle_end(\n"
 "    p_id bigint, p_worker bigint, p_claim bigint, p_state \"char\", p_attempt integer,\n"
 "    p_crash integer, p_entry jsonb, p_result jsonb, p_bytes bytea, p_log jsonb, p_here boolean)\n"
@@ -19511,9 +19512,9 @@ static const char *const jobq_pg__sql_end[] = {
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
 "                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
-"                errors = jobq._add_error(j.errors, v_entry)\n"
+"                errors = jobq._add_error(j.errors, v_entry)\n",
 "            WHERE j.id = p_ids[i];\n"
-"            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n",
+"            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq._wake(v_job.queue_id, 1);\n"
 "            END IF;\n"
 "            IF v_job.flow_id IS NOT NULL THEN PERFORM jobq._signal_look(p_ids[i]); END IF;\n"
@@ -29782,7 +29783,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_citus_wake=3bd77c _claim=657f48 _claim_apart=406f4f _claim_first=542866\n"
 "function :_claim_lanes=de7353 _claim_lines=967df8 _claim_look=f725e8 _claim_sift=dd1f13\n"
 "function :_claim_stretch=21e336 _claim_suspect=a6e58b _claim_visit=9120a1 _claim_walk=a68399\n"
-"function :_commit_waits=8714e8 _complete=55de94 _complete_unkept=0df54d _complete_with=82d824\n"
+"function :_commit_waits=8714e8 _complete=aab49c _complete_unkept=0df54d _complete_with=45c6a6\n"
 "function :_count_due=3e31a0 _count_ready=e4a9a5 _counted=22770f _cron_field=b149c5\n"
 "function :_cron_local=870edc _cron_near=f09beb _cron_next=f5ae08 _cron_parse=e8cfd7\n"
 "function :_delete_all=835853 _deregister=c9b635 _doctor_audit=761d24 _doctor_bench=a7917e\n"
@@ -29813,7 +29814,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_heartbeat_kinds=c5b114 _heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1\n"
 "function :_hold_from=8fec88 _hold_of_claim=26b463 _id_beyond=e1ea82 _in_circle=2c8359\n"
 "function :_is_copy=b8984b _is_erased=154232 _job_ties=69d02a _jobs_ahead=815cda\n"
-"function :_jobs_of_key=787484 _keep_keys=507ee5 _kept=c09bce _key_taken=10d017\n"
+"function :_jobs_of_key=787484 _keep_keys=507ee5 _kept=f27769 _key_taken=10d017\n"
 "function :_kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e _kind_set=5bd40e\n"
 "function :_kinds_of=1b75c1 _known_change=4882f8 _known_decide=2fd81d _known_kind=60fca6\n"
 "function :_known_lines=071b73 _known_lock=f19d09 _known_queue=d2beb2 _known_schedule=b370c7\n"

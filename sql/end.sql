@@ -150,12 +150,12 @@ CREATE OR REPLACE FUNCTION jobq._wait_briefly() RETURNS text
 LANGUAGE sql AS $$ SELECT pg_catalog.set_config('lock_timeout', '50ms', true) $$;
 
 -- Where successful jobs go. silent: queues without history. slot: the part of the history that
--- is written of medium, found by its number, because that needs no index. odd: kinds whose
+-- is written of medium, found by its number, because that needs no index. unlike: kinds whose
 -- history is kept although their queue's is not, or the other way round; kinds: those with
 -- another retention than medium, and slots the parts where their jobs go. These three are
 -- usually NULL, which costs nothing. awaited: somebody may wait for the ends of jobs.
 CREATE OR REPLACE FUNCTION jobq._kept(
-    OUT silent integer[], OUT slot smallint, OUT odd integer[], OUT kinds integer[],
+    OUT silent integer[], OUT slot smallint, OUT unlike integer[], OUT kinds integer[],
     OUT slots smallint[], OUT awaited boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_varies boolean;
@@ -170,7 +170,7 @@ BEGIN
     SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),
            array_agg(k.id) FILTER (WHERE r.retention <> 'medium'),
            array_agg(r.slot) FILTER (WHERE r.retention <> 'medium')
-    INTO odd, kinds, slots
+    INTO unlike, kinds, slots
     FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
         JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention);
 END $$;
@@ -236,9 +236,9 @@ BEGIN
     FOR i IN 1 .. cardinality(p_claims) LOOP
         v_ids := p_ids[v_from : v_from + p_counts[i] - 1];
         v_from := v_from + p_counts[i];
-        v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.odd IS NOT NULL THEN
+        v_done := CASE WHEN v_kept.silent <> '{}' OR v_kept.unlike IS NOT NULL THEN
             jobq._complete_unkept(v_ids, p_workers[i], p_claims[i], v_kept.silent,
-                                 v_kept.odd) END;
+                                 v_kept.unlike) END;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         WITH gone AS (
             DELETE FROM jobq.job j
@@ -260,7 +260,8 @@ BEGIN
                    g.priority, g.stage, g.stages, 's', g.key, g.line_name, g.payload, g.bytes,
                    g.headers, g.errors, g.flow_id
             FROM gone g
-            WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)
+            WHERE (g.queue_id = ANY (v_kept.silent))
+                = ((g.kind_id = ANY (v_kept.unlike)) IS TRUE)
         )
         SELECT v_done || array_agg(g.id) AS done,
                array_agg(g.id) FILTER (WHERE g.key IS NOT NULL) AS keyed,
@@ -333,7 +334,7 @@ BEGIN
                g.key, g.line_name, g.payload, g.bytes, g.headers, g.errors, g.result,
                g.result_bytes, g.log, g.flow_id
         FROM gone g
-        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.odd)) IS TRUE)
+        WHERE (g.queue_id = ANY (v_kept.silent)) = ((g.kind_id = ANY (v_kept.unlike)) IS TRUE)
            OR num_nonnulls(g.result, g.result_bytes) > 0
     )
     SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),

@@ -433,9 +433,9 @@ static void looks_leave_a_pause(void **unused)
     for (i = 0; i < count; i++) rows[i].broken = true;
     live(10 * SECOND);
     assert_true(looks < 500);
-    loop.suspects.quiet = true;
+    loop.suspects.halts = true;
     assert_true(jobq__due_look(&loop, JOBQ_REQUEST_LOOK, now) == JOBQ_NEVER);
-    loop.suspects.quiet = false;
+    loop.suspects.halts = false;
 }
 
 int main(void)

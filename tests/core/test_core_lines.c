@@ -558,7 +558,7 @@ static void an_empty_claim_within_the_bound_proves_nothing(void **unused)
     a = claim_that(false, &at_us, 50);
     assert_int_equal(bound_of(&a), 50);
     answers(&a, at_us, NULL, 0, loop.queues[0].walk, 0);
-    while (loop.done.count + loop.odd.count + loop.running_count > 0) {
+    while (loop.done.count + loop.others.count + loop.running_count > 0) {
         a = flushes(&at_us);
         jobq_answer_start(&reply, &a);
         jobq_loop_tell(&loop, at_us, &reply);

@@ -484,7 +484,7 @@ static void what_cannot_be_claimed_makes_nobody_wait(void **unused)
     must_run_alone(add_job(0));
     for (now = 0; now < 3 * LEASE; now += SECOND) {
         settle_down(now);
-        assert_false(loop.suspects.quiet);
+        assert_false(loop.suspects.halts);
     }
 }
 
@@ -1201,7 +1201,7 @@ static void a_job_without_an_end_is_left_to_its_rescuer(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
     assert_int_equal(loop.stats.refused, 2);
     assert_int_equal(loop.stats.left, 1);
-    assert_int_equal(loop.done.count + loop.odd.count + loop.sent_done.count, 0);
+    assert_int_equal(loop.done.count + loop.others.count + loop.sent_done.count, 0);
     assert_non_null(jobq__memory_claim_of(memory, loop.worker, claim));
     faulty = 0;
     for (i = 0; i < 9; i++) add_job(60 * SECOND);
@@ -1366,7 +1366,7 @@ static void a_stop_ends_whatever_the_server_says(void **unused)
         ill_from = 1;
         ill_until = INT64_MAX;
         live(SECOND, now, false); /* results are there, and cannot be settled */
-        assert_true(loop.done.count + loop.odd.count + loop.sent_done.count > 0);
+        assert_true(loop.done.count + loop.others.count + loop.sent_done.count > 0);
         jobq_loop_stop(&loop, now, 2 * SECOND);
         live(now, latest, false);
         assert_int_not_equal(loop.phase, JOBQ_PHASE_WORKING);

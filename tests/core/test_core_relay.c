@@ -845,8 +845,8 @@ static void only_the_first_statement_on_its_way_is_blamed(void **unused)
     loop.wire.well = UINT32_MAX;
     loop.wire.inflight = 0;
     jobq_loop_disconnected(&loop, 1);
-    assert_int_equal(loop.relay.parts[first].budget.alone, 1);
-    assert_int_equal(loop.relay.parts[second].budget.alone, 0);
+    assert_int_equal(loop.relay.parts[first].budget.single, 1);
+    assert_int_equal(loop.relay.parts[second].budget.single, 0);
 }
 
 /* A look that leaves together with a read comes after it: the read is to blame for the silence. */

@@ -1883,7 +1883,7 @@ static void put_timers(digest *g, const jobq_loop *l)
     if (set->schedule) put(g, ticks(g->w, l->tick_mono_us, 0));
     put(g, ticks(g->w, l->suspects.alone_mono_us, -LEASE));
     put(g, ticks(g->w, l->suspects.rescue_mono_us, -LEASE) * 8 + l->session.informed * 4 +
-               l->suspects.quiet * 2 + l->suspects.alone_told);
+               l->suspects.halts * 2 + l->suspects.alone_told);
     put(g,
         set->listen ? ticks(g->w, l->pace.idle_mono_us, -2) : l->pace.idle_mono_us == JOBQ_NEVER);
     put(g,
@@ -1950,7 +1950,7 @@ static void put_loop(digest *g, const jobq_loop *l)
     put(g, l->orphan_count * 8 + l->suspects.held_count);
     for (i = JOBQ_REQUEST_CLAIM; i <= JOBQ_REQUEST_SETTLE; i++) {
         put(g, l->wire.budgets[i].rows * 8 +
-                   (l->wire.budgets[i].alone > 3 ? 3 : l->wire.budgets[i].alone));
+                   (l->wire.budgets[i].single > 3 ? 3 : l->wire.budgets[i].single));
         put(g, (int64_t)(l->wire.well >> i & 1) * 2048 + l->flush.locked[i]);
     }
     put(g, l->blame.named * 4 + l->blame.accused * 2 + l->claim.names);
@@ -1983,9 +1983,9 @@ static void put_loop(digest *g, const jobq_loop *l)
     }
     put_list(g, l, &l->queued);
     put_list(g, l, &l->done);
-    put_list(g, l, &l->odd);
+    put_list(g, l, &l->others);
     put_list(g, l, &l->sent_done);
-    put_list(g, l, &l->sent_odd);
+    put_list(g, l, &l->sent_others);
 }
 
 static void put_answer(digest *g, const wire *s)

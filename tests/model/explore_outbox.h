@@ -432,7 +432,7 @@ static void put_part(digest *g, const jobq_part *p)
     put_token(g, p->worker, p->handed);
     put(g, ticks(w, p->due_mono_us, -LEASE - 1));
     put(g, ticks(w, p->paced_mono_us, 0));
-    put(g, p->budget.rows * 64 + p->budget.alone * 8 + p->refused);
+    put(g, p->budget.rows * 64 + p->budget.single * 8 + p->refused);
     put(g, p->acked);
     put(g, p->failures * 64 + p->on * 32 + p->resent * 16 + p->renewing * 8 + p->suspect);
     if (!jobq__relay_held(p)) return;

@@ -283,7 +283,7 @@ static bool any_may_read(void)
     int n;
 
     for (n = 0; n < node_count; n++) {
-        if (w->nodes[n].up && !w->nodes[n].loop.suspects.quiet) return true;
+        if (w->nodes[n].up && !w->nodes[n].loop.suspects.halts) return true;
     }
     return false;
 }

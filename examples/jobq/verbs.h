@@ -123,7 +123,7 @@ static int do_show(app *a)
                     " attempt, e ->> 'error' AS error FROM jobq.jobs j CROSS JOIN"
                     " jsonb_array_elements(CASE jsonb_typeof(j.errors) WHEN 'array' THEN j.errors"
                     " END) WITH ORDINALITY AS u (e, n) WHERE j.id = $1::bigint ORDER BY n", 1, id);
-    if (PQntuples(res) > 0) app_table(a, res), printf("\n");
+    if (PQntuples(res) > 0) app_table(a, res, 0), printf("\n");
     app_rows(a, "SELECT reason AS why, until FROM jobq.explain_job($1)", 1, id);
     res = app_query(a, "SELECT tie, id, name, kind, state FROM jobq._job_ties($1)", 1, id);
     if (PQntuples(res) > 0) printf("\n"), app_table(a, res, 0);

@@ -944,10 +944,9 @@ END $$;
 
 -- Cancels the jobs of a flow that have not ended, in bounded steps: call it again until it
 -- answers 0, each time in a transaction of its own. The flow takes no more jobs; it waits for
--- transactions that enqueue some. Running jobs are asked, as by cancel. Jobs that others hold
--- come last. It waits for these without the flow's lock: a handler that has ended its job may
--- enqueue into the flow afterwards. A call before, in the same transaction, has that lock, and
--- then the two may deadlock.
+-- transactions that enqueue some. Running jobs are asked, as by cancel. Jobs that others have
+-- locked come last, and it waits for them. A second call in one transaction may deadlock with
+-- a handler that enqueues into the flow.
 -- Answers how many jobs it cancelled or asked. Errors: 40001 and 40P01, try again.
 --     select jobq.flow_cancel(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_cancel(id bigint, at_most integer DEFAULT 1000)
@@ -956,6 +955,8 @@ DECLARE v_count integer;
 BEGIN
     PERFORM jobq._check_at_most(at_most);
     PERFORM jobq._need_read_committed();
+    -- It waits without the flow's lock, because a handler that has ended its job may enqueue
+    -- into the flow afterwards. An earlier call in this transaction has that lock.
     LOOP
         v_count := jobq._flow_cancel_free(id, at_most);
         EXIT WHEN v_count IS NOT NULL;

@@ -3,15 +3,16 @@
 
 -- Repairs running jobs that no rescuer would find, because their claim's row or their worker's
 -- row is gone. The functions here never cause that; a row deleted by hand or lost in a partial
--- restore does. Both rows are written again, the worker's as that of a dead worker, and
--- heartbeats report it to a rescuer. Only the front of each lane is read, because an old
--- running job is soon there, and the fronts of p_limit lines, from a random one on.
+-- restore does. Both rows are written again, the worker's as that of a dead worker, whose jobs
+-- others then take.
+-- p_limit: how many lines are looked at, from a random one on.
 -- Workers call it. Answers nothing. Errors: none.
 --     select jobq.mend(100);
 CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
+    -- Only the front of each lane is read, because an old running job is soon there.
     INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)
     SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)
     FROM jobq.queue q
@@ -48,12 +49,9 @@ BEGIN
 END $$;
 
 -- Housekeeping that one worker does now and then, in bounded pages. It deletes old failed
--- jobs, forgotten keys, old dead letters (except those being replayed; one look for all
--- queues, because no index leads to them), unused lines, workers that have been dead for a
--- day, and then their burned claim numbers. While a worker lives its burned numbers must stay,
--- because a claim that it gave up must not arrive, however late. Permits of workers that are
--- gone go at once, and their counts are added up; waiters go after a day. Safe to run
--- anywhere, at any time, and twice.
+-- jobs, forgotten keys, old dead letters (except those being replayed), unused lines, workers
+-- that have been dead for a day, and what they have left. Safe to run anywhere, at any time,
+-- and twice.
 -- Workers call it. p_limit: rows of a page. Answers how many rows it deleted. Errors: none.
 --     select jobq.prune(1000);
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
@@ -63,6 +61,9 @@ DECLARE
     v_total integer;
     v_linked bigint[];
 BEGIN
+    -- While a worker lives its burned claim numbers must stay, because a claim that it gave up
+    -- must not arrive, however late. No index leads to old dead letters: one look for all
+    -- queues.
     WITH gone AS (
         DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(
             SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (

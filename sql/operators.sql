@@ -333,10 +333,11 @@ BEGIN
     PERFORM jobq._notify(p_worker, 'cancel');
 END $$;
 
+-- Where a function's name is also one that takes an id, queue is a varchar: some databases
+-- cast numbers to text implicitly, and there cancel(1) could mean either.
+
 -- Cancels the jobs of a queue that match all that is given.
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
--- Where another function of the name takes an id, queue is a varchar: some databases cast
--- numbers to text implicitly, and there cancel(1) could mean either.
 -- Answers how many were cancelled, and how many were asked. Errors: 22023.
 --     select * from jobq.cancel('mail', kind => 'welcome', older => '1 day');
 CREATE OR REPLACE FUNCTION jobq.cancel(
@@ -471,9 +472,7 @@ EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;
 END $$;
 
 -- Lets a job that failed run again, with fresh attempts.
--- It waits for the job's row without the lock of its flow, because whoever has enqueued a job
--- that waits for it may name the flow afterwards. A job that fails meanwhile is looked at
--- again. erased: nothing of it is left to run, see erase.
+-- It waits for whoever has locked the job. erased: nothing of it is left to run, see erase.
 -- Answers revived, the state that prevents it, erased, or exists: another job has its key.
 -- Errors: 40001, try again.
 --     select jobq.revive(1);
@@ -484,6 +483,9 @@ DECLARE
     v_standing text := 'failed';
     v_answer text;
 BEGIN
+    -- It waits for the row without the lock of its flow, because whoever has enqueued a job
+    -- that waits for it may name the flow afterwards. A job that fails meanwhile is looked at
+    -- again.
     WHILE v_standing = 'failed' LOOP
         v_answer := jobq._revive_free(id);
         IF v_answer IS NOT NULL THEN

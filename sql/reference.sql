@@ -120,28 +120,20 @@ BEGIN
      'row is gone. The functions here never cause that; a row deleted by '
       'hand or lost in a partial',
      'restore does. Both rows are written again, the worker''s as that of a '
-      'dead worker, and',
-     'heartbeats report it to a rescuer. Only the front of each lane is '
-      'read, because an old',
-     'running job is soon there, and the fronts of p_limit lines, from a '
-      'random one on.',
+      'dead worker, whose jobs',
+     'others then take.',
+     'p_limit: how many lines are looked at, from a random one on.',
      'Workers call it. Answers nothing. Errors: none.',
      'Who may call it: the owner.',
      '    select jobq.mend(100);')),
     ('prune', 1, concat_ws(E'\n',
      'Housekeeping that one worker does now and then, in bounded pages. It '
       'deletes old failed',
-     'jobs, forgotten keys, old dead letters (except those being replayed; '
-      'one look for all',
-     'queues, because no index leads to them), unused lines, workers that '
-      'have been dead for a',
-     'day, and then their burned claim numbers. While a worker lives its '
-      'burned numbers must stay,',
-     'because a claim that it gave up must not arrive, however late. '
-      'Permits of workers that are',
-     'gone go at once, and their counts are added up; waiters go after a '
-      'day. Safe to run',
-     'anywhere, at any time, and twice.',
+     'jobs, forgotten keys, old dead letters (except those being replayed), '
+      'unused lines, workers',
+     'that have been dead for a day, and what they have left. Safe to run '
+      'anywhere, at any time,',
+     'and twice.',
      'Workers call it. p_limit: rows of a page. Answers how many rows it '
       'deleted. Errors: none.',
      'Who may call it: the owner; by grant_work.',
@@ -347,12 +339,10 @@ BEGIN
      'answers 0, each time in a transaction of its own. The flow takes no '
       'more jobs; it waits for',
      'transactions that enqueue some. Running jobs are asked, as by cancel. '
-      'Jobs that others hold',
-     'come last. It waits for these without the flow''s lock: a handler that '
-      'has ended its job may',
-     'enqueue into the flow afterwards. A call before, in the same '
-      'transaction, has that lock, and',
-     'then the two may deadlock.',
+      'Jobs that others have',
+     'locked come last, and it waits for them. A second call in one '
+      'transaction may deadlock with',
+     'a handler that enqueues into the flow.',
      'Answers how many jobs it cancelled or asked. Errors: 40001 and 40P01, '
       'try again.',
      'Who may call it: the owner; by grant_operate.',
@@ -392,11 +382,7 @@ BEGIN
       'So the job has ended',
      'and is no longer kept, it was deleted, or the transaction that '
       'enqueued it was rolled back',
-     'or has not committed. none: its id was never given out. A sequence '
-      'can only be read by a',
-     'sequential scan. Where those are off, its cost looks so high that '
-      'Postgres compiled the',
-     'statement (JIT): each call took seconds.',
+     'or has not committed. none: its id was never given out.',
      'Answers ready, running, waiting, succeeded, failed, cancelled, gone '
       'or none. Errors: none.',
      'Who may call it: the owner; by grant_read, grant_operate.',
@@ -409,9 +395,7 @@ BEGIN
       '2, 4 ... 250 ms, and it',
      'commits before each look. So in a transaction block it fails: no '
       'worker would see a job that',
-     'was enqueued there. A procedure that commits can have no SET clause. '
-      'That is why all names,',
-     'and the operators, are written with their schema.',
+     'was enqueued there.',
      'Errors: 2D000 it was called in a transaction block.',
      'Who may call it: the owner; by grant_read (payloads => true), '
       'grant_operate.',
@@ -538,20 +522,14 @@ BEGIN
      'Cancels the jobs of a queue that match all that is given.',
      'state: ready, running, or NULL for both. Running ones count once, '
       'when they are first asked.',
-     'Where another function of the name takes an id, queue is a varchar: '
-      'some databases cast',
-     'numbers to text implicitly, and there cancel(1) could mean either.',
      'Answers how many were cancelled, and how many were asked. Errors: 22023.',
      'Who may call it: the owner; by grant_operate.',
      '    select * from jobq.cancel(''mail'', kind => ''welcome'', older => ''1 '
       'day'');')),
     ('revive', 1, concat_ws(E'\n',
      'Lets a job that failed run again, with fresh attempts.',
-     'It waits for the job''s row without the lock of its flow, because '
-      'whoever has enqueued a job',
-     'that waits for it may name the flow afterwards. A job that fails '
-      'meanwhile is looked at',
-     'again. erased: nothing of it is left to run, see erase.',
+     'It waits for whoever has locked the job. erased: nothing of it is '
+      'left to run, see erase.',
      'Answers revived, the state that prevents it, erased, or exists: '
       'another job has its key.',
      'Errors: 40001, try again.',
@@ -676,8 +654,8 @@ BEGIN
      'worker: its id. channel: LISTEN to it; it is notified of jobs that '
       'come while the worker',
      'sleeps.',
-     'lease: how long it may be silent, from 5 s to an hour. host, pid: for '
-      'people.',
+     'lease: how long it may be silent, from a second to a day. host, pid: '
+      'for people.',
      'Errors: 22023; JQ004 the database is a copy of another one, or a '
       'queue has a limit that a',
      'worker in SQL does not keep.',
@@ -758,13 +736,14 @@ BEGIN
     ('metrics', 0, concat_ws(E'\n',
      'The whole fleet in the text format of OpenMetrics '
       '(application/openmetrics-text). What',
-     'workers count arrives with their heartbeats. Planning would take most '
-      'of the time, so the',
-     'plans are kept: ask on a connection that stays.',
-     'Each sample has the label schema. jobq_findings is what doctor() '
-      'finds for the owner.',
-     'It is of the whole fleet, so not for a worker''s role: its process '
-      'shows jobq_pg_metrics.',
+     'workers count arrives with their heartbeats. Ask on a connection that '
+      'stays, which keeps the',
+     'plans: planning takes most of the time. Each sample has the label '
+      'schema. jobq_findings is',
+     'what doctor() finds for the owner.',
+     'A worker''s role may not call it: it tells of the whole fleet. '
+      'grant_read gives the right;',
+     'what a process has counted itself, jobq_pg_metrics tells it without any.',
      'Errors: none.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select jobq.metrics();')),
@@ -780,13 +759,10 @@ BEGIN
      'The next finished part that was not exported, or no row. It stays '
       'locked until the',
      'transaction ends: nobody writes or empties it, and a second export '
-      'takes another one. A part',
-     'that somebody has locked is left for later. So is one that was '
+      'takes another one. Parts',
+     'that are left for later: one that somebody has locked, that was '
       'written less than a minute',
-     'ago, because a statement that began before may still write to it, and '
-      'one that an operator',
-     'has detached, until it or another one is attached in its place; empty '
-      'ones are passed over.',
+     'ago, or that an operator has detached. Empty ones are passed over.',
      'Answers the class of retention, the part''s number, and the table '
       'history_<slot> that has it.',
      'Errors: none.',
@@ -838,10 +814,9 @@ BEGIN
       'tables: an empty table',
      'goes into its metadata, and each statement that writes jobs, messages '
       'or what was',
-     'acknowledged also updates it. All schemas share that table. It has a '
-      'schema of its own,',
-     'because Citus makes, and drops, that schema on all nodes, where this '
-      'one may be another.',
+     'acknowledged also updates it. All schemas share that table, which is '
+      'in the schema',
+     'jobq_citus.',
      'Answers whether such transactions are safe now. Only at the '
       'coordinator, which must be in',
      'the metadata (citus_set_coordinator_host). The installation calls it; '
@@ -860,9 +835,7 @@ BEGIN
     ('citus_distribute', 0, concat_ws(E'\n',
      'Distributes the schema, and closes it. Its functions, views and '
       'sequences are kept as rows',
-     'of the table original, for citus_place. A worker that lives would go '
-      'on with the functions',
-     'of an ordinary schema, which end the server on distributed tables.',
+     'of the table original, for citus_place. Stop all workers first.',
      'Errors: 42883 without Citus; 55000 it is distributed already; 55006 a '
       'worker lives.',
      'Who may call it: the owner.',

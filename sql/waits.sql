@@ -8,14 +8,14 @@
 
 -- The state of a job. gone: no table has it, but its id was given out. So the job has ended
 -- and is no longer kept, it was deleted, or the transaction that enqueued it was rolled back
--- or has not committed. none: its id was never given out. A sequence can only be read by a
--- sequential scan. Where those are off, its cost looks so high that Postgres compiled the
--- statement (JIT): each call took seconds.
+-- or has not committed. none: its id was never given out.
 -- Answers ready, running, waiting, succeeded, failed, cancelled, gone or none. Errors: none.
 --     select jobq.standing(1);
 CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    -- A sequence can only be read by a sequential scan. Where those are off, its cost looks so
+    -- high that Postgres would compile the statement (JIT), which takes seconds.
     RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),
                     (SELECT 'gone' FROM jobq.job_id s
                      WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');
@@ -134,8 +134,7 @@ END $$;
 -- Answers its state, and its result if that is jsonb. state: ready, running or waiting if the
 -- time is up; gone or none if there is no such job. It looks after 1, 2, 4 ... 250 ms, and it
 -- commits before each look. So in a transaction block it fails: no worker would see a job that
--- was enqueued there. A procedure that commits can have no SET clause. That is why all names,
--- and the operators, are written with their schema.
+-- was enqueued there.
 -- Errors: 2D000 it was called in a transaction block.
 --     call jobq.wait(1, '0.1 s');
 CREATE OR REPLACE PROCEDURE jobq.wait(
@@ -147,6 +146,8 @@ DECLARE
         pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) timeout;
     v_nap pg_catalog.float8 := 0.001;
 BEGIN
+    -- A procedure that commits can have no SET clause, so all names and operators are written
+    -- with their schema.
     LOOP
         COMMIT;
         SELECT a.state, a.result INTO state, result

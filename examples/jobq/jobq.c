@@ -318,7 +318,9 @@ static const app_verb verbs[] = {
                   "                        jobq.export_set", NULL},
                  {"all", NULL, "instead, all rows of all tables, with live work, as JSON lines:\n"
                   "                        {\"table\": NAME, \"row\": {...}}; sql/001_tables.sql\n"
-                  "                        says what they mean", NULL}}},
+                  "                        says what they mean. Not those of processes, which\n"
+                  "                        mean nothing elsewhere: worker, claim, permit,\n"
+                  "                        sleeper, waiter, nudge, tally, ring", NULL}}},
     {"work", "--exec COMMAND --queue QUEUE", "run a command for each job", 0, 0, do_work,
      .options = {{"exec", "COMMAND", "for sh -c: gets the payload on standard input, and JOBQ_ID,\n"
                                      "                        JOBQ_QUEUE, JOBQ_KIND, JOBQ_ATTEMPT",

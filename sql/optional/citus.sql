@@ -57,8 +57,8 @@ END $$;
 
 -- Makes Citus commit in two phases what writes here and in distributed tables: an empty table
 -- goes into its metadata, and each statement that writes jobs, messages or what was
--- acknowledged also updates it. All schemas share that table. It has a schema of its own,
--- because Citus makes, and drops, that schema on all nodes, where this one may be another.
+-- acknowledged also updates it. All schemas share that table, which is in the schema
+-- jobq_citus.
 -- Answers whether such transactions are safe now. Only at the coordinator, which must be in
 -- the metadata (citus_set_coordinator_host). The installation calls it; call it when your
 -- first distributed table comes later.
@@ -70,6 +70,8 @@ DECLARE
     v_may boolean;
     v_table text;
 BEGIN
+    -- The table has a schema of its own, because Citus makes, and drops, that schema on all
+    -- nodes, where this one may be another.
     IF NOT jobq._citus_apart() THEN RETURN true; END IF;
     EXECUTE 'SELECT l.groupid = 0 AND EXISTS (SELECT FROM pg_dist_node d '
             'WHERE d.groupid = 0) FROM pg_dist_local_group l' INTO v_may;
@@ -445,8 +447,7 @@ BEGIN
 END $$;
 
 -- Distributes the schema, and closes it. Its functions, views and sequences are kept as rows
--- of the table original, for citus_place. A worker that lives would go on with the functions
--- of an ordinary schema, which end the server on distributed tables.
+-- of the table original, for citus_place. Stop all workers first.
 -- Errors: 42883 without Citus; 55000 it is distributed already; 55006 a worker lives.
 --     select jobq.citus_distribute();
 CREATE OR REPLACE FUNCTION jobq.citus_distribute() RETURNS void
@@ -455,6 +456,8 @@ DECLARE
     v_views text[];
     v_workers text;
 BEGIN
+    -- A worker that lives would go on with the functions of an ordinary schema, which end the
+    -- server on distributed tables.
     IF to_regclass('jobq.original') IS NOT NULL THEN
         RAISE EXCEPTION 'the schema is distributed already' USING ERRCODE = '55000';
     END IF;

@@ -41,10 +41,9 @@ BEGIN
 END $$;
 
 -- The next finished part that was not exported, or no row. It stays locked until the
--- transaction ends: nobody writes or empties it, and a second export takes another one. A part
--- that somebody has locked is left for later. So is one that was written less than a minute
--- ago, because a statement that began before may still write to it, and one that an operator
--- has detached, until it or another one is attached in its place; empty ones are passed over.
+-- transaction ends: nobody writes or empties it, and a second export takes another one. Parts
+-- that are left for later: one that somebody has locked, that was written less than a minute
+-- ago, or that an operator has detached. Empty ones are passed over.
 -- Answers the class of retention, the part's number, and the table history_<slot> that has it.
 -- Errors: none.
 --     select * from jobq.export_next();
@@ -57,6 +56,7 @@ DECLARE
     v_table regclass;
     v_any boolean;
 BEGIN
+    -- A minute, because a statement that began before the turn may still write to the part.
     PERFORM jobq._need_read_committed(); -- all that was written is to be seen
     FOR v_ring IN SELECT r.* FROM jobq.ring r ORDER BY r.retention LOOP
         FOR v_part IN greatest(v_ring.exported + 1, v_ring.turns - 7) .. v_ring.turns - 1 LOOP

@@ -438,10 +438,11 @@ BEGIN
 END $$;
 
 -- The whole fleet in the text format of OpenMetrics (application/openmetrics-text). What
--- workers count arrives with their heartbeats. Planning would take most of the time, so the
--- plans are kept: ask on a connection that stays.
--- Each sample has the label schema. jobq_findings is what doctor() finds for the owner.
--- It is of the whole fleet, so not for a worker's role: its process shows jobq_pg_metrics.
+-- workers count arrives with their heartbeats. Ask on a connection that stays, which keeps the
+-- plans: planning takes most of the time. Each sample has the label schema. jobq_findings is
+-- what doctor() finds for the owner.
+-- A worker's role may not call it: it tells of the whole fleet. grant_read gives the right;
+-- what a process has counted itself, jobq_pg_metrics tells it without any.
 -- Errors: none.
 --     select jobq.metrics();
 CREATE OR REPLACE FUNCTION jobq.metrics() RETURNS text

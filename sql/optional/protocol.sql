@@ -178,7 +178,7 @@ END $$;
 -- kinds: queues, each with the kinds that this worker has handlers for:
 -- worker: its id. channel: LISTEN to it; it is notified of jobs that come while the worker
 -- sleeps.
--- lease: how long it may be silent, from 5 s to an hour. host, pid: for people.
+-- lease: how long it may be silent, from a second to a day. host, pid: for people.
 -- Errors: 22023; JQ004 the database is a copy of another one, or a queue has a limit that a
 -- worker in SQL does not keep.
 --     select * from jobq.work_join('{"mail": ["welcome", "goodbye"]}');

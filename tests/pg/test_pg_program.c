@@ -561,6 +561,9 @@ static void everything_is_exported(void **unused)
                   "c.relnamespace = '%s'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL "
                   "('{worker, claim, sleeper, tally, ring, permit, waiter, nudge}')", schema);
     assert_int_equal(json_lines(), rows);
+    JOBQ(0, "help export"); /* it names what it leaves out, and why */
+    expect(out, "which\n                        mean nothing elsewhere: worker, claim, permit,\n"
+                "                        sleeper, waiter, nudge, tally, ring\n");
     JOBQ(2, "export --all --queue q");
     expect(err, "no filters");
     JOBQ(2, "export --all --parts $dir");

@@ -115,6 +115,32 @@ static void html_plot(app_text *out, const char *label, const float *values, int
     html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
 }
 
+/* Bars of a histogram of 24 parts of a time, "slot:count slot:count ...". */
+static void html_bars(app_text *out, const char *bars)
+{
+    long most = 1, sum = 0, slot, count;
+    const char *at;
+    char *end;
+
+    for (at = bars; *at != '\0'; at = end) {
+        slot = strtol(at, &end, 10);
+        count = strtol(end + (*end == ':'), &end, 10);
+        sum += count;
+        if (end == at) break;
+        if (count > most) most = count;
+    }
+    html(out, "<svg class=bars viewBox=\"0 0 96 22\" role=img aria-label=\"%d, at most %d at "
+         "once\"><path class=grid d=\"M0 21.5H96\"/>", (int)sum, (int)most);
+    for (at = bars; *at != '\0'; at = end) {
+        slot = strtol(at, &end, 10);
+        count = strtol(end + (*end == ':'), &end, 10);
+        if (end == at) break;
+        html(out, "<path class=tick d=\"M%d 21V%.1fh3V21Z\"/>", (int)slot * 4,
+             20.0 - 19.0 * (double)count / (double)most);
+    }
+    app_put(out, "</svg>");
+}
+
 /* ---- style, script --------------------------------------------------------------------------- */
 
 static const char html_style[] =
@@ -184,7 +210,7 @@ static const char html_style[] =
     ".line{width:100%;height:14px;border-radius:4px;display:block;background:var(--line)}"
     ".wait{fill:var(--mute);opacity:.45}.run{fill:var(--accent)}"
     ".back{fill:var(--bad);opacity:.4}"
-    ".sign{fill:none}.tick{fill:var(--bad)}"
+    ".bars{width:96px;height:22px}.sign{fill:none}.tick{fill:var(--bad)}"
     ".graph{overflow:auto;max-height:560px;margin-bottom:12px}.graph svg{display:block}"
     ".graph text{fill:var(--ink);font-size:13px}.graph .small{fill:var(--mute);font-size:11.5px}"
     ".edge{fill:none;stroke:var(--mute);stroke-width:1.2;opacity:.7}.box{fill:var(--card);"
@@ -234,13 +260,16 @@ static const char html_script[] =
     "d.addEventListener('pointerdown',()=>{late=Date.now()-moved<500});"
     "d.addEventListener('click',e=>{if(late&&e.detail&&e.target.closest('button'))"
     "e.preventDefault()},true);\n"
-    "let es,heard;function live(){if(es||!all('[data-live]').length)return;heard=Date.now();"
-    "es=new EventSource('/events'+all('[data-live]').map(e=>e.dataset.live).join(''));"
+    "let es,heard,off;const b=one('#live'),say=()=>{b.textContent=(off?'Go on · paused ':"
+    "'Pause · live ')+new Date().toLocaleTimeString()};function live(){"
+    "const s=all('[data-live]').map(e=>e.id);if(es||off||!s.length)return;b.hidden=0;"
+    "heard=Date.now();es=new EventSource(`/events?of=${s}&at=${location.pathname}`);"
     "es.onerror=()=>{if(es.readyState===2){rest();setTimeout(live,3000)}};"
-    "es.onmessage=e=>{const i=e.data.indexOf(' ');heard=Date.now();"
-    "news.set(e.data.slice(0,i),e.data.slice(i+1));flush()}}\n"
+    "es.onmessage=e=>{const i=e.data.indexOf(' '),k=e.data.slice(0,i),v=e.data.slice(i+1);"
+    "if(k==='.'){heard=Date.now()+1e3*parseInt(v);say()}else{news.set(k,v);flush()}}}\n"
+    "b.addEventListener('click',()=>{(off=!off)?rest():live();say()});\n"
     "setInterval(()=>{flush();d.body.classList.toggle('stale',"
-    "!d.hidden&&Date.now()-heard>1e4)},1000);\n"
+    "!d.hidden&&!off&&Date.now()-heard>1e4)},1000);\n"
     "function rest(){if(es)es.close();es=null}\n"
     "d.addEventListener('visibilitychange',()=>d.hidden?rest():live());\n"
     "addEventListener('pagehide',rest);"

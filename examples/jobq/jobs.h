@@ -97,7 +97,8 @@ static PGresult *jobs_ask(web_visit *visit, const char *before)
     return res;
 }
 
-static void jobs_filter(web_visit *visit)
+/* The form of a filter of jobs, or of their failures, which has fewer fields. */
+static void jobs_filter(web_visit *visit, bool failures)
 {
     static const char *const states[] = {"any", "ready", "running", "waiting", "failed",
                                          "succeeded", "cancelled"};
@@ -105,19 +106,58 @@ static void jobs_filter(web_visit *visit)
     app_text *out = &visit->out;
     size_t i;
 
-    app_put(out, "<form class=filter action=\"/jobs\" role=search aria-label=Filter>"
-            "<label>State<select name=state><option value=\"\">live</option>");
-    for (i = 0; i < sizeof states / sizeof states[0]; i++)
+    html(out, "<form class=filter action=\"%s\" role=search aria-label=Filter>",
+         failures ? "/failures" : "/jobs");
+    if (!failures) app_put(out, "<label>State<select name=state><option value=\"\">live</option>");
+    for (i = 0; !failures && i < sizeof states / sizeof states[0]; i++)
         html(out, strcmp(states[i], args[0]) == 0 ? "<option selected>%s</option>"
                                                   : "<option>%s</option>", states[i]);
-    app_put(out, "</select></label>");
+    if (!failures) app_put(out, "</select></label>");
     for (i = 1; i < PAGE_FILTERS; i++) {
         if (i == 5 && !visit->web->payloads) continue;
         if (i == 6 && args[6][0] == '\0') continue;
+        if (failures && i != 1 && i != 10 && i != 11) continue;
         html(out, "<label>%s<input name=\"%s\" value=\"%s\" placeholder=\"%s\"></label>",
              web_filters[i][1], web_filters[i][0], args[i], web_filters[i][2]);
     }
     app_put(out, "<button class=main>Filter</button></form>");
+}
+
+/* A filter that the server refuses keeps its form, and says why. */
+static void jobs_refused(web_visit *visit)
+{
+    if (visit->status != 400) return;
+    html(&visit->out, "<p role=alert class=\"said warn\">%s</p>", visit->error);
+    visit->error[0] = '\0';
+}
+
+/* Failed jobs by error. */
+static void page_failures(web_visit *visit)
+{
+    static const int groups[] = {LOOK_GROUPS};
+    const char *values[WEB_VALUES] = {NULL};
+    char *sql = look_sql(groups, 1, 't', visit->web->payloads);
+    PGresult *res;
+    int i;
+
+    for (i = 0; i < PAGE_FILTERS; i++) {
+        visit->args[i] = web_arg(visit, web_filters[i][0]);
+        values[i + 1] = visit->args[i][0] == '\0' ? NULL : visit->args[i];
+    }
+    page_begin(visit, "/failures", "Failures");
+    jobs_filter(visit, true);
+    res = web_ask(visit, sql, WEB_VALUES, values);
+    free(sql);
+    if (res == NULL) {
+        jobs_refused(visit);
+        return;
+    }
+    if (web_form(visit, "jobs", ""))
+        app_put(&visit->out, "<input type=hidden name=back value=\"/failures\"></form>");
+    page_inside(visit->web, &visit->out, LOOK_GROUPS, res, NULL);
+    app_put(&visit->out, "<p class=mute>Of the newest 10,000 failed jobs that match. Errors that "
+            "differ in numbers alone are the same.</p>");
+    PQclear(res);
 }
 
 /* any: some jobs are on the page. */
@@ -169,9 +209,12 @@ static void page_jobs(web_visit *visit)
 
     for (i = 0; i < PAGE_FILTERS; i++) args[i] = web_arg(visit, web_filters[i][0]);
     page_begin(visit, "/jobs", "Jobs");
-    jobs_filter(visit);
+    jobs_filter(visit, false);
     res = jobs_ask(visit, before);
-    if (res == NULL) return;
+    if (res == NULL) {
+        jobs_refused(visit);
+        return;
+    }
     acts = web_form(visit, "jobs", "");
     if (acts) {
         for (i = 0; i < PAGE_FILTERS; i++)
@@ -186,6 +229,48 @@ static void page_jobs(web_visit *visit)
                 "page</span></label></p>");
     if (acts) jobs_acts(visit, rows > 0);
     jobs_links(visit, args, PQgetvalue(res, rows, 1), rows == WEB_ROWS);
+    PQclear(res);
+}
+
+/* ---- search ---------------------------------------------------------------------------------- */
+
+/* Finds what has a text as its id, key or name. If it is one thing, leads to its page. */
+static void page_search(web_visit *visit)
+{
+    static const char sql[] =
+        "SELECT 'job', id::text, concat_ws(' ', state, queue, kind), '/jobs/' FROM jobq.jobs "
+        "WHERE id = ANY (ARRAY(SELECT jobq._jobs_of_key($1) UNION SELECT CASE WHEN $1 ~ "
+        "'^[0-9]{1,18}$' THEN $1::bigint END)) UNION ALL "
+        "(SELECT 'flow', id::text, concat_ws(' ', state, name), '/flows/' FROM jobq.flows "
+        "WHERE name = $1 OR id = CASE WHEN $1 ~ '^[0-9]{1,18}$' THEN $1::bigint END "
+        "ORDER BY id DESC LIMIT 50) UNION ALL "
+        "SELECT 'queue', queue, CASE WHEN paused THEN 'paused' END, '/jobs?queue=' "
+        "FROM jobq.queues WHERE queue = $1 UNION ALL "
+        "SELECT 'line', line, queue, '/jobs?line=' FROM jobq.lines WHERE line = $1 UNION ALL "
+        "SELECT 'worker', name, CASE WHEN alive THEN 'alive' ELSE 'dead' END, '/jobs?worker=' "
+        "FROM jobq.workers WHERE $1 IN (name, worker)";
+    const char *q = web_arg(visit, "q"), *values[WEB_VALUES] = {q};
+    app_text *out = &visit->out, path = {0};
+    PGresult *res = web_ask(visit, sql, 1, values);
+    int row;
+
+    if (res == NULL) return;
+    page_begin(visit, "", "Found");
+    html(out, PQntuples(res) == 0 ? "<p class=none>Nothing has the id, key or name “%s”. A job "
+         "that ended long ago no longer holds its key.</p><ul>" : "<p>“%s”</p><ul>", q);
+    for (row = 0; row < PQntuples(res); row++) {
+        path.len = 0;
+        app_put(&path, PQgetvalue(res, row, 3));
+        html_url(&path, PQgetvalue(res, row, 1));
+        html(out, "<li>%s <a href=\"%s\">%s</a> <span class=mute>%s</span></li>",
+             PQgetvalue(res, row, 0), path.ptr, PQgetvalue(res, row, 1), PQgetvalue(res, row, 2));
+    }
+    app_put(out, "</ul>");
+    if (PQntuples(res) == 1) {
+        snprintf(visit->location, sizeof visit->location, "%s", path.ptr);
+        visit->status = 303;
+    }
+    free(path.ptr);
     PQclear(res);
 }
 
@@ -240,7 +325,7 @@ static void job_line(app_text *out, const PGresult *res)
         if (job_ended(what)) ended = atof(when + 21);
     }
     whole = enqueued - ended;
-    if (whole <= 0) return;
+    if (whole <= 0 || enqueued < 0) return;
     for (row = 0, from = enqueued; row < PQntuples(res); row++) {
         const char *when = PQgetvalue(res, row, 1), *what = PQgetvalue(res, row, 2);
         bool fails = strncmp(what, "attempt ", 8) == 0, starts = strcmp(what, "started") == 0;
@@ -260,10 +345,10 @@ static void job_line(app_text *out, const PGresult *res)
             app_format(&said, "%s%s %s", said.len > 0 ? ", " : "", names[i],
                        app_span(span, sizeof span, sums[i]));
     if (failed > 0) app_format(&said, ", failed attempts: %d", failed);
-    html(out, "<section><h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
+    html(out, "<h2>Timeline</h2><svg class=line viewBox=\"0 0 1000 14\" "
          "preserveAspectRatio=none role=img aria-label=\"%s\">", said.ptr);
     app_put(out, bars.ptr == NULL ? "" : bars.ptr);
-    html(out, "</svg><p class=mute>It %s</p></section>", said.ptr == NULL ? "has begun" : said.ptr);
+    html(out, "</svg><p class=mute>It %s</p>", said.ptr == NULL ? "has begun" : said.ptr);
     free(bars.ptr);
     free(said.ptr);
 }

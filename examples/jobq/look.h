@@ -18,9 +18,9 @@ enum {
 /*
  * A column, and its type. t: a text; l: a long one; e: an error; n: a number; x: one that should
  * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: that of
- * a flow; r: either, negative for a flow; q: a queue; c: the id of a job, to select it; g: an error
- * of several failed jobs, where their queue, kind and common error follow; v: names of verbs for
- * the row.
+ * a flow; r: either, negative for a flow; q: a queue; c: the id of a job, to select it; g: an
+ * error of several failed jobs, where their queue, kind and common error follow; h: a histogram of
+ * them; b: a verb for all of them; o: a subject of jobq.doctor; v: names of verbs for the row.
  */
 typedef struct look_column {
     const char *head;
@@ -123,7 +123,7 @@ enum {
     LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
     LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
     LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
-    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK,
+    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK, LOOK_TROUBLE,
     LOOK_TABLES
 };
 
@@ -225,14 +225,27 @@ static const look_table look_tables[LOOK_TABLES] = {
      "AND ($2 = '' OR id < nullif($2, '')::bigint) ORDER BY id DESC",
      {{"Letter", 't'}, {"Queue", 't'}, {"Partition", 'n'}, {"Seq", 'n'}, {"Status", 'S'},
       {"Type", 't'}, {"Attempts", 'n'}, {"Failed", 'w'}, {"Error", 'e'}}},
-    {"groups", "Failures by error", "No job has failed.", LOOK_ALONE, 100,
+    /* Of the newest 10,000 that match: $3 a queue, $12 a part of the error, $13 an interval. Bars:
+       how many in each 24th of the time since the first one. */
+    {"groups", "Failures by error", "No job that matches has failed.", LOOK_ALONE, 100,
+     "WITH f AS MATERIALIZED (SELECT id, queue, kind, failed_at, left(error, 300) AS error, "
+     LOOK_SAME " AS same FROM jobq.failures WHERE ($3::text IS NULL OR queue = $3) "
+     "AND ($12::text IS NULL OR strpos(lower(error), lower($12)) > 0) "
+     "AND ($13::text IS NULL OR failed_at > now() - $13::interval) ORDER BY id DESC LIMIT 10000), "
+     "span AS (SELECT extract(epoch FROM greatest(now() - min(failed_at), '1 min')) / 24 AS s, "
+     "(SELECT count(*) = 10000 FROM f) AS cut FROM f WHERE isfinite(failed_at)), "
+     "slots AS (SELECT queue, kind, same, 23 - floor(least(extract(epoch FROM now() - failed_at) "
+     "/ s, 23)) AS slot, count(*) AS n FROM f, span WHERE isfinite(failed_at) "
+     "GROUP BY 1, 2, 3, 4), "
+     "bars AS (SELECT queue, kind, same, string_agg(format('%s:%s', slot, n), ' ' ORDER BY slot) "
+     "AS bars FROM slots GROUP BY 1, 2, 3) "
      "SELECT coalesce((array_agg(error ORDER BY id DESC))[1], 'no text'), queue, kind, same, "
-     "count(*), " WHEN("min(failed_at)") ", " WHEN("max(failed_at)") ", max(id) "
-     "FROM (SELECT id, queue, kind, failed_at, left(error, 300) AS error, " LOOK_SAME " AS same "
-     "FROM jobq.failures ORDER BY id DESC LIMIT 5000) AS f GROUP BY queue, kind, same "
+     "count(*) || CASE WHEN cut THEN '+' ELSE '' END, bars, " WHEN("min(failed_at)") ", "
+     WHEN("max(failed_at)") ", max(id), 'revive_all' FROM f CROSS JOIN span "
+     "LEFT JOIN bars USING (queue, kind, same) GROUP BY queue, kind, same, cut, bars "
      "ORDER BY count(*) DESC, max(id) DESC",
      {{"Error", 'g'}, {"Queue", 't'}, {"Kind", 't'}, {"Same", 't', '-'}, {"Jobs", 'n'},
-      {"First", 'w'}, {"Last", 'w'}, {"Newest", 'j'}}},
+      {"When", 'h'}, {"First", 'w'}, {"Last", 'w'}, {"Newest", 'j'}, {"Actions", 'b'}}},
     {"audit", "What operators did", "No operator has done anything.", LOOK_ALONE | LOOK_PAGED, 200,
      "SELECT id, " WHEN("at") ", role, application, verb, jobs, [[left(arguments::text, 300)]] "
      "FROM jobq.operator_log WHERE $2 = '' OR id < nullif($2, '')::bigint ORDER BY id DESC",
@@ -285,6 +298,9 @@ static const look_table look_tables[LOOK_TABLES] = {
      "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
     {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
+    {"trouble", "Needs attention", "Nothing needs attention.", LOOK_LIVE, 50,
+     "SELECT severity, subject, sentence, remedy FROM jobq.doctor()",
+     {{"Severity", 'S'}, {"Subject", 'o'}, {"What is wrong", 'l'}, {"What to do", 'l'}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */

@@ -3,10 +3,14 @@
  * pages.h -- the pages of jobq web. A section with data-live is sent again as it changes.
  */
 enum {
-    PAGE_TABLES = 6 /* of a page */
+    PAGE_TABLES = 6, /* of a page */
+    PAGE_ACTS = -2, PAGE_LINE = -1 /* sections of an object's page that are no tables */
 };
 
+static PGresult *web_look_at(web_state *web, const int *tables, int count, const char *key);
+
 static void page_jobs(web_visit *visit);
+static void page_failures(web_visit *visit);
 static void page_bulks(const web_state *web, app_text *out);
 static void jobs_where(app_text *sql, const char *const *args);
 static const char *jobs_view(const char *const *args);
@@ -19,14 +23,15 @@ static const struct web_page {
     void (*write)(web_visit *visit);
     const char *none;         /* of a page of one object, whose path ends with its id */
 } web_pages[] = {
-    {"/", "Overview", "queues", 4, {LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
+    {"/", "Overview", "queues", 5,
+     {LOOK_TROUBLE, LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING}},
     {"/jobs", "Jobs", "jobs", 0, {0}, page_jobs},
     {"/flows", "Flows", "flows", 1, {LOOK_FLOWS}},
     {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}},
     {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}},
     {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}},
     {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}},
-    {"/failures", "Failures", NULL, 1, {LOOK_GROUPS}},
+    {"/failures", "Failures", "jobs", 0, {0}, page_failures},
     {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
     {"/bulk", "In bulk", "bulk", 1, {LOOK_BULK}},
     {"/jobs", "Job", "jobs", 5, {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD},
@@ -139,14 +144,59 @@ static void page_jobs_link(app_text *out, const char *const *args, const char *t
 
 static void page_state(app_text *out, const char *state)
 {
-    static const char *const bad[] = {"failed", "dead", "held", "cancelled"};
+    static const char *const bad[] = {"failed", "dead", "held", "critical", "warning", "cancelled"};
     const char *kind = "";
     size_t i;
 
-    for (i = 0; i < 4; i++)
-        if (strncmp(state, bad[i], strlen(bad[i])) == 0) kind = i == 3 ? "mute" : "failed";
+    for (i = 0; i < 6; i++)
+        if (strncmp(state, bad[i], strlen(bad[i])) == 0) kind = i == 5 ? "mute" : "failed";
     if (strcmp(state, "running") == 0 || strcmp(state, "working") == 0) kind = "running";
     if (state[0] != '\0') html(out, "<span class=\"state %s\">%s</span>", kind, state);
+}
+
+/* A subject of jobq.doctor, "queue NAME", "kind QUEUE NAME" ..., with a link to its page. */
+static void page_subject(app_text *out, const char *subject)
+{
+    static const char *const pages[][2] = {
+        {"queue ", "/jobs?queue="}, {"kind ", "/jobs?queue="}, {"line ", "/queues#lines-"},
+        {"flow ", "/flows/"}, {"job ", "/jobs/"}, {"schedule ", "/schedules#"},
+        {"partition ", "/outbox#"}};
+    const char *name = NULL;
+    app_text first = {0};
+    size_t i, len;
+
+    for (i = 0; i < sizeof pages / sizeof pages[0] && name == NULL; i++)
+        if (strncmp(subject, pages[i][0], strlen(pages[i][0])) == 0)
+            name = subject + strlen(pages[i][0]);
+    if (name == NULL) {
+        html(out, "%s", subject);
+        return;
+    }
+    app_format(out, "<a href=\"%s", pages[i - 1][1]);
+    len = i == 2 ? strcspn(name, " ") : strlen(name);
+    app_add(&first, name, len);
+    html_url(out, first.ptr);
+    free(first.ptr);
+    if (i == 2 && name[len] == ' ') {
+        app_put(out, "&amp;kind=");
+        html_url(out, name + len + 1);
+    }
+    html(out, "\">%s</a>", subject);
+}
+
+/* The button that does a verb to all jobs of a filter. */
+static void page_button_for(const web_state *web, app_text *out, const look_verb *verb,
+                            const char *const *args, const char *count)
+{
+    app_text path = {0};
+
+    if (!web->may[verb - look_verbs]) return;
+    page_jobs_path(&path, args, "");
+    app_format(out, "<button form=act name=do value=%s formaction=\"/do%s\">%.*s ", verb->name,
+               path.ptr + strlen("/jobs"), (int)strcspn(verb->label, " "), verb->label);
+    html_count(out, count);
+    app_put(out, "</button>");
+    free(path.ptr);
 }
 
 /* The value of a column in a row. */
@@ -164,6 +214,7 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
     else if (c->type == 'w') html_when(out, value, look_text(c, value, text, sizeof text));
     else if (c->type == 'S') page_state(out, value);
     else if (c->type == 'q') page_jobs_link(out, args, value);
+    else if (c->type == 'o') page_subject(out, value);
     else if (c->type == 'v')
         while ((verb = look_next_verb(&value)) != NULL)
             page_button(web, out, verb, PQgetvalue(res, row, 1), NULL, true);
@@ -178,17 +229,20 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
     else if (c->type == 'c')
         html(out, "<input type=checkbox form=act name=id value=\"%s\" aria-label=\"Job %s\">",
              value, value);
-    else if (c->type == 'g') {
-        args[0] = "failed", args[1] = PQgetvalue(res, row, at + 1);
-        args[2] = PQgetvalue(res, row, at + 2), args[6] = PQgetvalue(res, row, at + 3);
-        page_jobs_link(out, args, value);
+    else if (c->type == 'h') html_bars(out, value);
+    else if (strchr("gb", c->type)) {
+        args[0] = "failed", args[1] = PQgetvalue(res, row, 2);
+        args[2] = PQgetvalue(res, row, 3), args[6] = PQgetvalue(res, row, 4);
+        if (c->type == 'g') page_jobs_link(out, args, value);
+        else page_button_for(web, out, look_verb_find(value, strlen(value)), args,
+                             PQgetvalue(res, row, 5));
     } else html(out, "%s", look_text(c, value, text, sizeof text));
 }
 
 static const char *page_class(char type)
 {
     return strchr("nxs", type) ? "n" : strchr("lg", type) ? "w" : type == 'e' ? "w bad"
-         : type == 'v' ? "do" : "";
+         : strchr("vb", type) ? "do" : "";
 }
 
 /* Which columns are shown. Those of a table that is not live need a value in some row. Those to
@@ -202,7 +256,7 @@ static void page_columns(const web_state *web, const look_table *t, const PGresu
         const look_column *c = &t->columns[i];
 
         show[i] = c->head != NULL && (c->only == 0 || c->only == 'w') &&
-                  (web->acts_any || (c->type != 'c' && c->type != 'v'));
+                  (web->acts_any || !strchr("cvb", c->type));
         if (!show[i] || (t->flags & LOOK_LIVE) || i == 0) continue;
         for (row = 0, show[i] = false; row < PQntuples(res) && !show[i]; row++)
             show[i] = strcmp(PQgetvalue(res, row, 0), t->id) == 0 &&
@@ -216,7 +270,8 @@ static void page_key(app_text *out, const look_table *t, const PGresult *res, in
 {
     const char *second = t->columns[1].head;
     bool two = second != NULL && (strcmp(second, "Queue") == 0 || strcmp(second, "Kind") == 0 ||
-                                  strcmp(second, "Partition") == 0);
+                                  strcmp(second, "Partition") == 0 ||
+                                  strcmp(second, "Subject") == 0);
 
     html(out, "<tr data-k=\"%s%s%s\">", PQgetvalue(res, row, 1), two ? " " : "",
          two ? PQgetvalue(res, row, 2) : "");
@@ -255,11 +310,16 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
     int i, row, rows = 0;
     int most = t == &look_tables[LOOK_GRAPH] ? LOOK_GRAPH_MOST : t->limit > 0 ? t->limit : INT_MAX;
 
+    for (row = 0; row < PQntuples(res); row++) {
+        if (strcmp(PQgetvalue(res, row, 0), t->id) == 0 &&
+            (key == NULL || strcmp(PQgetvalue(res, row, 1), key) == 0)) break;
+    }
+    if (row == PQntuples(res)) return html(out, "<p class=none>%s</p>", t->none), 0;
     page_columns(web, t, res, show);
     html(out, "<div class=table tabindex=0 role=region aria-label=\"%s\"><table><thead><tr>",
          t->title);
     for (i = 0; i < LOOK_COLUMNS; i++) {
-        bool hide = show[i] && strchr("vc", t->columns[i].type);
+        bool hide = show[i] && strchr("vcb", t->columns[i].type);
 
         if (show[i])
             html(out, strchr("nxs", t->columns[i].type) ? "<th scope=col class=n>%s</th>"
@@ -274,7 +334,6 @@ static int page_table(const web_state *web, app_text *out, const look_table *t, 
         rows++;
     }
     app_put(out, "</tbody></table></div>");
-    if (rows == 0) html(out, "<p class=none>%s</p>", t->none);
     if (rows >= most && !(t->flags & LOOK_PAGED))
         html(out, "<p class=mute>Only %d are shown.</p>", most);
     return rows;
@@ -368,23 +427,12 @@ static int page_inside(const web_state *web, app_text *out, int table, const PGr
     return page_table(web, out, t, res, key);
 }
 
-/* All live sections, as events. flows: the ids of those that are watched, with , between them. */
-static void page_events(web_state *web, app_text *out, const PGresult *res, const char *flows)
+/* A live section, as an event. */
+static void page_event(web_state *web, app_text *out, int table, const PGresult *res)
 {
-    int tables[LOOK_TABLES], count = look_flagged(LOOK_LIVE, tables), i;
-    char id[24];
-
-    for (i = 0; i < count; i++) {
-        html(out, "data: %s ", look_tables[tables[i]].id);
-        page_inside(web, out, tables[i], res, NULL);
-        app_put(out, "\n\n");
-    }
-    for (; flows[0] != '\0'; flows += strcspn(flows, ","), flows += *flows == ',') {
-        snprintf(id, sizeof id, "%.*s", (int)strcspn(flows, ","), flows);
-        html(out, "data: graph-%s ", id);
-        page_inside(web, out, LOOK_GRAPH, res, id);
-        app_put(out, "\n\n");
-    }
+    html(out, "data: %s ", look_tables[table].id);
+    page_inside(web, out, table, res, NULL);
+    app_put(out, "\n\n");
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
@@ -404,7 +452,10 @@ static void page_head(app_text *out, const char *path, const char *title, const 
     for (i = 0; i < WEB_PAGES && web_pages[i].none == NULL; i++)
         html(out, strcmp(path, web_pages[i].path) == 0 ? "<a href=\"%s\" aria-current=page>%s</a>"
                   : "<a href=\"%s\">%s</a>", web_pages[i].path, web_pages[i].title);
-    html(out, "</nav><span class=mute id=user>%s</span></header><main id=main><h1>%s</h1>", user,
+    html(out, "</nav><form action=\"/find\" role=search><input name=q aria-label=\"Find an "
+         "id, key, flow, queue, line or worker\" placeholder=\"Find id, key, flow …\"></form>"
+         "<button type=button id=live hidden>Pause</button><span class=mute id=user>%s</span>"
+         "</header><main id=main><h1>%s</h1>", user,
          title);
 }
 
@@ -424,15 +475,27 @@ static void page_begin(web_visit *visit, const char *path, const char *title)
     }
 }
 
+/* Says why; after a statement that took too long, or waited for a lock, also what is wrong. */
 static void page_error(web_visit *visit)
 {
-    char title[64];
+    static const int doctor[] = {LOOK_TROUBLE};
+    PGresult *res = NULL;
+    char title[64], *sql;
 
     snprintf(title, sizeof title, visit->status == 401 ? "Log in" : visit->status == 404
              ? "Not found" : "Not done (%d)", visit->status);
     visit->out.len = 0;
     page_begin(visit, "", title);
-    html(&visit->out, "<p role=alert>%s</p></main></body></html>", visit->error);
+    html(&visit->out, "<p role=alert>%s</p>", visit->error);
+    if (visit->status == 504) {
+        sql = look_sql(doctor, 1, 't', false);
+        res = app_exec(&visit->web->pages, sql, 0, false, NULL);
+        free(sql);
+    }
+    if (res != NULL && PQresultStatus(res) == PGRES_TUPLES_OK)
+        page_inside(visit->web, &visit->out, LOOK_TROUBLE, res, NULL);
+    PQclear(res);
+    app_put(&visit->out, "</main></body></html>");
 }
 
 /* Asks for tables. key: what the page is about, or "". NULL: it failed. */
@@ -459,59 +522,96 @@ static void page_more(web_visit *visit, const look_table *t, const PGresult *res
 
 #include "jobs.h"
 
-/* A section for each table. key: what the page is about, or "". */
-static void page_sections(web_visit *visit, const int *tables, int count, const PGresult *res,
-                          const char *key)
+/* Asks for the tables of a page about an object. NULL: it failed, or there is no such object. */
+static PGresult *page_look(web_state *web, const struct web_page *p, const char *id)
 {
-    int i, rows;
+    PGresult *res = web_look_at(web, p->tables, p->count, id);
 
-    pthread_mutex_lock(&visit->web->mutex);
-    for (i = 0; i < count; i++) {
-        bool graph = tables[i] == LOOK_GRAPH;
-        const look_table *t = &look_tables[tables[i]];
-        bool live = graph || (t->flags & LOOK_LIVE && !*web_arg(visit, "after"));
-
-        if (tables[i] == LOOK_PAYLOAD) {
-            job_payload(visit, res);
-            continue;
-        }
-        if (tables[i] == LOOK_FACTS) job_line(&visit->out, res);
-        html(&visit->out, graph ? "<section id=\"%s-%s\"" : "<section id=\"%s\"", t->id, key);
-        if (live) html(&visit->out, graph ? " data-live=\"?flow=%s\"" : " data-live", key);
-        app_put(&visit->out, ">");
-        rows = page_inside(visit->web, &visit->out, tables[i], res, graph ? key : NULL);
-        app_put(&visit->out, "</section>");
-        page_more(visit, t, res, rows);
-    }
-    pthread_mutex_unlock(&visit->web->mutex);
+    if (res != NULL && PQntuples(res) > 0 && look_is(res, 0, p->tables[0])) return res;
+    PQclear(res);
+    return NULL;
 }
 
 /* The buttons of the object that a page is about, and of the signals that it waits for. */
-static void page_acts(web_visit *visit, const struct web_page *p, const PGresult *res,
-                      const char *id)
+static void page_acts(const web_state *web, app_text *out, const struct web_page *p,
+                      const PGresult *res, const char *id)
 {
     const char *names = PQgetvalue(res, 0, look_at(p->tables[0], "Actions"));
     int row, tie = look_at(LOOK_TIES, "Tie"), name = look_at(LOOK_TIES, "Name");
     const look_verb *verb, *signal = look_verb_find("signal", 6);
-    app_text *out = &visit->out;
 
     app_put(out, "<div class=acts>");
     while ((verb = look_next_verb(&names)) != NULL)
-        page_button(visit->web, out, verb, look_takes_ids(verb) ? NULL : id, NULL, false);
-    for (row = 0; row < PQntuples(res) && visit->web->may[signal - look_verbs]; row++) {
+        page_button(web, out, verb, look_takes_ids(verb) ? NULL : id, NULL, false);
+    for (row = 0; row < PQntuples(res) && web->may[signal - look_verbs]; row++) {
         if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0)
             continue;
-        page_button(visit->web, out, signal, PQgetvalue(res, row, name), NULL, false);
+        page_button(web, out, signal, PQgetvalue(res, row, name), NULL, false);
         app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
     }
     app_put(out, "</div>");
+}
+
+/* Writes a section of the page of an object, or its buttons or its time line: -1, -2. */
+static void page_part(const web_state *web, app_text *out, const struct web_page *p, int table,
+                      const PGresult *res, const char *id)
+{
+    if (table == PAGE_ACTS) page_acts(web, out, p, res, id);
+    else if (table == PAGE_LINE) job_line(out, res);
+    else page_inside(web, out, table, res, table == LOOK_GRAPH ? id : NULL);
+}
+
+/* All live sections of the page of an object, as events. */
+static void page_object_events(const web_state *web, app_text *out, const struct web_page *p,
+                               const PGresult *res, const char *id)
+{
+    int i;
+
+    for (i = PAGE_ACTS; i < p->count; i++) {
+        int table = i < 0 ? i : p->tables[i];
+
+        if (table == LOOK_PAYLOAD) continue;
+        html(out, "data: %s ", i == PAGE_ACTS ? "acts" : i == PAGE_LINE ? "line"
+             : look_tables[table].id);
+        page_part(web, out, p, table, res, id);
+        app_put(out, "\n\n");
+    }
+}
+
+/* A section for each table. key: what the page is about, or "". */
+static void page_sections(web_visit *visit, const struct web_page *p, const PGresult *res,
+                          const char *key)
+{
+    app_text *out = &visit->out;
+    int i, rows;
+
+    pthread_mutex_lock(&visit->web->mutex);
+    for (i = p->none == NULL ? 0 : PAGE_ACTS; i < p->count; i++) {
+        int table = i < 0 ? i : p->tables[i];
+        const look_table *t = i < 0 ? NULL : &look_tables[table];
+
+        if (table == LOOK_PAYLOAD) {
+            job_payload(visit, res);
+            continue;
+        }
+        html(out, "<section id=\"%s\"", i == PAGE_ACTS ? "acts" : i == PAGE_LINE ? "line" : t->id);
+        if (p->none != NULL || (t->flags & LOOK_LIVE && !*web_arg(visit, "after")))
+            app_put(out, " data-live");
+        app_put(out, ">");
+        rows = 0;
+        if (p->none != NULL) page_part(visit->web, out, p, table, res, key);
+        else rows = page_inside(visit->web, out, table, res, NULL);
+        app_put(out, "</section>");
+        if (t != NULL) page_more(visit, t, res, rows);
+    }
+    pthread_mutex_unlock(&visit->web->mutex);
 }
 
 /* A page of tables, or of one object and its tables. */
 static void page_of_tables(web_visit *visit, const struct web_page *p, const char *id)
 {
     int live[LOOK_TABLES], all = look_flagged(LOOK_LIVE, live);
-    bool now = p->tables[0] == LOOK_NOW;
+    bool now = strcmp(p->path, "/") == 0;
     app_text title = {0};
     PGresult *res;
 
@@ -525,11 +625,8 @@ static void page_of_tables(web_visit *visit, const struct web_page *p, const cha
     } else {
         if (p->form != NULL && web_form(visit, p->form, id)) {
             html(&visit->out, "<input type=hidden name=back value=\"%s\"></form>", visit->path);
-            if (p->none != NULL) page_acts(visit, p, res, id);
         }
-        page_sections(visit, p->tables, p->count, res, id);
-        if (p->tables[0] == LOOK_GROUPS)
-            app_put(&visit->out, "<p class=mute>Of the newest 5,000 failed jobs.</p>");
+        page_sections(visit, p, res, id);
     }
     PQclear(res);
 }
@@ -542,20 +639,30 @@ static bool page_is_id(const char *rest)
     return digits > 0 && digits <= 18 && rest[1 + digits] == '\0';
 }
 
-static void page(web_visit *visit)
+/* The page with a path, and the id in the path, or "". NULL: there is none. */
+static const struct web_page *page_find(const char *path, const char **id)
 {
-    const struct web_page *p = web_pages;
-    const char *rest = "";
+    const struct web_page *p;
 
-    for (; p < web_pages + WEB_PAGES; p++) {
+    for (p = web_pages; p < web_pages + WEB_PAGES; p++) {
         size_t len = strlen(p->path);
 
-        if (strncmp(visit->path, p->path, len) != 0) continue;
-        rest = visit->path + len;
-        if (p->none == NULL ? rest[0] == '\0' : page_is_id(rest)) break;
+        *id = path + (strncmp(path, p->path, len) == 0 ? len : 0);
+        if (*id == path) continue;
+        if (p->none == NULL ? **id == '\0' : page_is_id(*id)) break;
     }
-    if (p == web_pages + WEB_PAGES) web_fail(visit, 404, "There is no such page.");
+    *id = p == web_pages + WEB_PAGES ? "" : *id + (**id == '/');
+    return p == web_pages + WEB_PAGES ? NULL : p;
+}
+
+static void page(web_visit *visit)
+{
+    const char *id;
+    const struct web_page *p = page_find(visit->path, &id);
+
+    if (strcmp(visit->path, "/find") == 0) page_search(visit);
+    else if (p == NULL) web_fail(visit, 404, "There is no such page.");
     else if (p->write != NULL) p->write(visit);
-    else page_of_tables(visit, p, rest + (rest[0] == '/'));
+    else page_of_tables(visit, p, id);
     app_put(&visit->out, "</main></body></html>");
 }

@@ -2,9 +2,10 @@
 /*
  * web.h -- jobq web: a dashboard for browsers, rendered on the server.
  *
- * One thread answers all requests, on one connection. The main thread looks at the queues once a
- * second while anybody watches, on another connection, and gives all viewers the same text. A third
- * one does to many jobs, in steps, what a button says, see acts.h.
+ * One thread answers all requests, on one connection. The main thread looks at what the open pages
+ * show, once a second, or more rarely, so that looking takes a tenth of the time at most; it has
+ * another connection. It gives all viewers the same texts of the sections that have changed. A
+ * third one does to many jobs, in steps, what a button says, see acts.h.
  * The role of the connection decides what is shown; the server refuses the rest.
  */
 #include <arpa/inet.h>
@@ -18,8 +19,14 @@
 enum {
     WEB_SAMPLES = 360,        /* of the last hour, one each 10 s */
     WEB_PLOTS = 3,
-    WEB_FLOWS = 20,           /* that are watched at the same time, each with its graph */
+    WEB_OBJECTS = 20,         /* flows and jobs that are watched at the same time */
+    WEB_SECTIONS = 64 + WEB_OBJECTS + 1, /* of tables, of objects, and the beat */
+    WEB_BEAT = WEB_SECTIONS - 1,
     WEB_VIEWERS = 200,        /* at the same time */
+    WEB_OF_ONE = 100,         /* connections of one address, unless it is a proxy */
+    WEB_HEADERS_S = 10,       /* for sending the headers of a request */
+    WEB_BODY_S = 30,          /* and for its form */
+    WEB_IDLE_S = 60,
     WEB_FORM_MAX = 65536,     /* bytes of a form */
     WEB_FIELDS = 1100,
     WEB_FORM_S = 12 * 3600,   /* a form is stale after this time */
@@ -56,19 +63,44 @@ typedef struct web_bulk {
     char why[300];            /* some were left, or it failed */
 } web_bulk;
 
-/* What the last look found, as sections of pages. Viewers hold it while it is sent to them. */
+/* An event, such as a section of a page. Viewers hold it while it is sent to them. */
 typedef struct web_frame {
     app_text text;
     long refs;
 } web_frame;
 
+/* A section as the look that is its version found it. */
+typedef struct web_section {
+    web_frame *frame;
+    unsigned long version, looked; /* numbers of looks: of the last change, of the last one */
+} web_section;
+
+/* A connection, and by when the request must be there that it sends; 0: it waits for our answer. */
+typedef struct web_socket {
+    int fd;
+    int64_t until_s;
+    struct MHD_Connection *sorry; /* suspended, because of a wrong password */
+    struct web_socket *next;
+} web_socket;
+
+struct web_page;
+
+/* What the page of one object is about. */
+typedef struct web_object {
+    const struct web_page *page; /* NULL: nothing */
+    long long id;
+} web_object;
+
 typedef struct web_viewer {
     struct web_state *web;
     struct MHD_Connection *connection;
     struct web_viewer *next;
-    web_frame *frame; /* being sent, or sent last */
+    web_frame *frame; /* being sent, or NULL */
     size_t left;      /* of it, to send */
-    long long flow;   /* whose graph it watches; 0: none */
+    bool wants[WEB_SECTIONS];
+    unsigned long seen[WEB_SECTIONS]; /* versions */
+    unsigned long since; /* a look; what earlier ones found may be older than its page */
+    web_object object;
     bool suspended;
 } web_viewer;
 
@@ -80,6 +112,7 @@ typedef struct web_state {
     uint64_t key[2];          /* of this process: signs forms */
     bool may[LOOK_VERBS], acts_any; /* the role may use look_verbs[i]; it may use any */
     bool payloads, ready;     /* the role may read payloads; rights are known */
+    bool look_locked;         /* the last look gave up a wait for a lock */
     unsigned long serial;     /* of the newest form */
     unsigned char used[WEB_SERIALS / 8]; /* forms that did something */
     web_said said[WEB_SAID];
@@ -87,8 +120,11 @@ typedef struct web_state {
     bool ending;
     pthread_mutex_t mutex;    /* guards what is below */
     web_viewer *viewers;
+    web_socket *sockets;
     int watching, samples;
-    web_frame *frame;         /* the newest */
+    web_section sections[WEB_SECTIONS];
+    web_object objects[WEB_OBJECTS]; /* whose sections are from 64 on */
+    unsigned long looks;
     float plots[WEB_PLOTS][WEB_SAMPLES];
     web_bulk bulks[WEB_BULKS]; /* by number */
     long bulk_count;
@@ -102,6 +138,8 @@ typedef struct web_visit {
     const char *method, *path;
     char user[128], session[33];
     bool known;               /* the browser sent its session */
+    bool sorry;               /* it has waited because of a wrong password */
+    web_socket *socket;
     app_text form, out;
     const char *fields[WEB_FIELDS][2];
     const char *args[PAGE_FILTERS]; /* the filter of jobs */
@@ -166,7 +204,7 @@ static bool web_connect(app *a)
 {
     if (!app_connect(a, "jobq web", "5")) return false;
     PQclear(PQexec(a->conn, LOOK_SETTINGS "; SET TimeZone = 'UTC'; "
-                   "SET default_transaction_read_only = on"));
+                   "SET default_transaction_read_only = on; SET lock_timeout = '2s'"));
     return true;
 }
 
@@ -216,7 +254,8 @@ static PGresult *web_try(const app *a, const char *sql, int count, const char *c
         return res;
     if (trouble != NULL) {
         trouble->status = state == NULL || strncmp(state, "57P", 3) == 0 ? 503
-                        : strcmp(state, "42501") == 0 ? 403 : strcmp(state, "57014") == 0 ? 504
+                        : strcmp(state, "42501") == 0 ? 403 : strcmp(state, "57014") == 0 ||
+                          strcmp(state, "55P03") == 0 ? 504
                         : strncmp(state, "22", 2) == 0 ? 400 : 500;
         snprintf(trouble->state, sizeof trouble->state, "%s", state == NULL ? "" : state);
         snprintf(trouble->text, sizeof trouble->text, "%s%s%s",
@@ -408,6 +447,23 @@ static bool web_user_named(web_visit *visit, const char *name)
     return visit->user[0] != '\0';
 }
 
+/* Tells who tried to log in, from where, once the attempt has been slowed down. */
+static void web_log_refused(const web_visit *visit, const char *user)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(visit->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char address[INET_ADDRSTRLEN] = "?";
+    app_text name = {0};
+
+    if (info != NULL && info->client_addr->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)info->client_addr)->sin_addr,
+                  address, sizeof address);
+    app_put(&name, "");
+    app_clean(&name, user, PQclientEncoding(visit->web->pages.conn));
+    app_say(0, "log-in refused: '%.100s' from %s", name.ptr, address);
+    free(name.ptr);
+}
+
 /* Compares with all lines of the file, so that the time does not tell which users there are. */
 static bool web_basic_good(web_visit *visit)
 {
@@ -428,6 +484,7 @@ static bool web_basic_good(web_visit *visit)
         good = web_user_named(visit, user) && good;
         free(lines);
     }
+    if (user != NULL && !good && visit->sorry) web_log_refused(visit, user);
     MHD_free(user);
     MHD_free(password);
     return good;
@@ -533,7 +590,35 @@ static void web_frame_drop(web_frame *frame)
     free(frame);
 }
 
-/* Gives libmicrohttpd more of the frame; when all is sent, waits for the next one. */
+/* The place of an object among those that are watched. -1: it has none. */
+static int web_object_at(const web_state *web, const web_object *object)
+{
+    int i;
+
+    for (i = 0; i < WEB_OBJECTS && object->page != NULL; i++)
+        if (web->objects[i].page == object->page && web->objects[i].id == object->id)
+            return 64 + i;
+    return -1;
+}
+
+/* The next event for a viewer: a section that has changed since it got it. NULL: none. */
+static web_frame *web_next(web_state *web, web_viewer *viewer)
+{
+    int object = web_object_at(web, &viewer->object), i;
+
+    for (i = 0; i < WEB_SECTIONS; i++) {
+        web_section *section = &web->sections[i];
+
+        if (!(viewer->wants[i] || i == object || i == WEB_BEAT) || section->frame == NULL ||
+            section->looked <= viewer->since || section->version == viewer->seen[i]) continue;
+        viewer->seen[i] = section->version;
+        section->frame->refs++;
+        return section->frame;
+    }
+    return NULL;
+}
+
+/* Gives libmicrohttpd more of the event; when all is sent, waits for the next one. */
 static ssize_t web_events_read(void *context, uint64_t at, char *to, size_t room)
 {
     web_viewer *viewer = context;
@@ -542,11 +627,10 @@ static ssize_t web_events_read(void *context, uint64_t at, char *to, size_t room
 
     (void)at;
     pthread_mutex_lock(&web->mutex);
-    if (viewer->left == 0 && viewer->frame != web->frame) {
+    if (viewer->left == 0) {
         web_frame_drop(viewer->frame);
-        viewer->frame = web->frame;
-        viewer->frame->refs++;
-        viewer->left = viewer->frame->text.len;
+        viewer->frame = web_next(web, viewer);
+        viewer->left = viewer->frame == NULL ? 0 : viewer->frame->text.len;
     }
     if (web->ending) {
         len = MHD_CONTENT_READER_END_OF_STREAM;
@@ -576,6 +660,24 @@ static void web_events_end(void *context)
     free(viewer);
 }
 
+/* What a page shows: of, the ids of its sections with , between them; at, its path. */
+static void web_wants(web_viewer *viewer, const char *of, const char *at)
+{
+    int live[LOOK_TABLES], count = look_flagged(LOOK_LIVE, live), i;
+
+    viewer->object.page = page_find(at, &at);
+    viewer->object.id = atoll(at);
+    if (viewer->object.id == 0) viewer->object.page = NULL;
+    for (; *of != '\0'; of += strcspn(of, ","), of += *of == ',') {
+        for (i = 0; i < count; i++) {
+            const char *id = look_tables[live[i]].id;
+
+            if (strlen(id) == strcspn(of, ",") && strncmp(of, id, strlen(id)) == 0)
+                viewer->wants[live[i]] = true;
+        }
+    }
+}
+
 static enum MHD_Result web_events(web_visit *visit)
 {
     web_state *web = visit->web;
@@ -588,10 +690,9 @@ static enum MHD_Result web_events(web_visit *visit)
     viewer = app_need(calloc(1, sizeof *viewer));
     viewer->web = web;
     viewer->connection = visit->connection;
-    viewer->flow = atoll(web_arg(visit, "flow"));
+    web_wants(viewer, web_arg(visit, "of"), web_arg(visit, "at"));
     pthread_mutex_lock(&web->mutex);
-    viewer->frame = web->frame; /* which may be older than its page: it gets those that follow */
-    if (web->frame != NULL) web->frame->refs++;
+    viewer->since = web->looks;
     viewer->next = web->viewers;
     web->viewers = viewer;
     web->watching++;
@@ -610,56 +711,129 @@ static void web_resume(web_state *web)
     }
 }
 
-/* The ids of the flows that viewers watch, each once, with , between them. */
-static void web_flows(web_state *web, char *text, size_t size)
+/* Puts what a look found in a section's place, if it is new. */
+static void web_put(web_state *web, int at, app_text *text)
 {
-    long long flows[WEB_FLOWS];
-    const web_viewer *viewer;
-    int count = 0, i;
-    size_t len = 0;
+    web_section *section = &web->sections[at];
+    web_frame *frame = section->frame;
 
-    text[0] = '\0';
-    pthread_mutex_lock(&web->mutex);
-    for (viewer = web->viewers; viewer != NULL && count < WEB_FLOWS; viewer = viewer->next) {
-        for (i = 0; i < count && flows[i] != viewer->flow; i++) {}
-        if (viewer->flow <= 0 || i < count) continue;
-        flows[count++] = viewer->flow;
-        len += (size_t)snprintf(text + len, size - len, "%s%lld", len > 0 ? "," : "", viewer->flow);
+    section->looked = web->looks;
+    if (text->ptr == NULL) app_put(text, "");
+    if (frame != NULL && frame->text.len == text->len &&
+        memcmp(frame->text.ptr, text->ptr, text->len) == 0) {
+        free(text->ptr);
+        return;
     }
-    pthread_mutex_unlock(&web->mutex);
+    web_frame_drop(frame);
+    section->frame = frame = app_need(calloc(1, sizeof *frame));
+    frame->refs = 1;
+    frame->text = *text;
+    section->version = web->looks;
 }
 
-/* Looks at all that is live, in one statement, and gives what it found to the viewers. After a look
- * that failed they get a line that says nothing, which shows whether they are still there. */
-static void web_look(web_state *web, bool sample)
+/* Begins a look. Lists the tables that viewers want, and those that they are made of, and the
+   objects. */
+static int web_wanted(web_state *web, bool sample, bool wants[WEB_SECTIONS],
+                      int tables[LOOK_TABLES])
 {
-    int live[LOOK_TABLES + 1], count = look_flagged(LOOK_LIVE, live);
-    char flows[WEB_FLOWS * 21];
-    const char *values[] = {flows, ""};
-    PGresult *res = NULL;
-    web_frame *frame = app_need(calloc(1, sizeof *frame));
+    bool needs[LOOK_TABLES] = {false};
+    const web_viewer *viewer;
+    int i, count = 0;
 
-    if (PQstatus(web->look.conn) == CONNECTION_OK || web_connect(&web->look)) {
-        char *sql;
-        web_flows(web, flows, sizeof flows);
-        if (flows[0] != '\0') live[count++] = LOOK_GRAPH;
-        sql = look_sql(live, count, 't', false);
-        res = app_exec(&web->look, sql, 2, true, values);
-        free(sql);
-    }
-    frame->refs = 1;
     pthread_mutex_lock(&web->mutex);
-    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
-        app_put(&frame->text, ":\n\n");
-    } else {
-        if (sample) page_sample(web, res);
-        page_events(web, &frame->text, res, flows);
+    web->looks++;
+    memset(web->objects, 0, sizeof web->objects);
+    for (viewer = web->viewers; viewer != NULL; viewer = viewer->next) {
+        for (i = 0; i < LOOK_TABLES; i++) wants[i] = wants[i] || viewer->wants[i];
+        if (viewer->object.page == NULL || web_object_at(web, &viewer->object) >= 0) continue;
+        for (i = 0; i < WEB_OBJECTS && web->objects[i].page != NULL; i++) {}
+        if (i < WEB_OBJECTS) web->objects[i] = viewer->object;
     }
-    web_frame_drop(web->frame);
-    web->frame = frame;
+    pthread_mutex_unlock(&web->mutex);
+    memcpy(needs, wants, sizeof needs);
+    needs[LOOK_QUEUES] = needs[LOOK_QUEUES] || sample || wants[LOOK_NOW];
+    needs[LOOK_WORKERS] = needs[LOOK_WORKERS] || wants[LOOK_NOW];
+    needs[LOOK_OUTBOX] = needs[LOOK_OUTBOX] || wants[LOOK_NOW];
+    for (i = 0; i < LOOK_TABLES; i++)
+        if (needs[i]) tables[count++] = i;
+    return count;
+}
+
+/* Looks with one statement. NULL: it failed; a wait for a lock is no load, and not counted. */
+static PGresult *web_look_at(web_state *web, const int *tables, int count, const char *key)
+{
+    const char *state;
+    const char *values[] = {key, ""};
+    char *sql = look_sql(tables, count, 't', web->payloads);
+    PGresult *res = app_exec(&web->look, sql == NULL ? "SELECT WHERE false" : sql, 2, true, values);
+
+    free(sql);
+    if (PQresultStatus(res) == PGRES_TUPLES_OK) return res;
+    state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    web->look_locked = state != NULL && strcmp(state, "55P03") == 0;
+    PQclear(res);
+    return NULL;
+}
+
+/* Looks at the objects that are watched, and puts their sections. */
+static void web_look_objects(web_state *web)
+{
+    int i;
+
+    for (i = 0; i < WEB_OBJECTS && web->objects[i].page != NULL; i++) {
+        char id[24];
+        PGresult *res;
+        app_text text = {0};
+
+        snprintf(id, sizeof id, "%lld", web->objects[i].id);
+        res = page_look(web, web->objects[i].page, id);
+        pthread_mutex_lock(&web->mutex);
+        if (res != NULL) {
+            page_object_events(web, &text, web->objects[i].page, res, id);
+            web_put(web, 64 + i, &text);
+        }
+        pthread_mutex_unlock(&web->mutex);
+        PQclear(res);
+    }
+}
+
+/*
+ * Looks at all that open pages show, and gives the viewers what has changed, and a beat that says
+ * when the next look is due. After a look that failed they get no beat, but a line that says
+ * nothing, which shows whether they are still there. Returns how long it took, in ms.
+ */
+static long web_look(web_state *web, bool sample)
+{
+    bool wants[WEB_SECTIONS] = {false};
+    int tables[LOOK_TABLES], count, i;
+    int64_t started = app_now_us();
+    PGresult *res = NULL;
+    app_text beat = {0};
+    long took;
+
+    web->look_locked = false;
+    count = web_wanted(web, sample, wants, tables);
+    if (PQstatus(web->look.conn) == CONNECTION_OK || web_connect(&web->look))
+        res = web_look_at(web, tables, count, "");
+    if (res != NULL) web_look_objects(web);
+    took = (long)((app_now_us() - started) / 1000);
+    pthread_mutex_lock(&web->mutex);
+    if (sample && res != NULL) page_sample(web, res);
+    for (i = 0; i < LOOK_TABLES && res != NULL; i++) {
+        app_text text = {0};
+
+        if (!wants[i]) continue;
+        page_event(web, &text, i, res);
+        web_put(web, i, &text);
+    }
+    /* The number is there so that each beat is new. */
+    if (res == NULL) app_format(&beat, ": %lu\n\n", web->looks);
+    else app_format(&beat, "data: . %ld %lu\n\n", took / 100, web->looks);
+    web_put(web, WEB_BEAT, &beat);
     web_resume(web);
     pthread_mutex_unlock(&web->mutex);
     PQclear(res);
+    return web->look_locked ? 0 : took;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -678,11 +852,22 @@ static const char *const web_files[][3] = {
 static enum MHD_Result web_answer(web_visit *visit)
 {
     web_state *web = visit->web;
+    bool admitted;
     int i;
 
     web_session(visit);
     visit->status = visit->status == 413 ? 413 : 200;
-    if (web_admit(visit)) {
+    admitted = web_admit(visit);
+    if (!admitted && visit->status == 401 && !visit->sorry &&
+        web_header(visit, "Authorization")[0] != '\0') {
+        visit->sorry = true; /* it is answered after a second */
+        visit->error[0] = '\0';
+        visit->field_count = 0;
+        visit->socket->sorry = visit->connection;
+        MHD_suspend_connection(visit->connection);
+        return MHD_YES;
+    }
+    if (admitted) {
         visit->status = 200;
         for (i = 0; i < 3; i++)
             if (strcmp(visit->path, web_files[i][0]) == 0)
@@ -700,6 +885,54 @@ static enum MHD_Result web_answer(web_visit *visit)
                          visit->out.ptr == NULL ? "" : visit->out.ptr);
 }
 
+/* ---- connections ----------------------------------------------------------------------------- */
+
+/* Notes by when a connection has to have sent what it sends. */
+static void web_socket_wait(web_visit *visit, int seconds)
+{
+    pthread_mutex_lock(&visit->web->mutex);
+    visit->socket->until_s = seconds == 0 ? 0 : app_now_us() / 1000000 + seconds;
+    pthread_mutex_unlock(&visit->web->mutex);
+}
+
+/* A connection begins or ends. */
+static void web_socket_note(void *context, struct MHD_Connection *connection, void **state,
+                            enum MHD_ConnectionNotificationCode code)
+{
+    web_state *web = context;
+    web_socket *s = *state, **link;
+
+    pthread_mutex_lock(&web->mutex);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *state = s = app_need(calloc(1, sizeof *s));
+        s->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        s->until_s = app_now_us() / 1000000 + WEB_HEADERS_S;
+        s->next = web->sockets;
+        web->sockets = s;
+    } else {
+        for (link = &web->sockets; *link != s; link = &(*link)->next) {}
+        *link = s->next;
+        free(s);
+    }
+    pthread_mutex_unlock(&web->mutex);
+}
+
+/* Once a second: cuts connections that take too long to send, and lets those go on that have given
+   a wrong password. */
+static void web_sockets_check(web_state *web)
+{
+    int64_t now_s = app_now_us() / 1000000;
+    web_socket *s;
+
+    pthread_mutex_lock(&web->mutex);
+    for (s = web->sockets; s != NULL; s = s->next) {
+        if (s->until_s != 0 && now_s > s->until_s) shutdown(s->fd, SHUT_RDWR);
+        if (s->sorry != NULL) MHD_resume_connection(s->sorry);
+        s->sorry = NULL;
+    }
+    pthread_mutex_unlock(&web->mutex);
+}
+
 static enum MHD_Result web_request(void *context, struct MHD_Connection *connection,
                                    const char *path, const char *method, const char *version,
                                    const char *data, size_t *size, void **state)
@@ -713,6 +946,9 @@ static enum MHD_Result web_request(void *context, struct MHD_Connection *connect
         visit->connection = connection;
         visit->path = path;
         visit->method = method;
+        visit->socket = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+                            ->socket_context;
+        web_socket_wait(visit, WEB_BODY_S);
         return MHD_YES;
     }
     if (*size > 0) {
@@ -721,6 +957,7 @@ static enum MHD_Result web_request(void *context, struct MHD_Connection *connect
         *size = 0;
         return MHD_YES;
     }
+    web_socket_wait(visit, 0);
     return web_answer(visit);
 }
 
@@ -731,6 +968,7 @@ static void web_done(void *context, struct MHD_Connection *connection, void **st
 
     (void)context, (void)connection, (void)code;
     if (visit == NULL) return;
+    web_socket_wait(visit, WEB_IDLE_S);
     free(visit->form.ptr);
     free(visit->out.ptr);
     free(visit);
@@ -758,22 +996,28 @@ static void web_serve(web_state *web, struct MHD_Daemon *daemon, const sigset_t 
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT);
     struct timespec second = {1, 0};
-    long tick;
+    int64_t next_us = 0, sample_us = 0;
 
     printf("http://%s:%d/\n", web->host, info == NULL ? web->port : (int)info->port);
     fflush(stdout);
-    for (tick = 0;; tick++) {
-        bool sample = tick % 10 == 0, watched;
+    for (;;) {
+        int64_t now = app_now_us();
+        bool sample = now >= sample_us, watched;
 
         pthread_mutex_lock(&web->mutex);
         watched = web->watching > 0;
         pthread_mutex_unlock(&web->mutex);
         pthread_sigmask(SIG_UNBLOCK, signals, NULL);
-        if (sample || watched) web_look(web, sample);
+        if (now >= next_us && (sample || watched)) {
+            if (sample) sample_us = now + 10000000 - 500000; /* by the tick of a second */
+            next_us = app_now_us() + 10000 * web_look(web, sample);
+        }
         pthread_sigmask(SIG_BLOCK, signals, NULL);
         if (sigtimedwait(signals, NULL, &second) > 0) break;
+        web_sockets_check(web);
     }
     alarm(5);
+    web_sockets_check(web);
     pthread_mutex_lock(&web->mutex);
     web->ending = true;
     pthread_cond_broadcast(&web->bulk_news);
@@ -812,7 +1056,10 @@ static int web_start(web_state *web, struct sockaddr_in *address)
                               address->sin_port == 0 ? 0 : (uint16_t)web->port, NULL, NULL,
                               web_request, web, MHD_OPTION_SOCK_ADDR, address,
                               MHD_OPTION_NOTIFY_COMPLETED, web_done, NULL,
-                              MHD_OPTION_CONNECTION_TIMEOUT, 60u,
+                              MHD_OPTION_NOTIFY_CONNECTION, web_socket_note, web,
+                              MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S,
+                              MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                              web->user_header != NULL ? 0u : (unsigned)WEB_OF_ONE,
                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)24576,
                               MHD_OPTION_CONNECTION_LIMIT, 2u * WEB_VIEWERS, MHD_OPTION_END);
     if (daemon == NULL)

@@ -87,10 +87,10 @@ def seed():
 class Dashboard:
     """A running jobq web."""
 
-    def __init__(self, role, *args):
+    def __init__(self, role, *args, log=None):
         conninfo = SERVER.replace("user=postgres", f"user={role}")
         self.process = subprocess.Popen([PROGRAM, "-d", conninfo, "--schema", SCHEMA, "web", "--listen", "127.0.0.1:0",
-                                         *args], stdout=subprocess.PIPE, text=True)
+                                         *args], stdout=subprocess.PIPE, stderr=log, text=True)
         self.url = self.process.stdout.readline().strip().rstrip("/")
         self.port = int(self.url.rsplit(":", 1)[1])
 
@@ -157,6 +157,17 @@ class Test(unittest.TestCase):
         return WebDriverWait(self.chrome, 10, ignored_exceptions=[StaleElementReferenceException]) \
             .until(lambda _: condition())
 
+    def dashboard(self, *args, **more):
+        """One more, which a test that fails does not leave behind."""
+        dashboard = Dashboard(*args, **more)
+        self.addCleanup(lambda: dashboard.process.poll() is None and dashboard.process.kill())
+        return dashboard
+
+    def until(self, condition, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+
     def press(self, selector):
         """Clicks in a section that may be replaced at any time."""
         self.wait(lambda: [self.one(selector).click()])
@@ -212,6 +223,56 @@ class Test(unittest.TestCase):
                               capture_output=True, text=True, timeout=20)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--basic", done.stderr)
+
+    def test_wrong_passwords(self):
+        """They cost a second each, and are told to whoever reads standard error."""
+        with tempfile.TemporaryFile("w+") as log:
+            dashboard = self.dashboard("web_reader", "--basic", self.users, log=log)
+            login = lambda pair: {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+            start = time.monotonic()
+            for n in range(4):
+                self.assertEqual(dashboard.ask("/", **login(f"eve{n}\x1b:x"))[0], 401)
+            self.assertGreater(time.monotonic() - start, 2.9)
+            self.assertEqual(dashboard.ask("/", **login("bob:x"))[0], 200)
+            self.assertEqual(dashboard.stop(), 0)
+            log.seek(0)
+            self.assertEqual(re.findall("log-in refused: .*", log.read()),
+                             [f"log-in refused: 'eve{n}\\x1b' from 127.0.0.1" for n in range(4)])
+
+    def test_half_open_connections(self):
+        """One address gets a hundred connections, and each has ten seconds to send its headers."""
+        dashboard = self.dashboard("web_reader")
+        sockets, start = [], time.monotonic()
+        for _ in range(110):
+            s = socket.create_connection(("127.0.0.1", dashboard.port))
+            self.addCleanup(s.close)
+            s.sendall(b"GET / HTTP/1.1\r\n")
+            sockets.append(s)
+        left = set(sockets)
+        def cut():
+            for s in list(left):
+                try:
+                    s.settimeout(0.001)
+                    if s.recv(100) == b"":
+                        left.remove(s)
+                    continue
+                except TimeoutError:
+                    pass
+                except ConnectionResetError:
+                    left.remove(s)
+            return len(left)
+        self.until(lambda: cut() <= 100, 5)
+        self.assertEqual(cut(), 100)
+        while cut() > 0:  # though each sends a byte a second
+            self.assertLess(time.monotonic() - start, 30)
+            for s in left:
+                try:
+                    s.sendall(b"X")
+                except OSError:
+                    pass
+            time.sleep(0.5)
+        self.assertEqual(dashboard.ask("/workers")[0], 200)
+        self.assertEqual(dashboard.stop(), 0)
 
     def test_foreign_host(self):
         for host, want in [("localhost", 200), ("127.0.0.1:80", 200), ("evil.example", 421),
@@ -349,13 +410,38 @@ class Test(unittest.TestCase):
                            ("/jobs?state=%27%3B--", 200), ("/jobs/", 404)]:
             self.assertEqual(self.operator.ask(path)[0], want, path)
 
+    def test_refused_filter_keeps_its_form(self):
+        for path in ["/jobs?older=soon", "/failures?newer=soon"]:
+            status, _, text = self.operator.ask(path)
+            self.assertEqual((status, 'value="soon"' in text, "invalid input syntax" in text),
+                             (400, True, True))
+
+    def test_search(self):
+        """From every page, by id, key, flow, queue, line or worker; also for a job that has ended."""
+        find = lambda q: (lambda a: a[1]["Location"] or a[2])(
+            self.reader.ask("/find?" + urllib.parse.urlencode({"q": q})))
+        job = sql("SELECT jobq.enqueue('sought', 's', key => 'a/b <c>', line => 'a line')")[0]
+        flow = sql("SELECT jobq.flow('sought & found')")[0]
+        sql("""INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)
+            SELECT 7, 'host:7', 30000000, now() + interval '10 min', '{}', '{}'""")
+        for q, want in [("a/b <c>", f"/jobs/{job}"), (job, f"/jobs/{job}"), ("sought", "/jobs?queue=sought"),
+                        ("sought & found", f"/flows/{flow}"), ("a line", "/jobs?line=a%20line"),
+                        ("host:7", "/jobs?worker=host%3A7")]:
+            self.assertEqual(find(q), want)
+        for path in ["/jobs?key=a/b%20%3Cc%3E", "/jobs?state=ready&line=a+line", f"/jobs?flow={flow}"]:
+            self.assertEqual(f'href="/jobs/{job}"' in self.reader.ask(path)[2], "flow" not in path, path)
+        sql(f"SELECT jobq.cancel({job}); DELETE FROM jobq.worker")
+        self.assertEqual(find("a/b <c>"), f"/jobs/{job}")
+        self.assertIn("Nothing has the id", find("nothing"))
+        self.assertIn('<input name=q', self.reader.ask("/audit")[2])
+
     def test_viewers(self):
         """50 viewers: one query a second for all of them, and little memory."""
         sockets = []
         for _ in range(50):
             s = socket.create_connection(("127.0.0.1", self.operator.port))
             self.addCleanup(s.close)
-            s.sendall(b"GET /events?flow=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            s.sendall(b"GET /events?of=now,queues&at=/flows/1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             sockets.append(s)
         looks = ("SELECT sum(calls) FROM pg_stat_statements JOIN pg_roles r ON r.oid = userid "
                  "WHERE query LIKE '%.queues%UNION ALL%' AND rolname = 'web_operator'")
@@ -369,15 +455,70 @@ class Test(unittest.TestCase):
         self.assertTrue(2 <= calls <= (time.monotonic() - start) * 1.4 + 4, calls)
         for s in sockets:
             text = b""
-            while b"data: graph-1 <h2" not in text:
+            while b"data: graph <h2" not in text or b"data: now <h2" not in text:
                 text += s.recv(1 << 20)
-            self.assertIn(b"data: now <h2", text)
+            self.assertNotIn(b"data: running ", text)
         with open(f"/proc/{self.operator.process.pid}/status") as status:
             size = int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
         self.assertLess(size, 20 * 1024)
         for s in sockets:
             s.close()
         self.assertEqual(self.operator.ask("/")[0], 200)
+
+    def test_overview_says_what_is_wrong(self):
+        text = re.search(r'<section id="trouble".*?</section>', self.reader.ask("/")[2]).group()
+        self.assertRegex(text, r'<a href="/jobs\?queue=big">queue big</a>.*?worker')
+
+    def test_lock_is_named(self):
+        """While a session has locked a table, the overview says which one, and what ends it."""
+        with subprocess.Popen([PSQL, "-Xq", SERVER], stdin=subprocess.PIPE, text=True) as locker:
+            locker.stdin.write("BEGIN; LOCK TABLE jobq.job IN ACCESS EXCLUSIVE MODE;\n")
+            locker.stdin.flush()
+            self.until(lambda: sql("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' "
+                                   "AND relation = 'jobq.job'::regclass")[0] != "0")
+            status, _, text = self.operator.ask("/")
+            locker.stdin.close()
+        self.assertEqual((status, "has locked table" in text, "pg_terminate_backend" in text),
+                         (504, True, True), text[-1000:])
+
+    def events(self, query, beats):
+        """The names of the events that a page gets until so many looks have been made."""
+        with socket.create_connection(("127.0.0.1", self.operator.port), timeout=60) as s:
+            s.sendall(f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            text = b""
+            while text.count(b"data: . ") < beats:
+                text += s.recv(1 << 20)
+        return re.findall(r"data: (\S+) ", text.decode())
+
+    def test_only_what_changed_is_sent(self):
+        """A page gets the sections that it has, and again only those that are different."""
+        found = self.events("of=audit,bulk,plots&at=/bulk", 4)
+        self.assertEqual((found.count("bulk"), set(found)), (1, {".", "bulk", "plots"}))
+        self.assertLessEqual(found.count("plots"), 2)  # a sample each 10 s
+
+    def test_slow_looks_are_rare(self):
+        """A look that takes more than a second is not repeated before ten have passed."""
+        count = lambda: int(sql("SELECT sum(calls) FROM pg_stat_statements JOIN pg_roles r ON r.oid = userid "
+                                "WHERE query LIKE '%.flows%' AND rolname = 'web_operator'")[0] or 0)
+        waits = lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'web_operator' "
+                            "AND query LIKE '%.flows%' AND wait_event_type = 'Lock'") != ["0"]
+        dashboard = self.dashboard("web_operator")
+        with subprocess.Popen([PSQL, "-Xq", SERVER], stdin=subprocess.PIPE, text=True) as locker, \
+                socket.create_connection(("127.0.0.1", dashboard.port)) as s:
+            locker.stdin.write("BEGIN; LOCK TABLE jobq.flow IN ACCESS EXCLUSIVE MODE;\n")
+            locker.stdin.flush()
+            self.until(lambda: sql("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' "
+                                   "AND relation = 'jobq.flow'::regclass")[0] != "0")
+            before = count()
+            s.sendall(b"GET /events?of=flows HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.until(waits)
+            time.sleep(1)  # of the two that a look waits for a lock
+            locker.stdin.close()
+            self.until(lambda: count() > before)
+            after = count()
+            time.sleep(5)
+            self.assertEqual(count(), after)
+        self.assertEqual(dashboard.stop(), 0)
 
     def test_stops_beside_viewers(self):
         dashboard = Dashboard("web_reader")
@@ -738,6 +879,31 @@ class Test(unittest.TestCase):
         self.assertEqual(self.one(".said").text, "Revive: 4 of 4")
         self.assertEqual(sql("SELECT count(*) FROM jobq.failures"), ["0"])
 
+    def test_revive_all_of_an_error(self):
+        """Failures are grouped, counted and found by a part of the error and by time."""
+        sql("""SELECT jobq.enqueue('grp', 'g');
+            INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,
+                                     crash, priority, stage, stages, errors)
+            SELECT nextval('jobq.job_id'), now(), now(), now() - CASE WHEN n > 9 THEN '3 hours' ELSE '0'
+                   END::interval, k.queue_id, k.id, 2, 0, 0, 0, 1, jsonb_build_array(jsonb_build_object(
+                   'at', now(), 'error', format('%s %s', CASE WHEN n > 12 THEN 'Net' ELSE 'Disk' END, n)))
+            FROM generate_series(1, 15) n, jobq.kind k WHERE k.queue = 'grp'""")
+        def shown(**query):
+            self.chrome.get(f"{self.operator.url}/failures?{urllib.parse.urlencode(query)}")
+            return [(row.find_element(By.CSS_SELECTOR, "th").text.split()[0],
+                     row.find_element(By.CSS_SELECTOR, "td.n").text) for row in self.all("tbody tr")]
+        self.assertEqual(shown(queue="grp"), [("Disk", "12"), ("Net", "3")])
+        self.assertEqual(shown(queue="grp", newer="1 hour"), [("Disk", "9")])
+        self.assertEqual(shown(queue="grp", text="net"), [("Net", "3")])
+        self.assertEqual(shown(queue="grp", text="disk"), [("Disk", "12")])
+        self.assertEqual(self.one("svg.bars").get_attribute("aria-label"), "12, at most 9 at once")
+        question = self.press_and_accept("button[value=revive_all]")
+        for part in ["Revive 12 jobs", "Queue grp", "Disk #"]:
+            self.assertIn(part, question)
+        self.assertIn("12 of 12", self.one(".said").text)
+        self.assertEqual(sql("SELECT failed FROM jobq.queues WHERE queue = 'grp'"), ["3"])
+        sql("SELECT jobq.delete('grp', 'failed'), jobq.delete('grp', 'ready')")
+
     def test_job_page(self):
         failed = sql("SELECT id FROM jobq.jobs WHERE kind = 'welcome' AND errors IS NOT NULL LIMIT 1")[0]
         self.chrome.get(self.operator.url + "/jobs/" + failed)
@@ -927,7 +1093,7 @@ class Test(unittest.TestCase):
             self.assertEqual(len(self.all("h1")), 1, path)
             self.chrome.execute_script("rest()")
             names = [(e.tag_name, e.accessible_name.strip()) for e in self.all(
-                "main a, button, input:not([type=hidden]), select, svg[role=img], [role=region]")]
+                "main a, button:not([hidden]), input:not([type=hidden]), select, svg[role=img], [role=region]")]
             self.assertTrue(names and all(name for _, name in names), (path, names))
             self.assertEqual(self.all("th:not([scope])"), [])
         self.one("body").send_keys(Keys.TAB)

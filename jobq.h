@@ -46,7 +46,7 @@
  *     }
  *
  *
- * FUNCTIONS (what they take and return stands at each one; examples/README.md has a list of tasks)
+ * FUNCTIONS (each declaration has the details; examples/README.md has a list of tasks)
  *
  *     jobq_error_text           one sentence for people
  *     jobq_str_from             borrows a terminated string
@@ -127,7 +127,7 @@
  *     attempt      one run of a job in a stage
  *     crash        the death of a worker; it counts only against a job that ran alone on it
  *     suspect      a job that was running when its worker died
- *     alone        of a suspect whose worker died again: it runs only while nothing else is held
+ *     alone        of a suspect whose worker died again: it runs on a worker that holds nothing else
  *     park         make a job wait for a worker that has a handler for its kind
  *     release      give an unfinished job back; its attempt does not count
  *     decision     what an event, such as a success or a crash, makes of a job
@@ -139,7 +139,7 @@
  *     token        (worker id, claim number); it guards every write about what the worker holds
  *     lease        the time for which nobody else may take what a worker holds
  *     lost         the answer to a write whose token is no longer in the row
- *     heartbeat    the statement that renews a worker's lease and returns the news
+ *     heartbeat    the statement that renews a worker's lease and returns what has changed
  *     step         a part of a job that is done once, however often the job is run
  *     signal       a name that is sent once, with a payload; jobs wait for it
  *     line         jobs of a queue that belong together, such as a tenant's; workers take turns at
@@ -147,7 +147,7 @@
  *     quota        a limit of a queue, or of one of its kinds, over all workers
  *     key          a name that at most one live job of its queue has
  *     seal         turn a payload into other bytes, such as compressed or encrypted ones
- *     open         turn them back; also make a handle
+ *     open         turn them back into the payload; of a handle: make it
  *     erase        remove what jobs and messages of a person have carried, and keep their rows
  *     tenant       in grants, a role that may enqueue only into certain queues and lines;
  *                  elsewhere, one of your customers, with a line of jobs
@@ -190,8 +190,8 @@
  * 9, default 0, smaller runs first) and a time before which it does not run. It may have up to 16
  * stages. A later stage runs before an earlier one of the same priority, so that work once started
  * is finished first. A worker claims jobs in batches, and numbers its claims. (worker id, claim
- * number) is the lease token. The job keeps it as long as it runs, and it guards every write about
- * the job.
+ * number) is the lease token. The job has it while it runs, and every write about the job must show
+ * it.
  *
  *               enqueue                                    revive
  *                  |     .------------------------------------------------------------------.
@@ -238,7 +238,7 @@
  *   Every other pair of state and event is JOBQ_ERROR_TRANSITION.
  *
  *   ready       Has no token. Can be claimed once run_at has come; parked if that is JOBQ_NEVER.
- *   waiting     For the ends of other jobs. Has no token. Cannot be claimed.
+ *   waiting     Waits for the ends of other jobs. Has no token. Cannot be claimed.
  *   running     Has a token. Only the token's worker, or a rescuer if that worker is dead, moves it
  *               on.
  *   succeeded, cancelled   Final.
@@ -254,22 +254,22 @@
  *       alone.
  *   (5) Only a running job has a cancel request.
  *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
- *       tell which of them killed it. They all go back with their attempt; those that were not
- *       suspects become suspects. A worker runs at most one suspect at a time, in a claim of its
- *       own, beside other work. A suspect whose worker dies is marked alone: from then on only a
- *       worker that holds nothing else claims it, and that worker takes no other job and no message
- *       until it has ended. If a worker dies with such a job, its attempt stays and its crash count
- *       rises; at max_crashes, or if that attempt was its last, it is failed. A suspect whose
- *       attempt ends in any other way loses both marks, but a suspect that is released or parked
- *       keeps them.
+ *       tell which of them killed it. So all of them become ready again, the attempt does not
+ *       count, and those that were not suspects become suspects. A worker runs at most one suspect
+ *       at a time, in a claim of its own, beside other work. A suspect whose worker dies is marked
+ *       alone: from then on only a worker that holds nothing else claims it, and that worker takes
+ *       no other job and no message until it has ended. If a worker dies with such a job, its
+ *       attempt stays and its crash count rises; at max_crashes, or if that attempt was its last,
+ *       it is failed. A suspect whose attempt ends in any other way loses both marks, but a suspect
+ *       that is released or parked keeps them.
  *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
  *   (8) An event about a claimed job that has another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
  *       "Max retries (N) exceeded: <message>". After snoozes_max N snoozes in a stage, one more
  *       fails the job: "Max snoozes (N) exceeded: <message>".
- *   (22) If nothing holds a waiting job any longer, or if it can never run, the store has noted
- *       that together with the end that decides it. A living worker makes it ready, or cancels
- *       it, by its second heartbeat after that.
+ *   (22) If nothing holds a waiting job any longer, or if it can never run, the store notes this in
+ *       the transaction of the end that decides it. A living worker makes it ready, or cancels it,
+ *       by its second heartbeat after that.
  *   (23) It never becomes ready before all that it waits for have ended as it wants. One that has
  *        run, has failed and is revived does not wait for them again; nor does one that runs while
  *        one of them is revived.
@@ -302,18 +302,19 @@
  *
  * A cron expression has five fields, minute hour day month weekday, or six, with the second before
  * them. A field is a list of numbers, names (JAN to DEC, SUN to SAT, in any case) and ranges, such
- * as 1,15-20. `*` is the whole range. A range followed by /3 is every third of it, from its first
- * one on. Sunday is 0 and 7. The day L is the last one of the month. @hourly, @daily, @midnight,
- * @weekly, @monthly, @yearly and @annually mean the first minute of the hour, day, week ...
+ * as 1,15-20. `*` is the whole range. A range followed by /3 means every third value of it, from
+ * the first. Sunday is 0 and 7. L as the day is the last day of the month. @hourly, @daily,
+ * @midnight, @weekly, @monthly, @yearly and @annually mean the first minute of the hour, day, week
+ * ...
  *
  * A date must match month, day and weekday. But if neither the day nor the weekday begins with `*`,
  * one of them is enough: 0 0 13 * FRI is each 13th, and each Friday.
  *
  * When the clocks change, a schedule whose minute or hour begins with `*` follows elapsed time: it
  * runs both times in an hour that comes twice, and does not run in one that is missing. Any other
- * runs once for each local time: if that is missing, as much later as the clocks were set forward
- * (02:30 becomes 03:30); if it comes twice, at the first of the two. Two local times that become
- * the same instant are one run. Only SQL knows time zones.
+ * schedule runs once for each local time. If that time is missing, it runs later by as much as the
+ * clocks were set forward (02:30 becomes 03:30). If it comes twice, the first one counts. Two local
+ * times that become the same instant are one run. Only SQL knows time zones.
  *
  *
  * PARTITION MODES
@@ -349,21 +350,21 @@
  *
  * TESTING YOUR HANDLERS
  *
- * jobq_test runs handlers in memory, by the worker's own loop, with a clock that jumps to the next
- * thing to do. It takes the table of handlers that the worker takes:
+ * jobq_test runs handlers in memory, with the worker's own loop and a clock that jumps to whatever
+ * is due next. It takes the same table of handlers as the worker:
  *
  *     jobq_test *test = jobq_test_init(malloc(jobq_test_size()), handlers, handler_count);
  *     jobq_test_job job = {.queue = "mail", .kind = "welcome"};
  *     job.payload = jobq_str_from("{}");
  *     int64_t id = jobq_test_enqueue(test, &job);
  *     int64_t runs = jobq_test_run(test, JOBQ_HOURS(1));
- *     assert(runs == 1 && jobq_test_get(test, id)->state == JOBQ_STATE_SUCCEEDED);
+ *     assert(runs == 1 && jobq_test_get(test, id)->job.state == JOBQ_STATE_SUCCEEDED);
  *
  * jobq_test_fault makes something go wrong during the next run: a crash, a lost connection, the
- * time limit. jobq_test_sleep lets time pass in a handler. A job may have a line, which handlers
- * hold; a key, whose job an enqueue leaves; and jobs that it waits for. jobq_test_receive and
- * jobq_test_send do the same for messages. examples/test_handlers.c shows all of it. A single call
- * needs no queue either: a zeroed jobq_call, its payload set, is enough.
+ * time limit. jobq_test_sleep lets time pass in a handler. A job may have a line, which a handler
+ * can hold, a key, and jobs that it waits for. jobq_test_receive and jobq_test_send do the same for
+ * messages. examples/test_handlers.c shows all of it. To call one handler directly, a zeroed
+ * jobq_call with its payload set is enough.
  *
  * A file with handlers that includes jobq_pg.h needs libpq. To link a test without it, put handlers
  * that call nothing of jobq_pg.h into a file that includes only jobq.h.
@@ -392,8 +393,8 @@
  *
  * After INVALID nothing has been written. After RETRYABLE and a refusal by the database the
  * transaction is rolled back, or aborted if it is yours. After CONNECTION, and a TIMEOUT of a
- * statement, the work may have been done: look, or repeat it under the same key. What else a
- * function means by a code stands at the function.
+ * statement, the work may have been done: look, or repeat it under the same key. Where a function
+ * means something else by a code, its comment says so.
  *
  * A function that cannot fail returns its value. It asserts only what is wrong in the program's
  * text: NULL for what must be there, a value outside its enum, something that was not opened or

@@ -127,7 +127,7 @@
  *     attempt      one run of a job in a stage
  *     crash        the death of a worker; it counts only against a job that ran alone on it
  *     suspect      a job that was running when its worker died
- *     alone        of a suspect whose worker died again: it runs on a worker that holds nothing else
+ *     alone        of a suspect whose worker died again: it runs where nothing else is held
  *     park         make a job wait for a worker that has a handler for its kind
  *     release      give an unfinished job back; its attempt does not count
  *     decision     what an event, such as a success or a crash, makes of a job

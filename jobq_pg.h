@@ -180,10 +180,11 @@
  *
  * CONNECTIONS AND TRANSACTIONS
  *
- * A function that makes one statement takes a PGconn: your own, also inside your transaction, which
- * it never begins or ends; or NULL for one of the handle's pool, where it commits by itself.
- * jobq_pg_transact begins and commits one for you. If you send COMMIT yourself, check PQcmdStatus:
- * the server answers that of an aborted transaction with ROLLBACK, which is no error.
+ * A function that runs one statement takes a PGconn. It may be your own, also inside a transaction,
+ * which the function neither begins nor ends. With NULL it takes a connection of the handle's pool,
+ * and commits by itself. jobq_pg_transact begins and commits one for you. If you send COMMIT
+ * yourself, check PQcmdStatus: the server answers that of an aborted transaction with ROLLBACK,
+ * which is no error.
  *
  * The pool opens up to pool_max connections when needed, READ COMMITTED and READ WRITE. A worker
  * has connections of its own, and raises pool_max by loop.threads for its handlers. While VACUUM or
@@ -191,7 +192,7 @@
  * loop.vacuum_rows to JOBQ_NEVER in all but a few workers. Statements are prepared once on each
  * connection, under names that begin with jobq_.
  *
- * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
+ * The worker waits out an outage: it reconnects with backoff, sends unanswered results again, and
  * recovers the claims whose answer was lost. Only a primary is accepted, unless your conninfo sets
  * target_session_attrs. The log reports each problem once, with its fix. Commits after which the
  * worker discards its own copy are synchronous, even if synchronous_commit is off.
@@ -203,15 +204,16 @@
  *          workers poll once a second. jobq_pg_open refuses a pooler that you did not name, or a
  *          listen_conninfo that leads through it. Do not rely on SET, temporary tables or advisory
  *          locks in handlers, and name the isolation in your BEGIN.
- * PREPARED TRANSACTIONS  PREPARE TRANSACTION refuses one that has notified somebody, and enqueue,
- *          signal and the verbs of operators notify workers that sleep. SET LOCAL
- *          jobq_settings.notify = off keeps a transaction from it, SET a session, ALTER ROLE a
- *          role; workers then look within poll_us. Its keys, flows and locks stay locked until
- *          COMMIT PREPARED. Notifications also stop while the server's queue of them is half full.
+ * PREPARED TRANSACTIONS  PREPARE TRANSACTION refuses a transaction that has sent a notification,
+ *          and enqueue, signal and the verbs of operators notify workers that sleep. To send none,
+ *          set jobq_settings.notify to off: by SET LOCAL for a transaction, SET for a session,
+ *          ALTER ROLE for a role. Workers then find the jobs within poll_us. Keys, flows and rows
+ *          of a prepared transaction stay locked until COMMIT PREPARED. Notifications also stop
+ *          while the server's queue of them is half full.
  * LISTEN   A session that begins to LISTEN first reads the server's whole queue of notifications.
- *          While that is more than 1 % full, because another session that LISTENs stays in a
- *          transaction, a worker that starts looks for work every second instead, and LISTENs once
- *          the queue is short. The log tells of both.
+ *          That queue grows while another session that LISTENs stays in a transaction. While it is
+ *          more than 1 % full, a worker that starts looks for work every second instead, and
+ *          LISTENs once the queue is short. It logs both.
  * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
@@ -325,13 +327,13 @@
  * other threads take the place of those whose handlers may wait for it. A handler that overran its
  * time limit waits on until the server answers; when more than half of a schema's do, it starts no
  * others until then. Give such handlers a time limit, so that others may have their jobs. At start
- * at least one server must answer. The others are waited for; if a schema then does not serve this
- * library, the log says so, as an error. A program that may start while a server is down opens the
- * handles with desc.may_be_down. Priorities, loop.until and loop.jobs_max hold for each schema by
- * itself; a stop is for all. jobq_pg_worker_stats adds up and jobq_pg_worker_health reports the
- * worst, or either of them one schema. Lines of the log begin with the schema's
- * name, and jobq_pg_call_handle tells a handler where its job came from; so give the schemas
- * different names, also on different servers.
+ * at least one server must answer. The worker waits for the others. If one of them then has a
+ * schema that does not serve this library, the worker logs an error. A program that may start while
+ * a server is down opens the handles with desc.may_be_down. Priorities, loop.until and
+ * loop.jobs_max apply to each schema separately, a stop to all. jobq_pg_worker_stats adds up and
+ * jobq_pg_worker_health reports the worst, or either of them one schema. Lines of the log begin
+ * with the schema's name, and jobq_pg_call_handle tells a handler where its job came from; so give
+ * the schemas different names, also on different servers.
  *
  * SCHEDULES
  *
@@ -339,17 +341,18 @@
  * zone (see CALENDAR in jobq.h for what happens when the clocks change), or an interval. Programs
  * declare theirs by jobq_pg_schedules_set; others are made in psql by jobq.schedule. The living
  * workers of the queue fire them, and no other process is needed. A tick is fired in the
- * transaction that writes its job, so there is one job a tick, whoever dies. A schedule does not
- * fire while its queue or kind is paused or no worker lives; .missed says what becomes of those
- * ticks. A job's headers name the schedule and the tick. The view schedules says when each fires
- * next, and why one does not.
+ * transaction that writes its job, so each tick has exactly one job, whichever process dies. A
+ * schedule does not fire while its queue or kind is paused or no worker lives; .missed says what
+ * becomes of those ticks. A job's headers name the schedule and the tick. The view schedules says
+ * when each fires next, and why one does not.
  *
  * LINES AND LIMITS
  *
  * A job may stand in a line of its queue: that of a tenant, an account, a device. Workers take
  * turns at the lines, so that a tenant with a million jobs does not keep the others waiting. A line
- * needs no set-up: the first job that names it makes it. Until the transaction of a queue's very
- * first line ends, other producers of its lines wait; jobq_pg_line_set beforehand avoids that.
+ * needs no set-up: the first job that names it creates it. While the transaction that creates a
+ * queue's very first line is open, other producers of that queue's lines wait; call
+ * jobq_pg_line_set beforehand to avoid that.
  *
  *     jobq_pg_job job = {.queue = "mail", .kind = "send", .line = "tenant-7"};
  *     jobq_pg_queue_desc each = {.line_running_max = 5, .line_rate = "100/min"};
@@ -360,24 +363,24 @@
  *     jobq_pg_queue_set(pg, conn, "ledger", &ledger, &error);
  *     jobq_pg_line_set(pg, conn, "mail", "tenant-7", &large, &error);
  *
- * WHICH       line_running_max and line_rate hold for each line by itself, over all workers;
- *             running_max and rate for a queue, or a kind, as a whole, over all workers;
- *             threads_max of a handler for a kind in one worker.
- * TURNS       A turn gives one job or a few, times the line's weight. Priorities come first: lines
- *             take turns within a priority and a stage.
+ * WHICH       line_running_max and line_rate limit each line separately, over all workers;
+ *             running_max and rate limit a whole queue or kind, over all workers; threads_max of a
+ *             handler limits a kind in one worker.
+ * TURNS       At its turn a line gives one job or a few, multiplied by its weight. Priorities come
+ *             first: lines take turns within a priority and a stage.
  * STRICT      One job of the line at a time, in the order of enqueue. The job that has begun keeps
  *             the line until it has ended: while it waits for its next attempt, nothing else of the
  *             line runs. Order is that of one priority and stage, and of jobs that are due when
  *             they are enqueued; a job that was delayed, or came by COPY, joins the line's end when
  *             a worker finds it due.
- * RATES       Starts, not ends, count. After a rest rate_burst of them may come at once; then they
- *             come evenly. A suspect that starts again counts for its line's rate, but not for that
- *             of a queue or a kind.
+ * RATES       A rate counts starts, not ends. After a pause up to rate_burst jobs may start at
+ *             once; later starts are spread evenly. A suspect that starts again counts for its
+ *             line's rate, but not for that of a queue or a kind.
  * HOLD        jobq_call_hold in a handler, jobq_pg_hold elsewhere: nothing is claimed from the line
- *             or the queue before an instant. Jobs that were claimed before go on. Workers hear of
- *             a queue's hold a moment later, and may claim from it until then; a line's hold counts
- *             at once.
- * FULL        With line_waiting_max an enqueue into a full line is JOBQ_ERROR_FULL, which aborts
+ *             or the queue before an instant. Jobs that were claimed before go on. Workers learn of
+ *             a queue's hold a moment later, and may claim from it until then. A line's hold takes
+ *             effect at once.
+ * FULL        With line_waiting_max an enqueue into a full line returns JOBQ_ERROR_FULL, and aborts
  *             your transaction. Concurrent producers may exceed the number, and so may COPY and
  *             jobs for later.
  * PROMISED    A limit of a line is never exceeded, whichever workers die, freeze or lose their
@@ -401,8 +404,8 @@
  *     call jobq.wait(42, '5 s');                                              in psql
  *
  * The result is written with the end of the job, by the worker that holds it, or not at all. It is
- * that of the attempt that succeeded. It is kept in the history, in a queue without history too
- * (such a job is then the only one that is kept), until the history forgets the job.
+ * that of the attempt that succeeded. The history keeps it as long as the job. A queue without
+ * history keeps the jobs that have a result.
  *
  * Do not wait in the transaction that enqueues: no worker sees the job before its commit. Do not
  * wait in a handler either, because the job that it waits for may need its thread:
@@ -426,11 +429,12 @@
  *             job that runs (SPAWNING) may wait for younger ones, but for none that waits for it.
  *             So there are no cycles. A parent may have ended already, if its history is kept;
  *             otherwise JOBQ_ERROR_NOT_FOUND.
- * FAILURE     By default a job that waits for a success goes on waiting: the flow is held. Revive
- *             the flow (jobq_pg_revive with .flow), and it continues. Or on_failure cancels it and
- *             what waits for it, or lets it run. A job that waits for a failure is cancelled when
- *             that cannot come any more. A failed job that is deleted, erased or no longer kept
- *             counts as cancelled: nobody can revive it, so cancel what waits for it, or the flow.
+ * FAILURE     If a job fails, what waits for its success goes on waiting by default: the flow is
+ *             held. Revive the flow (jobq_pg_revive with .flow), and it continues. Or on_failure
+ *             cancels it and what waits for it, or lets it run. A job that waits for a failure is
+ *             cancelled once that can no longer happen. A failed job that is deleted, erased or no
+ *             longer kept counts as cancelled: nobody can revive it, so cancel what waits for it,
+ *             or the flow.
  * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended, or a
  *             message in an outbox.
  * PROMISED    No job starts before all that it waits for has ended. It becomes ready with the last
@@ -450,12 +454,12 @@
  *     jobq_pg_after after[] = {{.job = ids[0]}, {.job = ids[1]}};
  *     return jobq_pg_call_wait(call, conn, after, 2);
  *
- * STEPS       What a job must not do twice is a step, which a handler asks for by its name:
- *             jobq_call_step. Nothing is run again to find out where the handler was, so it may
- *             change between two runs. Snooze between steps to sleep for days.
- * SIGNALS     A job waits for a name, jobq_call_signal; anybody sends it once, jobq_pg_signal or
- *             jobq.signal in SQL. It does not matter which of the two comes first. Meanwhile the
- *             job is ready, and due when timeout_us is over, so reschedule and cancel work as
+ * STEPS       Make what a job must not do twice a step, which the handler asks for by its name:
+ *             jobq_call_step. Nothing is replayed to find out where the handler was, so its code
+ *             may change between two runs. Snooze between steps to sleep for days.
+ * SIGNALS     A job waits for a name (jobq_call_signal), and anybody sends it once (jobq_pg_signal,
+ *             or jobq.signal in SQL). It does not matter which of the two comes first. A job that
+ *             waits is ready, and due when timeout_us is over, so reschedule and cancel work as
  *             usual.
  *
  * TRACES
@@ -504,8 +508,9 @@
  * RECEIVERS  Leased (the default): the handler runs outside any transaction, and one statement
  *     then acknowledges the batch and reads the next. Transactional: the handler runs in the
  *     transaction that acknowledges, on jobq_pg_delivery_conn, so what it writes there happens
- *     exactly once. Writes for a message that is retried or rejected are undone by a savepoint, and
- *     those for the messages before it in the batch with them: each runs a second time at once.
+ *     exactly once. A savepoint undoes the writes for a message that is retried or rejected, and
+ *     with them those for the messages before it in the batch, which are delivered a second time at
+ *     once.
  * TIME  A delivery has tuning.budget_us. Then the handler is told to stop (jobq_delivery_stopping),
  *     and soon after its batch counts as a retry, and its thread is replaced.
  * LEASE  The next holder must have seen no heartbeat for a whole lease, and the lease must have
@@ -545,8 +550,8 @@
  *
  * READ REPLICAS
  *
- * On a hot standby whatever only reads works, from the last commits that have reached it. Open a
- * separate handle with target_session_attrs=any, or standby, in the conninfo; otherwise open
+ * On a hot standby every call that only reads works. It sees the commits that have arrived there.
+ * Open a separate handle with target_session_attrs=any, or standby, in the conninfo; otherwise open
  * refuses a standby. A worker does not start there; enqueues and operators' verbs are an error
  * (25006). A reader there must not make the primary keep dead rows: leave hot_standby_feedback off;
  * a long query may then be cancelled.

@@ -722,7 +722,7 @@ typedef struct jobq_pg_desc {
     int64_t call_us;        /* longest wait for the answer to a statement of a call, except COPY,
                                BEGIN and COMMIT; then JOBQ_ERROR_TIMEOUT, and its connection is shut
                                down (default: none) */
-    bool no_pool;           /* no connection of its own, also not to probe: each call names one */
+    bool no_pool;           /* it opens no connection, not even to probe: each call names one */
     size_t payload_max;     /* bytes; queues have a limit of their own, too (default 1 MiB) */
     bool behind_pooler;     /* in transaction mode: see POOLERS */
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
@@ -935,9 +935,9 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
  *
  * Shape   jobs, which may be NULL: a jobq_pg_job_row for each id, in their order, however the wait
  *         ended; without payload. facts.state 0: not found. Any number of threads may wait. They
- *         share one connection that LISTENs, and which the first one makes; they borrow others for
- *         the moments in which they look. It looks after 1, 2, 4 ... ms too, up to 4 s (without
- *         that connection 250 ms), so a notification that is lost only delays.
+ *         share one connection that LISTENs, which the first of them opens, and borrow others only
+ *         to look. A wait also looks after 1, 2, 4 ... ms, and then every 4 s (every 250 ms without
+ *         that connection), so a lost notification only delays it.
  * Units   timeout_us: 0 or less looks once; JOBQ_NEVER waits without a limit.
  * Errors  JOBQ_ERROR_TIMEOUT: some have not ended. JOBQ_ERROR_NOT_FOUND: all others have, and some
  *         are not there, for the reasons of jobq_pg_get. JOBQ_ERROR_INVALID: conn is in a
@@ -1170,12 +1170,13 @@ typedef struct jobq_pg_filter {
  * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: see jobq_pg_get. JOBQ_ERROR_TRANSITION: its
  * state, which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of a revive or a move:
  * another job has its key, as enqueue would find it; nothing has changed.
- * Of a queue each call changes a limited number; call again until *count is 0. Rows that another
- * session has locked are skipped, so that no worker waits and nothing deadlocks; so are jobs for
- * which a call by id would answer JOBQ_ERROR_EXISTS. An unknown queue or kind is
- * JOBQ_ERROR_INVALID. Of a flow locked rows come last, and the call waits for them: 0 means that
- * none is left. Give each call for a flow its own transaction: the next one waits with the lock of
- * the flow, and may deadlock (40P01) with whoever enqueues into it.
+ * For a queue each call changes a limited number of jobs; call again until *count is 0. Rows that
+ * another session has locked are skipped, so that no worker waits and nothing deadlocks; so are
+ * jobs for which a call by id would answer JOBQ_ERROR_EXISTS. An unknown queue or kind is
+ * JOBQ_ERROR_INVALID. A call for a flow takes locked rows last, and waits for them: 0 means that
+ * none is left. Make each such call in a transaction of its own. A second one in the same
+ * transaction waits while it holds the flow's lock, and may deadlock (40P01) with a session that
+ * enqueues into the flow.
  */
 
 /* jobq_pg_cancel -- cancels ready jobs, asks running ones. *requested (may be NULL): how many were
@@ -1231,9 +1232,9 @@ typedef struct jobq_pg_queue_desc {
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
     int32_t payload_max;                 /* bytes of a job's payload (new: 1 MiB) */
     int32_t running_max;                 /* * jobs that may run at once, over all workers;
-                                            JOBQ_PG_UNLIMITED: any number (new: so) */
+                                            JOBQ_PG_UNLIMITED: any number (new: any) */
     const char *rate;                    /* * starts over all workers: "100/s", "10/5 s", "6/min",
-                                            "50/h", "1000/day"; "0": any number (new: so) */
+                                            "50/h", "1000/day"; "0": any number (new: any) */
     int32_t rate_burst;                  /* * starts that may come at once after a rest, at most
                                            1,000,000 (new: 1) */
     int32_t line_running_max;            /* of each of its lines, as above, unless the line has its
@@ -1243,8 +1244,8 @@ typedef struct jobq_pg_queue_desc {
     jobq_pg_choice line_strict;          /* each line runs one job at a time, and the next one only
                                             when that one has ended (new: off) */
     int32_t line_waiting_max;            /* an enqueue of a job that is due, into a line in which
-                                            this many stand, is refused: JOBQ_ERROR_FULL;
-                                            JOBQ_PG_UNLIMITED: none is (new: so) */
+                                            this many jobs wait, is refused: JOBQ_ERROR_FULL;
+                                            JOBQ_PG_UNLIMITED: none is (new: none) */
     jobq_pg_choice paused;               /* * nothing is claimed until JOBQ_PG_OFF (new: off) */
     jobq_pg_choice ageing;               /* every 16th claim takes the oldest jobs, whatever their
                                             priority (new: off) */
@@ -1264,10 +1265,10 @@ typedef struct jobq_pg_queue_desc {
  *         worker does it every 5 to 10 minutes. desc.paused: jobs that are claimed already run to
  *         their end, and new ones can be enqueued.
  * SQL     queue_set
- * Tx      joins yours. The first use of a queue or kind inserts its name, and whoever uses the same
- *         new name meanwhile waits for the end of that transaction. So call this beforehand, with
- *         the kinds, if a long transaction might come first. Workers, too, make the names of their
- *         handlers.
+ * Tx      joins yours. The first use of a queue or kind inserts its name, and other sessions that
+ *         use the same new name wait for the end of that transaction. So call this beforehand, with
+ *         the kinds, if a long transaction might come first. Workers insert the names of their
+ *         handlers, too.
  */
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error);
@@ -1355,8 +1356,8 @@ typedef struct jobq_pg_receiver {
     jobq_batch_handler all;
     bool transactional;        /* it runs in the transaction that acknowledges:
                                   jobq_pg_delivery_conn; else outside any, under the lease. When a
-                                  message does not succeed, each is called a second time for those
-                                  before it in the batch, whose attempts are one more then */
+                                  message does not succeed, each is called again for those before
+                                  it in the batch, which counts as an attempt of theirs */
     jobq_tuning tuning;        /* batch, lease, retries, pace (default quick: jobq_tuning_of) */
     void *user;                /* delivery->user */
 } jobq_pg_receiver;
@@ -1426,8 +1427,8 @@ typedef struct jobq_pg_worker_desc {
  *
  * Errors  JOBQ_ERROR_INVALID for names, missing handlers, times that are certainly mistakes;
  *         JOBQ_ERROR_VERSION for the schema; SQLSTATE 42501 for a role that may not work;
- *         JOBQ_ERROR_CONNECTION if no server answers; JOBQ_ERROR_MEMORY. Later troubles with the
- *         database are its own: it reconnects until stopped.
+ *         JOBQ_ERROR_CONNECTION if no server answers; JOBQ_ERROR_MEMORY. Later it deals with
+ *         trouble of the database itself: it reconnects until it is stopped.
  */
 JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                          jobq_pg_worker **worker, jobq_pg_error *error);
@@ -1445,8 +1446,8 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
 /*
  * jobq_pg_worker_step -- does what is due, takes what has come, runs handlers. Waits for nothing.
  *
- * Shape   budget_us: no handler is begun after that time; 0: one at most, and one at least is run
- *         if a job is there. False: the worker has stopped, free it.
+ * Shape   budget_us: no handler starts after that time; 0: at most one does. If a job is there, at
+ *         least one starts. False: the worker has stopped, free it.
  * Threads one at a time. From within a handler of this worker: never.
  */
 JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
@@ -1600,7 +1601,7 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
  * back when the handler returns, as by jobq_pg_release: what is not committed is rolled back, and
- * no setting reaches the next handler. Cut short when the handler overruns its time. NULL: see
+ * no setting reaches the next handler. It is cut when the handler overruns its time. NULL: see
  * error; return JOBQ_OUTCOME_RETRY. In a call that no worker made (jobq_test, or by hand):
  * call->conn. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
@@ -1853,7 +1854,7 @@ typedef struct jobq_pg_worker_row {
 
 /* Which rows, in what order. Zero fields mean default. */
 typedef struct jobq_pg_query {
-    const char *where;  /* columns that are as in like: "status created>=" (default: all rows) */
+    const char *where;  /* columns compared with like: "status created>=" (default: all rows) */
     const void *like;   /* a row of which only those fields count */
     const char *search; /* a substring, whatever its case, of any column with JOBQ_PG_SEARCH */
     const char *order;  /* "name", "-created id": minus is descending (default: the table's) */
@@ -1879,7 +1880,7 @@ JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
 /* In all that follow: conn NULL uses the pool, and the call commits by itself. where NULL means the
  * key columns. rows is filled on JOBQ_OK and empty otherwise; pass NULL if you do not want it. */
 
-/* jobq_pg_table_get -- the first row whose columns are as in like. rows NULL: whether there is one.
+/* jobq_pg_table_get -- the first row that matches like. rows NULL: whether there is one.
  * JOBQ_ERROR_NOT_FOUND: none. */
 JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
@@ -1913,23 +1914,24 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
                                               jobq_pg_error *error);
 
 /*
- * jobq_pg_table_update -- writes the fields of row that are named into what is as in like.
+ * jobq_pg_table_update -- writes the named fields of row into the rows that match like.
  *
  * Shape   Named and NULL: becomes NULL. Not named: left. like NULL: row itself. where says which:
  *         NULL            the row of the key
- *         "id status"     the key and more: that row, if the rest still is as in like
+ *         "id status"     the key and more: that row, if the rest still matches like
  *         "status"        without the whole key: the first 1000 by the key; rows: these, in any
  *                         order. Those that someone else has locked are left out: call again
  *                         while it changes any
  *         None named: nothing is written, not even touched; the row of the key is read.
- * Errors  JOBQ_ERROR_NOT_FOUND: there is no row of the key. JOBQ_ERROR_LOST: it is not as in like.
- *         JOBQ_ERROR_EXISTS, JOBQ_ERROR_INVALID.
+ * Errors  JOBQ_ERROR_NOT_FOUND: there is no row of the key. JOBQ_ERROR_LOST: it does not match
+ *         like. JOBQ_ERROR_EXISTS, JOBQ_ERROR_INVALID.
  */
 JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
                                          const void *row, const char *where, const void *like,
                                          jobq_pg_rows *rows, jobq_pg_error *error);
 
-/* jobq_pg_table_delete -- deletes what is as in like. *count (may be NULL): how many there were. */
+/* jobq_pg_table_delete -- deletes the rows that match like, and counts them in *count (may be
+ * NULL). */
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
                                          const void *like, int64_t *count, jobq_pg_error *error);
 
@@ -1986,7 +1988,7 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *work, PGconn *con
 /* jobq_pg_worktable_stage -- the stage of a row, from 0; -1: its status is none of these words. */
 JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *work, const void *row);
 
-/* What became of a claimed row, and what its table says to that. */
+/* What became of a claimed row, and the table's answer. */
 typedef struct jobq_pg_verdict {
     jobq_outcome outcome;
     const char *why;  /* of RETRY, NONE, DISCARD: the error to be kept (default "") */
@@ -1995,8 +1997,8 @@ typedef struct jobq_pg_verdict {
 } jobq_pg_verdict;
 
 /*
- * jobq_pg_worktable_settle -- what became of rows, in one statement. A row that is refused keeps no
- * other from being settled.
+ * jobq_pg_worktable_settle -- what became of rows, in one statement. A refused row does not keep
+ * others from being settled.
  *
  * Shape   rows: count of them, as claim gave them, or copies. verdicts: one for each, whose outcome
  *         SUCCESS      this stage is done: the next one is ready, or the row has succeeded

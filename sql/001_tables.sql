@@ -419,6 +419,11 @@ CREATE TABLE jobq.failed (
 -- For retention, counts and the operators' verbs, queue by queue.
 CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);
 
+-- For pages of the failed jobs of a queue or of a kind, the newest first.
+CREATE INDEX failed_queue ON jobq.failed (queue_id, id);
+
+CREATE INDEX failed_kind ON jobq.failed (kind_id, id);
+
 -- The failed jobs of a flow, for its revive and its graph.
 CREATE INDEX failed_flow ON jobq.failed (flow_id) WHERE flow_id > 0;
 

@@ -112,7 +112,31 @@ BEGIN
     PERFORM jobq._prune_signals(p_limit);
     PERFORM jobq._tally_prune();
     PERFORM jobq._prune_operations(p_limit);
+    PERFORM jobq._analyze_small();
     RETURN v_total;
+END $$;
+
+-- A part of prune. Tables of a few rows that seldom change never come to what autovacuum looks
+-- for, 50 changes. Without statistics the planner expects a queue to have hardly any jobs, and
+-- then reads all of a table and sorts it. They are analysed when they have rows, and again
+-- when they have changed as much as they have rows. So is failed, for autovacuum may be late.
+CREATE OR REPLACE FUNCTION jobq._analyze_small() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE v_table regclass;
+BEGIN
+    FOR v_table IN
+        SELECT c.oid FROM pg_class c
+        WHERE c.oid IN ('jobq.queue'::regclass, 'jobq.kind'::regclass, 'jobq.quota'::regclass,
+                        'jobq.schedule'::regclass, 'jobq.failed'::regclass)
+          AND pg_relation_size(c.oid) > 0
+          AND (c.reltuples < 0 OR pg_stat_get_mod_since_analyze(c.oid) > c.reltuples)
+    LOOP
+        BEGIN
+            EXECUTE format('ANALYZE %s', v_table);
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE;
+        END;
+    END LOOP;
 END $$;
 
 -- A part of the history. NULL: an operator has detached it, so it belongs to the history no

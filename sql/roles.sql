@@ -50,7 +50,7 @@ BEGIN
             'schedule_preview|explain_job|row_holders|known_lines|line_waiting|line_rooms|'
             'jobs_of_key|rate_text|shown|flow_graph|job_ties|citus_apart|citus_doubts|'
             'metrics|tally_sums|times_quantile|times_bounds|'
-            'doctor|doctor_.*|lockers|ending|snapshots'
+            'doctor|doctor_.*|lockers|ending|snapshots|known_(queue|kind)'
         WHEN 'payloads' THEN 'peek|wait|await|unawait|'
             'dead_letter_(list|count)|parents|parent_jobs'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'

@@ -74,7 +74,9 @@ BEGIN
         WHERE one.queue_id = q.id AND one.key = p_key COLLATE "C" LIMIT 1) AS k;
 END $$;
 
--- Failed jobs with the errors of all their attempts, one line each. error is the last one.
+-- Failed jobs with the errors of all their attempts, one line each. error is the last one. A
+-- page of one queue or kind is read from an index if it is asked for by its id, as in
+-- queue_id = jobq._known_queue('mail'), in the order of id: a name is only known to a join.
 CREATE OR REPLACE VIEW jobq.failures AS
 SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,
        f.stage, f.errors -> -1 ->> 'error' AS error,
@@ -86,7 +88,7 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
         FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)
              WITH ORDINALITY AS u (e, n)) AS errors,
        f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers,
-       f.line_name AS line
+       f.line_name AS line, f.queue_id, f.kind_id
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
 -- Running jobs. They are found through the claim rows, which are few, and never by a scan of

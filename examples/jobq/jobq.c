@@ -128,7 +128,7 @@ static const app_verb verbs[] = {
                  {"after-flow", "ID", "and for this flow", "bigint"},
                  {"on-end", "END", "success, failure or any of them", "text",
                   "success failure any"}}, .makes = true},
-    {"list", "", "list jobs, the newest first", 0, 0, app_run,
+    {"list", "", "list jobs, the newest first", 0, 0, do_list,
      "SELECT id, queue, kind, state, priority, stage, attempt, enqueued_at, run_at, finished_at,"
      " key, line, errors -> -1 ->> 'error' AS error FROM jobq.jobs"
      " WHERE (:queue::text IS NULL OR queue = :queue) AND (:kind::text IS NULL OR kind = :kind)"
@@ -190,7 +190,7 @@ static const app_verb verbs[] = {
      " array_to_string(queues, ' ') AS queues FROM jobq.workers ORDER BY alive DESC, name"},
     {"failures", "", "failed jobs, the newest first", 0, 0, app_run,
      "SELECT id, queue, kind, failed_at, attempt, error FROM jobq.failures"
-     " WHERE (:queue::text IS NULL OR queue = :queue) AND (:kind::text IS NULL OR kind = :kind)"
+     " WHERE " OF_QUEUE " AND " OF_KIND
      " AND (:newer::interval IS NULL OR failed_at >= now() - :newer::interval)"
      " ORDER BY id DESC LIMIT coalesce(:limit::bigint, 20)",
      .options = {QUEUE, KIND, {"newer", "INTERVAL", "failed since: '1 hour'", NULL}, LIMIT}},

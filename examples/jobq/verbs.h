@@ -421,6 +421,31 @@ static int export_part(app *a, const char *folder, bool *any)
 
 /* ---- looks, pauses, export ------------------------------------------------------------------- */
 
+/* In SQL: rows of the queue and the kind that were given, read from an index. */
+#define OF_QUEUE \
+    "(:queue::text IS NULL OR :kind::text IS NOT NULL OR queue_id = jobq._known_queue(:queue))"
+#define OF_KIND \
+    "(:kind::text IS NULL OR (CASE WHEN :queue::text IS NULL THEN kind = :kind ELSE kind_id = " \
+    "jobq._known_kind(jobq._known_queue(:queue), :kind) END))"
+
+/* Failed jobs have a view of their own: the one of all jobs would read live and ended ones, too. */
+static int do_list(app *a)
+{
+    const char *state = app_value(a, "state");
+    app_call call = {0};
+
+    if (state == NULL || strcmp(state, "failed") != 0) return app_run(a);
+    app_fill(a, &call,
+             "SELECT id, queue, kind, 'failed' AS state, stage, attempt, enqueued_at,"
+             " failed_at AS finished_at, key, line, error FROM jobq.failures"
+             " WHERE " OF_QUEUE " AND " OF_KIND " AND (:key::text IS NULL OR key = :key)"
+             " AND (:line::text IS NULL OR line = :line)"
+             " AND (:older::interval IS NULL OR enqueued_at < now() - :older::interval)"
+             " AND (:newer::interval IS NULL OR enqueued_at >= now() - :newer::interval)"
+             " ORDER BY id DESC LIMIT coalesce(:limit::bigint, 20)");
+    return app_rows(a, call.sql.ptr, call.count, call.values);
+}
+
 /* A table, whose numbers say what they are, or with --json the rows of the view of that name. */
 static int do_look(app *a)
 {

@@ -1149,6 +1149,70 @@ static void declaring_again_uses_up_no_id(void **unused)
     free(after);
 }
 
+/* Blocks that a statement reads. */
+static long blocks_of(const char *generic)
+{
+    char text[700], *own;
+    PGresult *res;
+    long blocks = 0;
+    int i;
+
+    snprintf(text, sizeof text, "EXPLAIN (ANALYZE, BUFFERS, TIMING off, COSTS off) %s", generic);
+    own = for_schema(text, schema);
+    PQclear(PQexec(db, own)); /* what a function reads when it is first called */
+    res = PQexec(db, own);
+    free(own);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQresultErrorMessage(res));
+    for (i = 0; i < PQntuples(res) && blocks == 0; i++) {
+        const char *at = strstr(PQgetvalue(res, i, 0), "shared hit=");
+        const char *read = at == NULL ? NULL : strstr(at, "read=");
+        if (at != NULL) blocks = atol(at + 11) + (read == NULL ? 0 : atol(read + 5));
+    }
+    PQclear(res);
+    assert_true(blocks > 0);
+    return blocks;
+}
+
+static void fail_many(int from, int to)
+{
+    RUN("INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,"
+        " crash, priority, stage, stages) SELECT n, now(), now(), now() - n * interval '1 s',"
+        " k.queue_id, k.id, 1, 0, 0, 0, 1 FROM generate_series(%d, %d) n JOIN jobq.kind k"
+        " ON k.name = CASE WHEN n %% 99 = 0 AND n < 2000 THEN 'rare' WHEN n %% 7 = 0 THEN 'other'"
+        " ELSE 'k' END", from, to);
+}
+
+/* However many have failed, also of other queues; statistics or none. */
+static void a_page_of_failed_jobs_reads_no_more_than_it_shows(void **unused)
+{
+    static const char *const pages[] = {
+        "SELECT id, queue, kind, error FROM jobq.failures WHERE queue_id = jobq._known_queue('q') "
+        "AND id < 1000000 ORDER BY id DESC LIMIT 20",
+        "SELECT id, queue, kind, error FROM jobq.failures WHERE kind_id = "
+        "jobq._known_kind(jobq._known_queue('q'), 'rare') AND id < 1000000 ORDER BY id DESC "
+        "LIMIT 20"};
+    long few[2], many;
+    int i;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("SELECT jobq.queue_set('q', kinds => '{k,rare}'), jobq.queue_set('r', kinds => '{other}')");
+    RUN("SELECT jobq.prune(10)");
+    assert_int_equal(number("SELECT count(*) FROM pg_class WHERE relnamespace = "
+                            "'jobq'::regnamespace AND relname IN ('queue', 'kind') AND "
+                            "reltuples > 0"), 2); /* statistics, as soon as they have rows */
+    fail_many(1, 3000);
+    RUN("SELECT jobq.prune(10)");
+    for (i = 0; i < 2; i++) few[i] = blocks_of(pages[i]);
+    fail_many(3001, 60000);
+    for (i = 0; i < 2; i++) {
+        many = blocks_of(pages[i]);
+        if (many > 2 * few[i]) fail_msg("%ld blocks, and of few %ld: %s", many, few[i], pages[i]);
+    }
+    RUN("ANALYZE jobq.failed");
+    for (i = 0; i < 2; i++) assert_true(blocks_of(pages[i]) <= 2 * few[i]);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, all_stop)
 
 int main(void)
@@ -1184,6 +1248,7 @@ int main(void)
         TEST(explain_tells_what_became_of_a_job),
         TEST(explain_counts_the_jobs_ahead),
         TEST(no_verb_is_compiled),
+        TEST(a_page_of_failed_jobs_reads_no_more_than_it_shows),
     };
 
     return cmocka_run_group_tests_name("operators", tests, pg_up, pg_down);

@@ -1192,7 +1192,7 @@ JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
  * Shape   delay_us: from now on, by the store's clock; 0 or less ends a hold. The latest call wins.
  *         why: for people; copied, cut to JOBQ_NAME_MAX bytes; may be empty. Jobs that are claimed
  *         already, such as this one, are not held: return JOBQ_OUTCOME_RETRY or SNOOZE.
- * Tx      own, whatever becomes of the job. A line is held when the call returns; workers hear of a
+ * Tx      own, even if the attempt fails. A line is held when the call returns; workers hear of a
  *         queue's hold a moment later.
  * Errors  JOBQ_ERROR_INVALID: JOBQ_HOLD_LINE, and the job has no line. JOBQ_ERROR_LOST: the job is
  *         no longer this worker's. Those of the store. A call without a store: none.
@@ -1210,15 +1210,15 @@ JOBQ_API jobq_error jobq_call_hold(jobq_call *call, jobq_hold what, int64_t dela
  * Shape   permille: 0 to 1000, or the nearest. note: what it does just now, copied, made valid
  *         UTF-8 and cut to JOBQ_NOTE_MAX bytes; may be empty. The latest call counts. now: publish
  *         it before returning, by one statement.
- * Tx      own, whatever becomes of the job.
+ * Tx      own, even if the attempt fails.
  * Errors  with now: JOBQ_ERROR_LOST: the job is no longer this worker's. Those of the store.
  *         Otherwise, and for a call without a store: none.
  */
 JOBQ_API jobq_error jobq_call_progress(jobq_call *call, int permille, jobq_str note, bool now);
 
 /*
- * jobq_call_step -- whether a step of this job is done: earlier in this attempt, or in another
- * attempt or stage, whichever worker ran it. What a handler must not do twice is a step:
+ * jobq_call_step -- whether a step of this job has been done, in this attempt or an earlier one, by
+ * any worker. Make what must not be done twice a step:
  *
  *     switch (jobq_call_step(call, "charge", &receipt)) {
  *     case JOBQ_OK: break;
@@ -1240,10 +1240,10 @@ JOBQ_API jobq_error jobq_call_progress(jobq_call *call, int permille, jobq_str n
 JOBQ_API jobq_error jobq_call_step(jobq_call *call, const char *name, jobq_str *value);
 
 /*
- * jobq_call_step_done -- this step is done, and value is what later attempts get of it.
+ * jobq_call_step_done -- this step is done; later attempts get value from jobq_call_step.
  *
- * Shape   value: JSON text; {NULL, 0}: nothing. All those of a job: at most 1 MiB.
- * Tx      own, whatever becomes of the attempt.
+ * Shape   value: JSON text; {NULL, 0}: nothing. The steps of a job hold at most 1 MiB together.
+ * Tx      own, even if the attempt fails.
  * Errors  JOBQ_ERROR_INVALID: not JSON, or too large. As jobq_call_step.
  */
 JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_str value);
@@ -1253,13 +1253,13 @@ JOBQ_API jobq_error jobq_call_step_done(jobq_call *call, const char *name, jobq_
  * JOBQ_OUTCOME_SNOOZE, and the job runs again when the signal has been sent, or after timeout_us.
  * No thread is held meanwhile, and no attempt is used up.
  *
- * Shape   name: 1 to JOBQ_NAME_MAX bytes. timeout_us: from the first call with this name on;
- *         less than 0 is 0, JOBQ_NEVER: none. *payload (may be NULL): JSON text, or {NULL, 0};
- *         valid until the handler returns. A job waits for one signal at a time.
+ * Shape   name: 1 to JOBQ_NAME_MAX bytes. timeout_us: from the first call with this name on; a
+ *         negative one counts as 0; JOBQ_NEVER: no limit. *payload (may be NULL): JSON text, or
+ *         {NULL, 0}; valid until the handler returns. A job waits for one signal at a time.
  * Tx      own.
- * Errors  JOBQ_ERROR_NOT_FOUND: it has not been sent. JOBQ_ERROR_TIMEOUT: nor within timeout_us. To
- *         wait on, jobq_call_delay and return JOBQ_OUTCOME_SNOOZE: the signal still ends the delay.
- *         As jobq_call_step.
+ * Errors  JOBQ_ERROR_NOT_FOUND: it has not been sent. JOBQ_ERROR_TIMEOUT: it was not sent within
+ *         timeout_us. To go on waiting, call jobq_call_delay and return JOBQ_OUTCOME_SNOOZE: the
+ *         signal still ends the delay. As jobq_call_step.
  */
 JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t timeout_us,
                                      jobq_str *payload);
@@ -1279,10 +1279,10 @@ JOBQ_API jobq_error jobq_call_signal(jobq_call *call, const char *name, int64_t 
  */
 JOBQ_API void jobq_call_log(jobq_call *call, jobq_level level, jobq_str text);
 
-/* jobq_call_result -- what this stage leaves, JSON or bytes; copied. Of any stage but the last it
- * is the payload of the next one. Of the last stage it is the job's result, for whoever waits for
- * the job or looks at it: it is written with the job's end, if that is a success, and kept as long
- * as its history. The latest call counts. False: out of memory, not JSON, or larger than the store
+/* jobq_call_result -- what this stage leaves, JSON or bytes; copied. In the last stage it is the
+ * job's result, for those who wait for the job or look at it: it is written with the job's end, if
+ * that is a success, and kept as long as its history. In any other stage it is the payload of the
+ * next one. The latest call counts. False: out of memory, not JSON, or larger than the store
  * accepts. */
 JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
 
@@ -1290,10 +1290,10 @@ JOBQ_API bool jobq_call_result(jobq_call *call, jobq_str result, bool bytes);
  * jobq_call_stopping -- whether, and why, this handler should stop soon. It is cheap: call it
  * often.
  *
- * Shape   SHUTDOWN: finish if that is a matter of moments, else return JOBQ_OUTCOME_RELEASE.
+ * Shape   SHUTDOWN: finish if that takes only moments; otherwise return JOBQ_OUTCOME_RELEASE.
  *         CANCEL: JOBQ_OUTCOME_CANCELLED. TIMEOUT and LOST: what you return changes nothing now:
  *         the attempt has failed, or another worker runs the job again. A transaction of your own
- *         that completed the job counts if it was committed before that was written.
+ *         that completed the job counts if it was committed before the failure was written.
  *         *left_us (may be NULL): microseconds until this handler's time limit, or until the end of
  *         its grace if the worker is stopping; at least 0, JOBQ_NEVER: no limit. For time-outs of
  *         what it calls.
@@ -1338,7 +1338,7 @@ struct jobq_delivery {
 typedef jobq_result (*jobq_message_handler)(jobq_delivery *delivery, const jobq_message *message);
 
 /* Handles the whole batch at once. success: all are done. After jobq_delivery_done(n) only the
- * first n are, and the others come again at once. retry: all come again. After
+ * first n are done, and the others come again at once. retry: all come again. After
  * jobq_delivery_done(n) the first n are done, and the next one failed. reject: those that are not
  * done become dead letters. A message passed to jobq_delivery_reject becomes a dead letter once all
  * before it are done. */
@@ -1384,8 +1384,8 @@ JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
 
 /* jobq_json_member -- the value of an object's member, as the JSON text that it is; of equal names
- * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. Names with
- * escapes are not found; jsonb writes none that needs none. */
+ * the last one counts, as in jsonb. {NULL, 0}: no such member, or not a JSON object. A name that is
+ * written with escapes is not found; jsonb writes them only where JSON needs them. */
 JOBQ_API jobq_str jobq_json_member(jobq_str object, const char *name);
 
 /*
@@ -1636,7 +1636,7 @@ typedef struct jobq_test_view {
                           [["1970-01-01T00:00:00.000000Z","info","text"], ...]; "": nothing */
 } jobq_test_view;
 
-/* jobq_test_get -- what is to be seen of a job; valid until the next call. NULL: no such job. id 0:
+/* jobq_test_get -- what can be seen of a job; valid until the next call. NULL: no such job. id 0:
  * only the error, which is why a job or message was refused last. */
 JOBQ_API const jobq_test_view *jobq_test_get(jobq_test *test, int64_t id);
 
@@ -2238,7 +2238,7 @@ typedef struct jobq_permit {
     int32_t queue;   /* id */
     int32_t kind;    /* id; 0: the quota is the whole queue's */
     int32_t most;    /* over all workers; 0: it limits only starts */
-    int32_t held;    /* so many jobs may run here: claims stop there */
+    int32_t held;    /* the jobs that may run here: claims stop there */
     int32_t chunk;   /* the most tokens that it may have; 0: no rate */
     int32_t tokens;  /* granted now */
     int64_t wait_us; /* time until the next token */
@@ -5471,8 +5471,8 @@ typedef struct jobq_share {
     int32_t queue;        /* index */
     int32_t kind;         /* id; 0: the whole queue */
     int32_t most;         /* over all workers; 0: only a rate */
-    int32_t held;         /* so many jobs may run here */
-    int32_t counted;      /* so many the store has down for this worker: at least held */
+    int32_t held;         /* the jobs that may run here */
+    int32_t counted;      /* what the store has recorded for this worker: at least held */
     int32_t running;      /* jobs of this worker that are not settled */
     int32_t asked;        /* that the claim on its way may bring */
     int32_t orphaned;     /* that claims to be recovered may have brought */
@@ -6187,7 +6187,7 @@ static int32_t jobq__share_room(const jobq_share *p)
     return (int32_t)jobq__max(room, 0);
 }
 
-/* Whether a claim of so many jobs leaves a quota out. rest: it also leaves out those that would
+/* Whether a claim of this many jobs leaves a quota out. rest: it also leaves out those that would
  * make the claim small. */
 static bool jobq__share_skips(const jobq_share *p, bool rest, int32_t limit)
 {

@@ -983,7 +983,7 @@ END $$;
 --                (default 1, at most 1,000,000).
 --   weight       1 to 100: how many jobs it gives while another line gives one
 --   paused       nothing of it is claimed
---   hold         nothing of it is claimed for so long; '0': it is no longer held
+--   hold         nothing of it is claimed for this time; '0' ends the hold
 --   reset        first drops all that the line has of its own
 -- Errors: 22023, also for a queue that does not exist.
 --     select jobq.line_set('mail', 'tenant-7', running_max => 3, rate => '100/min');

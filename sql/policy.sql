@@ -48,7 +48,7 @@ END $$;
 -- medium or long, see retention_set. running_max, rate such as '100/min', rate_burst: limits
 -- of the queue, or with kind of that kind, over all workers; 0 and '0': none. line_*: what
 -- each line of the queue has unless line_set gave it something of its own; likewise.
--- line_waiting_max: an enqueue into a line in which so many jobs wait is refused (JQ005).
+-- line_waiting_max: an enqueue into a line in which this many jobs wait is refused (JQ005).
 -- ageing: every 16th claim looks first where jobs have waited longest, whatever their
 -- priority. snoozes_max: a job that has snoozed so often in its stage fails when it snoozes
 -- once more; 0: any number. paused: as pause and resume, of the queue or with kind of that

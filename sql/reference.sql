@@ -94,8 +94,8 @@ BEGIN
      '  weight       1 to 100: how many jobs it gives while another line '
       'gives one',
      '  paused       nothing of it is claimed',
-     '  hold         nothing of it is claimed for so long; ''0'': it is no '
-      'longer held',
+     '  hold         nothing of it is claimed for this time; ''0'' ends the '
+      'hold',
      '  reset        first drops all that the line has of its own',
      'Errors: 22023, also for a queue that does not exist.',
      'Who may call it: the owner; by grant_operate.',
@@ -625,7 +625,7 @@ BEGIN
       'none. line_*: what',
      'each line of the queue has unless line_set gave it something of its '
       'own; likewise.',
-     'line_waiting_max: an enqueue into a line in which so many jobs wait '
+     'line_waiting_max: an enqueue into a line in which this many jobs wait '
       'is refused (JQ005).',
      'ageing: every 16th claim looks first where jobs have waited longest, '
       'whatever their',

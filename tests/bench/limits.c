@@ -21,8 +21,8 @@ static void load(PGconn *db, long count, long lines)
     bench_sql(db, "ANALYZE jobq.job");
 }
 
-/* Two workers drain count jobs: of so many lines (0: jobs without lines), after these settings, and
- * beside so many jobs of lines that give none. Returns jobs a second. */
+/* Two workers drain count jobs of some lines (0: jobs without lines), after these settings, and
+ * beside closed jobs of lines that give none. Returns jobs a second. */
 static double drain(long count, long lines, const char *settings, long closed)
 {
     PGconn *db = bench_db();

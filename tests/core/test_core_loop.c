@@ -1077,7 +1077,7 @@ static mood mood_of(const jobq_request *a, int64_t now, bool always)
     return carries(a, faulty, always) ? REFUSES : WELL;
 }
 
-/* A claim that failed keeps its jobs locked for so long; others find none meanwhile. */
+/* A claim that failed keeps its jobs locked for this time; others find none meanwhile. */
 static int64_t locked_for, locked_until;
 
 static void refuse(const jobq_request *a, int64_t now)

@@ -34,7 +34,7 @@ static jobq_outcome retry_then_snooze(jobq_call *call)
 
 static int64_t patience_us;
 
-/* Works for so long and asks meanwhile. */
+/* Works for a time, and asks meanwhile. */
 static jobq_outcome patient(jobq_call *call)
 {
     int64_t until = mono_us() + patience_us;

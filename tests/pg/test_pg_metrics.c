@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
 /*
- * Metrics: what processes count is what the fleet shows, whatever becomes of them; and the text, as
+ * Metrics: what processes count is what the fleet shows, even if they die; and the text, as
  * Prometheus reads it. test_core_tally.c has the deliveries under faults.
  */
 #include "processes.h"

@@ -482,8 +482,8 @@ static void heartbeats_keep_a_row(void **state)
     }
 }
 
-/* Whatever becomes of each row: one statement for all, and those that are refused keep no other
- * from being settled. */
+/* One statement for all rows, with any outcomes; refused rows do not keep others from being
+ * settled. */
 static void a_batch_is_settled_in_one_statement(void **state)
 {
     enum { ROWS = 103 };

@@ -44,6 +44,12 @@ thereupon: then
 at one instant: at the same time
 comes to no end: times out
 hoped for: expected
+as in like: matches like
+new so: say what a new one has
+for so long: for this time
+so many jobs: this many jobs, or the number of jobs that
+so many may: the number that may
+whatever becomes of: even if ... fails
 burnt: burned
 canceled: cancelled
 acknowledgment: acknowledgement

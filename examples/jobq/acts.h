@@ -481,8 +481,9 @@ static void web_do(web_visit *visit)
     if (ids) count = act_ids(visit, &list);
     else if (steps) count = act_count(visit, verb, object, values);
     values[0] = ids ? list.ptr : object;
-    if (strcmp(verb->name, "signal") == 0 && web_field(visit, "payload")[0] != '\0')
-        values[6] = web_field(visit, "payload");
+    for (i = 0; i < (int)(sizeof web_values / sizeof web_values[0]); i++)
+        if (strcmp(web_values[i].verb, verb->name) == 0 && web_field(visit, web_values[i].field)[0])
+            values[6 + i] = web_field(visit, web_values[i].field);
     act_what(visit, verb, object, &what);
     if (visit->error[0] == '\0') {
         if ((ids || steps) && count == 0)

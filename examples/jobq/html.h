@@ -30,6 +30,44 @@ static void html_text(app_text *out, const char *text)
     }
 }
 
+/* Appends a text as people see it: marks that turn the direction of writing are shown as U+FFFD,
+   because they make a text look like another one. */
+static void html_shown(app_text *out, const char *text)
+{
+    app_text plain = {0};
+
+    for (; *text != '\0'; text++) {
+        const unsigned char *c = (const unsigned char *)text;
+        bool turns = c[0] == 0xE2 && ((c[1] == 0x80 && c[2] >= 0xAA && c[2] <= 0xAE) ||
+                                      (c[1] == 0x81 && c[2] >= 0xA6 && c[2] <= 0xA9));
+
+        app_add(&plain, turns ? "\xEF\xBF\xBD" : text, turns ? 3 : 1);
+        if (turns) text += 2;
+    }
+    html_text(out, plain.ptr == NULL ? "" : plain.ptr);
+    free(plain.ptr);
+}
+
+/* A log line or an error, in a fixed font; of a long one the first line, which unfolds the rest. */
+static void html_long(app_text *out, const char *text)
+{
+    size_t line = strcspn(text, "\n");
+    app_text first = {0};
+
+    if (line > 120) line = 120;
+    while (line > 0 && ((unsigned char)text[line] & 0xC0) == 0x80) line--;
+    app_add(&first, text, line);
+    app_put(out, text[line] == '\0' ? "<code>" : "<details><summary><code>");
+    html_shown(out, first.ptr);
+    app_put(out, "</code>");
+    if (text[line] != '\0') {
+        app_put(out, "</summary><pre tabindex=0>");
+        html_shown(out, text);
+        app_put(out, "</pre></details>");
+    }
+    free(first.ptr);
+}
+
 /* Appends a text so that it is a value in a URL. */
 static void html_url(app_text *out, const char *text)
 {

@@ -6,7 +6,7 @@
  * and another one to a page.
  */
 enum {
-    LOOK_COLUMNS = 14, /* of a table; in the answer the table's id comes before them */
+    LOOK_COLUMNS = 15, /* of a table; in the answer the table's id comes before them */
     LOOK_TOP = 1,      /* top shows it */
     LOOK_LIVE = 2,     /* web sends it again as it changes */
     LOOK_ALONE = 4,    /* its title is also that of its page */
@@ -51,6 +51,14 @@ typedef struct look_table {
 #define LOOK_LEAST(count) count " || CASE WHEN " count " >= 10000 THEN '+' ELSE '' END"
 #define LOOK_READY LOOK_ABOUT("ready") " || CASE WHEN NOT exact AND greatest(ready, scheduled, " \
                                        "parked, suspects, failed) < 10000 THEN '+' ELSE '' END"
+
+/* A long text, or bytes, of which the page shows the beginning, and says so. */
+#define LOOK_CUT(text) \
+    "left(" text ", 65536) || CASE WHEN length(" text ") > 65536 THEN " \
+    "format(E'\\n… the first 65536 of %s characters', length(" text ")) ELSE '' END"
+#define LOOK_CUT_BYTES(bytes) \
+    "nullif(left(encode(" bytes ", 'hex'), 4000), '') || CASE WHEN " \
+    "octet_length(" bytes ") > 2000 THEN format(E'\\n… the first 2000 of %s bytes', octet_length(" bytes ")) ELSE '' END"
 
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
@@ -142,8 +150,8 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"running", "Running", "No job is running.", LOOK_TOP | LOOK_LIVE, 30,
      "SELECT id, queue, kind, percent, " WHEN("since") ", attempt, worker, note, 'cancel' "
      "FROM jobq.running ORDER BY since",
-     {{"Job", 'j'}, {"Queue", 't'}, {"Kind", 't'}, {"Progress", 'p'}, {"Started", 'w'},
-      {"Attempt", 'n'}, {"Worker", 't'}, {"Note", 't'}, {"Actions", 'v', 't'}}},
+     {{"Job", 'j'}, {"Queue", 'q'}, {"Kind", 't'}, {"Progress", 'p'}, {"Started", 'w'},
+      {"Attempt", 'n'}, {"Worker", 'q'}, {"Note", 't'}, {"Actions", 'v', 't'}}},
     /* Ids are not the order in which jobs fail: the latest of the newest thousand. */
     {"failures", "Failures", "", LOOK_TOP, 50,
      "SELECT id, queue, kind, " WHEN("failed_at") ", attempt, left(error, 300), 'revive' "
@@ -166,7 +174,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
      ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",
-     {{"Worker", 't'}, {"State", 'S'}, {"Running", 'n'}, {"Longest", 's'}, {"Heartbeat", 'w'},
+     {{"Worker", 'q'}, {"State", 'S'}, {"Running", 'n'}, {"Longest", 's'}, {"Heartbeat", 'w'},
       {"PID", 't'}, {"Host", 't'}, {"Queues", 't'}, {"Kinds", 't', 'w'}, {"Since", 'w', 'w'},
       {"Alive", 'n', '-'}}},
     {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
@@ -188,7 +196,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "CASE WHEN paused THEN 'paused' WHEN hold_until IS NOT NULL "
      "THEN 'held: ' || coalesce(hold_why, '') END "
      "FROM (SELECT * FROM jobq.lines LIMIT 5000) AS l ORDER BY waiting DESC, queue, line",
-     {{"Line", 'l'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
+     {{"Line", 'q'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
       {"Next", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
     {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
      "SELECT queue, sum(lag) || CASE WHEN bool_and(exact) THEN '' ELSE '+' END, "
@@ -256,7 +264,7 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Priority", 'n'}, {"Attempt", 'n'}, {"Enqueued", 'w'}, {"Last", 'w'}, {"Key", 'l'},
       {"Error", 'e'}}},
     {"facts", "Facts", "", LOOK_ONE, 1,
-     "SELECT state, concat_ws(' ', queue, kind), key, line, priority, CASE WHEN stages > 1 THEN "
+     "SELECT state, queue, kind, key, line, priority, CASE WHEN stages > 1 THEN "
      "format('%s of %s', stage + 1, stages) END, format('%s of %s', attempt, max_attempts), "
      "concat_ws(', ', CASE WHEN crash > 0 THEN format('%s crashes', crash) END, CASE WHEN suspect "
      "THEN 'runs alone, since its worker died' END, "
@@ -264,19 +272,24 @@ static const look_table look_tables[LOOK_TABLES] = {
      WHEN("cancel_requested_at") ", (SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
      "(SELECT percent FROM jobq.running r WHERE r.id = j.id), "
      "(SELECT note FROM jobq.running r WHERE r.id = j.id), "
-     "CASE WHEN state = 'failed' THEN 'revive' WHEN finished_at IS NULL THEN 'cancel' END "
+     "concat_ws(' ', CASE WHEN state = 'failed' THEN 'revive' "
+     "WHEN finished_at IS NULL THEN 'cancel' END, CASE WHEN state = 'ready' "
+     "THEN 'prioritize reschedule' END, 'copy') "
      "FROM jobq.jobs j WHERE id = $1::bigint",
-     {{"State", 'S'}, {"Queue and kind", 't'}, {"Key", 'l'}, {"Line", 't'}, {"Priority", 't'},
+     {{"State", 'S'}, {"Queue", 'q'}, {"Kind", 't'}, {"Key", 'l'}, {"Line", 'q'}, {"Priority", 't'},
       {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Cancel requested", 'w'},
-      {"Worker", 't'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
+      {"Worker", 'q'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
     {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
      "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
      {{"Reason", 'l'}, {"Until", 'w'}}},
     {"steps", "What happened", "", 0, 1000,
      "WITH j AS MATERIALIZED (SELECT enqueued_at, claimed_at, finished_at, attempt, state, errors, "
      "[[log]]::jsonb AS log FROM jobq.jobs WHERE id = $1::bigint) "
-     "SELECT " WHEN("at") ", what, text FROM (" LOOK_STORY ") AS s ORDER BY at NULLS FIRST, no",
-     {{"When", 'w'}, {"What", 't'}, {"Text", 'l'}}},
+     "SELECT " WHEN("at") ", what, CASE WHEN isfinite(at) THEN to_char(at AT TIME ZONE 'UTC', "
+     "'YYYY-MM-DD HH24:MI:SS.MS \"UTC\"') END, CASE WHEN isfinite(at) AND isfinite(lag(at) OVER w) "
+     "THEN extract(epoch FROM at - lag(at) OVER w) END, text FROM (" LOOK_STORY ") AS s "
+     "WINDOW w AS (ORDER BY at NULLS FIRST, no) ORDER BY at NULLS FIRST, no",
+     {{"When", 'w'}, {"What", 't'}, {"At", 't'}, {"After", 's'}, {"Text", 'm'}}},
     {"ties", "Flow, edges and steps", "It belongs to no flow, and waits for no other job.", 0, 500,
      "SELECT CASE tie WHEN 'flow' THEN 'is in flow' WHEN 'after' THEN 'waits, or has waited, for' "
      "WHEN 'before' THEN 'is waited for by' WHEN 'step' THEN 'has done the step' "
@@ -293,9 +306,10 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"State", 'S'}, {"Name", 't'}, {"Ended", 'p'}, {"Jobs", 't'}, {"If a job fails", 't'},
       {"Takes more jobs", 't'}, {"Begun", 'w'}, {"End", 'w'}, {"Actions", 'v', '-'}}},
     {"payload", "Payload", "This role may not read payloads.", 0, 1,
-     "SELECT [[left(coalesce(jsonb_pretty(payload), nullif(left(encode(bytes, 'hex'), 4000), '')), "
-     "65536)]], [[left(jsonb_pretty(headers), 65536)]], [[left(coalesce(jsonb_pretty(result), "
-     "left(encode(result_bytes, 'hex'), 4000)), 65536)]] FROM jobq.jobs WHERE id = $1::bigint",
+     "SELECT [[coalesce(" LOOK_CUT("jsonb_pretty(payload)") ", " LOOK_CUT_BYTES("bytes") ")]], "
+     "[[" LOOK_CUT("jsonb_pretty(headers)") "]], "
+     "[[coalesce(" LOOK_CUT("jsonb_pretty(result)") ", " LOOK_CUT_BYTES("result_bytes") ")]] "
+     "FROM jobq.jobs WHERE id = $1::bigint",
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
     {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
     {"trouble", "Needs attention", "Nothing needs attention.", LOOK_LIVE, 50,
@@ -441,6 +455,11 @@ typedef struct look_verb {
     "headers => d.headers) FROM d ORDER BY d.seq) " \
     "SELECT jobq.dead_letter_resolve(token, ARRAY(SELECT id FROM e)) AS replayed FROM t"
 
+#define LOOK_ENQUEUE \
+    "jobq.enqueue(text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, " \
+    "text, bytea, jsonb, boolean, text, text, interval, text, bigint, text, bigint[], text[], " \
+    "bigint, text)"
+
 #define LOOK_OF_IDS(verb) "SELECT jobq." verb "(id) FROM unnest($1::bigint[]) AS u (id)"
 
 static const look_verb look_verbs[] = {
@@ -448,6 +467,13 @@ static const look_verb look_verbs[] = {
      LOOK_OF_IDS("cancel")},
     {"revive", "Revive", 'r', NULL, NULL, "jobs", "jobq.revive(bigint)", LOOK_OF_IDS("revive")},
     {"delete", "Delete", 0, NULL, NULL, "jobs", "jobq.delete(bigint)", LOOK_OF_IDS("delete")},
+    {"copy", "Run again as a copy", 0, NULL, NULL, "jobs", LOOK_ENQUEUE,
+     "SELECT jobq.enqueue(queue, kind, payload, bytes => bytes, headers => headers, "
+     "priority => priority, line => line) FROM jobq.jobs WHERE id = $1::bigint"},
+    {"prioritize", "Set priority", 0, NULL, NULL, "jobs", "jobq.prioritize(bigint, integer)",
+     "SELECT jobq.prioritize($1::bigint, $8::integer)"},
+    {"reschedule", "Reschedule", 0, NULL, NULL, "jobs", "jobq.reschedule(bigint, timestamptz)",
+     "SELECT jobq.reschedule($1::bigint, $9::timestamptz)"},
     {"signal", "Send signal", 0, NULL, NULL, "jobs", "jobq.signal(text, jsonb)",
      "SELECT jobq.signal($1, $7::jsonb)"},
     /* Of all jobs of a filter, which are taken in steps: see acts.h. */

@@ -56,6 +56,12 @@ static const char *const web_filters[PAGE_FILTERS][4] = {
     {"text", "Error has", "", "strpos(lower(error), lower($12)) > 0"},
     {"newer", "Since", "1 day", "at > now() - $13::interval"}};
 
+/* Values of verbs besides the object: $7 and the following, where no filter is. */
+static const struct { const char *verb, *field, *label; } web_values[] = {
+    {"signal", "payload", "Payload of the signal, JSON"},
+    {"prioritize", "priority", "-9 to 9, smaller first"},
+    {"reschedule", "run_at", "Not before; empty: now"}};
+
 /* Appends a verb's statement as a text for people: $1 is the object, if there is one, and $2 and
    the following are the filter's, if there are any. */
 static void page_sql(app_text *text, const web_state *web, const char *generic, const char *object,
@@ -139,7 +145,9 @@ static void page_jobs_link(app_text *out, const char *const *args, const char *t
 {
     app_put(out, "<a href=\"");
     page_jobs_path(out, args, "");
-    html(out, "\">%s</a>", text);
+    app_put(out, "\">");
+    html_shown(out, text);
+    app_put(out, "</a>");
 }
 
 static void page_state(app_text *out, const char *state)
@@ -204,7 +212,7 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
                        const PGresult *res, int row, int at)
 {
     const char *value = PQgetvalue(res, row, at);
-    const char *args[PAGE_FILTERS] = {"", value, "", "", "", "", "", "", "", "", "", ""};
+    const char *args[PAGE_FILTERS] = {"", "", "", "", "", "", "", "", "", "", "", ""};
     const look_verb *verb;
     char text[48];
 
@@ -213,7 +221,10 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
     else if (strchr("nx", c->type)) html_count(out, value);
     else if (c->type == 'w') html_when(out, value, look_text(c, value, text, sizeof text));
     else if (c->type == 'S') page_state(out, value);
-    else if (c->type == 'q') page_jobs_link(out, args, value);
+    else if (c->type == 'q') {
+        args[strcmp(c->head, "Line") == 0 ? 7 : strcmp(c->head, "Worker") == 0 ? 9 : 1] = value;
+        page_jobs_link(out, args, value);
+    } else if (c->type == 'm') html_long(out, value);
     else if (c->type == 'o') page_subject(out, value);
     else if (c->type == 'v')
         while ((verb = look_next_verb(&value)) != NULL)
@@ -236,12 +247,12 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
         if (c->type == 'g') page_jobs_link(out, args, value);
         else page_button_for(web, out, look_verb_find(value, strlen(value)), args,
                              PQgetvalue(res, row, 5));
-    } else html(out, "%s", look_text(c, value, text, sizeof text));
+    } else html_shown(out, look_text(c, value, text, sizeof text));
 }
 
 static const char *page_class(char type)
 {
-    return strchr("nxs", type) ? "n" : strchr("lg", type) ? "w" : type == 'e' ? "w bad"
+    return strchr("nxs", type) ? "n" : strchr("lgm", type) ? "w" : type == 'e' ? "w bad"
          : strchr("vb", type) ? "do" : "";
 }
 
@@ -532,6 +543,17 @@ static PGresult *page_look(web_state *web, const struct web_page *p, const char 
     return NULL;
 }
 
+/* The field of a verb that needs a value besides its object. */
+static void page_act_value(const web_state *web, app_text *out, const look_verb *verb)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof web_values / sizeof web_values[0]; i++)
+        if (strcmp(web_values[i].verb, verb->name) == 0 && web->may[verb - look_verbs])
+            html(out, "<label>%s<input name=\"%s\" form=act></label>", web_values[i].label,
+                 web_values[i].field);
+}
+
 /* The buttons of the object that a page is about, and of the signals that it waits for. */
 static void page_acts(const web_state *web, app_text *out, const struct web_page *p,
                       const PGresult *res, const char *id)
@@ -541,13 +563,15 @@ static void page_acts(const web_state *web, app_text *out, const struct web_page
     const look_verb *verb, *signal = look_verb_find("signal", 6);
 
     app_put(out, "<div class=acts>");
-    while ((verb = look_next_verb(&names)) != NULL)
+    while ((verb = look_next_verb(&names)) != NULL) {
         page_button(web, out, verb, look_takes_ids(verb) ? NULL : id, NULL, false);
+        page_act_value(web, out, verb);
+    }
     for (row = 0; row < PQntuples(res) && web->may[signal - look_verbs]; row++) {
         if (!look_is(res, row, LOOK_TIES) || strcmp(PQgetvalue(res, row, tie), "signal") != 0)
             continue;
         page_button(web, out, signal, PQgetvalue(res, row, name), NULL, false);
-        app_put(out, "<label>Payload of the signal, JSON<input name=payload form=act></label>");
+        page_act_value(web, out, signal);
     }
     app_put(out, "</div>");
 }

@@ -908,9 +908,53 @@ class Test(unittest.TestCase):
         failed = sql("SELECT id FROM jobq.jobs WHERE kind = 'welcome' AND errors IS NOT NULL LIMIT 1")[0]
         self.chrome.get(self.operator.url + "/jobs/" + failed)
         text = self.one("main").text
-        for part in ["Timeline", "no answer from host", "info tried twice", "Facts",
+        for part in ["Timeline", "no answer from host", "info", "tried twice", "Facts",
                      "Why it runs or does not", "What happened", "enqueued", "Payload"]:
             self.assertIn(part, text)
+
+    def test_job_page_is_live(self):
+        """It shows an end as it happens, with instants and differences; the focus stays."""
+        job = sql("SELECT jobq.enqueue('alive', 'a', '{\"n\": 1}', delay => '1 hour')")[0]
+        self.chrome.get(self.operator.url + "/jobs/" + job)
+        self.chrome.execute_script("window.kept = 1; document.querySelector('input[name=q]').focus()")
+        self.assertRegex(self.one("#steps").text, r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC")
+        self.one("#acts input[name=priority]").send_keys("-3")
+        sql(f"SELECT jobq.reschedule({job}, now() + interval '2 hours')")
+        self.wait(lambda: "in 2 h" in self.one("#facts").text or "in 120 min" in self.one("#facts").text)
+        self.assertEqual(self.one("#acts input[name=priority]").get_attribute("value"), "-3")
+        self.one("button[value^=prioritize]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(self.one(".said").text, f"Set priority {job}: prioritized")
+        self.assertEqual(sql(f"SELECT priority FROM jobq.jobs WHERE id = {job}"), ["-3"])
+        self.one("button[value^=copy]").click()
+        self.wait(lambda: self.all(".said"))
+        copy = self.one(".said").text.rsplit(" ", 1)[1]
+        self.assertEqual(sql(f"SELECT payload, priority FROM jobq.jobs WHERE id = {copy}"), ['{"n": 1}|-3'])
+        self.one("button[value^=reschedule]").click()
+        self.wait(lambda: self.all(".said"))
+        self.assertEqual(sql(f"SELECT run_at <= now() FROM jobq.jobs WHERE id = {job}"), ["t"])
+        self.assertTrue(self.all("#facts a[href^='/jobs?queue=alive']"))
+        sql(f"SELECT jobq.cancel({job}), jobq.delete('alive', 'ready')")
+        self.wait(lambda: "cancelled" in self.one("#facts").text and "cancelled" in self.one("#steps").text)
+        self.assertEqual(self.all("button[value=cancel]"), [])
+
+    def test_what_is_cut_says_so(self):
+        jobs = sql("""SELECT jobq.enqueue('cut', 'c', to_jsonb(repeat('x', 70000)));
+            SELECT jobq.enqueue('cut', 'c', bytes => decode(repeat('ab', 2001), 'hex'));
+            SELECT jobq.enqueue('cut', 'c', bytes => decode(repeat('ab', 2000), 'hex'))""")
+        for job, want in zip(jobs, ["the first 65536 of 70002 characters", "the first 2000 of 2001 bytes", None]):
+            text = self.operator.ask(f"/jobs/{job}")[2]
+            self.assertIn(want or "abab", text)
+            self.assertEqual("the first" in text, want is not None)
+        sql("SELECT jobq.delete('cut', 'ready')")
+
+    def test_direction_of_writing(self):
+        """A key cannot pretend to be another one."""
+        job = sql("SELECT jobq.enqueue('rtl', 'r', key => U&'rtl\\202Egpj.exe')")[0]
+        for path in [f"/jobs/{job}", "/jobs?queue=rtl"]:
+            text = self.reader.ask(path)[2]
+            self.assertEqual(("rtl\ufffdgpj.exe" in text, "\u202e" in text), (True, False), path)
+        sql("SELECT jobq.delete('rtl', 'ready')")
 
     def test_cancel_on_the_page_of_a_job(self):
         job = sql("SELECT jobq.enqueue('single', 's')")[0]

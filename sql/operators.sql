@@ -201,8 +201,8 @@ END $$;
 -- ---- the log of operators ----------------------------------------------------------------
 
 -- Notes how many jobs or dead letters a verb changed; NULL: settings. A call that changed
--- nothing is not noted. Answers the count. The calls of one statement for one job each, as from
--- unnest, are one row, of up to 1,000 ids: the transaction remembers which.
+-- nothing is not noted. Answers the count. The calls of one statement for one job each, as
+-- from unnest, are one row, of up to 1,000 ids: the transaction remembers which.
 CREATE OR REPLACE FUNCTION jobq._operated(p_verb text, p_arguments jsonb, p_jobs integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

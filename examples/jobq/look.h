@@ -58,7 +58,8 @@ typedef struct look_table {
     "format(E'\\n… the first 65536 of %s characters', length(" text ")) ELSE '' END"
 #define LOOK_CUT_BYTES(bytes) \
     "nullif(left(encode(" bytes ", 'hex'), 4000), '') || CASE WHEN " \
-    "octet_length(" bytes ") > 2000 THEN format(E'\\n… the first 2000 of %s bytes', octet_length(" bytes ")) ELSE '' END"
+    "octet_length(" bytes ") > 2000 THEN format(E'\\n… the first 2000 of %s bytes', " \
+    "octet_length(" bytes ")) ELSE '' END"
 
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"

@@ -145,6 +145,8 @@
  *     line         jobs of a queue that belong together, such as a tenant's; workers take turns at
  *                  the lines of a queue: they walk from line to line
  *     quota        a limit of a queue, or of one of its kinds, over all workers
+ *     hold         of a line or queue: claim nothing from it until an instant; of a worker: have
+ *                  claimed a job, or taken a partition, and not settled it yet
  *     key          a name that at most one live job of its queue has
  *     seal         turn a payload into other bytes, such as compressed or encrypted ones
  *     open         turn them back into the payload; of a handle: make it
@@ -1785,12 +1787,12 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        them is ready again, and its old worker is told lost. Messages acknowledged in one are
  *        delivered again, with the same numbers, to the same holder: nobody else gets them until a
  *        lease later. A message's number is on the disk before a handler gets the message.
- *   (18) Rescue happens even if every worker dies young. If a worker's first news tells of three
- *        or more workers whose lease is over and that still hold jobs, it claims no job and reads
- *        no message until it has watched them for their lease and has rescued them, or their
- *        heartbeats have gone on. It waits at most two leases of its own.
+ *   (18) Rescue happens even if every worker dies young. If the first heartbeat's answer names
+ *        three or more workers whose lease is over and that still hold jobs, the worker claims no
+ *        job and reads no message until it has watched them for their lease and has rescued them,
+ *        or their heartbeats have gone on. It waits at most two leases of its own.
  *   (19) If a kind has a limit, at most that number of its jobs run or wait for a thread in this
- *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
+ *        worker. Claims leave out a kind that is at its limit. Before that, a claim may bring too
  *        many of its jobs; they are released at once. A handler that was abandoned no longer
  *        counts.
  *   (20) A queue or a kind may have a quota: a limit of the jobs that run at once over all
@@ -1807,7 +1809,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  * A queue may have partitions. A producer writes a message in its own transaction. After that has
  * committed, the holder of the partition numbers the message when it reads it: 1, 2, 3 ... in each
  * partition, without a gap. A number never changes. Messages are delivered in that order, at least
- * once, a batch at a time. The relay is the part of jobq_loop that does this. It keeps one small
+ * once, a batch at a time. The relay is the part of jobq_loop that does this. It keeps a small
  * state machine for each partition, in relay.parts.
  *
  *                          a look found messages,
@@ -1840,8 +1842,8 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        before it sent the statement that took or renewed it.
  *   (14) Each message has its own attempts: the deliveries that contained it. They are stored
  *        before a handler runs, so they survive kill -9. A message that no handler got, or whose
- *        READ was never answered, gets its attempt back. A delivery whose transaction was rolled
- *        back shows a message that is handled a second time in it an attempt more.
+ *        READ was never answered, gets its attempt back. If a delivery's transaction was rolled
+ *        back, a message that is handled a second time in it shows one attempt more.
  *   (15) A message becomes a dead letter when a handler rejects it, when it alone fails at its
  *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
  *        survive. A batch that fails as a whole makes no dead letter: at the limit its messages are
@@ -1967,7 +1969,7 @@ JOBQ_API jobq_error jobq_json_valid(jobq_str json, size_t *at, const char **why)
 JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
 
 /*
- * jobq_utf8_mend -- copies any bytes as valid UTF-8 of at most max bytes, for error texts.
+ * jobq_utf8_mend -- copies any bytes, as valid UTF-8 of at most max bytes, for error texts.
  *
  * Shape   out holds max + 1 bytes and is terminated. Each bad byte and each NUL becomes '?'. Cut at
  *         a character. Returns the length.
@@ -1981,9 +1983,8 @@ JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
  * Shape   out holds JOBQ_TRACE_MAX bytes and is terminated. Returns the length; 0 if the parent is
  *         not valid: ids of zeros, letters in upper case, version ff. Of a version that is not
  *         known yet the first 55 bytes count, and a dash must follow if there are more; it is
- *         written as version 00. A tracestate is left
- *         out if it is longer than JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a
- *         backslash.
+ *         written as version 00. A tracestate is left out if it is longer than
+ *         JOBQ_TRACE_STATE_MAX, not printable ASCII, or has a quote or a backslash.
  */
 JOBQ_API size_t jobq_trace_format(char *out, const jobq_trace *trace);
 

@@ -223,6 +223,8 @@ test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang,
 test-web: export JOBQ_TEST_VERDICT = total
 test-web: ## test jobq web in a headless Chromium (ARGS="Test.test_narrow")
 	@CC="$(CC)" tests/harness/setup.sh web
+	@test -e .build/axe/node_modules || npm install --prefix .build/axe --loglevel=error --ignore-scripts \
+		--no-save --no-package-lock --no-audit --no-fund axe-core@4.14.1 >/dev/null
 	@tests/harness/run.sh --reset
 	@$(MAKE) .build/jobq .build/examples/pipeline >/dev/null
 	@tests/harness/run.sh --step "jobq web in a browser" tests/server.sh /usr/bin/python3 \

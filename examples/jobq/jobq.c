@@ -245,7 +245,7 @@ static const app_verb verbs[] = {
                  {"rate", "RATE", "such as 100/min; 0: none", "text"},
                  {"rate-burst", "N", "", "integer"},
                  {"paused", "BOOL", "", "boolean", "true false"},
-                 {"hold", "INTERVAL", "nothing of it is claimed for so long", "interval"},
+                 {"hold", "INTERVAL", "how long nothing of it is claimed", "interval"},
                  {"reset", NULL, "first drop all that it has of its own", "boolean"}}},
     {"drain", "QUEUE", "wait until no job is due or running", 1, 1, do_drain,
      .options = {{"ended", NULL, "and none is scheduled for later", NULL},

@@ -58,8 +58,8 @@ typedef struct look_table {
     "format(E'\\n… the first 65536 of %s characters', length(" text ")) ELSE '' END"
 #define LOOK_CUT_BYTES(bytes) \
     "nullif(left(encode(" bytes ", 'hex'), 4000), '') || CASE WHEN " \
-    "octet_length(" bytes ") > 2000 THEN format(E'\\n… the first 2000 of %s bytes', " \
-    "octet_length(" bytes ")) ELSE '' END"
+    "octet_length(" bytes ") > 2000 THEN " \
+    "format(E'\\n… the first 2000 of %s bytes', octet_length(" bytes ")) ELSE '' END"
 
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
@@ -170,8 +170,7 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Succeeded", 'n'}, {"Failed", 'x'}, {"Cancelled", 'n'}, {"On failure", 't', 'w'},
       {"Begun", 'w'}, {"End", 'w', 'w'}, {"Actions", 'v'}}},
     {"workers", "Workers", "No worker has registered.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
-     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN running > 0 THEN 'working' "
-     "WHEN asleep THEN 'asleep' ELSE 'awake' END, "
+     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep THEN 'asleep' ELSE 'awake' END, "
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
      ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",

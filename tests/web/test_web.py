@@ -28,6 +28,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SERVER = os.environ["JOBQ_SERVER"]
 PSQL = os.path.join(os.environ["JOBQ_SERVER_BIN"], "psql")
+AXE = os.path.join(ROOT, ".build/axe/node_modules/axe-core/axe.min.js")
 PROGRAM = ""
 SCHEMA = "jobq"
 PAGES = ["/", "/jobs", "/jobs/1", "/flows", "/flows/1", "/queues", "/workers", "/schedules", "/outbox",
@@ -1129,6 +1130,50 @@ class Test(unittest.TestCase):
                     self.assertLessEqual(wide, width, path)
         finally:
             self.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    @unittest.skipUnless(os.path.exists(AXE), "no axe-core: make test-web installs it")
+    def test_accessibility(self):
+        """axe-core finds nothing on any page, in both themes, at three widths."""
+        with open(AXE) as file:
+            axe = file.read()
+        job = sql("SELECT jobq.enqueue('axe', 'a', delay => '1 hour')")[0]
+        try:
+            for theme, width in [("light", 360), ("dark", 360), ("light", 768), ("dark", 768),
+                                 ("light", 1200), ("dark", 1200)]:
+                self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+                    "features": [{"name": "prefers-color-scheme", "value": theme}]})
+                self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+                    "width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False})
+                for path in PAGES + ["/bulk", "/jobs?state=failed", "/find?q=none", f"/jobs/{job}"]:
+                    self.chrome.get(self.operator.url + path)
+                    self.chrome.execute_script("rest();" + axe)
+                    found = self.chrome.execute_async_script("""const done = arguments[0];
+                        axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes.map(n => n.html)])))""")
+                    self.assertEqual(found, [], (path, theme, width))
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+            self.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            sql("SELECT jobq.delete('axe', 'ready')")
+
+    def test_edges_can_be_seen(self):
+        """What can be pressed or filled in has an edge with a contrast of 3:1, as links have."""
+        try:
+            for theme in ["light", "dark"]:
+                self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+                    "features": [{"name": "prefers-color-scheme", "value": theme}]})
+                self.chrome.get(self.operator.url + "/jobs")
+                least = self.chrome.execute_script("""
+                    const light = c => { const [r, g, b] = c.match(/\\d+/g).map(v => (v /= 255) <= 0.03928
+                            ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+                        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05 };
+                    const ratio = (a, b) => Math.max(light(a), light(b)) / Math.min(light(a), light(b));
+                    const ground = getComputedStyle(document.documentElement).backgroundColor;
+                    return Math.min(...all("main input:not([type=hidden]), select, main button").map(e => {
+                        const s = getComputedStyle(e); return ratio(s.borderTopColor, ground) }),
+                        ...all("main a").map(e => ratio(getComputedStyle(e).textDecorationColor, ground)))""")
+                self.assertGreaterEqual(least, 3, theme)
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
     def test_keyboard_and_labels(self):
         """Everything that can be used has a name, and the first stop of Tab skips the links."""

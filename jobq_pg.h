@@ -1218,8 +1218,8 @@ typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_c
 typedef struct jobq_pg_queue_desc {
     int32_t max_attempts;                /* * (new: 20) */
     int32_t max_crashes;                 /* (new: 3) */
-    int32_t snoozes_max;                 /* * a job that has snoozed so often in its stage fails at
-                                            the next; JOBQ_PG_UNLIMITED: never (new: so) */
+    int32_t snoozes_max;                 /* * a job that has snoozed this often in its stage fails
+                                            at the next; JOBQ_PG_UNLIMITED: never (new: that) */
     int64_t timeout_us;                  /* * of a handler; JOBQ_NEVER: none (new: none, but set
                                             one: see BAD HANDLERS) */
     jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */

@@ -177,6 +177,7 @@ static const char *const good_kinds[] = {"new"}, *const bad_kinds[] = {"a b"};
 
 static const given queue_given[] = {
     {.field = "max_attempts", QUEUE(.max_attempts = 7), QUEUE(.max_attempts = -1)},
+    {.field = "snoozes_max", QUEUE(.snoozes_max = 7), QUEUE(.snoozes_max = -7)},
     {.field = "max_crashes", QUEUE(.max_crashes = 7), QUEUE(.max_crashes = -1)},
     {.field = "timeout_us", QUEUE(.timeout_us = SECOND), QUEUE(.timeout_us = -1)},
     {.field = "backoff", QUEUE(.backoff = {.base_us = SECOND}), QUEUE(.backoff = {.base_us = -1})},

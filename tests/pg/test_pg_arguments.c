@@ -93,6 +93,7 @@ static const struct {
     {"dead_letter_replay", "queue partition type at_most"},
     {"dead_letter_discard", "queue partition type at_most"},
     {"dead_letter_cleanup", "queue partition type at_most"},
+    {"doctor", "thorough"},
     {"work_join", "name lease host pid"},
     {"work_take", "most"},
     {"work_done", "bytes"},

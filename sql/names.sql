@@ -74,6 +74,19 @@ BEGIN
     IF p_at_most < 1 THEN PERFORM jobq._refuse('at_most', 'must be 1 or more'); END IF;
 END $$;
 
+-- Refuses a filter of the verbs that change jobs if nothing, or everything, would match it.
+CREATE OR REPLACE FUNCTION jobq._check_filter(
+    p_older interval, p_tags jsonb, p_at_most integer)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_older < interval '0' THEN
+        PERFORM jobq._refuse('older', 'must not be negative');
+    ELSIF jsonb_typeof(p_tags) <> 'object' THEN
+        PERFORM jobq._refuse('tags', 'not a JSON object');
+    END IF;
+    PERFORM jobq._check_at_most(p_at_most);
+END $$;
+
 CREATE OR REPLACE FUNCTION jobq._check_name(p_field text, p_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

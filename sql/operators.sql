@@ -349,7 +349,7 @@ DECLARE
     v_queue integer;
     v_ids bigint[] := '{}';
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     v_queue := jobq._known_queue(queue);
     IF state NOT IN ('ready', 'running') THEN
         RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state
@@ -506,7 +506,7 @@ CREATE OR REPLACE FUNCTION jobq.revive(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     RETURN jobq._operated('revive', jsonb_build_object(
         'queue', queue, 'kind', kind, 'older', older, 'tags', tags),
         jobq._revive_all(
@@ -583,7 +583,7 @@ DECLARE
     v_queue integer;
     v_kind integer;
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     v_queue := jobq._known_queue(queue);
     v_kind := jobq._known_kind(v_queue, kind);
     IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN
@@ -725,7 +725,7 @@ CREATE OR REPLACE FUNCTION jobq.reschedule(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     RETURN jobq._operated('reschedule', jsonb_build_object(
         'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most, NULL,
@@ -753,7 +753,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;
     RETURN jobq._operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
@@ -782,7 +782,7 @@ CREATE OR REPLACE FUNCTION jobq.move(
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_filter(older, tags, at_most);
     IF queue = target COLLATE "C" THEN
         RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;

@@ -269,6 +269,10 @@ BEGIN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
     ELSIF num_nonnulls(payload, bytes) = 2 THEN
         PERFORM jobq._refuse('bytes', 'not allowed with payload');
+    ELSIF jsonb_typeof(headers) <> 'object' THEN
+        PERFORM jobq._refuse('headers', 'not a JSON object');
+    ELSIF octet_length(key) NOT BETWEEN 1 AND 1024 THEN
+        PERFORM jobq._refuse('key', 'must be 1 to 1024 bytes');
     ELSIF num_nonnulls(partition, order_key) = 2 THEN
         PERFORM jobq._refuse('partition', 'not allowed with order_key, which chooses it');
     END IF;

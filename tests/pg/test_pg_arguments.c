@@ -105,7 +105,7 @@ static const struct {
     {"grant_read", "payloads"},
 };
 
-/* Calls in which an argument would not be used, or only another one. */
+/* Calls in which an argument would not be used, or only another one, or would match nothing. */
 static const struct {
     const char *function, *argument, *call;
 } unused[] = {
@@ -163,6 +163,20 @@ static const struct {
     {"schedule", "timeout", "schedule('s', 'q', every => '1 h', partition => 1, timeout => '1 s')"},
     {"outbox_enqueue", "partition", "outbox_enqueue('o', '1', partition => 1, order_key => 'a')"},
     {"outbox_enqueue", "bytes", "outbox_enqueue('o', '1', bytes => 'x')"},
+    {"outbox_enqueue", "headers", "outbox_enqueue('o', '1', headers => '[1]')"},
+    {"outbox_enqueue", "key", "outbox_enqueue('o', '1', key => '')"},
+    {"cancel", "older", "cancel('q', older => '-1 s')"},
+    {"cancel", "tags", "cancel('q', tags => '[1]')"},
+    {"revive", "older", "revive('q', older => '-1 s')"},
+    {"revive", "tags", "revive('q', tags => '[1]')"},
+    {"delete", "older", "delete('q', 'ready', older => '-1 s')"},
+    {"delete", "tags", "delete('q', 'ready', tags => '[1]')"},
+    {"reschedule", "older", "reschedule('q', older => '-1 s')"},
+    {"reschedule", "tags", "reschedule('q', tags => '[1]')"},
+    {"prioritize", "older", "prioritize('q', 1, older => '-1 s')"},
+    {"prioritize", "tags", "prioritize('q', 1, tags => '[1]')"},
+    {"move", "older", "move('q', 'o', older => '-1 s')"},
+    {"move", "tags", "move('q', 'o', tags => '[1]')"},
     {"dead_letter_list", "status", "dead_letter_list(status => 'failed')"},
     {"dead_letter_count", "status", "dead_letter_count(status => 'any')"},
     {"work_done", "result", "work_done(1, 1, 1, '1', 'x')"},

@@ -1584,7 +1584,8 @@ static void a_read_has_a_budget_of_bytes(void **unused)
     RUN("UPDATE jobq.queue SET message_max = 100000000");
     put(NULL, 0, 3);
     RUN("SELECT jobq.outbox_enqueue('o', to_jsonb(repeat('x', 1000000)), headers => '{}')");
-    RUN("SELECT jobq.outbox_enqueue('o', '{}', headers => to_jsonb(repeat('x', 1000000)))");
+    RUN("SELECT jobq.outbox_enqueue('o', '{}', headers => jsonb_build_object('x',"
+        " repeat('x', 1000000)))");
     d = reader(1, 1, 0);
     d.bytes = 12;
     d.again = true;

@@ -38,7 +38,10 @@
 /* The keys of top, for its help and for help top. */
 static const char top_keys[] =
     "    Up, Down, j, k      select a row\n"
+    "    PgUp, PgDn, g, G    a page, or to the first or last row; also Home, End\n"
     "    Tab, Shift-Tab      the next section, or the one before\n"
+    "    Enter               only this section; again, or Esc: all\n"
+    "    s                   queues by name, or by trouble\n"
     "    p                   pause the queue or schedule, or resume it\n"
     "    r                   revive the failed job, or those of the flow\n"
     "    c                   cancel the running job or the flow; asks first\n"

@@ -170,7 +170,8 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Succeeded", 'n'}, {"Failed", 'x'}, {"Cancelled", 'n'}, {"On failure", 't', 'w'},
       {"Begun", 'w'}, {"End", 'w', 'w'}, {"Actions", 'v'}}},
     {"workers", "Workers", "No worker has registered.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
-     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep THEN 'asleep' ELSE 'awake' END, "
+     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep AND running = 0 THEN 'asleep' "
+     "ELSE 'awake' END, "
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
      ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",
@@ -312,9 +313,10 @@ static const look_table look_tables[LOOK_TABLES] = {
      "FROM jobq.jobs WHERE id = $1::bigint",
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
     {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
-    {"trouble", "Needs attention", "Nothing needs attention.", LOOK_LIVE, 50,
+    {"trouble", "Needs attention", "Nothing needs attention.", LOOK_TOP | LOOK_LIVE, 50,
      "SELECT severity, subject, sentence, remedy FROM jobq.doctor()",
-     {{"Severity", 'S'}, {"Subject", 'o'}, {"What is wrong", 'l'}, {"What to do", 'l'}}},
+     {{"Severity", 'S'}, {"Subject", 'o', 'w'}, {"What is wrong", 'l'},
+      {"What to do", 'l', 'w'}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */

@@ -5,6 +5,16 @@
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
+/* A number that is an estimate (~ is before it), or means at least (+ is after it). */
+static const char *top_number(const top_state *t, const char *value, char *text, size_t size)
+{
+    bool about = value[0] == '~';
+    const char *sign = about ? (t->utf8 ? "\xE2\x89\x88" : "~") : (t->utf8 ? "\xE2\x89\xA5" : ">=");
+
+    snprintf(text, size, "%s %.*s", sign, (int)strcspn(value + about, "+"), value + about);
+    return text;
+}
+
 /* The value of column i in a row, as people read it. */
 static const char *top_text(const top_state *t, const look_column *c, int i, int row, char *text,
                             size_t size)
@@ -13,6 +23,8 @@ static const char *top_text(const top_state *t, const look_column *c, int i, int
     double number = atof(value);
     int tenths = number < 0 ? 0 : number > 100 ? 10 : (int)(number / 10);
 
+    if (strchr("nx", c->type) != NULL && (value[0] == '~' || strchr(value, '+') != NULL))
+        return top_number(t, value, text, size);
     if (c->type != 'p' || value[0] == '\0') return look_text(c, value, text, size);
     snprintf(text, size, "%.*s%s %3.0f %%", tenths, "##########", &".........."[tenths], number);
     return text;
@@ -51,7 +63,8 @@ static int top_fit(top_state *t, const char *value, int most)
             if (most > 0) app_put(&t->cell, "~");
             return kept + (most > 0);
         }
-        app_add(&t->cell, odd ? "?" : value, odd ? 1 : len);
+        app_add(&t->cell, odd ? (*value == '\n' || *value == '\t' ? " " : "?") : value,
+                odd ? 1 : len);
         used += width;
         if (used < most) kept = used, keep = t->cell.len;
     }
@@ -75,14 +88,23 @@ static int top_attr(const top_state *t, const look_column *c, const char *text)
 {
     int pair = 0;
 
-    if (c->type == 'e' || (c->type == 'x' && atof(text) > 0) ||
-        strcmp(text, "dead") == 0 || strcmp(text, "held") == 0) pair = COLOR_RED;
-    else if (strcmp(text, "paused") == 0) pair = COLOR_YELLOW;
+    if (c->type == 'e' || (c->type == 'x' && strpbrk(text, "123456789") != NULL) ||
+        strcmp(text, "critical") == 0 || strcmp(text, "dead") == 0 ||
+        strcmp(text, "held") == 0) pair = COLOR_RED;
+    else if (strcmp(text, "paused") == 0 || strcmp(text, "warning") == 0) pair = COLOR_YELLOW;
     else if (c->type == 'p') pair = COLOR_GREEN;
     return t->color ? COLOR_PAIR(pair) : 0;
 }
 
 /* ---- the screen ------------------------------------------------------------------------------ */
+
+/* Whether no column after this one is shown. */
+static bool top_last(const look_column *columns, int i)
+{
+    while (++i < LOOK_COLUMNS && columns[i].head != NULL)
+        if (top_has(&columns[i]) && columns[i].type != 'v') return false;
+    return true;
+}
 
 /* How wide each column is; 0: no row has anything there. Texts are cut; not the one at the end. */
 static void top_widths(top_state *t, int s, int widths[LOOK_COLUMNS])
@@ -92,8 +114,7 @@ static void top_widths(top_state *t, int s, int widths[LOOK_COLUMNS])
     int i, row;
 
     for (i = 0; i < LOOK_COLUMNS; i++) {
-        bool last = i + 1 == LOOK_COLUMNS || columns[i + 1].head == NULL ||
-                    columns[i + 1].type == 'v';
+        bool last = top_last(columns, i);
         int most = last || !strchr("tlqS", columns[i].type) ? COLS : COLS / 6 > 14 ? COLS / 6 : 14;
         int wide = 0;
 
@@ -114,11 +135,15 @@ static void top_draw_section(top_state *t, int s, int y, int give)
 {
     const look_table *table = top_table(t, s);
     int widths[LOOK_COLUMNS], x, i, n;
-    char title[64], text[64];
+    char title[100], text[64], all[32];
 
     top_widths(t, s, widths);
-    snprintf(title, sizeof title, give < t->count[s] ? "%s %d of %d" : "%s %d",
-             table->title, give < t->count[s] ? give : t->count[s], t->count[s]);
+    snprintf(all, sizeof all, "%d%s", t->count[s], t->count[s] >= table->limit ? "+" : "");
+    if (t->count[s] >= table->limit) top_number(t, all, text, sizeof text);
+    else snprintf(text, sizeof text, "%s", all);
+    if (give < t->count[s]) snprintf(title, sizeof title, "%s %d of %s", table->title, give, text);
+    else snprintf(title, sizeof title, "%s %s", table->title, text);
+    if (s == t->section) t->page = give;
     if (widths[0] < (int)strlen(title)) widths[0] = (int)strlen(title);
     if (t->at[s] < t->first[s]) t->first[s] = t->at[s];
     if (t->at[s] >= t->first[s] + give) t->first[s] = t->at[s] - give + 1;
@@ -156,7 +181,7 @@ static bool top_layout(const top_state *t, int lines, int *give)
     for (i = 0; i <= TOP_SECTIONS; i++) {
         s = order[i];
         if (give[s] >= 0 || (i > 0 && t->count[s] == 0)) continue;
-        if (i > 0 && left < 3) any = true;
+        if (i > 0 && (left < 3 || t->zoom)) any = true;
         else give[s] = 1, left -= 3;
     }
     while (more && left > 0) {
@@ -173,8 +198,8 @@ static bool top_layout(const top_state *t, int lines, int *give)
 static void top_draw_head(top_state *t)
 {
     int64_t waited_s = (top_now_ms() - t->since_ms) / 1000;
-    char text[400];
-    int x;
+    char text[400], number[48], ready[64], is = look_sum_is(t->look, LOOK_QUEUES, "Ready");
+    int x, row, bad = 0;
 
     attrset(A_BOLD);
     snprintf(text, sizeof text, "jobq top  %.63s %.63s  ", PQdb(t->a->conn), t->a->schema);
@@ -186,9 +211,18 @@ static void top_draw_head(top_state *t)
         snprintf(text, sizeof text, "no answer for %d s", (int)waited_s);
     } else {
         attrset(A_NORMAL);
-        snprintf(text, sizeof text, "%.0f ready  %.0f running  %.1f done/s",
-                 look_sum(t->look, LOOK_QUEUES, "Ready"), look_sum(t->look, LOOK_QUEUES, "Running"),
+        snprintf(number, sizeof number, "%.0f", look_sum(t->look, LOOK_QUEUES, "Ready"));
+        if (is != 0) {
+            snprintf(ready, sizeof ready, is == '~' ? "~%s" : "%s+", number);
+            top_number(t, ready, number, sizeof number);
+        }
+        for (row = 0; row < PQntuples(t->look); row++) bad += look_is(t->look, row, LOOK_TROUBLE);
+        snprintf(text, sizeof text, "%s ready  %.0f running  %.1f done/s", number,
+                 look_sum(t->look, LOOK_QUEUES, "Running"),
                  look_sum(t->look, LOOK_QUEUES, "Done/s"));
+        if (bad > 0)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "  %d need%s attention", bad,
+                     bad == 1 ? "s" : "");
     }
     if (x < COLS) top_put(t, 0, x, COLS, false, text);
     attrset(A_NORMAL);

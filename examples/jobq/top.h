@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <wchar.h>
 
-enum { TOP_ROWS = 1000, TOP_SECTIONS = 10 };
+enum { TOP_ROWS = 1000, TOP_SECTIONS = 11 };
 
 /* The parameters of the look, see look_sql. */
 static const Oid top_types[] = {25, 25};
@@ -47,7 +47,9 @@ typedef struct top_state {
     bool wanted;                 /* to send */
     char object[1100];
     int tables[LOOK_TABLES];     /* of the sections */
-    int section;
+    int section, page;           /* the selected one; how many rows of it are shown */
+    bool zoom;                   /* only that one is shown */
+    bool by_name;                /* queues are in the order of their names, not of their trouble */
     int rows[TOP_SECTIONS][TOP_ROWS], count[TOP_SECTIONS]; /* rows of look that match */
     int at[TOP_SECTIONS], first[TOP_SECTIONS]; /* the selected row; the first one shown */
     char chosen[TOP_SECTIONS][1100]; /* the name of the selected row, which may move */
@@ -110,6 +112,40 @@ static void top_choose(top_state *t, int s, int i)
     snprintf(t->chosen[s], sizeof t->chosen[s], "%s", top_name(t, s, i));
 }
 
+static double top_value(const PGresult *look, int row, const char *head)
+{
+    const char *value = PQgetvalue(look, row, look_at(LOOK_QUEUES, head));
+
+    return atof(value + (value[0] == '~'));
+}
+
+/* How bad it is with a queue: its jobs wait and nobody may take them; then those whose oldest job
+ * waits longest, and whose jobs fail. */
+static double top_trouble(const PGresult *look, int row)
+{
+    bool waits = top_value(look, row, "Ready") > 0;
+    bool alone = top_value(look, row, "Workers") <= 0;
+    bool paused = PQgetvalue(look, row, look_at(LOOK_QUEUES, "State"))[0] != '\0';
+
+    return (waits && (alone || paused) ? 1e12 : 0) +
+           (top_value(look, row, "Parked") > 0 ? 1e11 : 0) +
+           1e3 * top_value(look, row, "Late") + top_value(look, row, "In 1 h");
+}
+
+/* Puts the queues with the most trouble first. They came by name, and stay so where it is equal. */
+static void top_sort(const PGresult *look, int *rows, int count)
+{
+    int i, j;
+
+    for (i = 1; i < count; i++) {
+        int row = rows[i];
+        double trouble = top_trouble(look, row);
+
+        for (j = i; j > 0 && top_trouble(look, rows[j - 1]) < trouble; j--) rows[j] = rows[j - 1];
+        rows[j] = row;
+    }
+}
+
 /* Lists each section's rows, and finds the selected ones again. */
 static void top_list(top_state *t)
 {
@@ -123,6 +159,7 @@ static void top_list(top_state *t)
                 rows[count++] = row;
         }
         t->count[s] = count;
+        if (t->tables[s] == LOOK_QUEUES && !t->by_name) top_sort(t->look, rows, count);
         if (t->at[s] >= count || strcmp(top_name(t, s, t->at[s]), t->chosen[s]) != 0) {
             for (i = 0; i < count && strcmp(top_name(t, s, i), t->chosen[s]) != 0; i++) {}
             if (i < count) t->at[s] = i;
@@ -135,8 +172,8 @@ static void top_move(top_state *t, int by)
 {
     int s = t->section, to = t->at[s] + by;
 
-    if (to < 0 || to >= t->count[s]) return;
-    top_choose(t, s, to);
+    if (to >= t->count[s]) to = t->count[s] - 1;
+    if (t->count[s] > 0) top_choose(t, s, to < 0 ? 0 : to);
 }
 
 /* The next section that has rows. */
@@ -226,11 +263,17 @@ static bool top_key(top_state *t, int key)
     if (key == 'q') return false;
     if (key == 'j' || key == KEY_DOWN) top_move(t, 1);
     if (key == 'k' || key == KEY_UP) top_move(t, -1);
+    if (key == KEY_NPAGE) top_move(t, t->page);
+    if (key == KEY_PPAGE) top_move(t, -t->page);
+    if (key == KEY_HOME || key == 'g') top_move(t, -TOP_ROWS);
+    if (key == KEY_END || key == 'G') top_move(t, TOP_ROWS);
+    if (key == '\n' || key == '\r' || key == KEY_ENTER) t->zoom = !t->zoom;
+    if (key == 's') t->by_name = !t->by_name;
     if (key == '\t') top_turn(t, 1);
     if (key == KEY_BTAB) top_turn(t, -1);
     if (key == '/') t->mode = TOP_SEARCH;
     if (key == '?') t->mode = TOP_HELP;
-    if (key == 27) t->search[0] = '\0';
+    if (key == 27) t->search[0] = '\0', t->zoom = false;
     for (i = 0; i < sizeof top_keys_do / sizeof top_keys_do[0]; i++) {
         if (top_keys_do[i].key == key) top_act(t, &top_keys_do[i]);
     }
@@ -415,6 +458,9 @@ static int top(app *a)
     PQsetNoticeProcessor(a->conn, top_hush, NULL);
     PQclear(PQexec(a->conn, LOOK_SETTINGS));
     t.sql = app_sql(a, look_sql(t.tables, look_flagged(LOOK_TOP, t.tables), 'w', false));
+    memmove(t.tables + 1, t.tables, sizeof t.tables[0] * (TOP_SECTIONS - 1));
+    t.tables[0] = LOOK_TROUBLE; /* which was the last one */
+    t.section = 1;
     t.look = PQexecParams(a->conn, t.sql, 2, top_types, top_values, NULL, NULL, 0);
     t.next_ms = top_now_ms() + 1000;
     if (!app_check(a, t.look)) return app_failed(a);

@@ -161,12 +161,13 @@ static void small_screens_show_what_fits(void **unused)
     fail_one("mail", "no host");
     RUN("SELECT jobq.enqueue('q', 'k', line => repeat('\u8eca', 40))");
     begin("LC_ALL=C.UTF-8", 60, 15);
-    shows("Queues 3 of 33");
+    shows(" of 33");
     shows("Running 1");
     shows("Tab also shows:");
     shows("Lines 1");
+    keys("s"); /* by name */
     for (i = 0; i < 20; i++) keys("j");
-    shows("queue28");
+    shows("queue30");
     keys("Tab Tab Tab Tab");
     shows("\u8eca\u8eca\u8eca\u8eca\u8eca\u8eca~");
     tmux("resize-window -x 120 -y 40");
@@ -411,6 +412,54 @@ static void it_sends_one_statement_a_second(void **unused)
 /* What its connection has run last. */
 #define LOOK "'(SELECT ''queues'', c0%%'"
 
+/* Queues with trouble first, pages, a section of its own, and what needs attention. */
+static void trouble_comes_first(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 10; i < 40; i++) RUN("SELECT jobq.queue_set('queue%d')", i);
+    RUN("SELECT jobq.enqueue('queue35', 'k')");
+    begin("LC_ALL=C.UTF-8", 120, 24);
+    shows(" attention");
+    shows("no living worker serves queue queue35, in which jobs are ready: 1");
+    shows("queue35"); /* of 30 queues, and few are shown */
+    hides("queue38");
+    keys("Enter");
+    shows("Tab also shows:");
+    hides("What is wrong");
+    keys("G");
+    shows("queue39");
+    keys("s g");
+    shows("queue10");
+    hides("queue35 ");
+    keys("PageDown PageDown");
+    shows("queue39");
+    quit();
+}
+
+/* Beyond 10,000 a number is an estimate, or means at least, and says so. */
+static void numbers_say_what_they_are(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', kinds => '{k}')");
+    RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT queue_id, id FROM jobq.kind, "
+        "generate_series(1, 10500)");
+    RUN("ANALYZE jobq.job");
+    RUN("INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,"
+        " crash, priority, stage, stages) SELECT 100000 + n, now(), now(), now(), queue_id, id, 1,"
+        " 0, 0, 0, 1 FROM jobq.kind, generate_series(1, 10500) n");
+    begin("LC_ALL=C.UTF-8", 120, 30);
+    shows("\u2248 10");
+    shows("\u2265 10000");
+    shows("of \u2265 50");
+    quit();
+    begin("LC_ALL=C", 120, 30);
+    shows("~ 10");
+    shows(">= 10000");
+    quit();
+}
+
 static void a_lost_connection_comes_back(void **unused)
 {
     (void)unused;
@@ -537,6 +586,8 @@ int main(void)
         TEST(slash_filters),
         TEST(a_reader_is_refused),
         TEST(it_sends_one_statement_a_second),
+        TEST(trouble_comes_first),
+        TEST(numbers_say_what_they_are),
         TEST(a_lost_connection_comes_back),
         TEST(keys_work_while_the_server_does_not_answer),
         TEST(signals_leave_the_terminal_as_it_was),

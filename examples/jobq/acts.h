@@ -103,7 +103,7 @@ static long act_count(web_visit *visit, const look_verb *verb, const char *objec
                       const char *const *values)
 {
     const char *counted[WEB_VALUES];
-    web_trouble trouble;
+    web_trouble trouble = {0};
     app_text sql = {0};
     PGresult *res;
     long count = -1;
@@ -130,7 +130,7 @@ static bool bulk_step(web_state *web, web_bulk *b, char last[24])
 {
     const char *values[WEB_VALUES];
     PGresult *res = NULL;
-    web_trouble trouble;
+    web_trouble trouble = {0};
     int tries, i;
     long seen;
 
@@ -141,7 +141,7 @@ static bool bulk_step(web_state *web, web_bulk *b, char last[24])
         res = act_run(&web->acts, b->user, b->sql, values, &trouble);
     }
     pthread_mutex_lock(&web->mutex);
-    if (res == NULL) snprintf(b->why, sizeof b->why, "%s", trouble.text);
+    if (res == NULL) snprintf(b->why, sizeof b->why, "%.299s", trouble.text);
     seen = res == NULL ? -1 : PQntuples(res) == 0 ? 0 : atol(PQgetvalue(res, 0, 0));
     if (seen > 0) {
         b->seen += seen;

@@ -199,10 +199,22 @@ static void jobs_links(web_visit *visit, const char *const *args, const char *mo
     app_put(out, "</p>");
 }
 
+enum { JOBS_LAST = 8 }; /* the column of the instant that matters for a state */
+
+static const char *jobs_last(const char *const *args)
+{
+    const char *view = jobs_view(args);
+
+    return strcmp(view, "failures") == 0 ? "Failed" : strcmp(view, "past_jobs") == 0 ? "Ended"
+         : strcmp(args[0], "running") == 0 ? "Started" : strcmp(args[0], "ready") == 0 ? "Due"
+         : strcmp(view, "live_jobs") == 0 ? "Started or due" : "Ended, started or due";
+}
+
 static void page_jobs(web_visit *visit)
 {
     app_text *out = &visit->out;
     const char *before = web_arg(visit, "before"), **args = visit->args;
+    look_table t = look_tables[LOOK_JOBS];
     PGresult *res;
     bool acts;
     int i, rows;
@@ -223,7 +235,8 @@ static void page_jobs(web_visit *visit)
         page_jobs_path(out, args, before);
         app_put(out, "\"></form>");
     }
-    rows = page_table(visit->web, out, &look_tables[LOOK_JOBS], res, NULL);
+    t.columns[JOBS_LAST].head = jobs_last(args);
+    rows = page_table(visit->web, out, &t, res, NULL);
     if (acts && rows > 0)
         app_put(out, "<p><label class=act><span><input type=checkbox id=every> Select all on this "
                 "page</span></label></p>");

@@ -269,7 +269,7 @@ static PGresult *web_try(const app *a, const char *sql, int count, const char *c
 /* The same for a page. NULL: it failed, and the visit says why. */
 static PGresult *web_ask(web_visit *visit, const char *sql, int count, const char *const *values)
 {
-    web_trouble trouble;
+    web_trouble trouble = {0};
     PGresult *res = web_try(&visit->web->pages, sql, count, values, &trouble);
 
     if (res == NULL) web_fail(visit, trouble.status, trouble.text);

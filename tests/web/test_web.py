@@ -411,6 +411,14 @@ class Test(unittest.TestCase):
                            ("/jobs?state=%27%3B--", 200), ("/jobs/", 404)]:
             self.assertEqual(self.operator.ask(path)[0], want, path)
 
+    def test_last_has_one_meaning(self):
+        for state, head in [("ready", "Due"), ("running", "Started"), ("failed", "Failed"), ("any", None),
+                            ("succeeded", "Ended")]:
+            if sql(f"SELECT count(*) FROM (SELECT FROM jobq.jobs WHERE state = '{state}' LIMIT 1) j") == ["1"]:
+                text = self.operator.ask("/jobs?state=" + state)[2]
+                self.assertIn(f"<th scope=col>{head}</th>", text)
+                self.assertNotIn("<th scope=col>Last</th>", text)
+
     def test_refused_filter_keeps_its_form(self):
         for path in ["/jobs?older=soon", "/failures?newer=soon"]:
             status, _, text = self.operator.ask(path)

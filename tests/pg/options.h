@@ -23,8 +23,16 @@ typedef struct option_row {
 #define NO_VALUE NULL, "takes no value"
 #define ANY_TEXT NULL, "any text will do"
 
+/* A verb that only tells what it would do, of the whole world of the test. */
+#define DRY(of, what, would) \
+    {of, "dry-run", what " --dry-run | grep -x 'would be " would "'", \
+     "SELECT (SELECT count(*) FROM jobq.job WHERE state = 'r' AND priority = 0" \
+     " AND run_at <= now() AND (id < 3) = (queue_id = (SELECT id FROM jobq.queue" \
+     " WHERE name = 'q'))) = 3 AND (SELECT count(*) FROM jobq.failed) = 2" \
+     " AND (SELECT bool_and(status = 'pending') FROM jobq.dead_letter)", NO_VALUE, 0}
+
 /* The filters of the verbs that change jobs. `of` is the verb, own what it needs besides. Job 1 is
- * q, k, a week old, with a header; 2 is q, l; 3 is p, k; 4 is q, k and failed; 5 is q, l, failed. */
+ * q, k, a week old, with a header; 2 is q, l; 3 is p, k; 4 and 5 are as 1 and 2, but failed. */
 #define FILTERED(of, own, one, two, far) \
     {of, "queue", "--queue p" own, far, "--queue nosuch" own, "nosuch", 0}, \
     {of, "kind", "--queue q --kind k" own, one, "--queue q --kind nosuch" own, "nosuch", 0}, \
@@ -62,39 +70,37 @@ static const option_row option_rows[] = {
     {"enqueue", "after-flow", "q k 1 --after-flow 1", "SELECT count(*) = 1 FROM jobq.edge",
      "q k 1 --after-flow 99", "99", 0},
     {"enqueue", "on-end", "q k 1 --after '{1}' --on-end any", "SELECT count(*) = 1 FROM jobq.edge",
-     "q k 1 --after '{1}' --on-end later", "on_end", 0},
+     "q k 1 --after '{1}' --on-end later", "on-end", 0},
 
     {"list", "queue", "--queue p", "(1 row)", "--queue nosuch", "nosuch", 0},
-    {"list", "kind", "--kind l", "(2 rows)", NULL, "no view lists the kinds",
-     0},
+    {"list", "kind", "--kind l", "(2 rows)", "--kind nosuch", "nosuch", 0},
     {"list", "state", "--state failed", "(2 rows)", "--state bogus", "bogus", 0},
     {"list", "key", "--key z", "(0 rows)", ANY_TEXT, 0},
     {"list", "line", "--line z", "(0 rows)", ANY_TEXT, 0},
     {"list", "older", "--older '1 day'", "(1 row)", "--older soon", "soon", 0},
     {"list", "newer", "--newer '1 day'", "(4 rows)", "--newer soon", "soon", 0},
-    {"list", "limit", "--limit 1", "(1 row)", "--limit 0", "limit", 0},
+    {"list", "limit", "--limit 1", "(1 row;", "--limit 0", "limit", 0},
 
-    {"revive", "queue", "--queue q", "revived 2", "--queue nosuch", "nosuch", 0},
-    {"revive", "kind", "--queue q --kind k", "revived 1", "--queue q --kind nosuch", "nosuch", 0},
-    {"revive", "older", "--queue q --older '1 day'", "revived 0", "--queue q --older soon", "soon",
-     0},
-    {"revive", "tags", "--queue q --tags '{\"a\": 1}'", "revived 0", "--queue q --tags '['",
-     "json", 0},
-    {"revive", "at-most", "--queue q --at-most 1", "revived 1", "--queue q --at-most 0", "at_most",
-     0},
+    FILTERED("revive", "", "revived 1", "revived 1", "revived 0"),
+    DRY("revive", "--queue q", "revived: 2"),
     FILTERED("cancel", "", "cancelled 1,", "cancelled 1,", "cancelled 1,"),
     {"cancel", "state", "--queue q --state running", "cancelled 0", "--queue q --state failed",
      "state", 0},
+    DRY("cancel", "--queue q", "cancelled: 2"),
     FILTERED("delete", " --state ready", "deleted 1", "deleted 1", "deleted 1"),
     {"delete", "state", "--queue q --state failed", "deleted 2", "--queue q --state bogus", "state",
      0},
-    FILTERED("reschedule", " --run-at 2050-01-01", "rescheduled 1", "rescheduled 1", "rescheduled 1"),
+    DRY("delete", "--queue q --state failed", "deleted: 2"),
+    FILTERED("reschedule", " --run-at 2050-01-01", "rescheduled 1", "rescheduled 1",
+             "rescheduled 1"),
     {"reschedule", "run-at", "1 --run-at 2050-01-01",
      "SELECT run_at > now() + interval '1 year' FROM jobq.job WHERE id = 1", "1 --run-at soon",
      "soon", 0},
+    DRY("reschedule", "--queue q --run-at 2050-01-01", "rescheduled: 2"),
     FILTERED("prioritize", " --priority 3", "prioritized 1", "prioritized 1", "prioritized 1"),
     {"prioritize", "priority", "1 --priority 3",
      "SELECT priority = 3 FROM jobq.job WHERE id = 1", "1 --priority 10", "priority", 0},
+    DRY("prioritize", "--queue q --priority 3", "prioritized: 2"),
     {"move", "queue", "--queue p --target q", "moved 1", "--queue nosuch --target q", "nosuch", 0},
     {"move", "kind", "--queue q --kind k --target p", "moved 1",
      "--queue q --kind nosuch --target p", "nosuch", 0},
@@ -105,15 +111,80 @@ static const option_row option_rows[] = {
     {"move", "at-most", "--queue q --at-most 1 --target p", "moved 1",
      "--queue q --at-most 0 --target p", "at_most", 0},
     {"move", "target", "1 --target p", "1 moved", "1 --target nosuch", "nosuch", 0},
+    DRY("move", "--queue p --target q", "moved: 1"),
 
     {"pause", "kind", "q --kind k",
      "SELECT 'k' = ANY (paused_kinds) FROM jobq.queues WHERE queue = 'q'", "q --kind nosuch",
      "nosuch", 0},
+    {"pause", "line", "q --line l",
+     "SELECT paused_at IS NOT NULL FROM jobq.line WHERE name = 'l'", "q --line ''", "line", 0},
     {"resume", "kind", "q --kind k", "resumed", "q --kind nosuch", "nosuch", 0},
+    {"resume", "line", "q --line m", "SELECT paused_at IS NULL FROM jobq.line WHERE name = 'm'",
+     "q --line ''", "line", 0},
+    {"failures", "queue", "--queue p", "(0 rows)", "--queue nosuch", "nosuch", 0},
+    {"failures", "kind", "--kind l", "(1 row)", "--kind nosuch", "nosuch", 0},
+    {"failures", "newer", "--newer '1 day'", "(1 row)", "--newer soon", "soon", 0},
+    {"failures", "limit", "--limit 1", "(1 row;", "--limit 0", "limit", 0},
+    {"lines", "queue", "--queue p", "(0 rows)", "--queue nosuch", "nosuch", 0},
+    {"lines", "limit", "--limit 1", "(1 row;", "--limit 0", "limit", 0},
+    {"audit", "limit", "--limit 1", "(1 row;", "--limit 0", "limit", 0},
+
+#define SET(of, option, value, table, what, wrong, says) \
+    {of, option, "q " value, "SELECT " what " FROM jobq." table, "q " wrong, says, 0}
+#define QUEUE(option, value, what, wrong, says) \
+    SET("queue set", option, "--" option " " value, "queue WHERE name = 'q'", what, \
+        "--" option " " wrong, says)
+#define QUOTA(option, value, what, wrong, says) \
+    SET("queue set", option, "--" option " " value, "quota", what, "--" option " " wrong, says)
+    SET("queue set", "kind", "--kind k --max-attempts 7", "kind WHERE queue = 'q' AND name = 'k'",
+        "max_attempts = 7", "--kind 'a b'", "a b"),
+    QUEUE("max-attempts", "7", "max_attempts = 7", "0", "max_attempts"),
+    QUEUE("max-crashes", "7", "max_crashes = 7", "0", "max_crashes"),
+    QUEUE("backoff", "linear", "backoff_curve = 'linear'", "round", "backoff"),
+    QUEUE("backoff-base", "'2 s'", "backoff_base_us = 2000000", "'1 us'", "backoff_base"),
+    QUEUE("backoff-cap", "'2 h'", "backoff_cap_us = 7200000000", "'1 us'", "backoff_cap"),
+    QUEUE("backoff-floor", "'2 s'", "backoff_floor_us = 2000000", "'1 us'", "backoff_floor"),
+    QUEUE("backoff-jitter", "0.5", "backoff_jitter_permille = 500", "2", "backoff_jitter"),
+    QUEUE("timeout", "'1 min'", "timeout_us = 60000000", "'1 us'", "timeout"),
+    QUEUE("history", "false", "NOT history", "maybe", "history"),
+    QUEUE("retention", "short", "retention = 'short'", "ever", "retention"),
+    QUEUE("failed-keep", "'2 days'", "failed_keep = '2 days'", "'1 us'", "failed_keep"),
+    QUEUE("key-keep", "'2 days'", "key_keep = '2 days'", "'1 us'", "key_keep"),
+    QUOTA("running-max", "3", "running_max = 3", "-1", "running_max"),
+    QUOTA("rate", "100/min", "rate_count = 100", "often", "rate"),
+    QUOTA("rate-burst", "5 --rate 1/s", "rate_burst = 5", "0", "rate_burst"),
+    QUEUE("payload-max", "9", "payload_max = 9", "-1", "payload_max"),
+    QUEUE("message-max", "9", "message_max = 9", "-1", "message_max"),
+    QUEUE("line-running-max", "3", "line_running_max = 3", "-1", "line_running_max"),
+    QUEUE("line-strict", "true", "line_strict", "maybe", "line-strict"),
+    QUEUE("line-rate", "100/min", "line_rate_count = 100", "often", "line_rate"),
+    QUEUE("line-rate-burst", "5", "line_rate_burst = 5", "-1", "line_rate_burst"),
+    QUEUE("line-waiting-max", "3", "line_waiting_max = 3", "-1", "line_waiting_max"),
+    QUEUE("ageing", "true", "ageing", "maybe", "ageing"),
+    SET("queue set", "kinds", "--kinds '{x,y}'", "kind WHERE name IN ('x', 'y')", "count(*) = 2",
+        "--kinds '{a b}'", "a b"),
+    SET("queue set", "reset", "--kind k --timeout '1 h' && $jobq queue set q --kind k --reset",
+        "kind WHERE queue = 'q' AND name = 'k'", "timeout_us IS NULL", "--reset", "reset"),
+
+#define LINE(option, value, what, wrong, says) \
+    SET("line set", option, "l --" option " " value, "line WHERE name = 'l'", what, \
+        "l --" option " " wrong, says)
+    LINE("running-max", "3", "running_max = 3", "-1", "running_max"),
+    LINE("weight", "3", "weight = 3", "0", "weight"),
+    LINE("strict", "true", "strict", "maybe", "strict"),
+    LINE("rate", "100/min", "rate_count = 100", "often", "rate"),
+    LINE("rate-burst", "5", "rate_burst = 5", "0", "rate_burst"),
+    LINE("paused", "true", "paused_at IS NOT NULL", "maybe", "paused"),
+    LINE("hold", "'1 h'", "hold_until > now() + interval '50 min'", "soon", "soon"),
+    {"line set", "reset", "q m --reset", "SELECT paused_at IS NULL FROM jobq.line WHERE name = 'm'",
+     NO_VALUE, 0},
+
     {"drain", "ended", "p --ended --timeout 0", "", NO_VALUE, 1},
     {"drain", "timeout", "q --timeout 0", "", "q --timeout soon", "timeout", 1},
     {"flow", "state", "--state ended", "(0 rows)", "--state bogus", "bogus", 0},
-    {"flow", "limit", "--limit 1", "(1 row)", "--limit 0", "limit", 0},
+    {"flow", "limit", "--limit 1", "(1 row;", "--limit 0", "limit", 0},
+    DRY("flow cancel", "1", "cancelled: 1"),
+    DRY("flow revive", "1", "revived: 1"),
 
 #define TICKS(option, value, what, wrong, says) \
     {"schedule set", option, "t q k --every '1 h' --" option " " value, \
@@ -155,6 +226,8 @@ static const option_row option_rows[] = {
     {"outbox replay", "partition", "o --partition 1", "1", "o --partition x", "x", 0},
     {"outbox replay", "type", "o --type y", "0", ANY_TEXT, 0},
     {"outbox replay", "at-most", "o --at-most 1", "1", "o --at-most 0", "at_most", 0},
+    DRY("outbox replay", "o", "replayed: 4"),
+    DRY("outbox discard", "o", "discarded: 4"),
     {"outbox discard", "partition", "o --partition 1",
      "SELECT count(*) = 1 FROM jobq.dead_letter WHERE status = 'discarded'", "o --partition x", "x",
      0},
@@ -165,7 +238,7 @@ static const option_row option_rows[] = {
      "at_most", 0},
 
     {"export", "queue", "--queue p", "!failed", "--queue nosuch", "nosuch", 0},
-    {"export", "kind", "--kind l", "!,k,", NULL, "no view lists the kinds", 0},
+    {"export", "kind", "--kind l", "!,k,", "--kind nosuch", "nosuch", 0},
     {"export", "state", "--state succeeded", "!failed,", "--state bogus", "bogus", 0},
     {"export", "since", "--since 2050-01-01", "!failed,", "--since soon", "soon", 0},
     {"export", "until", "--until 2000-01-01", "!failed,", "--until soon", "soon", 0},
@@ -184,6 +257,7 @@ static const option_row option_rows[] = {
      "SELECT count(*) = 2 FROM jobq.history", "--exec true --queue q --grace 0", "grace", 0},
     {"work", "until-empty", "--exec true --queue q --until-empty",
      "SELECT count(*) = 2 FROM jobq.history", NO_VALUE, 0},
+    {"help", "man", "--man", ".TH JOBQ 1", NO_VALUE, 0},
     {"bench", "jobs", "--jobs 10 --threads 1", "10", "--jobs 0", "jobs", 0},
     {"bench", "threads", "--jobs 10 --threads 1", "10", "--threads 0", "threads", 0},
 };

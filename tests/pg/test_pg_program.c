@@ -1235,13 +1235,15 @@ static void options_world(void)
         " AND c.relnamespace = 'jobq'::regnamespace");
     RUN("SELECT jobq.queue_set('q', kinds => '{k, l}'), jobq.queue_set('p', kinds => '{k}'),"
         " jobq.outbox_register('o', 4), jobq.flow('f'), jobq.line_set('q', 'l'),"
+        " jobq.line_set('q', 'm', paused => true),"
         " jobq.schedule('s', 'q', 'k', every => '1 h')");
     RUN("SELECT jobq.enqueue('q', 'k', headers => '{\"a\": 1}', flow => 1, name => 'a'),"
-        " jobq.enqueue('q', 'l'), jobq.enqueue('p', 'k'), jobq.enqueue('q', 'k'),"
-        " jobq.enqueue('q', 'l')");
+        " jobq.enqueue('q', 'l'), jobq.enqueue('p', 'k'),"
+        " jobq.enqueue('q', 'k', headers => '{\"a\": 1}', flow => 1), jobq.enqueue('q', 'l')");
     RUN("UPDATE jobq.job SET enqueued_at = enqueued_at - interval '1 week' WHERE id = 1");
     RUN("SELECT jobq._finish('{4,5}', 'f', '{\"at\": \"now\", \"stage\": 0, \"attempt\": 1,"
         " \"error\": \"no\"}')");
+    RUN("UPDATE jobq.failed SET finished_at = finished_at - interval '1 week' WHERE id = 4");
     RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at,"
         " attempts) SELECT p.queue_id, p.id, 1, now(), now(), 1 FROM jobq.partition p");
 }

@@ -38,7 +38,9 @@ static bool for_people(const char *view, const char *column)
 {
     return strcmp(column, "holder") == 0 ||
            (strcmp(view, "jobq.workers") == 0 && strcmp(column, "worker") == 0) ||
-           (strcmp(view, "jobq.failures") == 0 && strcmp(column, "worker") == 0) ||
+           (strcmp(view, "jobq.failures") == 0 &&
+            (strcmp(column, "worker") == 0 || strcmp(column, "queue_id") == 0 ||
+             strcmp(column, "kind_id") == 0)) || /* these two for an index: see failures */
            strcmp(column, "max_attempts") == 0 || /* the queue's, where the job has none */
            strcmp(column, "mode") == 0;
 }

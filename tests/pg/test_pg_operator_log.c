@@ -62,8 +62,8 @@ static void a_verb_on_many_jobs_is_logged(void **unused)
     fail_all();
     RUN("SELECT jobq.revive('r', at_most => 6)");
     logged("revive {\"queue\": \"r\"} 6");
-    RUN("SELECT jobq.cancel('r', older => '-1 day')");
-    logged("cancel {\"older\": \"-1 days\", \"queue\": \"r\"} 6");
+    RUN("SELECT jobq.cancel('r', older => '0')");
+    logged("cancel {\"older\": \"00:00:00\", \"queue\": \"r\"} 6");
     RUN("SELECT jobq.delete('r', 'cancelled')");
     logged("delete {\"queue\": \"r\", \"state\": \"cancelled\"} 6");
     RUN("SELECT jobq.pause('r'), jobq.resume('r', 'k')");

@@ -170,8 +170,8 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Succeeded", 'n'}, {"Failed", 'x'}, {"Cancelled", 'n'}, {"On failure", 't', 'w'},
       {"Begun", 'w'}, {"End", 'w', 'w'}, {"Actions", 'v'}}},
     {"workers", "Workers", "No worker has registered.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
-     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN asleep AND running = 0 THEN 'asleep' "
-     "ELSE 'awake' END, "
+     "SELECT name, CASE WHEN NOT alive THEN 'dead' WHEN running > 0 THEN 'working' "
+     "WHEN asleep THEN 'asleep' ELSE 'awake' END, "
      "running, extract(epoch FROM longest), " WHEN("beat_at") ", pid, host, "
      "array_to_string(queues, ', '), array_to_string(kinds, ', '), " WHEN("registered_at")
      ", alive::integer FROM jobq.workers ORDER BY alive DESC, name",

@@ -431,6 +431,8 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk -f tests/tools/twins.awk $(HEADERS) >&2
 	@awk -f tests/tools/lengths.awk $(HEADERS) $(SQL) $(wildcard examples/*.c \
 		examples/*/*.[ch] examples/*.cc examples/*.hpp) >&2
+	@find tests -name '*.[ch]' -exec awk 'length($$0) > 100 { print FILENAME ":" FNR ": over 100 columns"; \
+		bad = 1 } END { exit bad }' {} + >&2
 	@awk '/^[a-zA-Z].*\(/ && match($$0, /jobq_[a-z_]+\(/) { name = substr($$0, RSTART, RLENGTH) } \
 		name ~ /^jobq_(_?call|delivery|pg|random)_|^jobq_test_(run|sleep|enqueue)\(/ && \
 		/JOBQ_ASSERT\(.* [<>]=? -?[0-9]/ && !/\(int\)/ { bad = 1; print FILENAME ":" FNR \

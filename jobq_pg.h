@@ -429,12 +429,12 @@
  *             job that runs (SPAWNING) may wait for younger ones, but for none that waits for it.
  *             So there are no cycles. A parent may have ended already, if its history is kept;
  *             otherwise JOBQ_ERROR_NOT_FOUND.
- * FAILURE     If a job fails, what waits for its success goes on waiting by default: the flow is
- *             held. Revive the flow (jobq_pg_revive with .flow), and it continues. Or on_failure
- *             cancels it and what waits for it, or lets it run. A job that waits for a failure is
- *             cancelled once that can no longer happen. A failed job that is deleted, erased or no
- *             longer kept counts as cancelled: nobody can revive it, so cancel what waits for it,
- *             or the flow.
+ * FAILURE     If a job fails, the jobs that wait for its success keep waiting by default, so the
+ *             flow is held. Revive the flow (jobq_pg_revive with .flow), and it continues. Instead,
+ *             on_failure can cancel what waits for the job, or let it run. A job that waits for a
+ *             failure is cancelled once that can no longer happen. A failed job that is deleted,
+ *             erased or no longer kept counts as cancelled: nobody can revive it, so cancel what
+ *             waits for it, or the flow.
  * BATCH       jobq.batch in SQL: many jobs, and one that runs when all of them have ended, or a
  *             message in an outbox.
  * PROMISED    No job starts before all that it waits for has ended. It becomes ready with the last
@@ -28850,7 +28850,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '    select jobq.schedule_drop(''nightly'');')),\n"
 "    ('schedule_preview', 5, concat_ws(E'\\n',\n"
 "     'The next ticks of a calendar, as the zone''s wall time and as instants:',\n"
-"     'count: at most so many rows. after: later ones only. every: instead '\n"
+"     'count: how many rows at most. after: later ones only. every: instead '\n"
 "      'of cron. Errors: 22023.',\n"
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select * from jobq.schedule_preview(''30 2 * * *'', '\n"
@@ -29577,7 +29577,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('role', 'who had logged in'),\n"
 "    ('application', 'from where: application_name'),\n"
 "    ('verb', 'the function that was called'),\n"
-"    ('arguments', 'those that were given; of settings, what is new'),\n"
+"    ('arguments', 'those that were given; for settings, the new values'),\n"
 "    ('operator_log.jobs', 'how many jobs or dead letters it changed; NULL: settings')\n"
 "        ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)\n"
 "        WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'\n"

@@ -185,7 +185,7 @@ BEGIN
     ('role', 'who had logged in'),
     ('application', 'from where: application_name'),
     ('verb', 'the function that was called'),
-    ('arguments', 'those that were given; of settings, what is new'),
+    ('arguments', 'those that were given; for settings, the new values'),
     ('operator_log.jobs', 'how many jobs or dead letters it changed; NULL: settings')
         ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)
         WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'

@@ -460,7 +460,7 @@ BEGIN
      '    select jobq.schedule_drop(''nightly'');')),
     ('schedule_preview', 5, concat_ws(E'\n',
      'The next ticks of a calendar, as the zone''s wall time and as instants:',
-     'count: at most so many rows. after: later ones only. every: instead '
+     'count: how many rows at most. after: later ones only. every: instead '
       'of cron. Errors: 22023.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select * from jobq.schedule_preview(''30 2 * * *'', '

@@ -538,7 +538,7 @@ BEGIN
 END $$;
 
 -- The next ticks of a calendar, as the zone's wall time and as instants:
--- count: at most so many rows. after: later ones only. every: instead of cron. Errors: 22023.
+-- count: how many rows at most. after: later ones only. every: instead of cron. Errors: 22023.
 --     select * from jobq.schedule_preview('30 2 * * *', 'Europe/Berlin');
 CREATE OR REPLACE FUNCTION jobq.schedule_preview(
     cron text DEFAULT NULL, zone text DEFAULT 'UTC', count integer DEFAULT 10,

@@ -438,7 +438,7 @@ static void app_fit(const app *a, const PGresult *res, int *widths)
     while (app_width(res, widths, &widest) > size.ws_col && widest >= 0) widths[widest]--;
 }
 
-/* Writes rows as psql does. most: there may be more rows than so many; 0: there are no more. */
+/* Writes rows as psql does. most: the query's limit, by which some may be missing; 0: none. */
 static void app_table(const app *a, const PGresult *res, long most)
 {
     int columns = PQnfields(res), rows = PQntuples(res), i, row, dashes;

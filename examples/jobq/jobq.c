@@ -176,7 +176,7 @@ static const app_verb verbs[] = {
      .options = {FILTERS, {"target", "QUEUE", "", "text"}}, .dry = DRY_READY},
     {"signal", "NAME [PAYLOAD | -]", "send a signal to the jobs that wait for it, now or later",
      1, 2, app_run, "SELECT jobq.signal($1, $2) AS first"},
-    {"pause", "QUEUE", "start no more jobs of a queue, or of a kind or line of it", 1, 1, do_pause,
+    {"pause", "QUEUE", "stop starting jobs of a queue, or of a kind or line of it", 1, 1, do_pause,
      "SELECT 'paused' AS answer FROM jobq.pause($1, :kind)",
      .options = {KIND, {"line", "LINE", "", NULL}}},
     {"resume", "QUEUE", "end a pause", 1, 1, do_pause,

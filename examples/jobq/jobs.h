@@ -307,7 +307,8 @@ static int job_part(const PGresult *res, int part)
     return part == JOB_BACKED_OFF && strcmp(state, "ready") == 0 ? part : JOB_WAITED;
 }
 
-/* Draws a part of the time line, from and to so many seconds ago, and sums it up. */
+/* Draws a part of the time line and adds it to its sum. It began `from` seconds ago and ended `to`
+ * seconds ago. */
 static void job_draw(app_text *bars, int part, double from, double to, double enqueued,
                      double whole, double sums[JOB_PARTS])
 {

@@ -84,7 +84,8 @@ static const behaviour behaviours[] = {
      "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0"},
     {"a snooze gives its attempt back",
      "enqueue m=1 -> 1; register; claim n=1; snooze j=1 n=1 d=7 -> ok;"
-     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 snoozes 1 at 7; wait d=7; claim n=2; snooze j=1 n=2 d=1;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 snoozes 1 at 7; wait d=7; claim n=2;"
+     "snooze j=1 n=2 d=1;"
      "wait d=1; claim n=3 -> ok 1; retry j=1 n=3 -> ok;"
      "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 snoozes 2 at 8 Max retries (1) exceeded"},
     {"after the snoozes that its queue allows a job fails",
@@ -597,9 +598,8 @@ static const behaviour behaviours[] = {
      "see p=0 -> part 0 acked 0 of 2 tried 2 w1 n2 to 2 until 30"},
     {"unless it was handed out: then it counts",
      "send; send; read n=1 -> held 1 2; read n=2 h=1 -> held lost 2 1(1)"},
-    {"an older read comes too late",
-     "send; read n=2 -> held 1; read n=1 -> busy;"
-     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n2 to 1 until 30"},
+    {"an older read comes too late", "send; read n=2 -> held 1; read n=1 -> busy;"
+                                     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n2 to 1 until 30"},
     {"what kills its workers ends as a dead letter, and its neighbour is delivered",
      "policy m=2; send; send; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1;"
      "wait d=31; read w=2 n=2 t=1 -> held lost 2 1(1); read w=3 n=1 -> other w2 n2; wait d=31;"

@@ -616,15 +616,16 @@ static void pg_look(view *v)
     int i;
 
     while (number("SELECT jobq._promote(100)") > 0) continue; /* as the next idle claim does */
-    res =
-        sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
-                "(cancel_requested_at IS NOT NULL)::int, "
-                "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '', line_name, "
-                "(line IS NOT NULL)::int, coalesce(snoozes, 0) FROM jobq.job "
-                "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
-                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0, "
-                "coalesce(snoozes, 0) FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '', "
-                "line_name, 0, 0 FROM jobq.history ORDER BY 1");
+    res = sql(db,
+              "SELECT " PG_JOB "suspect::int + alone::int, "
+              "(cancel_requested_at IS NOT NULL)::int, "
+              "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '', line_name, "
+              "(line IS NOT NULL)::int, coalesce(snoozes, 0) FROM jobq.job "
+              "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
+              "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0, "
+              "coalesce(snoozes, 0) FROM jobq.failed UNION ALL SELECT " PG_JOB
+              "0, 0, 0, 0, state, payload::text, '', "
+              "line_name, 0, 0 FROM jobq.history ORDER BY 1");
     v->jobs = PQntuples(res);
     for (i = 0; i < v->jobs; i++) pg_look_job(res, i, &v->job[i]);
     PQclear(res);

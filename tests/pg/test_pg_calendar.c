@@ -40,9 +40,9 @@ static const char *const helpers[] = {
     "BEGIN FOREACH t IN ARRAY string_to_array(p_texts, E'\\n') LOOP "
     "BEGIN c := jobq._cron_parse(t); v := v || c::text; "
     "FOR k IN i + 1..i + p_each LOOP v := v || ' ' || coalesce((1000000 * extract(epoch FROM "
-    "jobq._cron_next(c, 'UTC', 'epoch'::timestamptz + p_after[k] * interval '1 us')))::bigint::text,"
-    " 'never'); END LOOP; EXCEPTION WHEN invalid_parameter_value THEN v := v || SQLERRM; END;"
-    "i := i + p_each; v := v || E'\\n'; END LOOP; RETURN v; END $$",
+    "jobq._cron_next(c, 'UTC', 'epoch'::timestamptz + p_after[k] * interval '1 us')))::bigint"
+    "::text, 'never'); END LOOP; EXCEPTION WHEN invalid_parameter_value THEN v := v || SQLERRM; "
+    "END; i := i + p_each; v := v || E'\\n'; END LOOP; RETURN v; END $$",
     /* The next instant of the expression p_which[i] after p_after[i], in seconds. */
     "CREATE FUNCTION pg_temp.nexts(p_texts text, p_zone text, p_which integer[], p_after bigint[])"
     " RETURNS bigint[] LANGUAGE plpgsql AS $$"

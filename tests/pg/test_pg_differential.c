@@ -412,18 +412,20 @@ static void decisions_are_the_same(void **unused)
         event.delay_us = some(0, INT64_MAX / 4);
         if (event.delay_named) snprintf(delay, sizeof delay, "%lld", (long long)event.delay_us);
         RUN("UPDATE jobq.queue SET max_attempts = %d, snoozes_max = nullif(%d, 0), "
-            "attempts_span_stages = %s, backoff_curve = '%s', backoff_base_us = %lld, backoff_cap_us = %lld, backoff_floor_us = %lld, "
+            "attempts_span_stages = %s, backoff_curve = '%s', backoff_base_us = %lld, "
+            "backoff_cap_us = %lld, backoff_floor_us = %lld, "
             "backoff_jitter_permille = %d WHERE id = 1; "
             "UPDATE jobq.kind k SET (max_attempts, snoozes_max, backoff_curve, backoff_base_us, "
             "backoff_cap_us, backoff_floor_us, backoff_jitter_permille) = (SELECT q.max_attempts, "
-            "coalesce(q.snoozes_max, 0), q.backoff_curve, q.backoff_base_us, q.backoff_cap_us, q.backoff_floor_us, "
+            "coalesce(q.snoozes_max, 0), q.backoff_curve, q.backoff_base_us, "
+            "q.backoff_cap_us, q.backoff_floor_us, "
             "q.backoff_jitter_permille FROM jobq.queue q WHERE q.id = 1 AND %s) WHERE id = 1; "
             "UPDATE jobq.queue SET max_attempts = %s, snoozes_max = %s, "
             "backoff_jitter_permille = %s WHERE id = 1",
             (int)p.max_attempts, (int)p.snoozes_max, p.attempts_span_stages ? "true" : "false",
             jobq_enum_name(JOBQ_ENUM_CURVE, p.backoff.curve), (long long)p.backoff.base_us,
             (long long)p.backoff.cap_us, (long long)p.backoff.floor_us,
-            (int)p.backoff.jitter_permille,  own ? "true" : "false", own ? "7" : "max_attempts",
+            (int)p.backoff.jitter_permille, own ? "true" : "false", own ? "7" : "max_attempts",
             own ? "3" : "snoozes_max", own ? "11" : "backoff_jitter_permille");
         if (p.backoff.jitter_permille == 0) p.backoff.jitter_permille = JOBQ_NO_JITTER;
         assert_int_equal(jobq_job_decide(&p, &job, &event, &d), JOBQ_OK);
@@ -431,14 +433,15 @@ static void decisions_are_the_same(void **unused)
                  jobq_enum_name(JOBQ_ENUM_STATE_LETTER, d.state), d.stage, (int)d.attempt,
                  (int)d.crash, (int)d.snoozes, d.suspect, (long long)d.delay_us,
                  reasons[d.reason]);
-        res = sql(db, "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.snoozes, "
-                      "d.suspect::int, d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
-                      "jobq._work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
-                      "\"queue_id\": 1, \"kind_id\": 1, \"attempt\": %d, \"crash\": %d, "
-                      "\"snoozes\": %d, \"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
-                      "\"suspect\": %s, \"alone\": %s, \"cancel_requested_at\": %s}'), '%s', %s, "
-                      "%llu::numeric * 0.0000000000000000000542101086242752217003726400434970855"
-                      "712890625) d",
+        res = sql(db,
+                  "SELECT concat_ws(' ', d.state, d.stage, d.attempt, d.crash, d.snoozes, "
+                  "d.suspect::int, d.delay_us, coalesce(left(d.reason, 11), '-')), d.reason FROM "
+                  "jobq._work_decide(jsonb_populate_record(NULL::jobq.job, '{\"id\": 1, "
+                  "\"queue_id\": 1, \"kind_id\": 1, \"attempt\": %d, \"crash\": %d, "
+                  "\"snoozes\": %d, \"stage\": %d, \"stages\": %d, \"max_attempts\": %s%d%s, "
+                  "\"suspect\": %s, \"alone\": %s, \"cancel_requested_at\": %s}'), '%s', %s, "
+                  "%llu::numeric * 0.0000000000000000000542101086242752217003726400434970855"
+                  "712890625) d",
                   (int)job.attempt, (int)job.crash, (int)job.snoozes, job.stage, job.stages,
                   job.max_attempts == 0 ? "null, \"pending\": " : "", (int)job.max_attempts, "",
                   job.suspect ? "true" : "false", job.alone ? "true" : "false",

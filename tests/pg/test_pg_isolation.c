@@ -111,7 +111,7 @@ static const call calls[] = {
 /* What only the library's worker calls, in sessions that it makes READ COMMITTED, and what writes
  * nothing. */
 #define NOT_HERE                                                                                   \
-    "policies|remains|settle|set_aside|hold_of_claim|wait_here|schedules_set|citus_apart|digest|"      \
+    "policies|remains|settle|set_aside|hold_of_claim|wait_here|schedules_set|citus_apart|digest|"  \
     "parent_jobs|outbox_(hash|direct|partitions|look|read|ack|renew)|dead_letter_(list|count)"
 
 /* A function that is granted to somebody has its call above. */

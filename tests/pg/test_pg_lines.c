@@ -222,8 +222,8 @@ static void claims_wait_to_lock(void)
         "PERFORM pg_advisory_lock(4711), pg_advisory_unlock(4711); END $$");
     PQclear(sql(functions_at(), "SELECT pg_advisory_lock(4711)"));
     RUN("ALTER FUNCTION jobq._lines_ready RENAME TO lines_ready_before");
-    RUN("CREATE FUNCTION jobq._lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[]) "
-        "RETURNS bigint[] LANGUAGE plpgsql AS $$ "
+    RUN("CREATE FUNCTION jobq._lines_ready(w jobq.walk, r jobq.room[], t timestamptz[], i bigint[])"
+        " RETURNS bigint[] LANGUAGE plpgsql AS $$ "
         "DECLARE nos bigint[] := jobq.lines_ready_before(w, r, t, i); BEGIN "
         "PERFORM jobq.claim_waits(w); RETURN nos; END $$");
 }

@@ -137,8 +137,9 @@ static void what_becomes_of_dead_letters_is_logged(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.outbox_register('o', 1)");
-    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts)"
-        " SELECT queue_id, id, n, now(), now(), 3 FROM jobq.partition, generate_series(1, 5) n");
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+        "attempts) SELECT queue_id, id, n, now(), now(), 3 FROM jobq.partition, "
+        "generate_series(1, 5) n");
     RUN("SELECT jobq.dead_letter_replay(7, 1000000, 'o', at_most => 2)");
     logged("");
     RUN("SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter))");

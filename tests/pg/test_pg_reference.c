@@ -53,10 +53,12 @@ static void an_own_comment_stays(void **unused)
     RUN("COMMENT ON FUNCTION jobq.audit() IS 'ask Ann'");
     RUN("COMMENT ON FUNCTION jobq.turn() IS 'older text'\n'\nWho may call it: the owner.'");
     PQclear(PQexec(db, install));
-    assert_int_equal(number("SELECT count(*) FROM pg_proc p WHERE p.pronamespace = "
-                            "'jobq'::regnamespace AND (p.proname = 'audit' AND obj_description(p.oid) "
-                            "= 'ask Ann' OR p.proname = 'turn' AND obj_description(p.oid) ~ "
-                            "'ring')"), 2);
+    assert_int_equal(
+        number("SELECT count(*) FROM pg_proc p WHERE p.pronamespace = "
+               "'jobq'::regnamespace AND (p.proname = 'audit' AND obj_description(p.oid) "
+               "= 'ask Ann' OR p.proname = 'turn' AND obj_description(p.oid) ~ "
+               "'ring')"),
+        2);
     RUN("COMMENT ON FUNCTION jobq.audit() IS NULL");
     free(install);
     free(text);

@@ -339,7 +339,8 @@ static void hints_name_what_the_role_may_use(void **unused)
         PQclear(res);
         RUN("ROLLBACK");
         if (out_of_reach("operate", hint)[0] != '\0')
-            fail_msg("%s: %s may not be used: %s", mistakes[i], out_of_reach("operate", hint), hint);
+            fail_msg("%s: %s may not be used: %s", mistakes[i], out_of_reach("operate", hint),
+                     hint);
         hints += hint[0] != '\0';
         free(text);
         free(hint);
@@ -428,9 +429,8 @@ static void the_library_works_under_each_role(void **unused)
         assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     }
     /* The plain INSERT does not need it. */
-    RUN("DO $$ BEGIN EXECUTE format('REVOKE EXECUTE ON FUNCTION jobq._outbox_enqueue_one FROM %%I', "
-        "'%s'); END $$",
-        role_of("fast"));
+    RUN("DO $$ BEGIN EXECUTE format('REVOKE EXECUTE ON FUNCTION jobq._outbox_enqueue_one FROM %%I',"
+        " '%s'); END $$", role_of("fast"));
     assert_int_equal(jobq_pg_outbox_enqueue(fast, NULL, &message, NULL, &error), JOBQ_OK);
     RUN("DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION jobq._outbox_enqueue_one TO %%I', "
         "'%s'); END $$", role_of("fast"));

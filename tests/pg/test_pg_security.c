@@ -581,10 +581,10 @@ static const char *const attacks[] = {
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after => '{1}')",
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', flow => 1)",
     "SELECT jobq.enqueue('q', 'k', line => 'tenant-7-a', after_flow => 1)",
-    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-    "true, 'tenant-8-a')",
-    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-    "true)",
+    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
+    " true, 'tenant-8-a')",
+    "SELECT jobq._enqueue_one('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
+    " true)",
     "SELECT jobq._enqueue_known('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "'order-1', true, 'replace', NULL, NULL, 'tenant-8-a')",
     "SELECT jobq._enqueue_many('q', '{k}', NULL, '{1,2}')",

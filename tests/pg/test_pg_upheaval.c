@@ -1129,8 +1129,9 @@ static bool dumped(int before, int after)
 
     snprintf(
         text, sizeof text,
-        "bin=${JOBQ_UPGRADE_BIN:-$bin}; [ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/harness/setup.sh "
-        "--pg-bin); $bin/pg_dump -h $dir -p %d -U postgres -d postgres >$dir/dump && "
+        "bin=${JOBQ_UPGRADE_BIN:-$bin}; [ -x $bin/psql ] || "
+        "bin=$(JOBQ_PG_BIN= tests/harness/setup.sh --pg-bin); $bin/pg_dump -h $dir -p %d "
+        "-U postgres -d postgres >$dir/dump && "
         "$bin/psql -qX -v ON_ERROR_STOP=1 -h %s -p %d -U postgres -d postgres -f $dir/dump",
         before, places[1].dir, after);
     return shell(places[0].dir, text);

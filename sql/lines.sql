@@ -985,7 +985,7 @@ END $$;
 --   paused       nothing of it is claimed
 --   hold         nothing of it is claimed for this time; '0' ends the hold
 --   reset        first drops all that the line has of its own
--- Errors: 22023, also for a queue that does not exist.
+-- A queue that does not exist is created, as queue_set does it. Errors: 22023.
 --     select jobq.line_set('mail', 'tenant-7', running_max => 3, rate => '100/min');
 CREATE OR REPLACE FUNCTION jobq.line_set(
     queue text, line text, running_max integer DEFAULT NULL, weight integer DEFAULT NULL,

@@ -412,7 +412,7 @@ static void a_line_of_a_handler_that_outlasts_the_grace(void **unused)
     id = enqueue_kind("k", "1");
     worker = start_on(loud, &work);
     workers[0] = NULL;
-    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.job WHERE state = 'x'"));
+    while (GET(runs) == 0) nap_us(2000); /* a job that is only claimed is given back */
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_stop(worker);
     snprintf(text, sizeof text, "job %lld: its handler did not return before the grace ended and "

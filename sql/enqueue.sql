@@ -611,11 +611,12 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,
     OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);
+DECLARE v_run_at timestamptz;
 BEGIN
-    IF NOT isfinite(delay) THEN
-        PERFORM jobq._refuse('delay', 'must be a finite interval');
+    IF delay NOT BETWEEN '0' AND '1000 years' THEN
+        PERFORM jobq._refuse('delay', 'must be 0 to 1000 years');
     END IF;
+    v_run_at := coalesce(run_at, statement_timestamp() + delay);
     IF num_nonnulls(delay, run_at) = 2 THEN
         PERFORM jobq._refuse('delay', 'not allowed with run_at');
     END IF;
@@ -695,6 +696,9 @@ DECLARE
     v_every bigint;
     v_text text;
 BEGIN
+    IF (cardinality(fields) > 0) IS NOT TRUE THEN
+        PERFORM jobq._refuse('fields', 'must have a name');
+    END IF;
     IF (jsonb_typeof(payload) = 'object' AND payload ?| fields) IS NOT TRUE THEN
         PERFORM jobq._refuse('payload', 'must be an object with one of the fields');
     END IF;

@@ -765,6 +765,8 @@ BEGIN
     END IF;
     IF 1 > ANY (p_after) THEN
         PERFORM jobq._refuse('after', 'must have ids, which are positive');
+    ELSIF p_after_flow < 1 THEN
+        PERFORM jobq._refuse('after_flow', 'must be the id of a flow, which is positive');
     END IF;
     v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;
     v_ids := v_ids || array_fill(NULL::bigint,
@@ -815,7 +817,7 @@ END $$;
 
 -- A flow that was made with open, or has no job yet, ends when the jobs that it has now have
 -- ended.
--- Nothing happens if it is closed, or there is none. Errors: none.
+-- Nothing happens if it is closed. Errors: 22023 no flow has this id.
 --     select jobq.flow_close(:flow);
 CREATE OR REPLACE FUNCTION jobq.flow_close(id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$

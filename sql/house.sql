@@ -6,12 +6,13 @@
 -- restore does. Both rows are written again, the worker's as that of a dead worker, whose jobs
 -- others then take.
 -- p_limit: how many lines are looked at, from a random one on.
--- Workers call it. Answers nothing. Errors: none.
+-- Workers call it. Answers nothing. Errors: 22023.
 --     select jobq.mend(100);
 CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_limit(p_limit);
     -- Only the front of each lane is read, because an old running job is soon there.
     INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)
     SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)
@@ -52,7 +53,7 @@ END $$;
 -- jobs, forgotten keys, old dead letters (except those being replayed), unused lines, workers
 -- that have been dead for a day, and what they have left. Safe to run anywhere, at any time,
 -- and twice.
--- Workers call it. p_limit: rows of a page. Answers how many rows it deleted. Errors: none.
+-- Workers call it. p_limit: rows of a page. Answers how many rows it deleted. Errors: 22023.
 --     select jobq.prune(1000);
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -61,6 +62,7 @@ DECLARE
     v_total integer;
     v_linked bigint[];
 BEGIN
+    PERFORM jobq._check_limit(p_limit);
     -- While a worker lives its burned claim numbers must stay, because a claim that it gave up
     -- must not arrive, however late. No index leads to old dead letters: one look for all
     -- queues.

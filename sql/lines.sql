@@ -1008,8 +1008,8 @@ BEGIN
     IF rate_burst NOT BETWEEN 1 AND 1000000 THEN
         PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');
     END IF;
-    IF NOT isfinite(hold) THEN
-        PERFORM jobq._refuse('hold', 'must be a finite interval');
+    IF hold NOT BETWEEN '0' AND '1000 years' THEN
+        PERFORM jobq._refuse('hold', 'must be 0 to 1000 years');
     END IF;
     SELECT p.count, p.us INTO v_rate FROM jobq._rate_parse(rate, 'rate') p;
     v_no := jobq._line_row(v_queue, line);

@@ -67,6 +67,22 @@ BEGIN
         DATATYPE = coalesce(v_value, ''), HINT = p_hint;
 END $$;
 
+-- Refuses ids that are not there; p_field is the argument that has them.
+CREATE OR REPLACE FUNCTION jobq._check_ids(p_field text, p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_ids IS NULL OR EXISTS (SELECT FROM unnest(p_ids) AS u (id) WHERE u.id IS NULL) THEN
+        PERFORM jobq._refuse(p_field, 'must be an array of ids, without NULL');
+    END IF;
+END $$;
+
+-- Refuses a page of housekeeping; NULL: as many rows as there are.
+CREATE OR REPLACE FUNCTION jobq._check_limit(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_limit < 0 THEN PERFORM jobq._refuse('limit', 'must be 0 or more'); END IF;
+END $$;
+
 -- How many rows a call takes at most; NULL: any number.
 CREATE OR REPLACE FUNCTION jobq._check_at_most(p_at_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -79,8 +95,8 @@ CREATE OR REPLACE FUNCTION jobq._check_filter(
     p_older interval, p_tags jsonb, p_at_most integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_older < interval '0' THEN
-        PERFORM jobq._refuse('older', 'must not be negative');
+    IF p_older NOT BETWEEN '0' AND '1000 years' THEN
+        PERFORM jobq._refuse('older', 'must be 0 to 1000 years');
     ELSIF jsonb_typeof(p_tags) <> 'object' THEN
         PERFORM jobq._refuse('tags', 'not a JSON object');
     END IF;

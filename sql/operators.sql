@@ -24,14 +24,15 @@
 -- ---- helpers -----------------------------------------------------------------------------
 
 -- The id of a queue that must exist: a misspelt name must not create a queue.
-CREATE OR REPLACE FUNCTION jobq._known_queue(p_name text) RETURNS integer
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq._known_queue(p_name text, p_field text DEFAULT 'queue')
+RETURNS integer LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
     SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name COLLATE "C";
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)
-            USING ERRCODE = '22023',
+            USING ERRCODE = '22023', COLUMN = p_field,
+                DATATYPE = coalesce(left(p_name, 63), ''),
                 HINT = 'select queue from jobq.queues lists them; queue_set creates one.';
     END IF;
     RETURN v_id;
@@ -47,8 +48,8 @@ BEGIN
     WHERE k.queue_id = p_queue AND k.name = p_name COLLATE "C";
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no kind of this queue is called ''%''', p_name
-            USING ERRCODE = '22023', HINT = 'explain_job tells the kind of a job; '
-                'the view live_jobs lists them.';
+            USING ERRCODE = '22023', COLUMN = 'kind', DATATYPE = left(p_name, 63),
+                HINT = 'explain_job tells the kind of a job; the view live_jobs lists them.';
     END IF;
     RETURN v_id;
 END $$;
@@ -352,8 +353,7 @@ BEGIN
     PERFORM jobq._check_filter(older, tags, at_most);
     v_queue := jobq._known_queue(queue);
     IF state NOT IN ('ready', 'running') THEN
-        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state
-            USING ERRCODE = '22023';
+        PERFORM jobq._refuse('state', 'must be ready or running', p_value => state);
     END IF;
     at_most := coalesce(at_most, 2147483647);
     IF state IS DISTINCT FROM 'running' THEN
@@ -587,9 +587,8 @@ BEGIN
     v_queue := jobq._known_queue(queue);
     v_kind := jobq._known_kind(v_queue, kind);
     IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN
-        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',
-            quote_nullable(state) USING ERRCODE = '22023',
-            HINT = 'A running job can be asked to cancel.';
+        PERFORM jobq._refuse('state', 'must be ready, failed, succeeded or cancelled',
+                             'A running job can be asked to cancel.', state);
     END IF;
     RETURN jobq._operated('delete', jsonb_build_object(
         'queue', queue, 'state', state, 'kind', kind, 'older', older, 'tags', tags),
@@ -647,12 +646,6 @@ DECLARE
     v_stages smallint;
     v_priority smallint;
 BEGIN
-    IF p_priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
-    END IF;
-    IF NOT isfinite(p_run_at) THEN
-        PERFORM jobq._refuse('run_at', 'must be a finite instant');
-    END IF;
     IF p_target IS NOT NULL THEN
         v_ids := ARRAY(
             SELECT j.id FROM jobq.job j
@@ -702,14 +695,31 @@ BEGIN
     RETURN 'exists';
 END $$;
 
+CREATE OR REPLACE FUNCTION jobq._check_run_at(p_run_at timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT isfinite(p_run_at) THEN
+        PERFORM jobq._refuse('run_at', 'must be a finite instant');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._check_priority(p_priority integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (p_priority BETWEEN -9 AND 9) IS NOT TRUE THEN
+        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
+    END IF;
+END $$;
+
 -- Moves the time of a ready job.
 -- Not before this instant; past or NULL: now. For many jobs, give an instant that stays the
 -- same from call to call.
 -- Answers rescheduled, or the state that prevents it. Errors: 22023.
 --     select jobq.reschedule(1, now() + interval '1 hour');
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_run_at(run_at);
     RETURN jobq._operated_one(
         'reschedule', jsonb_build_object('id', id, 'run_at', run_at),
         jobq._change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
@@ -726,6 +736,7 @@ RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit =
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
     PERFORM jobq._check_filter(older, tags, at_most);
+    PERFORM jobq._check_run_at(run_at);
     RETURN jobq._operated('reschedule', jsonb_build_object(
         'queue', queue, 'run_at', run_at, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most, NULL,
@@ -739,7 +750,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;
+    PERFORM jobq._check_priority(priority);
     RETURN jobq._operated_one(
         'prioritize', jsonb_build_object('id', id, 'priority', priority),
         jobq._change_one(id, NULL, priority, NULL, 'prioritized'), '{prioritized}');
@@ -754,7 +765,7 @@ CREATE OR REPLACE FUNCTION jobq.prioritize(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM jobq._check_filter(older, tags, at_most);
-    IF priority IS NULL THEN PERFORM jobq._refuse('priority', 'must be -9 to 9'); END IF;
+    PERFORM jobq._check_priority(priority);
     RETURN jobq._operated('prioritize', jsonb_build_object(
         'queue', queue, 'priority', priority, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(
@@ -771,7 +782,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq._operated_one(
         'move', jsonb_build_object('id', id, 'target', target),
-        jobq._change_one(id, NULL, NULL, jobq._known_queue(target), 'moved'), '{moved}');
+        jobq._change_one(id, NULL, NULL, jobq._known_queue(target, 'target'), 'moved'),
+        '{moved}');
 END $$;
 
 -- Moves the ready jobs of a queue that match all that is given to another queue.
@@ -781,14 +793,15 @@ CREATE OR REPLACE FUNCTION jobq.move(
     queue varchar, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE v_target integer;
 BEGIN
     PERFORM jobq._check_filter(older, tags, at_most);
+    v_target := jobq._known_queue(target, 'target');
     IF queue = target COLLATE "C" THEN
-        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
+        PERFORM jobq._refuse('target', 'must be another queue', p_value => target);
     END IF;
     RETURN jobq._operated('move', jsonb_build_object(
         'queue', queue, 'target', target, 'kind', kind, 'older', older, 'tags', tags),
         jobq._change(jobq._pick(jobq._known_queue(queue), kind, older, tags, at_most,
-                              p_target => jobq._known_queue(target)),
-                    NULL, NULL, jobq._known_queue(target)));
+                              p_target => v_target), NULL, NULL, v_target));
 END $$;

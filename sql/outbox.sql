@@ -32,6 +32,7 @@ CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_partitions(p_partitions);
     queue_id := jobq._queue_id(p_queue);
     SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;
     IF partitions > 0 THEN RETURN; END IF;
@@ -41,14 +42,19 @@ BEGIN
     partitions := p_partitions;
 END $$;
 
+CREATE OR REPLACE FUNCTION jobq._check_partitions(p_count integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (p_count BETWEEN 1 AND 16384 AND p_count & (p_count - 1) = 0) IS NOT TRUE THEN
+        RAISE EXCEPTION 'partition count must be a power of 2, 1 to 16384: %', p_count
+            USING ERRCODE = '22023', COLUMN = 'partitions';
+    END IF;
+END $$;
+
 -- Writes the rows of partitions p_from to p_to - 1.
 CREATE OR REPLACE FUNCTION jobq._outbox_widen(p_queue integer, p_from integer, p_to integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_to < 1 OR p_to > 16384 OR p_to & (p_to - 1) <> 0 THEN
-        RAISE EXCEPTION 'partition count must be a power of 2, 1 to 16384: %', p_to
-            USING ERRCODE = '22023';
-    END IF;
     INSERT INTO jobq.partition (id, queue_id, number)
     SELECT p_queue::bigint * 32768 + n, p_queue, n FROM generate_series(p_from, p_to - 1) n;
     UPDATE jobq.queue q SET partitions = p_to WHERE q.id = p_queue;
@@ -82,15 +88,18 @@ DECLARE
     v_queue jobq.queue;
     v_left bigint;
 BEGIN
+    PERFORM jobq._check_partitions(p_partitions);
     PERFORM jobq._need_read_committed();
     LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue COLLATE "C" FOR UPDATE;
     IF NOT FOUND OR v_queue.partitions = 0 THEN
-        RAISE EXCEPTION 'queue ''%'' is not registered', p_queue USING ERRCODE = '22023';
+        RAISE EXCEPTION 'queue ''%'' is not registered', p_queue
+            USING ERRCODE = '22023', COLUMN = 'queue';
     END IF;
     IF p_partitions < v_queue.partitions THEN
         RAISE EXCEPTION 'queue ''%'' has % partitions and can''t shrink to %', p_queue,
-            v_queue.partitions, p_partitions USING ERRCODE = '22023';
+            v_queue.partitions, p_partitions
+            USING ERRCODE = '22023', COLUMN = 'partitions';
     END IF;
     SELECT coalesce(sum(o.lag), 0) INTO v_left FROM jobq.outbox o
     WHERE o.queue = p_queue COLLATE "C";
@@ -266,7 +275,8 @@ RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = 
 DECLARE v record;
 BEGIN
     IF type COLLATE "C" !~ '^[ -~]+$' OR length(type) > 1024 THEN
-        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
+        RAISE EXCEPTION 'invalid payload type: ''%''', type
+            USING ERRCODE = '22023', COLUMN = 'type';
     ELSIF num_nonnulls(payload, bytes) = 2 THEN
         PERFORM jobq._refuse('bytes', 'not allowed with payload');
     ELSIF jsonb_typeof(headers) <> 'object' THEN
@@ -279,8 +289,9 @@ BEGIN
     SELECT e.* INTO v FROM jobq._outbox_enqueue_one(
         queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,
         notify) e;
-    IF v.refused IS NOT NULL THEN
-        RAISE EXCEPTION '%', v.refused USING ERRCODE = v.code;
+    IF v.refused IS NOT NULL THEN -- its first word is the argument
+        RAISE EXCEPTION '%', v.refused
+            USING ERRCODE = v.code, COLUMN = split_part(v.refused, ' ', 1);
     END IF;
     RETURN v.id;
 END $$;
@@ -959,10 +970,39 @@ END $$;
 -- its caller made up at random. resolve and reject touch only what that token holds, so a call
 -- after the deadline, when another replay has taken over, changes nothing.
 
+-- Refuses what no dead letter can match.
+CREATE OR REPLACE FUNCTION jobq._check_letters(
+    p_queue text, p_partition integer, p_type text, p_at_most integer) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_partitions integer := 16384;
+BEGIN
+    PERFORM jobq._check_at_most(p_at_most);
+    IF p_queue IS NOT NULL THEN
+        SELECT q.partitions INTO v_partitions FROM jobq.queue q
+        WHERE q.id = jobq._known_queue(p_queue);
+    END IF;
+    IF v_partitions = 0 THEN
+        PERFORM jobq._refuse('queue', 'not registered for messages', p_value => p_queue);
+    ELSIF p_partition NOT BETWEEN 0 AND v_partitions - 1 THEN
+        PERFORM jobq._refuse('partition', format('must be 0 to %s', v_partitions - 1),
+                             p_value => p_partition::text);
+    ELSIF p_type COLLATE "C" !~ '^[ -~]+$' OR length(p_type) > 1024 THEN
+        PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._check_token(p_token bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_token IS NULL THEN
+        PERFORM jobq._refuse('token', 'must be a number that no other replay has');
+    END IF;
+END $$;
+
 -- Dead letters: messages that nobody could deliver, and that stand in nobody's way now.
 --   partition  from 0; NULL: all; so do queue and type
 --   status     pending, reprocessing, resolved, discarded; NULL: all
--- Answers rows of the table dead_letter, oldest first, at most at_most. Errors: 22023.
+-- Answers rows of the table dead_letter, newest first, at most at_most. Errors: 22023.
 --     select id, seq, type, error from jobq.dead_letter_list('orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_list(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
@@ -971,11 +1011,10 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_letters(queue, partition, type, at_most);
     IF status NOT IN ('pending', 'reprocessing', 'resolved', 'discarded') THEN
         PERFORM jobq._refuse('status', 'must be pending, reprocessing, resolved or discarded');
     END IF;
-    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
     WHERE (queue IS NULL OR q.name = queue COLLATE "C")
@@ -1012,12 +1051,12 @@ RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
+    PERFORM jobq._check_letters(queue, partition, type, at_most);
+    PERFORM jobq._check_token(token);
     IF (timeout_us BETWEEN 1000 AND 31557600000000000) IS NOT TRUE THEN
         PERFORM jobq._refuse('timeout_us',
                              'must be a millisecond to 1000 years, in microseconds');
     END IF;
-    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
     RETURN QUERY
     UPDATE jobq.dead_letter d
     SET status = 'reprocessing', token = token, taken_at = statement_timestamp(),
@@ -1038,13 +1077,15 @@ BEGIN
 END $$;
 
 -- Ends the replay of these dead letters. Answers how many it still held.
--- token: that of dead_letter_replay. Errors: none.
+-- token: that of dead_letter_replay. Errors: 22023.
 --     select jobq.dead_letter_resolve(7, array[42]);
 CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_token(token);
+    PERFORM jobq._check_ids('ids', ids);
     UPDATE jobq.dead_letter d
     SET status = 'resolved', completed_at = statement_timestamp(), token = NULL,
         taken_at = NULL, deadline = NULL
@@ -1059,7 +1100,7 @@ BEGIN
 END $$;
 
 -- The replay of these failed again: they are pending, with one more attempt and a new reason.
--- token: that of dead_letter_replay. Answers how many it still held. Errors: none.
+-- token: that of dead_letter_replay. Answers how many it still held. Errors: 22023.
 --     select jobq.dead_letter_reject(7, array[42], 'no such address');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(
     token bigint, ids bigint[], error text)
@@ -1067,6 +1108,8 @@ RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit =
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
+    PERFORM jobq._check_token(token);
+    PERFORM jobq._check_ids('ids', ids);
     UPDATE jobq.dead_letter d
     SET status = 'pending', attempts = d.attempts + 1, error = error,
         failed_at = statement_timestamp(), token = NULL, taken_at = NULL, deadline = NULL
@@ -1088,8 +1131,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
-    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._check_letters(queue, partition, type, at_most);
     UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
@@ -1112,8 +1154,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
-    PERFORM jobq._check_at_most(at_most);
-    PERFORM jobq._known_queue(queue) WHERE queue IS NOT NULL;
+    PERFORM jobq._check_letters(queue, partition, type, at_most);
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
         WHERE o.status IN ('resolved', 'discarded')

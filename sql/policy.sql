@@ -77,15 +77,10 @@ DECLARE
     v_queue integer := jobq._queue_id(queue);
     v_before jsonb := jobq._policy_row(v_queue, kind);
 BEGIN
-    IF reset AND kind IS NULL THEN PERFORM jobq._refuse('reset', 'needs a kind'); END IF;
-    PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
-    FROM (VALUES ('max_crashes', max_crashes IS NULL), ('failed_keep', failed_keep IS NULL),
-        ('key_keep', key_keep IS NULL), ('message_max', message_max IS NULL),
-        ('payload_max', payload_max IS NULL), ('kinds', coalesce(kinds, '{}') = '{}'),
-        ('attempts_span_stages', attempts_span_stages IS NULL)) AS u (field, lacks)
-    WHERE NOT u.lacks AND kind IS NOT NULL;
-    PERFORM jobq._check_times(backoff_base, backoff_cap, backoff_floor, timeout, failed_keep,
-                             key_keep);
+    PERFORM jobq._check_policy(
+        v_queue, kind, reset, max_attempts, max_crashes, snoozes_max, backoff, backoff_base,
+        backoff_cap, backoff_floor, backoff_jitter, timeout, failed_keep, key_keep,
+        message_max, payload_max, kinds, attempts_span_stages);
     PERFORM jobq._queue_lock(v_queue, payload_max, kind, kinds);
     PERFORM jobq._retention_used(retention, kind IS NOT NULL AND history IS NOT NULL);
     PERFORM jobq._queue_lines_set(v_queue, kind, line_running_max, line_strict, line_rate,
@@ -145,19 +140,73 @@ BEGIN
              'priority_min, held_at, hold_until, hold_why, partitions}'::text[];
 END $$;
 
--- A part of queue_set.
-CREATE OR REPLACE FUNCTION jobq._check_times(
-    p_base interval, p_cap interval, p_floor interval, p_timeout interval,
-    p_failed_keep interval, p_key_keep interval) RETURNS void
+-- A part of queue_set: refuses what no queue or kind can have. The backoff is judged with the
+-- parts of it that stay.
+CREATE OR REPLACE FUNCTION jobq._check_policy(
+    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer,
+    p_max_crashes integer, p_snoozes_max integer, p_backoff text, p_base interval,
+    p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
+    p_failed_keep interval, p_key_keep interval, p_message_max integer,
+    p_payload_max integer, p_kinds text[], p_span boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq._refuse(u.field, 'must be an interval of a millisecond to 1000 years')
-    FROM (VALUES ('backoff_base', p_base, '1000 years'::interval),
-        ('backoff_cap', p_cap, '1000 years'), ('backoff_floor', p_floor, '1000 years'),
-        ('timeout', p_timeout, '1000 years'), ('failed_keep', p_failed_keep, NULL), -- are cut
-        ('key_keep', p_key_keep, NULL)) AS u (field, given, most)
+    IF p_reset AND p_kind IS NULL THEN PERFORM jobq._refuse('reset', 'needs a kind'); END IF;
+    PERFORM jobq._refuse(u.field, 'is set for the queue, not for a kind')
+    FROM (VALUES ('max_crashes', p_max_crashes IS NULL),
+        ('failed_keep', p_failed_keep IS NULL), ('key_keep', p_key_keep IS NULL),
+        ('message_max', p_message_max IS NULL), ('payload_max', p_payload_max IS NULL),
+        ('kinds', coalesce(p_kinds, '{}') = '{}'), ('attempts_span_stages', p_span IS NULL))
+        AS u (field, lacks)
+    WHERE NOT u.lacks AND p_kind IS NOT NULL;
+    PERFORM jobq._refuse(u.field, format('must be %s or more', u.least),
+                         p_value => u.given::text)
+    FROM (VALUES ('max_attempts', p_max_attempts, 1), ('max_crashes', p_max_crashes, 1),
+        ('snoozes_max', p_snoozes_max, 0), ('message_max', p_message_max, 0),
+        ('payload_max', p_payload_max, 0)) AS u (field, given, least)
+    WHERE u.given < u.least;
+    PERFORM jobq._refuse(u.field, CASE WHEN u.zero THEN 'must be 0, or an interval of a '
+        'millisecond to 1000 years' ELSE 'must be an interval of a millisecond to 1000 years'
+        END)
+    FROM (VALUES ('backoff_base', p_base, '1000 years'::interval, false),
+        ('backoff_cap', p_cap, '1000 years', false),
+        ('backoff_floor', p_floor, '1000 years', true),
+        ('timeout', p_timeout, '1000 years', true),
+        ('failed_keep', p_failed_keep, NULL, false), -- longer ones are cut
+        ('key_keep', p_key_keep, NULL, true)) AS u (field, given, most, zero)
     WHERE NOT isfinite(u.given) OR u.given > u.most
-       OR (u.given > '0' AND u.given < '1 millisecond');
+       OR (u.given < '1 millisecond' AND NOT (u.zero AND u.given = '0'));
+    IF p_backoff NOT IN ('exponential', 'linear', 'quartic', 'constant') THEN
+        PERFORM jobq._refuse('backoff', 'must be exponential, linear, quartic or constant',
+                             p_value => p_backoff);
+    ELSIF p_jitter NOT BETWEEN 0 AND 1 THEN
+        PERFORM jobq._refuse('backoff_jitter', 'must be 0 to 1', p_value => p_jitter::text);
+    ELSIF num_nonnulls(p_base, p_cap, p_floor) > 0 THEN
+        PERFORM jobq._check_backoff(
+            p_queue, CASE WHEN p_reset IS NOT TRUE THEN p_kind END, jobq._us(p_base),
+            jobq._us(p_cap), jobq._us(p_floor));
+    END IF;
+END $$;
+
+-- A part of check_policy.
+CREATE OR REPLACE FUNCTION jobq._check_backoff(
+    p_queue integer, p_kind text, p_base_us bigint, p_cap_us bigint, p_floor_us bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v record;
+BEGIN
+    SELECT coalesce(p_base_us, k.backoff_base_us, q.backoff_base_us) AS base,
+           coalesce(p_cap_us, k.backoff_cap_us, q.backoff_cap_us) AS cap,
+           coalesce(p_floor_us, k.backoff_floor_us, q.backoff_floor_us) AS floor
+    INTO v FROM jobq.queue q
+    LEFT JOIN jobq.kind k ON k.queue_id = q.id AND k.name = p_kind COLLATE "C"
+    WHERE q.id = p_queue;
+    IF v.cap < greatest(v.base, v.floor) AND p_cap_us IS NOT NULL THEN
+        PERFORM jobq._refuse('backoff_cap',
+                             'must not be less than backoff_base or backoff_floor');
+    ELSIF v.cap < v.base THEN
+        PERFORM jobq._refuse('backoff_base', 'must not be more than backoff_cap');
+    ELSIF v.cap < v.floor THEN
+        PERFORM jobq._refuse('backoff_floor', 'must not be more than backoff_cap');
+    END IF;
 END $$;
 
 -- A part of queue_set: creates kinds, and locks the queue, in the order of locks.

@@ -124,7 +124,7 @@ BEGIN
       'dead worker, whose jobs',
      'others then take.',
      'p_limit: how many lines are looked at, from a random one on.',
-     'Workers call it. Answers nothing. Errors: none.',
+     'Workers call it. Answers nothing. Errors: 22023.',
      'Who may call it: the owner.',
      '    select jobq.mend(100);')),
     ('prune', 1, concat_ws(E'\n',
@@ -136,7 +136,7 @@ BEGIN
       'anywhere, at any time,',
      'and twice.',
      'Workers call it. p_limit: rows of a page. Answers how many rows it '
-      'deleted. Errors: none.',
+      'deleted. Errors: 22023.',
      'Who may call it: the owner; by grant_work.',
      '    select jobq.prune(1000);')),
     ('turn', 0, concat_ws(E'\n',
@@ -244,7 +244,7 @@ BEGIN
       'nobody''s way now.',
      '  partition  from 0; NULL: all; so do queue and type',
      '  status     pending, reprocessing, resolved, discarded; NULL: all',
-     'Answers rows of the table dead_letter, oldest first, at most at_most. '
+     'Answers rows of the table dead_letter, newest first, at most at_most. '
       'Errors: 22023.',
      'Who may call it: the owner; by grant_work, grant_read (payloads => '
       'true), grant_operate.',
@@ -269,14 +269,14 @@ BEGIN
       '60000000, ''orders'');')),
     ('dead_letter_resolve', 2, concat_ws(E'\n',
      'Ends the replay of these dead letters. Answers how many it still held.',
-     'token: that of dead_letter_replay. Errors: none.',
+     'token: that of dead_letter_replay. Errors: 22023.',
      'Who may call it: the owner; by grant_work, grant_operate.',
      '    select jobq.dead_letter_resolve(7, array[42]);')),
     ('dead_letter_reject', 3, concat_ws(E'\n',
      'The replay of these failed again: they are pending, with one more '
       'attempt and a new reason.',
      'token: that of dead_letter_replay. Answers how many it still held. '
-      'Errors: none.',
+      'Errors: 22023.',
      'Who may call it: the owner; by grant_work, grant_operate.',
      '    select jobq.dead_letter_reject(7, array[42], ''no such address'');')),
     ('dead_letter_discard', 4, concat_ws(E'\n',
@@ -314,7 +314,7 @@ BEGIN
      'A flow that was made with open, or has no job yet, ends when the jobs '
       'that it has now have',
      'ended.',
-     'Nothing happens if it is closed, or there is none. Errors: none.',
+     'Nothing happens if it is closed. Errors: 22023 no flow has this id.',
      'Who may call it: the owner; by grant_enqueue (not a tenant''s), '
       'grant_operate.',
      '    select jobq.flow_close(:flow);')),
@@ -461,8 +461,9 @@ BEGIN
      '    select jobq.schedule_drop(''nightly'');')),
     ('schedule_preview', 5, concat_ws(E'\n',
      'The next ticks of a calendar, as the zone''s wall time and as instants:',
-     'count: how many rows at most. after: later ones only. every: instead '
-      'of cron. Errors: 22023.',
+     'count: how many rows at most, up to 10,000. after: later ones only. '
+      'every: instead of cron.',
+     'Errors: 22023.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select * from jobq.schedule_preview(''30 2 * * *'', '
       '''Europe/Berlin'');')),
@@ -474,7 +475,8 @@ BEGIN
      'lock, no id drawn, so a read-only transaction can call it. queues '
       'NULL: all; exclude: ids to',
      'leave out.',
-     'at_most: rows, most urgent first. Errors: none.',
+     'at_most: rows, most urgent first. Errors: 22023, also for a queue '
+      'that does not exist.',
      'Who may call it: the owner; by grant_read (payloads => true), '
       'grant_operate.',
      '    select id, queue, kind from jobq.peek(''{mail}'', at_most => 5);')),
@@ -708,7 +710,7 @@ BEGIN
      'work_rescue. mono_us: microseconds by the caller''s monotonic clock, '
       'because no other clock',
      'proves that a worker has been silent for a lease.',
-     'Errors: none; alive false: the worker is dead, join again.',
+     'Errors: 22023; alive false: the worker is dead, join again.',
      'Who may call it: the owner; by grant_work.',
      '    select * from jobq.work_heartbeat(:worker, 5000000);')),
     ('work_rescue', 3, concat_ws(E'\n',
@@ -724,7 +726,7 @@ BEGIN
      'For a work_take whose answer was lost: the claim with this number is '
       'void.',
      'Jobs that the claim has taken after all go back.',
-     'Errors: 22023 no worker has this id.',
+     'Errors: 22023; JQ002 no worker has this id.',
      'Who may call it: the owner; by grant_work.',
      '    select jobq.work_recover(:worker, 2);')),
     ('work_leave', 1, concat_ws(E'\n',
@@ -770,8 +772,8 @@ BEGIN
      'Who may call it: the owner; by grant_operate.',
      '    select * from jobq.export_next();')),
     ('export_done', 2, concat_ws(E'\n',
-     'A part is exported: its file is complete.',
-     'retention, part: as export_next has answered. Errors: none.',
+     'A part is exported: its file is complete. A second call changes nothing.',
+     'retention, part: as export_next has answered. Errors: 22023.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.export_done(''medium'', 0);')),
     ('erase', 5, concat_ws(E'\n',

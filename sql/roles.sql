@@ -60,6 +60,14 @@ BEGIN
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 
+CREATE OR REPLACE FUNCTION jobq._check_role(p_role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p_role) THEN
+        PERFORM jobq._refuse('role', 'not a role', p_value => p_role::text);
+    END IF;
+END $$;
+
 -- Grants the functions whose names match a pattern, or revokes them.
 CREATE OR REPLACE FUNCTION jobq._grant_functions(
     p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void
@@ -69,6 +77,7 @@ DECLARE
     v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON ROUTINE %s TO %s'
                      ELSE 'REVOKE EXECUTE ON ROUTINE %s FROM %s' END;
 BEGIN
+    PERFORM jobq._check_role(p_role);
     EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
     EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
     FOR v_function IN
@@ -145,10 +154,10 @@ CREATE OR REPLACE FUNCTION jobq.grant_enqueue(
     role regrole, queues text[], lines text DEFAULT NULL, outboxes text[] DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF cardinality(queues) > 0 IS NOT TRUE OR array_position(queues, NULL) IS NOT NULL THEN
+    IF cardinality(queues) > 0 IS NOT TRUE THEN
         PERFORM jobq._refuse('queues', 'must be an array of names');
     END IF;
-    PERFORM jobq._check_name('queue', u.name) FROM unnest(queues) AS u (name);
+    PERFORM jobq._check_name('queues', u.name) FROM unnest(queues) AS u (name);
     PERFORM jobq._check_name('outboxes', u.name) FROM unnest(outboxes) AS u (name);
     DELETE FROM jobq.tenant t WHERE t.role = grant_enqueue.role;
     PERFORM jobq.grant_enqueue(role, false);
@@ -220,6 +229,7 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM jobq._check_role(role);
     DELETE FROM jobq.tenant t WHERE t.role = revoke.role;
     EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA jobq FROM %s', role);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);

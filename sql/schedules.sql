@@ -371,6 +371,8 @@ BEGIN
                              'needs a partition and no kind, because it is a message''s');
     ELSIF p_type COLLATE "C" !~ '^[ -~]+$' OR length(p_type) > 1024 THEN
         PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');
+    ELSIF p_priority NOT BETWEEN -9 AND 9 THEN
+        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
     END IF;
     PERFORM jobq._refuse(u.field,
                          'not allowed with a partition, which sends messages') FROM (VALUES
@@ -465,7 +467,9 @@ BEGIN
     SELECT s.* INTO v FROM jobq.schedule s WHERE s.name = p_name COLLATE "C" FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no schedule is called %', quote_nullable(p_name)
-            USING ERRCODE = '22023', HINT = 'select name from jobq.schedules';
+            USING ERRCODE = '22023', COLUMN = 'name',
+                DATATYPE = coalesce(left(p_name, 63), ''),
+                HINT = 'select name from jobq.schedules';
     END IF;
     RETURN v;
 END $$;
@@ -538,7 +542,8 @@ BEGIN
 END $$;
 
 -- The next ticks of a calendar, as the zone's wall time and as instants:
--- count: how many rows at most. after: later ones only. every: instead of cron. Errors: 22023.
+-- count: how many rows at most, up to 10,000. after: later ones only. every: instead of cron.
+-- Errors: 22023.
 --     select * from jobq.schedule_preview('30 2 * * *', 'Europe/Berlin');
 CREATE OR REPLACE FUNCTION jobq.schedule_preview(
     cron text DEFAULT NULL, zone text DEFAULT 'UTC', count integer DEFAULT 10,
@@ -550,14 +555,16 @@ DECLARE v jobq.schedule;
 BEGIN
     PERFORM jobq._check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,
                                 NULL, NULL);
-    IF (count >= 1) IS NOT TRUE THEN
-        PERFORM jobq._refuse('count', 'must be 1 or more');
+    IF (count BETWEEN 1 AND 10000) IS NOT TRUE THEN
+        PERFORM jobq._refuse('count', 'must be 1 to 10000');
+    ELSIF NOT isfinite(after) OR after >= '10000-01-01 UTC' THEN
+        PERFORM jobq._refuse('after', 'must be a finite instant before the year 10000');
     END IF;
     v.cron := cron;
     v.parsed := jobq._cron_parse(cron);
     v.every_us := jobq._us(every);
     v.zone := zone;
-    at := after;
+    at := coalesce(after, now());
     FOR i IN 1 .. count LOOP
         at := jobq._schedule_after(v, at);
         EXIT WHEN at IS NULL;

@@ -131,7 +131,7 @@ FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 -- that are not paused, and of lines that may give some; suspects come last. It only reads: no
 -- lock, no id drawn, so a read-only transaction can call it. queues NULL: all; exclude: ids to
 -- leave out.
--- at_most: rows, most urgent first. Errors: none.
+-- at_most: rows, most urgent first. Errors: 22023, also for a queue that does not exist.
 --     select id, queue, kind from jobq.peek('{mail}', at_most => 5);
 CREATE OR REPLACE FUNCTION jobq.peek(
     queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')
@@ -146,6 +146,12 @@ SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM jobq._check_at_most(at_most);
+    IF cardinality(queues) = 0 THEN
+        PERFORM jobq._refuse('queues', 'must have a name, or be NULL');
+    END IF;
+    PERFORM jobq._known_queue(u.name, 'queues') FROM unnest(queues) AS u (name);
+    exclude := coalesce(exclude, '{}');
+    PERFORM jobq._check_ids('exclude', exclude);
     RETURN QUERY
     SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,
            j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,

@@ -185,9 +185,9 @@ RETURNS TABLE (place text, looked bigint, matched bigint, erased bigint, still_l
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_places text[] := '{jobs,history,operations,messages,dead letters}';
-    v_at integer := coalesce((after ->> 'place')::integer, 1);
-    v_part bigint := coalesce((after ->> 'part')::bigint, 0);
-    v_after bigint := coalesce((after ->> 'id')::bigint, -9223372036854775808);
+    v_at integer := jobq._erase_from(after, 'place', 1);
+    v_part bigint := jobq._erase_from(after, 'part', 0);
+    v_after bigint := jobq._erase_from(after, 'id', -9223372036854775808);
     v_left bigint := at_most;
     v_page record;
     v_found boolean := after IS NOT NULL; -- by an earlier call, perhaps
@@ -264,6 +264,16 @@ BEGIN
     SELECT 'tags', NULL::bigint, 0::bigint, NULL::bigint, NULL::bigint, format(
                'a number is not a string: try %s, too', v_other), NULL::jsonb
     WHERE v_other <> p_tags;
+END $$;
+
+CREATE OR REPLACE FUNCTION jobq._erase_from(p_after jsonb, p_part text, p_first bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_after IS NULL THEN RETURN p_first; END IF;
+    IF jsonb_typeof(p_after -> p_part) IS DISTINCT FROM 'number' THEN
+        PERFORM jobq._refuse('after', 'must be what next has answered');
+    END IF;
+    RETURN p_after -> p_part;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq._check_erase(

@@ -83,13 +83,18 @@ BEGIN
     END LOOP;
 END $$;
 
--- A part is exported: its file is complete.
--- retention, part: as export_next has answered. Errors: none.
+-- A part is exported: its file is complete. A second call changes nothing.
+-- retention, part: as export_next has answered. Errors: 22023.
 --     select jobq.export_done('medium', 0);
 CREATE OR REPLACE FUNCTION jobq.export_done(retention text, part bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-    UPDATE jobq.ring r SET exported = part
-    WHERE r.retention = export_done.retention COLLATE "C" AND part > r.exported
-      AND part < r.turns;
+    UPDATE jobq.ring r SET exported = greatest(r.exported, part)
+    WHERE r.retention = export_done.retention COLLATE "C" AND part < r.turns;
+    IF FOUND THEN RETURN; END IF;
+    PERFORM FROM jobq.ring r WHERE r.retention = export_done.retention COLLATE "C";
+    IF NOT FOUND THEN
+        PERFORM jobq._refuse('retention', 'must be short, medium or long');
+    END IF;
+    PERFORM jobq._refuse('part', 'not a finished part', p_value => part::text);
 END $$;

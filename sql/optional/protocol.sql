@@ -172,6 +172,28 @@ BEGIN
         v_decision.snoozes);
 END $$;
 
+-- A claim's number: see law 1.
+CREATE OR REPLACE FUNCTION jobq._check_number(p_number bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (p_number >= 1) IS NOT TRUE THEN
+        PERFORM jobq._refuse('number', 'must be 1 or more', p_value => p_number::text);
+    END IF;
+END $$;
+
+-- What a worker has seen of others, and when.
+CREATE OR REPLACE FUNCTION jobq._check_watched(p_watched jsonb, p_mono_us bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_mono_us IS NULL THEN
+        PERFORM jobq._refuse('mono_us', 'must be microseconds of a monotonic clock');
+    ELSIF jsonb_typeof(p_watched) <> 'object' OR jsonb_path_exists(p_watched,
+              '$.* ? (@.type() != "number" && @.type() != "object")') THEN
+        PERFORM jobq._refuse('watched',
+                             'must be what the last work_heartbeat has answered');
+    END IF;
+END $$;
+
 -- ---- what a worker calls -------------------------------------------------------------------
 
 -- Registers a worker.
@@ -235,7 +257,8 @@ BEGIN
           CROSS JOIN (VALUES (false), (true)) AS t (lined)
           WHERE q.paused_at IS NULL AND (q.lines OR NOT t.lined)
             AND (clock_timestamp() BETWEEN q.held_at AND q.hold_until) IS NOT TRUE
-          ORDER BY p.priority, (u.n + (p_number + 1) / 2) % cardinality(p_worker.queues),
+          ORDER BY p.priority,
+                   (u.n + p_number / 2 + p_number % 2) % cardinality(p_worker.queues),
                    s.stage DESC, t.lined = (p_number % 2 = 0)) AS l;
     kinds := ARRAY(SELECT k.id FROM jobq.kind k
                    WHERE k.id = ANY (p_worker.kinds) AND k.paused_at IS NULL);
@@ -296,6 +319,7 @@ BEGIN
     IF (most BETWEEN 1 AND 1000) IS NOT TRUE THEN
         PERFORM jobq._refuse('most', 'must be 1 to 1000');
     END IF;
+    PERFORM jobq._check_number(number);
     -- Two calls at a time might both take a job that must run alone. The worker's row stays
     -- unlocked: a heartbeat would wait for a slow take until the lease is over.
     PERFORM pg_advisory_xact_lock(work_take.worker);
@@ -367,7 +391,7 @@ END $$;
 -- watched: what this worker has seen of other workers; hand it back with the next call, and to
 -- work_rescue. mono_us: microseconds by the caller's monotonic clock, because no other clock
 -- proves that a worker has been silent for a lease.
--- Errors: none; alive false: the worker is dead, join again.
+-- Errors: 22023; alive false: the worker is dead, join again.
 --     select * from jobq.work_heartbeat(:worker, 5000000);
 CREATE OR REPLACE FUNCTION jobq.work_heartbeat(
     worker bigint, mono_us bigint, INOUT watched jsonb DEFAULT '{}', OUT alive boolean,
@@ -381,6 +405,7 @@ DECLARE
     v_boot bigint := extract(epoch FROM pg_postmaster_start_time()) * 1000000;
     v_news record;
 BEGIN
+    PERFORM jobq._check_watched(watched, mono_us);
     SELECT h.* INTO v_news FROM jobq._heartbeat(work_heartbeat.worker, v_lease, '{}') h;
     alive := v_news.alive;
     cancel := coalesce(v_news.cancel, '{}');
@@ -417,6 +442,7 @@ DECLARE
     v_victim record;
     v_total integer := 0;
 BEGIN
+    PERFORM jobq._check_watched(watched, mono_us);
     PERFORM FROM jobq.worker w WHERE w.id = work_rescue.worker AND w.dead_at IS NULL
         AND (watched -> 'since')::bigint + w.lease_us <= mono_us
         AND (watched -> 'at')::bigint BETWEEN mono_us - w.lease_us AND mono_us
@@ -438,11 +464,14 @@ END $$;
 
 -- For a work_take whose answer was lost: the claim with this number is void.
 -- Jobs that the claim has taken after all go back.
--- Errors: 22023 no worker has this id.
+-- Errors: 22023; JQ002 no worker has this id.
 --     select jobq.work_recover(:worker, 2);
 CREATE OR REPLACE FUNCTION jobq.work_recover(worker bigint, number bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
+    PERFORM jobq._check_number(number);
+    PERFORM FROM jobq.worker w WHERE w.id = work_recover.worker;
+    IF NOT FOUND THEN PERFORM jobq._refuse_dead(worker, true); END IF;
     WHILE jobq._recover(worker, number, 1000) LOOP
         PERFORM pg_sleep(0.01); -- somebody has a job locked
     END LOOP;

@@ -52,8 +52,8 @@
  *   rescue_singly     5         1     1       0        0
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     2       0        4
- *   mend              2         0     0       2        2
- *   prune            15         4     4       0        2
+ *   mend              3         0     0       2        2
+ *   prune            16         4     4       0        2
  *   cancel_one        6         2     0       0        4
  *   request           3         0     0       0        0
  */

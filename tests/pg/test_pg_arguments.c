@@ -7,12 +7,15 @@
 #define TEST_PRIVATE
 #include "pg_work.h"
 #include "api.h"
+#include "calls.h"
 #include "fields.h"
 
 static char answered[256]; /* what a call showed beside the tables */
 static int failures; /* of a test that goes on, to tell all of them */
 
 #define WRONG(...) (failures++, print_error(__VA_ARGS__))
+
+static void seen_make(void);
 
 static bool listed(const char *words, const char *word)
 {
@@ -229,6 +232,232 @@ static void sql_uses_every_argument_or_refuses_it(void **unused_state)
         snprintf(call, sizeof call, "SELECT * FROM jobq.%s", unused[i].call);
         if (!sql_answers(call, unused[i].argument)) failures++;
     }
+    assert_int_equal(failures, 0);
+}
+
+/* ---- SQL: each argument, wrong --------------------------------------------------------------- */
+
+/* Takes the next of some texts that " | " separates. NULL: there is none. */
+static const char *next_piece(const char **rest, size_t *len)
+{
+    const char *piece = *rest, *end = strstr(piece, " | ");
+
+    if (*piece == '\0') return NULL;
+    *len = end == NULL ? strlen(piece) : (size_t)(end - piece);
+    *rest = end == NULL ? piece + *len : end + 3;
+    return piece;
+}
+
+/* The length of an argument's name: "name => value". */
+static size_t name_of(const char *piece)
+{
+    return strcspn(piece, " ");
+}
+
+/* The last row of good_calls all of whose arguments this function has. */
+static const char *base_of(const char *function, const char *arguments)
+{
+    const char *base = NULL, *rest, *piece;
+    size_t i, len;
+    char name[80];
+
+    for (i = 0; i < COUNT(good_calls); i++) {
+        bool all = strcmp(good_calls[i].function, function) == 0;
+        rest = good_calls[i].arguments;
+        while (all && (piece = next_piece(&rest, &len)) != NULL) {
+            snprintf(name, sizeof name, "%.*s", (int)name_of(piece), piece);
+            all = listed(arguments, name);
+        }
+        if (all) base = good_calls[i].arguments;
+    }
+    return base;
+}
+
+/* The call with these arguments, and with those of the base that are not among them. */
+static void write_call(char *to, size_t size, const char *function, const char *given,
+                       const char *base)
+{
+    const char *parts[2], *piece, *also;
+    size_t len, also_len, n = (size_t)snprintf(to, size, "SELECT count(*) FROM jobq.%s(", function);
+    const char *comma = "";
+    int part;
+
+    parts[0] = given;
+    parts[1] = base;
+    for (part = 0; part < 2; part++) {
+        while ((piece = next_piece(&parts[part], &len)) != NULL) {
+            const char *rest = given;
+            bool twice = false;
+            while (part == 1 && (also = next_piece(&rest, &also_len)) != NULL)
+                twice = twice || (name_of(also) == name_of(piece) &&
+                                  strncmp(also, piece, name_of(piece)) == 0);
+            if (twice) continue;
+            n += (size_t)snprintf(to + n, size - n, "%s%.*s", comma, (int)len, piece);
+            comma = ", ";
+        }
+    }
+    snprintf(to + n, size - n, ")");
+}
+
+/* Two queues of jobs, one of messages; job 1 is ready, a worker in SQL has job 2. */
+static void calls_world(void)
+{
+    seen_make();
+    RUN("SELECT pg_temp.ids_from(1)");
+    RUN("SELECT jobq.queue_set('q', kinds => '{k}'), jobq.queue_set('p', kinds => '{k}'),"
+        " jobq.outbox_register('o', 4), jobq.flow(open => true),"
+        " jobq.schedule('s', 'q', 'k', every => '1 h'), jobq.enqueue('q', 'k'),"
+        " jobq.enqueue('p', 'k')");
+    RUN("SELECT jobq.work_join('{\"p\": [\"k\"]}')");
+    RUN("SELECT jobq.work_take((SELECT w.id FROM jobq.worker w), 1)");
+    RUN("DROP ROLE IF EXISTS %s_caller", schema);
+    RUN("CREATE ROLE %s_caller", schema);
+}
+
+static void calls_done(void)
+{
+    RUN("SELECT jobq.revoke('%s_caller')", schema);
+    RUN("DROP ROLE %s_caller", schema);
+    RUN("SELECT pg_temp.ids_from(1)"); /* renew moves ids on, beyond a rollback */
+}
+
+/* Every argument of a function for people, with all that the function has. wait, which is a
+ * procedure, cannot be called in a transaction. */
+static PGresult *arguments_for_people(void)
+{
+    return sql(db, "SELECT p.proname, a.name, format_type(a.type, NULL), a.place, array_to_string("
+                   "p.proargnames, ' ') FROM pg_proc p CROSS JOIN LATERAL (SELECT u.name,"
+                   " CASE WHEN p.proallargtypes IS NULL THEN p.proargtypes[u.n::integer - 1]"
+                   " ELSE p.proallargtypes[u.n::integer] END AS type, u.n AS place"
+                   " FROM unnest(p.proargnames) WITH ORDINALITY AS u (name, n)"
+                   " WHERE coalesce(p.proargmodes[u.n::integer], 'i') IN ('i', 'b')) AS a"
+                   " WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'"
+                   " AND p.proname !~ '^(_|citus)' AND a.name <> '' ORDER BY p.oid, a.place");
+}
+
+/* Tries the wrong values of an argument; false: it has none. */
+static bool wrong_ones_are_refused(const char *function, const char *argument, const char *all,
+                                   const char *base)
+{
+    const char *name = strncmp(argument, "p_", 2) == 0 ? argument + 2 : argument;
+    char given[256], call[1024];
+    bool any = false;
+    size_t i;
+
+    for (i = 0; i < COUNT(wrong_values); i++) {
+        const char *rest = wrong_values[i].value, *piece;
+        size_t len;
+        if (!listed(wrong_values[i].functions, function) ||
+            strcmp(wrong_values[i].argument, argument) != 0) continue;
+        any = true;
+        piece = next_piece(&rest, &len);
+        while ((piece = next_piece(&rest, &len)) != NULL) {
+            snprintf(given, sizeof given, "%.*s", (int)name_of(piece), piece);
+            if (!listed(all, given)) break; /* it is for another function of this name */
+        }
+        if (piece != NULL) continue;
+        snprintf(given, sizeof given, "%s => %s", argument, wrong_values[i].value);
+        write_call(call, sizeof call, function, given, base);
+        if (!sql_answers(call, wrong_values[i].refuses != NULL ? wrong_values[i].refuses : name))
+            failures++;
+    }
+    return any;
+}
+
+static void each_argument_has_a_value_that_is_refused(void **unused_state)
+{
+    PGresult *res = arguments_for_people();
+    char call[1024];
+    int row;
+    size_t i;
+
+    (void)unused_state;
+    failures = 0;
+    calls_world();
+    assert_in_range(PQntuples(res), 280, 500);
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *function = PQgetvalue(res, row, 0), *argument = PQgetvalue(res, row, 1);
+        const char *all = PQgetvalue(res, row, 4), *base = base_of(function, all);
+        bool fine = strcmp(PQgetvalue(res, row, 2), "boolean") == 0 ||
+                    strcmp(argument, "at_most") == 0;
+        if (base == NULL) {
+            WRONG("jobq.%s: which call of it is taken?\n", function);
+            continue;
+        }
+        for (i = 0; !fine && i < COUNT(no_wrong_value); i++)
+            fine = listed(no_wrong_value[i].functions, function) &&
+                   listed(no_wrong_value[i].arguments, argument);
+        if (wrong_ones_are_refused(function, argument, all, base) == fine)
+            WRONG("%s of jobq.%s: which value is refused, or why none? One of them\n", argument,
+                  function);
+        if (strcmp(PQgetvalue(res, row, 3), "1") != 0) continue;
+        write_call(call, sizeof call, function, "", base);
+        if (!sql_answers(call, NULL)) failures++;
+    }
+    PQclear(res);
+    calls_done();
+    assert_int_equal(failures, 0);
+}
+
+/* Whether an error is one that a caller can mend: it names the argument, or it is one of jobq's
+ * own, or says that this cannot be done now. */
+static bool is_told(const char *sqlstate, const jobq_pg_error *error)
+{
+    return (strcmp(sqlstate, "22023") == 0 && error->field[0] != '\0') ||
+           strncmp(sqlstate, "JQ", 2) == 0 || strncmp(sqlstate, "55", 2) == 0 ||
+           strcmp(sqlstate, "42P13") == 0;
+}
+
+static void an_odd_value_is_taken_or_told(const char *call)
+{
+    char *text = for_schema(call, schema);
+    jobq_pg_error error;
+    PGresult *res;
+
+    RUN("BEGIN");
+    res = PQexec(db, text);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        memset(&error, 0, sizeof error);
+        jobq_pg__result_error(&error, db, res);
+        if (!is_told(error.sqlstate, &error))
+            WRONG("%s: %s %s\n", call, error.sqlstate, error.message);
+    }
+    PQclear(res);
+    RUN("ROLLBACK");
+    free(text);
+}
+
+/* No mistake reaches a constraint or a cast inside: their errors speak of what the caller has
+ * never seen. */
+static void no_value_is_refused_by_a_constraint(void **unused_state)
+{
+    PGresult *res = arguments_for_people();
+    int row;
+    size_t i, len;
+
+    (void)unused_state;
+    failures = 0;
+    calls_world();
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *function = PQgetvalue(res, row, 0), *argument = PQgetvalue(res, row, 1);
+        const char *base = base_of(function, PQgetvalue(res, row, 4)), *rest, *value;
+        for (i = 0; i < COUNT(odd_values); i++)
+            if (strcmp(odd_values[i].type, PQgetvalue(res, row, 2)) == 0) break;
+        if (i == COUNT(odd_values) || base == NULL) {
+            WRONG("%s of jobq.%s: which values of its type are odd?\n", argument, function);
+            continue;
+        }
+        rest = odd_values[i].values;
+        while ((value = next_piece(&rest, &len)) != NULL) {
+            char given[256], call[1024];
+            snprintf(given, sizeof given, "%s => (%.*s)::%s", argument, (int)len, value,
+                     odd_values[i].type);
+            write_call(call, sizeof call, function, given, base);
+            an_odd_value_is_taken_or_told(call);
+        }
+    }
+    PQclear(res);
+    calls_done();
     assert_int_equal(failures, 0);
 }
 
@@ -1399,6 +1628,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(sql_uses_every_argument_or_refuses_it, pg_empty),
+        cmocka_unit_test_setup(each_argument_has_a_value_that_is_refused, pg_empty),
+        cmocka_unit_test_setup(no_value_is_refused_by_a_constraint, pg_empty),
         cmocka_unit_test_setup(a_misspelt_queue_has_no_dead_letters, pg_empty),
         cmocka_unit_test_setup(an_unknown_parent_is_said_to_be_unknown, pg_empty),
         cmocka_unit_test_setup(sql_refuses_times_that_are_mistakes, pg_empty),

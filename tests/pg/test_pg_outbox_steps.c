@@ -627,7 +627,7 @@ static void dead_letters_are_listed(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list('o', at_most => 2)"), 2);
     assert_int_equal(number("SELECT partition_id & 32767 FROM"
                             " jobq.dead_letter_list(at_most => 1)"), 2); /* the newest */
-    RUN("SELECT jobq.queue_set('p')");
+    RUN("SELECT jobq.outbox_register('p', 1)");
     assert_int_equal(count_of("queue => 'p'"), 0);
     {
         char *text = for_schema("SELECT jobq.dead_letter_list(status => 'gone')", schema);

@@ -150,7 +150,7 @@ static void wrong_arguments_are_refused(void **unused)
     refused("22023", "SELECT jobq.work_join('{\"q\": [\"k\"]}', lease => NULL)");
     refused("22023", "SELECT jobq.work_take(%lld, 1, 0)", worker);
     refused("22023", "SELECT jobq.work_take(%lld, 1, NULL)", worker);
-    refused("23514", "SELECT jobq.work_take(%lld, 0, 1)", worker);
+    refused("22023", "SELECT jobq.work_take(%lld, 0, 1)", worker);
     takes("1", worker, 1, 1);
     refused("23505", "SELECT jobq.work_take(%lld, 1, 1)", worker);
     refused("JQ002", "SELECT jobq.work_take(12345, 1, 1)");

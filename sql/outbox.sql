@@ -994,8 +994,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._check_token(p_token bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF p_token IS NULL THEN
-        PERFORM jobq._refuse('token', 'must be a number that no other replay has');
+    IF (p_token <> 0) IS NOT TRUE THEN
+        PERFORM jobq._refuse('token', 'must be a random number, not 0');
     END IF;
 END $$;
 

@@ -160,6 +160,7 @@ static const struct {
     {"outbox_enqueue " LETTERS, "type", "''", NULL},
     {"dead_letter_list dead_letter_count", "status", "'failed'", NULL},
     {"dead_letter_replay dead_letter_resolve dead_letter_reject", "token", "NULL", NULL},
+    {"dead_letter_replay dead_letter_resolve dead_letter_reject", "token", "0", NULL},
     {"dead_letter_replay", "timeout_us", "999", NULL},
     {"dead_letter_resolve dead_letter_reject", "ids", "NULL", NULL},
     {"dead_letter_resolve dead_letter_reject", "ids", "'{NULL}'", NULL},

@@ -1085,6 +1085,105 @@ static void c_refuses_fields_that_go_unused(void **unused_state)
     assert_int_equal(failures, 0);
 }
 
+/* ---- C: arguments that are no fields --------------------------------------------------------- */
+
+/* Calls with a wrong value of an argument, and the name that it is refused by. */
+static const char *const wrong_arguments[][2] = {
+    {"jobq_pg_outbox_register.queue", "queue"},
+    {"jobq_pg_outbox_register.partitions", "partitions"},
+    {"jobq_pg_outbox_grow.queue", "queue"},
+    {"jobq_pg_outbox_grow.partitions", "partitions"},
+    {"jobq_pg_dead_letter_replay.token", "token"},
+    {"jobq_pg_dead_letter_replay.timeout_us", "timeout_us"},
+    {"jobq_pg_dead_letter_end.token", "token"},
+    {"jobq_pg_dead_letter_end.result", "result"},
+    {"jobq_pg_dead_letter_end.why", "why"},
+    {"jobq_pg_flow_close.id", "flow"},
+    {"jobq_pg_signal.name", "name"},
+    {"jobq_pg_signal.payload", "payload"},
+    {"jobq_pg_queue_set.queue", "queue"},
+    {"jobq_pg_line_set.queue", "queue"},
+    {"jobq_pg_line_set.line", "line"},
+    {"jobq_pg_hold.queue", "queue"},
+    {"jobq_pg_hold.line", "line"},
+    {"jobq_pg_hold.until_us", "until_us"},
+    {"jobq_pg_hold.why", "why"},
+    {"jobq_pg_schedules_set.owner", "owner"},
+};
+
+static jobq_error wrong_call(size_t n, jobq_pg_error *error)
+{
+    static const jobq_pg_queue_desc queue = {.max_attempts = 1};
+    static const jobq_pg_line_desc line = {.weight = 3};
+    int64_t id = 1, until = JOBQ_DAYS(40000);
+    jobq_result good = JOBQ_RESULT_SUCCESS, bad = (jobq_result)99;
+    jobq_str one = jobq_str_from("1");
+    jobq_pg_rows rows; /* none, as every call fails */
+    int32_t queue_id;
+
+    switch (n) {
+    case 0: return jobq_pg_outbox_register(pg, db, "a b", 4, &queue_id, error);
+    case 1: return jobq_pg_outbox_register(pg, db, "o", 3, &queue_id, error);
+    case 2: return jobq_pg_outbox_grow(pg, db, "nothing", 8, false, error);
+    case 3: return jobq_pg_outbox_grow(pg, db, "o", 2, false, error);
+    case 4: return jobq_pg_dead_letter_replay(pg, db, 0, SECOND, NULL, &rows, error);
+    case 5: return jobq_pg_dead_letter_replay(pg, db, 7, -1, NULL, &rows, error);
+    case 6: return jobq_pg_dead_letter_end(pg, db, 0, &id, 1, good, NULL, NULL, error);
+    case 7: return jobq_pg_dead_letter_end(pg, db, 7, &id, 1, bad, NULL, NULL, error);
+    case 8: return jobq_pg_dead_letter_end(pg, db, 7, &id, 1, good, "why", NULL, error);
+    case 9: return jobq_pg_flow_close(pg, db, -1, error);
+    case 10: return jobq_pg_signal(pg, db, "", one, NULL, error);
+    case 11: return jobq_pg_signal(pg, db, "n", jobq_str_from("{"), NULL, error);
+    case 12: return jobq_pg_queue_set(pg, db, "a b", &queue, error);
+    case 13: return jobq_pg_line_set(pg, db, "a b", "l", &line, error);
+    case 14: return jobq_pg_line_set(pg, db, "q", "", &line, error);
+    case 15: return jobq_pg_hold(pg, db, "nothing", NULL, until, NULL, error);
+    case 16: return jobq_pg_hold(pg, db, "q", "", until, NULL, error);
+    case 17: return jobq_pg_hold(pg, db, "q", NULL, -1, NULL, error);
+    case 18: return jobq_pg_hold(pg, db, "q", NULL, 0, "because", error);
+    default: return jobq_pg_schedules_set(pg, db, "", 1, NULL, 0, error);
+    }
+}
+
+static void argument_has_a_wrong_value(const char *owner, const char *name)
+{
+    char whole[140];
+    size_t i;
+
+    if (!listed("queue kind line partitions token timeout_us until_us result why name payload"
+                " owner", name)) return;
+    if (listed("jobq_pg_wait jobq_pg_unseal jobq_pg_call_step_done", owner)) return;
+    snprintf(whole, sizeof whole, "%s.%s", owner, name);
+    for (i = 0; i < COUNT(wrong_arguments) && strcmp(wrong_arguments[i][0], whole) != 0; i++) {}
+    if (i == COUNT(wrong_arguments)) WRONG("%s: which value is refused?\n", whole);
+}
+
+/* Of the calls that are not here, jobq_pg_wait takes any time, jobq_pg_unseal reads what is stored,
+ * and jobq_pg_call_step_done needs a handler (test_pg_steps.c). */
+static void c_refuses_wrong_arguments(void **unused_state)
+{
+    char *text = api_text("jobq_pg.h", API_FOR_PROGRAMS);
+    jobq_pg_error error;
+    jobq_error code;
+    size_t i;
+
+    (void)unused_state;
+    failures = 0;
+    api_functions(text, argument_has_a_wrong_value);
+    free(text);
+    RUN("SELECT jobq.queue_set('q'), jobq.outbox_register('o', 4)");
+    for (i = 0; i < COUNT(wrong_arguments); i++) {
+        memset(&error, 0, sizeof error);
+        RUN("BEGIN");
+        code = wrong_call(i, &error);
+        RUN("ROLLBACK");
+        if (code != JOBQ_ERROR_INVALID || strcmp(error.field, wrong_arguments[i][1]) != 0)
+            WRONG("%s: %s %s (%s)\n", wrong_arguments[i][0],
+                  jobq_enum_name(JOBQ_ENUM_ERROR, code), error.message, error.field);
+    }
+    assert_int_equal(failures, 0);
+}
+
 /* ---- C: each field alone, and wrong ---------------------------------------------------------- */
 
 /* All rows, without what differs from one run to the next: ids begin anew, and instants of these
@@ -1636,6 +1735,7 @@ int main(void)
         cmocka_unit_test_setup(c_refuses_times_that_are_mistakes, pg_empty),
         cmocka_unit_test_setup(every_way_uses_a_jobs_field_or_refuses_it, pg_empty),
         cmocka_unit_test_setup(c_refuses_fields_that_go_unused, pg_empty),
+        cmocka_unit_test_setup(c_refuses_wrong_arguments, pg_empty),
         cmocka_unit_test_setup(every_field_has_an_effect_or_is_refused, pg_empty),
         cmocka_unit_test_setup(a_number_is_an_id, pg_empty),
         cmocka_unit_test_setup(no_call_takes_at_most_0, pg_empty),

@@ -5739,6 +5739,7 @@ struct jobq_loop {
     struct {
         int32_t count;
         int32_t rows; /* most jobs of a claim that may bring such kinds */
+        bool only;    /* the last claim brought no others, so the next one may not either */
         jobq_limit limits[JOBQ_LOOP_KINDS];
     } limited;
     /* parked: jobs whose kinds nobody had */
@@ -7609,6 +7610,7 @@ static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
 
     l->limited.count = 0;
     l->limited.rows = l->config.batch_max;
+    l->limited.only = false;
     for (i = 0; i < count; i++) {
         int32_t queue = l->served.kind_queues[i] - 1, most = l->served.kind_threads[i];
         bool known = queue >= 0 && queue < l->queue_count;
@@ -8106,10 +8108,13 @@ static void jobq__lanes(jobq_loop *l, jobq_request *a)
 }
 
 /* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
- * of one kind, so one that may bring kinds with a limit carries few rows: see jobq__limited. */
+ * of one kind, so one that may bring kinds with a limit carries few rows: see jobq__limited. It
+ * carries no more than all kinds have room for, or, if the last one brought only kinds with a
+ * limit, than those have. */
 static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
 {
     bool limited = false;
+    int64_t room = 0;
     int32_t i;
 
     jobq__limits_count(l, &l->queued);
@@ -8123,8 +8128,10 @@ static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
         if (!full) a->kinds[a->kind_count++] = l->kinds[i];
         a->every_kind = a->every_kind && !full;
         limited = limited || (limit != NULL && !full);
+        if (!full && limit != NULL) room += limit->most - limit->held;
+        else if (!full && !l->limited.only) room += l->config.batch_max;
     }
-    if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited.rows);
+    if (limited) a->limit = (int32_t)jobq__min(a->limit, jobq__min(l->limited.rows, room));
 }
 
 /* Decides what permits leave to a claim. A claim has one limit for everything that it lists, so it
@@ -8364,9 +8371,11 @@ static void jobq__claimed_late(jobq_loop *l, int64_t now)
     int32_t i, excess = 0;
 
     jobq__limits_count(l, &kept);
+    l->limited.only = true;
     while ((i = jobq__pop(l, &l->queued)) >= 0) {
         bool dead = l->slots[i].job.worker != l->worker;
         bool takes = !dead && l->phase == JOBQ_PHASE_WORKING && jobq__limit_takes(l, i);
+        l->limited.only = l->limited.only && jobq__limit_of(l, l->slots[i].job.kind) != NULL;
         if (takes) jobq__push(l, &kept, i);
         else if (dead) jobq__slot_free(l, i);
         else jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);

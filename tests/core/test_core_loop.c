@@ -2350,6 +2350,43 @@ static void quick_jobs_pass_a_kind_at_its_limit(void **unused)
     assert_int_equal(in_state(1, JOBQ_STATE_READY), 19);
 }
 
+/* How many jobs are given back until 40 of a kind have ended, of which 4 may run at once in 10
+ * threads. kinds: those of the worker. */
+static int64_t given_back_of_40(uint64_t kinds)
+{
+    jobq_loop_config config;
+    jobq_loop_served served = {.listen = true, .kind_threads = {4}, .kind_queues = {1, 1}};
+    int64_t now = 0;
+
+    setup(NULL);
+    memset(&config, 0, sizeof config);
+    config.threads = 10;
+    config.served = &served;
+    jobq_loop_init(&loop, &config, 12345, 0);
+    add_of(1, 1, 40, 0);
+    while (in_state(1, JOBQ_STATE_SUCCEEDED) < 40 && now < SECOND) {
+        jobq_request a = asks(&loop, now);
+        if (a.kind != JOBQ_REQUEST_WAIT) {
+            jobq__memory_perform(memory, &loop, &a, QUEUES, kinds, now, now);
+            while (jobq__take_job(&loop, now) >= 0) {}
+            continue;
+        }
+        assert_in_range(running_of(1, NULL), 0, 4);
+        if (running_of(1, NULL) > 0) end_one(1, now);
+        now += SECOND / 1000;
+    }
+    assert_int_equal(in_state(1, JOBQ_STATE_SUCCEEDED), 40);
+    return loop.stats.released;
+}
+
+/* A claim asks for what can be kept, as far as it is known before. */
+static void few_jobs_of_a_limited_kind_are_given_back(void **unused)
+{
+    (void)unused;
+    assert_int_equal(given_back_of_40(1 << 1), 0);
+    assert_in_range(given_back_of_40(KINDS), 0, 6); /* of the first claim: others might come */
+}
+
 /* The bound of its lane has passed the kind's next job. It starts when the one before it ends, and
  * not at the next sweep. */
 static void jobs_that_claims_have_passed_start_at_once(void **unused)
@@ -2560,6 +2597,7 @@ int main(void)
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),
         cmocka_unit_test_setup(quick_jobs_pass_a_kind_at_its_limit, limited),
+        cmocka_unit_test(few_jobs_of_a_limited_kind_are_given_back),
         cmocka_unit_test_setup(jobs_that_claims_have_passed_start_at_once, limited),
         cmocka_unit_test_setup(a_queue_of_full_kinds_is_left_out, limited_apart),
         cmocka_unit_test_setup(a_paused_job_that_must_run_alone_keeps_nobody_busy, limited_apart),

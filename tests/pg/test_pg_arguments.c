@@ -274,7 +274,7 @@ static const char *base_of(const char *function, const char *arguments)
 }
 
 /* The call with these arguments, and with those of the base that are not among them. */
-static void write_call(char *to, size_t size, const char *function, const char *given,
+static void write_call(char *to, size_t size, const char *function, const char *these,
                        const char *base)
 {
     const char *parts[2], *piece, *also;
@@ -282,11 +282,11 @@ static void write_call(char *to, size_t size, const char *function, const char *
     const char *comma = "";
     int part;
 
-    parts[0] = given;
+    parts[0] = these;
     parts[1] = base;
     for (part = 0; part < 2; part++) {
         while ((piece = next_piece(&parts[part], &len)) != NULL) {
-            const char *rest = given;
+            const char *rest = these;
             bool twice = false;
             while (part == 1 && (also = next_piece(&rest, &also_len)) != NULL)
                 twice = twice || (name_of(also) == name_of(piece) &&
@@ -340,7 +340,7 @@ static bool wrong_ones_are_refused(const char *function, const char *argument, c
                                    const char *base)
 {
     const char *name = strncmp(argument, "p_", 2) == 0 ? argument + 2 : argument;
-    char given[256], call[1024];
+    char these[256], call[1024];
     bool any = false;
     size_t i;
 
@@ -352,12 +352,12 @@ static bool wrong_ones_are_refused(const char *function, const char *argument, c
         any = true;
         piece = next_piece(&rest, &len);
         while ((piece = next_piece(&rest, &len)) != NULL) {
-            snprintf(given, sizeof given, "%.*s", (int)name_of(piece), piece);
-            if (!listed(all, given)) break; /* it is for another function of this name */
+            snprintf(these, sizeof these, "%.*s", (int)name_of(piece), piece);
+            if (!listed(all, these)) break; /* it is for another function of this name */
         }
         if (piece != NULL) continue;
-        snprintf(given, sizeof given, "%s => %s", argument, wrong_values[i].value);
-        write_call(call, sizeof call, function, given, base);
+        snprintf(these, sizeof these, "%s => %s", argument, wrong_values[i].value);
+        write_call(call, sizeof call, function, these, base);
         if (!sql_answers(call, wrong_values[i].refuses != NULL ? wrong_values[i].refuses : name))
             failures++;
     }
@@ -449,10 +449,10 @@ static void no_value_is_refused_by_a_constraint(void **unused_state)
         }
         rest = odd_values[i].values;
         while ((value = next_piece(&rest, &len)) != NULL) {
-            char given[256], call[1024];
-            snprintf(given, sizeof given, "%s => (%.*s)::%s", argument, (int)len, value,
+            char these[256], call[1024];
+            snprintf(these, sizeof these, "%s => (%.*s)::%s", argument, (int)len, value,
                      odd_values[i].type);
-            write_call(call, sizeof call, function, given, base);
+            write_call(call, sizeof call, function, these, base);
             an_odd_value_is_taken_or_told(call);
         }
     }

@@ -15772,7 +15772,7 @@ static bool jobq_pg__inserts(const jobq_pg__shape *s)
     return s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
 }
 
-/* A minus is of orders, which have neither plus nor operator; nor has the list of an upsert. */
+/* Only orders have a minus. They have neither plus nor operator, nor has the list of an upsert. */
 static jobq_error jobq_pg__signs_check(const jobq_pg_table *t, const jobq_pg__shape *s,
                                        const jobq_pg__plan *plan, jobq_pg_error *error)
 {
@@ -15783,13 +15783,14 @@ static jobq_error jobq_pg__signs_check(const jobq_pg_table *t, const jobq_pg__sh
         bool equal = strcmp(term->op, "=") == 0;
         if (term->minus || (s->op == JOBQ_PG__OP_UPSERT && (term->plus || !equal)))
             return jobq_pg__unfit(t, error, jobq_pg__name_at(t, term->column),
-                                  term->minus ? "a minus is of orders" : "give the plain name");
+                                  term->minus ? "only an order has a minus"
+                                              : "give the plain name");
     }
     for (i = 0; i < plan->order.count; i++) {
         const jobq_pg__term *term = &plan->order.at[i];
         if (term->plus || strcmp(term->op, "=") != 0)
             return jobq_pg__unfit(t, error, jobq_pg__name_at(t, term->column),
-                                  "an order has names, with a minus for descending");
+                                  "an order takes plain names, with a minus for descending");
     }
     return JOBQ_OK;
 }
@@ -16107,7 +16108,7 @@ static jobq_error jobq_pg__query_invalid(const jobq_pg_table *table, const jobq_
     if (query == NULL) return JOBQ_OK;
     if (query->limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
     if (query->like != NULL && query->where == NULL)
-        return jobq_pg__unfit(table, error, "like", "where says which of its fields count");
+        return jobq_pg__unfit(table, error, "like", "needs where, which names its fields");
     return JOBQ_OK;
 }
 
@@ -16209,7 +16210,7 @@ JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, con
     return jobq_pg__request_rows(&a, 1, rows, error);
 }
 
-/* Whether where has the whole key, so that one row at most is like it. */
+/* Whether where has the whole key, so that at most one row matches. */
 static jobq_error jobq_pg__names_key(const jobq_pg_table *t, const char *where, bool *whole,
                                      jobq_pg_error *error)
 {
@@ -16394,7 +16395,7 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
                         : "the field is not of the type's size";
         if (c->offset + size > d->row_size) return "the field ends after row_size";
         if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
-        if (c->type != JOBQ_PG_ENUM && c->names != NULL) return "names are of an enum";
+        if (c->type != JOBQ_PG_ENUM && c->names != NULL) return "only an enum has names";
         if (c->flags >= 64) return "has a flag that is none of JOBQ_PG_KEY ... JOBQ_PG_SEARCH";
         if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
             return "only text can be searched";
@@ -16738,7 +16739,7 @@ static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state 
     }
     for (i = 0; i < w->word_count - 1; i++) {
         if (strcmp(w->words[i].word, s->word) == 0)
-            return jobq_pg__unfit(w->table, error, s->word, "means two things");
+            return jobq_pg__unfit(w->table, error, s->word, "stands for two different states");
     }
     if (c->type != JOBQ_PG_ENUM || jobq_pg__name_find(c->names, jobq_str_from(s->word)) >= 0)
         return JOBQ_OK;
@@ -16960,7 +16961,7 @@ static int jobq_pg__sent_as(const jobq_pg_column *c)
 
 /* u: an array for each mark, and of settle for what each row becomes; n: the place of a row. With
  * SELECT the planner does not look into the arrays. Otherwise it would plan each call for one row
- * anew, because its plan for any number looks dearer. */
+ * anew, because its plan for any number looks more expensive. */
 static void jobq_pg__say_given(jobq_pg__params *out, const jobq_pg_worktable *w, bool settle)
 {
     static const char *const fates[] = {"text", "integer", "bigint", "boolean", "text"};
@@ -17414,7 +17415,7 @@ static jobq_event_kind jobq_pg__work_event(jobq_outcome outcome)
                                                                          : JOBQ_EVENT_NONE;
 }
 
-/* Decides what becomes of a row. JOBQ_ERROR_TRANSITION: by its status it does not run. */
+/* Decides what becomes of a row. JOBQ_ERROR_TRANSITION: its status says that it does not run. */
 static jobq_error jobq_pg__fate_of(const jobq_pg__batch *b, size_t i, jobq_pg__fate *f)
 {
     const char *row = jobq_pg__batch_row(b, i);
@@ -17432,7 +17433,7 @@ static jobq_error jobq_pg__fate_of(const jobq_pg__batch *b, size_t i, jobq_pg__f
     return jobq_job_decide(&b->work->policy, &job, &event, &f->next);
 }
 
-/* A row that no claim can have given refuses the call. */
+/* Refuses a call that has a row that no claim can have returned. */
 static jobq_error jobq_pg__marks_check(const jobq_pg_worktable *w, const char *row,
                                        jobq_pg_error *error)
 {

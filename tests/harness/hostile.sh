@@ -18,7 +18,6 @@ extra_float_digits=-9 bytea_output=escape quote_all_identifiers=on
 array_nulls=off transform_null_equals=on xmloption=document
 default_transaction_isolation=serializable default_transaction_read_only=on
 default_transaction_deferrable=on session_replication_role=replica
-jit=on jit_above_cost=0 jit_inline_above_cost=-1 jit_optimize_above_cost=-1
 from_collapse_limit=1 join_collapse_limit=1
 enable_seqscan=off enable_indexscan=off enable_indexonlyscan=off enable_bitmapscan=off
 enable_tidscan=off enable_sort=off enable_hashagg=off enable_material=off enable_memoize=off

@@ -843,7 +843,7 @@ static void moves(void)
 
 /* What the steps of a move meet: producers of keyed jobs, who repeat each until they are told that
  * it is there. They may go on as far as *allowed, so that some of them are left for each step. */
-enum { PRODUCERS = 3, PRODUCED = 2500, PLACES = 8, MOVES = 3 };
+enum { PRODUCERS = 3, PRODUCED = 800, PLACES = 4 };
 
 static pid_t producer(int which, const int *allowed)
 {

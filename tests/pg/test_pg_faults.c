@@ -295,9 +295,9 @@ static void check(long point)
 
 static int fault_series(fault_kind kind, int child)
 {
-    /* Every third call; with JOBQ_TEST_LONG=1 (make nightly) each. Threads are few: one child tries
-     * each. */
-    long every = kind == FAULT_THREAD || getenv("JOBQ_TEST_LONG") != NULL ? 1 : 3;
+    /* Every seventh call; with JOBQ_TEST_LONG=1 (make nightly) each. Threads are few: one child
+     * tries each. */
+    long every = kind == FAULT_THREAD || getenv("JOBQ_TEST_LONG") != NULL ? 1 : 7;
     long step = kind == FAULT_THREAD ? 1 : CHILDREN * every, point;
 
     db = PQconnectdb(server());

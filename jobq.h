@@ -111,7 +111,10 @@
  *     jobq_test_receive         gives the messages of a queue to a handler
  *     jobq_test_send            sends a message
  *     jobq_test_run             runs what falls due
- *     jobq_test_fault           what goes wrong during the next run
+ *     jobq_test_fault           what goes wrong next
+ *     jobq_test_each_fault      runs a scenario with each fault at each point
+ *     jobq_test_point           a point in a fake, where something may go wrong
+ *     jobq_test_commit          commits with the job's success, for a fake database
  *     jobq_test_sleep           lets time pass in a handler
  *     jobq_test_now             the simulated time
  *     jobq_test_get             a job, and what it has left behind
@@ -182,6 +185,7 @@
  *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
  *                          headers                                   (default: 256, 1,000,000)
+ *     JOBQ_NO_TEST         leaves out jobq_test                        (default: not defined)
  *
  *     All files of a program must see the same values.
  *
@@ -362,11 +366,32 @@
  *     int64_t runs = jobq_test_run(test, JOBQ_HOURS(1));
  *     assert(runs == 1 && jobq_test_get(test, id)->job.state == JOBQ_STATE_SUCCEEDED);
  *
- * jobq_test_fault makes something go wrong during the next run: a crash, a lost connection, the
- * time limit. jobq_test_sleep lets time pass in a handler. A job may have a line, which a handler
- * can hold, a key, and jobs that it waits for. jobq_test_receive and jobq_test_send do the same for
- * messages. examples/test_handlers.c shows all of it. To call one handler directly, a zeroed
- * jobq_call with its payload set is enough.
+ * jobq_test_fault makes something go wrong once: a crash, a lost connection, the time limit.
+ * jobq_test_sleep lets time pass in a handler. A job may have a line, which a handler can hold, a
+ * key, and jobs that it waits for. jobq_test_receive and jobq_test_send do the same for messages.
+ * examples/test_handlers.c shows all of it. To call one handler directly, a zeroed jobq_call with
+ * its payload set is enough.
+ *
+ * jobq_test_each_fault finds what is wrong between two lines of a handler. It runs a scenario, a
+ * function that enqueues, runs and looks at the outcome, again and again, each time with another
+ * fault: the worker dies, an answer is lost, an hour passes, another worker takes over ... (see
+ * jobq_test_event), at each point in turn: where a handler begins, returns, or calls
+ * jobq_call_step, _step_done, _signal, _hold, _stopping or a fake of yours, and where its outcome
+ * is written. It tells the first story that ends badly:
+ *
+ *     story 301 ends badly
+ *        1  0.0 s, worker 1, job 1, attempt 1: begins
+ *        2  0.0 s, worker 1, job 1, attempt 1: the bank charges
+ *        3  0.0 s, worker 1, job 1, attempt 1: commits   <-- the worker dies
+ *        4  45.3 s, worker 2, job 1, attempt 1: begins
+ *        5  45.3 s, worker 2, job 1, attempt 1: the bank charges
+ *
+ * A fake is what a crash leaves: a service that remembers its keys, or committed rows. See
+ * examples/test_faults.c. Look only for what is promised: each job has ended, each order is there
+ * once, unless its job was cancelled; sums are preserved; each key was used outside at most once;
+ * what has no key was done at most faults->happened times too often. It does not find what goes
+ * wrong between two lines without a point; anomalies and deadlocks of Postgres; data races; what
+ * needs three faults, or two handlers that change places twice; what limits over all workers do.
  *
  * A file with handlers that includes jobq_pg.h needs libpq. To link a test without it, put handlers
  * that call nothing of jobq_pg.h into a file that includes only jobq.h.
@@ -1501,6 +1526,8 @@ typedef struct jobq_relay_stats {
 
 /* ---- tests of handlers ----------------------------------------------------------------------- */
 
+#ifndef JOBQ_NO_TEST
+
 /*
  * Handlers on a jobq_memory, by name: see TESTING YOUR HANDLERS. Time starts at 0 and passes only
  * in jobq_test_run and jobq_test_sleep. Equal calls have equal effects, jitter included. Handlers
@@ -1545,15 +1572,20 @@ typedef struct jobq_test_job {
     int after_count;
 } jobq_test_job;
 
-/* What goes wrong during a run. */
+/* What goes wrong, the simplest first. */
 typedef enum jobq_test_event {
     JOBQ_TEST_NOTHING,
-    JOBQ_TEST_CRASH,    /* the worker dies when the handler returns; another one starts at once */
-    JOBQ_TEST_UNSURE,   /* the handler's result is written, but the connection is lost before the
-                           answer */
-    JOBQ_TEST_TIMEOUT,  /* the time limit passes before the handler starts. The job needs one */
-    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs. Nothing, if it gets messages */
-    JOBQ_TEST_SHUTDOWN  /* the worker is told to stop; another one goes on afterwards */
+    JOBQ_TEST_CRASH,     /* the worker dies; another one starts at once */
+    JOBQ_TEST_UNSURE,    /* something is done, but the connection is lost before the answer */
+    JOBQ_TEST_REFUSED,   /* it is refused, and nothing is done */
+    JOBQ_TEST_CANCEL,    /* somebody cancels the job while it runs */
+    JOBQ_TEST_SHUTDOWN,  /* the worker is told to stop; another one goes on afterwards */
+    JOBQ_TEST_TIMEOUT,   /* the time limit of the job passes */
+    JOBQ_TEST_LATE,      /* an hour passes */
+    JOBQ_TEST_MEANWHILE, /* another thread runs the next job, or delivery, to its end */
+    JOBQ_TEST_ELSEWHERE, /* the worker stands still until another one has taken over what it had */
+    JOBQ_TEST_ORDER,     /* of several jobs that are ready, the last one starts first */
+    JOBQ_TEST_EVENT_COUNT
 } jobq_test_event;
 
 /* jobq_test_size -- bytes of a test: some MB. The memory is the caller's, aligned for int64_t. */
@@ -1616,8 +1648,54 @@ JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *test, const jobq_test_m
  * acknowledged, or this much time has passed. Returns how many times a handler ran. */
 JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
 
-/* jobq_test_fault -- what goes wrong during the next run of a handler, once. */
+/* jobq_test_fault -- what goes wrong, once: a crash when the next handler returns; UNSURE when a
+ * result is written; REFUSED at a handler's next statement; ORDER when the next handler is chosen;
+ * all else before the next handler that it can happen to. TIMEOUT needs a job with a time limit. */
 JOBQ_API void jobq_test_fault(jobq_test *test, jobq_test_event event);
+
+/* What jobq_test_each_fault tries. Zero it first. */
+typedef struct jobq_test_faults {
+    const jobq_job_handler *handlers; /* as of jobq_test_init */
+    int32_t handler_count;
+    bool (*scenario)(jobq_test *test, void *user); /* sets up its world anew, enqueues, runs and
+                                                      looks at the outcome; false: it is wrong */
+    void *(*conn)(void *user, int number); /* the connection of a handler, for jobq_pg_call_conn. 0;
+                                              1: while another handler is under way (default: see
+                                              jobq_test_conn) */
+    void (*died)(void *user, int number);  /* the process with that connection died: roll back, and
+                                              forget what it had in memory (may be NULL) */
+    void *user;
+    uint32_t events;     /* 1 << JOBQ_TEST_CRASH | ...: only these (default: all) */
+    bool pairs;          /* then also two faults in a story */
+    int64_t number;      /* only this story, for a debugger (default: all) */
+    int64_t stories_max; /* (default 10,000). stories says if it was reached */
+    int64_t stories;     /* out: told so far */
+    int32_t happened;    /* out: faults in this story so far, for scenarios */
+    char text[4000];     /* out: the story that went wrong */
+} jobq_test_faults;
+
+/*
+ * jobq_test_each_fault -- runs a scenario again and again: first with no fault, then each time with
+ * one fault at the next point where it can happen; see TESTING YOUR HANDLERS.
+ *
+ * Shape   block: as of jobq_test_init. Returns 0: every story ended well. Otherwise the number of
+ *         the first one that did not, and faults->text tells it: it has the fewest faults, of the
+ *         simplest kind, as early as possible. The number means the same as long as the scenario
+ *         does. 1: the story without a fault, which must end well, with the same points each time.
+ *         A crash leaves the handler by longjmp, and in C++ by an exception.
+ */
+JOBQ_API int64_t jobq_test_each_fault(void *block, jobq_test_faults *faults);
+
+/* jobq_test_point -- for a fake service: something may go wrong here. The fake calls it first.
+ * JOBQ_OK: do what the handler asks. JOBQ_ERROR_RETRYABLE: refuse it. JOBQ_ERROR_CONNECTION: do it,
+ * and answer as if the connection had been lost. Only jobq_test_each_fault makes it fail. */
+JOBQ_API jobq_error jobq_test_point(jobq_test *test, const char *name);
+
+/* jobq_test_commit -- for a fake database: the handler's own transaction commits with the job's
+ * success, as by jobq_pg_call_commit. JOBQ_OK: keep it, and return JOBQ_OUTCOME_DONE.
+ * JOBQ_ERROR_CONNECTION: keep it, but the handler cannot know. JOBQ_ERROR_RETRYABLE,
+ * JOBQ_ERROR_LOST: roll back. */
+JOBQ_API jobq_error jobq_test_commit(jobq_call *call);
 
 /* jobq_test_sleep -- in a handler: so much time passes, and the worker goes on meanwhile. */
 JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
@@ -1653,6 +1731,8 @@ JOBQ_API bool jobq_test_signal(jobq_test *test, const char *name, jobq_str paylo
 /* jobq_test_ready -- what a job waits for since jobq_pg_call_wait has ended. False: it does not
  * wait. */
 JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
+
+#endif /* JOBQ_NO_TEST */
 
 /*
  * ---- Stop here unless you write a store or a worker of your own --------------------------------
@@ -2715,6 +2795,10 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #define JOBQ_IMPLEMENTED (1)
 
 #include <string.h> /* memcpy, memcmp, memset, strlen */
+#ifndef JOBQ_NO_TEST
+#include <setjmp.h> /* for jobq_test_each_fault */
+#include <stdio.h>  /* snprintf */
+#endif
 
 #ifndef JOBQ_ASSERT
 #include <assert.h>
@@ -2767,8 +2851,10 @@ static jobq_str jobq__thrown()
  * program 5 % larger. */
 #if defined(__GNUC__) || defined(__clang__)
 #define JOBQ__ONCE __attribute__((noinline))
+#define JOBQ__SPARE __attribute__((unused)) /* with JOBQ_NO_TEST nobody calls it */
 #else
 #define JOBQ__ONCE
+#define JOBQ__SPARE
 #endif
 
 /* ---- >>errors -------------------------------------------------------------------------------- */
@@ -10450,6 +10536,7 @@ JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_polic
 }
 
 /* Sets the policy of kind 1 to JOBQ_MEMORY_KINDS, all of it. NULL: that of its queue. */
+JOBQ__SPARE
 static void jobq__memory_kind_policy(jobq_memory *m, int32_t kind, const jobq_policy *policy)
 {
     JOBQ_ASSERT(m != NULL && kind >= 1 && kind <= JOBQ_MEMORY_KINDS);
@@ -11416,6 +11503,7 @@ static void jobq__memory_link(jobq_memory *m, jobq_memory_edge *e, int64_t child
 /* Makes a job that no worker has claimed yet wait for an earlier one, too. cascade: an end that is
  * not wanted cancels it; otherwise it waits on, and a revive of the parent continues. False: there
  * is no room. */
+JOBQ__SPARE
 static bool jobq__memory_after(jobq_memory *m, int64_t child, int64_t parent, jobq_on_end on_end,
                                bool cascade, int64_t now_us)
 {
@@ -11510,6 +11598,7 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
 
 /* Gives a queue this many partitions. Returns the id of the first (ids count up from 1), or 0 if
  * there is no room. */
+JOBQ__SPARE
 static int32_t jobq__memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
 {
     int32_t first = 0, i;
@@ -11532,6 +11621,7 @@ static jobq_memory_partition *jobq__memory_partition_of(jobq_memory *m, int64_t 
 
 /* Adds a message, without a seq yet, to a partition of a queue. False: no room or no such
  * partition. */
+JOBQ__SPARE
 static bool jobq__memory_send(jobq_memory *m, int32_t queue, int32_t number, jobq_str payload)
 {
     int32_t id = 1, i;
@@ -12268,6 +12358,8 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
 
 /* ---- >>test ---------------------------------------------------------------------------------- */
 
+#ifndef JOBQ_NO_TEST
+
 /* What a jobq_memory_job does not hold. */
 typedef struct jobq__test_kept {
     jobq_str headers, key;
@@ -12299,6 +12391,22 @@ typedef struct jobq__test_names {
     const char *name[63]; /* an id is an index + 1 */
 } jobq__test_names;
 
+enum { JOBQ__TEST_POINTS = 4096, JOBQ__TEST_LINE = 600 };
+
+/* A point at which something may go wrong: bit e: event e can; and a hash of what is told of it. */
+typedef struct jobq__test_place { uint32_t can, hash; } jobq__test_place;
+
+/* A run of a scenario. Its number: a fault is 100 * point + event, a second one a million times as
+ * much. */
+typedef struct jobq__test_story {
+    jobq_test_faults *faults; /* NULL: nobody tries faults */
+    int64_t number;
+    int32_t points;           /* met so far */
+    int32_t odd;              /* the first one that was another one the last time; 0: none */
+    jobq__test_place *places; /* where to write them; NULL: nowhere */
+    size_t size;              /* of faults->text so far */
+} jobq__test_story;
+
 struct jobq_test {
     jobq_memory *memory;
     int64_t now_us;
@@ -12311,18 +12419,25 @@ struct jobq_test {
     jobq_test_receiver receivers[JOBQ_MEMORY_PARTITIONS]; /* of the partition with this id - 1 */
     void *conn;
     jobq_test_event fault;
-    bool unsure; /* the answer to the next FLUSH is lost */
     jobq_work work; /* what runs */
-    jobq_loop loop;
+    uint64_t here;  /* the worker that runs it; 0: nothing runs. It stands still if it is not the
+                       latest one that was started */
+    int32_t letter; /* the message among those that the handler gets; -1: all */
+    bool within;    /* another handler runs within the one that does */
+    bool dying;
+    jmp_buf *dies;  /* out of all handlers of this process */
     size_t used;
+    int32_t note_count, mail_count;
+    jobq_test_view view;  /* what jobq_test_get has returned */
+    jobq__test_story story;
+    jobq_loop loop;
+    /* What follows is set before it is read: jobq_test_init leaves it as it is. */
     char bytes[JOBQ_TEST_BYTES];
     jobq__test_kept kept[JOBQ_TEST_JOBS];
-    int32_t note_count;
     jobq__test_note notes[JOBQ_TEST_JOBS];
-    int32_t mail_count;
     jobq__test_mail mails[JOBQ_TEST_JOBS];
     char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
-    jobq_test_view view;           /* what jobq_test_get has returned */
+    jobq__test_place places[2][JOBQ__TEST_POINTS]; /* of story 1, and of one with a single fault */
 };
 
 enum { JOBQ__TEST_WORKERS = 64, JOBQ__TEST_HEAD = (sizeof(jobq_test) + 7) / 8 * 8 };
@@ -12358,6 +12473,10 @@ static int32_t jobq__test_id(jobq__test_names *names, const char *name)
     return jobq_name_valid(jobq_str_from(name)) ? jobq__test_add_name(names, name) : 0;
 }
 
+#ifdef __cpp_exceptions
+struct jobq__test_death {}; /* is thrown out of a handler whose process dies */
+#endif
+
 /* A worker process starts. */
 static void jobq__test_start(jobq_test *t)
 {
@@ -12386,7 +12505,7 @@ JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers
 
     JOBQ_ASSERT(t != NULL && handlers != NULL && count > 0);
     JOBQ_ASSERT((size_t)count <= sizeof t->handlers / sizeof t->handlers[0]);
-    memset(t, 0, sizeof *t);
+    memset(t, 0, offsetof(jobq_test, bytes));
     t->memory = jobq_memory_init((char *)block + JOBQ__TEST_HEAD, JOBQ_TEST_JOBS,
                                  JOBQ__TEST_WORKERS, JOBQ_TEST_JOBS);
     t->handler_count = count;
@@ -12577,6 +12696,7 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     if (wrong != NULL) return jobq__test_refuse(t, wrong);
     id = jobq__test_put(t, job, &like, payload);
     if (id == 0) return jobq__test_refuse(t, "no room (JOBQ_TEST_JOBS)");
+    memset(&t->kept[id - 1], 0, sizeof t->kept[0]);
     t->kept[id - 1].headers = headers;
     t->kept[id - 1].key = key;
     return id;
@@ -12661,6 +12781,7 @@ JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *t, const jobq_test_mess
     m.seq = 1;
     for (i = 0; i < t->mail_count; i++) m.seq += t->mails[i].partition_id == id;
     mail = &t->mails[t->mail_count++];
+    memset(mail, 0, sizeof *mail);
     mail->message = m;
     mail->partition_id = id;
     mail->sent.error = mail->error;
@@ -12694,6 +12815,47 @@ static void jobq__test_wake(jobq_test *t)
     }
 }
 
+/* -- points at which something may go wrong -- */
+
+/* Bit e: event e can happen at such a point; bit 16 + e: jobq_test_fault makes it happen there. */
+enum {
+    JOBQ__TEST_RUNS = 1 << JOBQ_TEST_CRASH | 1 << JOBQ_TEST_CANCEL | 1 << JOBQ_TEST_SHUTDOWN |
+                      1 << JOBQ_TEST_TIMEOUT | 1 << JOBQ_TEST_LATE | 1 << JOBQ_TEST_MEANWHILE |
+                      1 << JOBQ_TEST_ELSEWHERE,
+    JOBQ__TEST_BEGINS = JOBQ__TEST_RUNS | (JOBQ__TEST_RUNS & ~(1 << JOBQ_TEST_CRASH)) << 16,
+    JOBQ__TEST_ASKS = JOBQ__TEST_RUNS | 1 << JOBQ_TEST_UNSURE | 0x10001 << JOBQ_TEST_REFUSED,
+    JOBQ__TEST_ENDS = JOBQ__TEST_RUNS | 0x10001 << JOBQ_TEST_CRASH,
+    JOBQ__TEST_WRITES = 1 << JOBQ_TEST_CRASH | 0x10001 << JOBQ_TEST_UNSURE,
+    JOBQ__TEST_TAKES = 0x10001 << JOBQ_TEST_ORDER
+};
+
+static jobq_test_event jobq__test_meet(jobq_test *t, const char *what, const char *name, int kind);
+static int64_t jobq__test_runs(jobq_test *t, int64_t for_us);
+
+/* Before a handler's statement: see jobq_test_point. What a handler tells only in memory reaches
+ * nobody before it returns, and is no point. */
+static jobq_error jobq__test_ask(jobq_test *t, const char *what, const char *name)
+{
+    jobq_test_event event = jobq__test_meet(t, what, name, JOBQ__TEST_ASKS);
+
+    return event == JOBQ_TEST_REFUSED  ? JOBQ_ERROR_RETRYABLE
+           : event == JOBQ_TEST_UNSURE ? JOBQ_ERROR_CONNECTION : JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_test_point(jobq_test *t, const char *name)
+{
+    JOBQ_ASSERT(t != NULL && name != NULL);
+    return t->here == 0 ? JOBQ_OK : jobq__test_ask(t, name, "");
+}
+
+/* Whether the job is still that of this call. */
+static bool jobq__test_holds(jobq_test *t, const jobq_call *call)
+{
+    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+
+    return jobq_job_holds(&mj->job, call->job.worker, call->job.claim);
+}
+
 /* Does what is due but for handlers. Returns when something is due next. */
 static int64_t jobq__test_serve(jobq_test *t)
 {
@@ -12701,6 +12863,7 @@ static int64_t jobq__test_serve(jobq_test *t)
     jobq_request *r = &scratch->request;
     jobq_answer *answer = &scratch->answer;
     uint64_t queues = 0, kinds = 0;
+    jobq_test_event event;
     int32_t i;
 
     for (i = 0; i < t->handler_count; i++) {
@@ -12719,13 +12882,12 @@ static int64_t jobq__test_serve(jobq_test *t)
                                jobq_str_from("the handler ran out of time"));
         }
         jobq__memory_execute(t->memory, r, queues, kinds, t->now_us, answer);
-        if (!t->unsure || (r->kind != JOBQ_REQUEST_COMPLETE && r->kind != JOBQ_REQUEST_SETTLE &&
-                           r->kind != JOBQ_REQUEST_ACK)) {
-            jobq_loop_tell(&t->loop, t->now_us, answer);
-            continue;
-        }
-        t->unsure = false;
-        jobq_loop_disconnected(&t->loop, t->now_us);
+        event = JOBQ_TEST_NOTHING;
+        if (r->kind == JOBQ_REQUEST_COMPLETE || r->kind == JOBQ_REQUEST_SETTLE ||
+            r->kind == JOBQ_REQUEST_ACK)
+            event = jobq__test_meet(t, "the outcome is written", "", JOBQ__TEST_WRITES);
+        if (event == JOBQ_TEST_UNSURE) jobq_loop_disconnected(&t->loop, t->now_us);
+        else if (event != JOBQ_TEST_CRASH) jobq_loop_tell(&t->loop, t->now_us, answer);
     }
 }
 
@@ -12734,24 +12896,29 @@ static int64_t jobq__test_until(const jobq_test *t, int64_t us)
     return jobq__add(t->now_us, jobq__max(jobq__min(us, JOBQ__DELAY_MAX), 0));
 }
 
-JOBQ_API void jobq_test_sleep(jobq_test *t, int64_t us)
+/* pause: the worker does nothing for that long at a time, so that an hour passes quickly. */
+static void jobq__test_pass(jobq_test *t, int64_t us, int64_t pause)
 {
-    int64_t end, due;
+    int64_t end = jobq__test_until(t, us), due;
 
-    JOBQ_ASSERT(t != NULL);
-    end = jobq__test_until(t, us);
-    while ((due = jobq__test_serve(t)) <= end) t->now_us = due;
+    while ((due = jobq__max(jobq__test_serve(t), t->now_us + pause)) <= end) t->now_us = due;
     t->now_us = end;
     jobq__test_serve(t);
+}
+
+JOBQ_API void jobq_test_sleep(jobq_test *t, int64_t us)
+{
+    JOBQ_ASSERT(t != NULL);
+    if (t->here != 0) jobq__test_meet(t, "sleeps", "", JOBQ__TEST_RUNS);
+    jobq__test_pass(t, us, 0);
 }
 
 static bool jobq__test_keep(jobq_call *call, jobq_str next, bool bytes)
 {
     jobq_test *t = (jobq_test *)call->context;
-    jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
 
     if (!jobq__test_copy(t, &next, bytes)) return false;
-    if (jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) mj->next = next;
+    if (jobq__test_holds(t, call)) jobq_memory_get(t->memory, call->job.id)->next = next;
     return true;
 }
 
@@ -12759,64 +12926,75 @@ static jobq_error jobq__test_hold(jobq_call *call, jobq_hold what, int64_t delay
                                   const char *why)
 {
     jobq_test *t = (jobq_test *)call->context;
+    jobq_error met = jobq__test_ask(t, "holds ", what == JOBQ_HOLD_LINE ? "its line" : "its queue");
+    jobq_error error = met;
 
     (void)why;
-    return jobq__memory_hold_back(t->memory, call, what, t->now_us, delay_us);
+    if (met != JOBQ_ERROR_RETRYABLE)
+        error = jobq__memory_hold_back(t->memory, call, what, t->now_us, delay_us);
+    return met == JOBQ_OK ? error : met;
+}
+
+static int jobq__test_stops(jobq_test *t, int64_t *remaining_us)
+{
+    jobq__test_meet(t, "asks whether to stop", "", JOBQ__TEST_RUNS);
+    if (t->here == t->workers)
+        return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+    *remaining_us = 0;
+    return JOBQ_STOP_LOST;
 }
 
 static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
 {
-    const jobq_test *t = (const jobq_test *)call->context;
-
-    return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+    return jobq__test_stops((jobq_test *)call->context, remaining_us);
 }
 
 static jobq_error jobq__test_call_progress(jobq_call *call, int permille, const char *note,
                                            bool now)
 {
     jobq_test *t = (jobq_test *)call->context;
-    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    jobq_error met = now ? jobq__test_ask(t, "publishes its progress", "") : JOBQ_OK;
     jobq__test_kept *kept = &t->kept[call->job.id - 1];
 
-    (void)now;
-    if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim))
-        return JOBQ_ERROR_LOST;
+    if (met == JOBQ_ERROR_RETRYABLE) return met;
+    if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
     kept->permille = permille;
     memcpy(kept->note, note, strlen(note) + 1);
-    return JOBQ_OK;
+    return met;
 }
 
 static void jobq__test_call_log(jobq_call *call, jobq_level level, jobq_str text)
 {
     jobq_test *t = (jobq_test *)call->context;
-    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
 
-    if (mj == NULL || !jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return;
+    if (!jobq__test_holds(t, call)) return;
     jobq_log_add(&t->kept[call->job.id - 1].log, t->now_us, level, text);
 }
 
-static jobq_error jobq__test_add(jobq_test *t, int64_t job, const char *name, jobq_str value)
+static bool jobq__test_add(jobq_test *t, int64_t job, const char *name, jobq_str value)
 {
     jobq__test_note *note = &t->notes[t->note_count];
 
-    if (t->note_count == JOBQ_TEST_JOBS) return JOBQ_ERROR_FULL;
+    if (t->note_count == JOBQ_TEST_JOBS) return false;
     note->job = job;
     note->name = jobq_str_from(name);
     note->value = value;
-    if (!jobq__test_copy_both(t, &note->name, false, &note->value)) return JOBQ_ERROR_FULL;
+    if (!jobq__test_copy_both(t, &note->name, false, &note->value)) return false;
     t->note_count++;
-    return JOBQ_OK;
+    return true;
 }
 
 static jobq_error jobq__test_call_step(jobq_call *call, const char *name, const jobq_str *done,
                                        jobq_str *value)
 {
     jobq_test *t = (jobq_test *)call->context;
-    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    jobq_error met = jobq__test_ask(t, done != NULL ? "step_done " : "step ", name);
     const jobq__test_note *note = jobq__test_find(t, call->job.id, jobq_str_from(name));
 
-    if (!jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return JOBQ_ERROR_LOST;
-    if (done != NULL) return jobq__test_add(t, call->job.id, name, *done);
+    if (met == JOBQ_ERROR_RETRYABLE) return met;
+    if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
+    if (done != NULL && !jobq__test_add(t, call->job.id, name, *done)) return JOBQ_ERROR_FULL;
+    if (done != NULL || met != JOBQ_OK) return met;
     if (note == NULL) return JOBQ_ERROR_NOT_FOUND;
     *value = note->value;
     return JOBQ_OK;
@@ -12828,11 +13006,12 @@ static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int6
 {
     jobq_test *t = (jobq_test *)call->context;
     jobq__test_kept *kept = &t->kept[call->job.id - 1];
-    const jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    jobq_error met = jobq__test_ask(t, "signal ", name);
     jobq_str wanted = jobq_str_from(name);
     const jobq__test_note *sent = jobq__test_find(t, 0, wanted);
 
-    if (!jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) return JOBQ_ERROR_LOST;
+    if (met != JOBQ_OK) return met;
+    if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
     if (sent != NULL) {
         kept->signal = jobq_str_from(NULL);
         *payload = sent->value;
@@ -12852,25 +13031,6 @@ static const jobq_store jobq__test_store = {
     jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,       jobq__test_call_progress,
     jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal};
 
-/* What goes wrong before the handler starts. job 0: it gets messages. */
-static void jobq__test_befall(jobq_test *t, jobq_test_event fault, int64_t job)
-{
-    int64_t remaining_us;
-
-    if (fault == JOBQ_TEST_TIMEOUT) {
-        jobq_loop_stopping(&t->loop, t->now_us, &t->work, &remaining_us);
-        JOBQ_ASSERT(remaining_us != JOBQ_NEVER); /* the job has no time limit */
-        jobq_test_sleep(t, remaining_us);
-    }
-    if (fault == JOBQ_TEST_CANCEL && job != 0) {
-        jobq_memory_event(t->memory, job, JOBQ_EVENT_CANCEL, t->now_us);
-        jobq_loop_notified(&t->loop, t->now_us, "cancel");
-    }
-    if (fault == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
-    t->unsure = t->unsure || fault == JOBQ_TEST_UNSURE;
-    jobq__test_serve(t);
-}
-
 /* The handler's own transaction has completed the job, or made it wait. */
 static void jobq__test_done(jobq_test *t, bool waits)
 {
@@ -12882,18 +13042,96 @@ static void jobq__test_done(jobq_test *t, bool waits)
     jobq__memory_plain(t->memory, mj, waits ? JOBQ_EVENT_WAIT : JOBQ_EVENT_SUCCESS, t->now_us);
 }
 
+JOBQ_API jobq_error jobq_test_commit(jobq_call *call)
+{
+    jobq_test *t;
+    jobq_error met;
+
+    JOBQ_ASSERT(call != NULL && call->store == &jobq__test_store);
+    t = (jobq_test *)call->context;
+    met = jobq__test_ask(t, "commits", "");
+    if (met == JOBQ_ERROR_RETRYABLE) return met;
+    if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
+    jobq__test_done(t, call->waits);
+    return met;
+}
+
+/* A run of a handler: of a call, or of a delivery. */
+typedef struct jobq__test_turn {
+    jobq_call *call;
+    jobq_handler handler;
+    jobq_outcome outcome;
+    jobq_delivery *delivery;
+    const jobq_test_receiver *receiver;
+    jobq_verdict verdict;
+} jobq__test_turn;
+
+static void jobq__test_run_now(jobq_test *t, jobq__test_turn *run)
+{
+    const jobq_test_receiver *to = run->receiver;
+
+    if (to == NULL || to->each == NULL) jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
+    if (to != NULL) jobq_delivery_run(run->delivery, to->each, to->all, &run->verdict);
+    else run->outcome = jobq_call_run(run->call, run->handler);
+    if (run->outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, run->call->waits);
+    t->letter = -1;
+    jobq__test_meet(t, "has returned", "", JOBQ__TEST_ENDS);
+}
+
+/* The process of a handler has died, with that of another one of its threads if two ran. */
+static void jobq__test_died(const jobq_test *t, bool within)
+{
+    const jobq_test_faults *f = t->story.faults;
+
+    if (f == NULL || f->died == NULL) return;
+    if (t->within) f->died(f->user, 1);
+    if (!within) f->died(f->user, 0);
+}
+
+/* Runs a handler. False: its process has died, or stood still for too long, and nobody hears what
+ * the handler has returned. */
+static bool jobq__test_lives(jobq_test *t, jobq__test_turn *run)
+{
+    uint64_t outer = t->here, worker = t->workers;
+    bool within = t->within, died;
+    jmp_buf here, *dies = t->dies;
+
+    if (outer == worker) { /* another thread of this process: if that dies, so does this one */
+        jobq__test_run_now(t, run);
+        return true;
+    }
+    t->here = worker;
+    t->dies = &here;
+#ifdef __cpp_exceptions
+    try { jobq__test_run_now(t, run); } catch (const jobq__test_death &) {}
+#else
+    if (setjmp(here) == 0) jobq__test_run_now(t, run);
+#endif
+    died = t->dying;
+    t->dying = false;
+    t->dies = dies;
+    t->here = outer;
+    if (died) jobq__test_died(t, within);
+    if (died && run->call != NULL) t->kept[run->call->job.id - 1].crashed = true;
+    t->within = within;
+    if (died && worker == t->workers) jobq__test_start(t);
+    return !died && worker == t->workers;
+}
+
 /* Runs the handler of the job in t->work. */
 static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
 {
     const jobq_job *job = &t->work.job;
     jobq__test_kept *kept = &t->kept[job->id - 1];
-    jobq_test_event fault = t->fault;
+    const jobq_test_faults *f = t->story.faults;
     int stage = job->stage;
+    jobq__test_turn run;
     jobq_handled handled;
     jobq_decision decision;
     jobq_call call;
 
     memset(&call, 0, sizeof call);
+    memset(&run, 0, sizeof run);
     memset(&handled, 0, sizeof handled);
     call.job = *job;
     call.kind = jobq_str_from(t->kinds.name[job->kind - 1]);
@@ -12901,25 +13139,23 @@ static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
     call.payload_bytes = call.payload.ptr != NULL && call.payload.ptr[-1] != 0;
     call.headers = kept->headers;
     call.user = h->user;
-    call.conn = t->conn;
+    call.conn = f != NULL && f->conn != NULL ? f->conn(f->user, t->within) : t->conn;
     call.store = &jobq__test_store;
     call.context = t;
     kept->permille = -1;
     kept->note[0] = '\0';
     kept->log.size = 0;
     kept->log.dropped = 0;
-    t->fault = JOBQ_TEST_NOTHING;
-    jobq__test_befall(t, fault, job->id);
+    kept->crashed = false;
     while (h->run[stage] == NULL) stage--;
-    handled.outcome = jobq_call_run(&call, h->run[stage]);
+    run.call = &call;
+    run.handler = h->run[stage];
+    if (!jobq__test_lives(t, &run)) return;
+    handled.outcome = run.outcome;
     handled.delay_us = call.delay_us;
     handled.delay_named = call.delay_named;
-    if (handled.outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, call.waits);
-    kept->crashed = fault == JOBQ_TEST_CRASH;
-    if (kept->crashed) {
-        jobq__test_start(t);
-    } else if (jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, &decision) &&
-               handled.outcome != JOBQ_OUTCOME_DONE) {
+    if (jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, &decision) &&
+        handled.outcome != JOBQ_OUTCOME_DONE) {
         jobq_call_reason(kept->error, &call, handled.outcome, &decision);
     }
 }
@@ -12935,13 +13171,20 @@ static bool jobq__test_reject(jobq_delivery *d, int32_t index, jobq_str why)
 
 static int jobq__test_hurry(const jobq_delivery *d, int64_t *remaining_us)
 {
-    const jobq_test *t = (const jobq_test *)d->context;
+    return jobq__test_stops((jobq_test *)d->context, remaining_us);
+}
 
-    return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+static bool jobq__test_enter(jobq_delivery *d, int32_t index)
+{
+    jobq_test *t = (jobq_test *)d->context;
+
+    t->letter = index;
+    jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
+    return true;
 }
 
 static const jobq_delivery_store jobq__test_delivery_store = {jobq__test_reject, jobq__test_hurry,
-                                                              NULL, NULL};
+                                                              jobq__test_enter, NULL};
 
 /* Why each message failed, as a worker writes it. failed: what the handler says of all that it did
  * not reject itself. */
@@ -12963,27 +13206,36 @@ static void jobq__test_explain(jobq_test *t, const jobq_ack *ack, jobq_str faile
     }
 }
 
+/* The messages in t->work. A handler within this one uses the same place for its own. */
+static const jobq_message *jobq__test_letters(jobq_test *t)
+{
+    jobq_message *messages = jobq__memory_scratch_of(t->memory)->messages;
+    int32_t i;
+
+    for (i = 0; i < t->work.given; i++) {
+        int64_t seq = t->work.cursor.acked + 1 + i;
+        messages[i] = jobq__test_mail_of(t, t->work.partition_id, seq)->message;
+        messages[i].attempts = jobq_cursor_attempts(&t->work.cursor, seq);
+    }
+    return messages;
+}
+
 /* Runs the handler of the messages in t->work. */
 static void jobq__test_deliver(jobq_test *t, const jobq_test_receiver *h)
 {
-    jobq_message *messages = jobq__memory_scratch_of(t->memory)->messages;
-    jobq_test_event fault = t->fault;
+    jobq__test_turn run;
     jobq_str why;
     jobq_delivery d;
-    jobq_verdict v;
     jobq_ack ack;
     int32_t i;
 
     memset(&d, 0, sizeof d);
-    memset(&v, 0, sizeof v);
+    memset(&run, 0, sizeof run);
     for (i = 0; i < t->work.given; i++) {
         int64_t seq = t->work.cursor.acked + 1 + i;
-        jobq__test_mail *mail = jobq__test_mail_of(t, t->work.partition_id, seq);
-        messages[i] = mail->message;
-        messages[i].attempts = jobq_cursor_attempts(&t->work.cursor, seq);
-        mail->error[0] = '\0';
+        jobq__test_mail_of(t, t->work.partition_id, seq)->error[0] = '\0';
     }
-    d.messages = messages;
+    d.messages = jobq__test_letters(t);
     d.count = t->work.given;
     d.partition_id = t->work.partition_id;
     d.queue = jobq_str_from(h->queue);
@@ -12991,17 +13243,16 @@ static void jobq__test_deliver(jobq_test *t, const jobq_test_receiver *h)
     d.results = t->work.results;
     d.store = &jobq__test_delivery_store;
     d.context = t;
-    t->fault = JOBQ_TEST_NOTHING;
-    jobq__test_befall(t, fault, 0);
-    jobq_delivery_run(&d, h->each, h->all, &v);
-    if (d.error_size == 0 && v.result != JOBQ_RESULT_SUCCESS) {
-        jobq_delivery_error(&d, jobq_str_from(v.result == JOBQ_RESULT_RETRY
+    run.delivery = &d;
+    run.receiver = h;
+    if (!jobq__test_lives(t, &run)) return;
+    if (d.error_size == 0 && run.verdict.result != JOBQ_RESULT_SUCCESS) {
+        jobq_delivery_error(&d, jobq_str_from(run.verdict.result == JOBQ_RESULT_RETRY
                                                   ? "message handler returned Retry" : "rejected"));
     }
     why.ptr = d.error;
     why.len = d.error_size;
-    if (fault == JOBQ_TEST_CRASH) jobq__test_start(t);
-    else if (jobq_loop_delivered(&t->loop, t->now_us, &t->work, &v, false, &ack))
+    if (jobq_loop_delivered(&t->loop, t->now_us, &t->work, &run.verdict, false, &ack))
         jobq__test_explain(t, &ack, why);
 }
 
@@ -13010,8 +13261,13 @@ static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
 {
     const jobq_memory_handler *h;
     jobq_handled handled;
+    jobq_list *queued = &t->loop.queued;
+    int32_t last = queued->count;
 
+    if (last > 1 && jobq__test_meet(t, "several jobs are ready", "", JOBQ__TEST_TAKES) != 0)
+        for (; last > 1; last--) jobq__push(&t->loop, queued, jobq__pop(&t->loop, queued));
     if (!jobq_loop_take(&t->loop, t->now_us, &t->work)) return false;
+    t->letter = -1;
     if (t->work.partition_id != 0) {
         jobq__test_deliver(t, &t->receivers[t->work.partition_id - 1]);
         ++*runs;
@@ -13139,7 +13395,7 @@ JOBQ_API bool jobq_test_signal(jobq_test *t, const char *name, jobq_str payload)
     JOBQ_ASSERT(t != NULL && name != NULL && jobq__step_name(name));
     JOBQ_ASSERT(jobq__test_json(payload));
     return jobq__test_find(t, 0, jobq_str_from(name)) == NULL &&
-           jobq__test_add(t, 0, name, payload) == JOBQ_OK;
+           jobq__test_add(t, 0, name, payload);
 }
 
 JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
@@ -13154,6 +13410,224 @@ JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
     jobq_loop_notified(&t->loop, t->now_us, "");
     return true;
 }
+
+/* -- every fault -- */
+
+static const char *const jobq__test_events[JOBQ_TEST_EVENT_COUNT] = {
+    "", "the worker dies", "it is done, but the answer is lost",
+    "it is refused, and nothing is done", "somebody cancels the job", "the worker is told to stop",
+    "the time limit passes", "an hour passes", "another thread runs what is next",
+    "the worker stands still until another one has taken over", "the last one starts first"};
+
+/* The process dies, and with it its handlers. */
+static void jobq__test_die(jobq_test *t)
+{
+    if (t->here != 0) {
+        t->dying = true;
+#ifdef __cpp_exceptions
+        throw jobq__test_death();
+#else
+        longjmp(*t->dies, 1);
+#endif
+    }
+    jobq__test_died(t, t->within);
+    jobq__test_start(t);
+}
+
+/* While a handler is at a point, another thread runs what is next. Or its process stands still, and
+ * another one takes over. */
+static void jobq__test_others(jobq_test *t, bool elsewhere)
+{
+    jobq_work work = t->work;
+    uint64_t here = t->here;
+    int32_t letter = t->letter;
+    int64_t runs;
+
+    t->within = true;
+    if (elsewhere) {
+        if (work.partition_id == 0) t->kept[work.job.id - 1].crashed = true;
+        t->here = 0;
+        jobq__test_start(t);
+        jobq__test_runs(t, 3 * t->loop.config.lease_us);
+        t->here = here;
+    } else {
+        jobq_loop_notified(&t->loop, t->now_us, "");
+        jobq__test_serve(t);
+        jobq__test_run_one(t, &runs);
+        jobq__test_pass(t, JOBQ__SECOND, 0); /* its outcome is written */
+    }
+    t->within = false;
+    t->letter = letter;
+    t->work = work;
+    if (work.partition_id != 0) jobq__test_letters(t);
+}
+
+/* Which of the events can happen now. *left_us: until the time limit. */
+static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs, int64_t *left_us)
+{
+    if (t->here != 0 && t->here != t->workers)
+        return runs ? can & (JOBQ__TEST_WRITES | 1u << JOBQ_TEST_REFUSED) : 0;
+    if (!runs) return can;
+    jobq_loop_stopping(&t->loop, t->now_us, &t->work, left_us);
+    if (*left_us == JOBQ_NEVER || *left_us == 0) can &= ~(1u << JOBQ_TEST_TIMEOUT);
+    if (t->work.partition_id != 0) can &= ~(1u << JOBQ_TEST_CANCEL);
+    if (t->within) can &= ~(1u << JOBQ_TEST_ELSEWHERE | 1u << JOBQ_TEST_MEANWHILE);
+    return can;
+}
+
+/* Writes a line of a story. */
+static size_t jobq__test_line(const jobq_test *t, char *line, const char *what, const char *name,
+                              bool runs)
+{
+    char whose[80 + JOBQ_NAME_MAX] = "";
+    const jobq_work *w = &t->work;
+
+    if (runs && w->partition_id == 0) {
+        snprintf(whose, sizeof whose, ", job %d, attempt %d", (int)w->job.id, (int)w->job.attempt);
+    } else if (runs) {
+        snprintf(whose, sizeof whose, ", message%s %d of %s", t->letter < 0 ? "s from" : "",
+                 (int)(w->cursor.acked + 1 + jobq__max(t->letter, 0)),
+                 t->receivers[w->partition_id - 1].queue);
+    }
+    return (size_t)snprintf(line, JOBQ__TEST_LINE, "%4d  %.1f s, worker %d%.150s: %.50s%.150s",
+                            (int)t->story.points, (double)t->now_us / 1e6,
+                            (int)(t->here != 0 ? t->here : t->workers), whose, what, name);
+}
+
+/* The next point of a story, and what goes wrong there. The text begins shortly before a fault. */
+static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const char *name,
+                                       uint32_t can, bool runs)
+{
+    jobq__test_story *s = &t->story;
+    jobq__test_place here, *place = s->places == NULL ? NULL : &s->places[s->points];
+    int64_t rest = s->number, event = 0;
+    char line[JOBQ__TEST_LINE];
+    size_t size, i;
+
+    s->points++;
+    for (; rest > 0 && event == 0; rest /= 1000000)
+        if (rest / 100 % 10000 == s->points && (can >> rest % 100 & 1) != 0) event = rest % 100;
+    s->faults->happened += event != 0;
+    size = jobq__test_line(t, line, what, name, runs);
+    here.can = can;
+    for (here.hash = 0, i = 0; i < size; i++) here.hash = here.hash * 31 + (unsigned char)line[i];
+    size += (size_t)snprintf(line + size, sizeof line - size, "%s%s\n", event == 0 ? "" : "   <-- ",
+                            jobq__test_events[event]);
+    if (s->points + 20 > s->number / 100 % 10000 && s->size + size < sizeof s->faults->text) {
+        memcpy(s->faults->text + s->size, line, size + 1);
+        s->size += size;
+    }
+    if (place == NULL || s->points > JOBQ__TEST_POINTS) return (jobq_test_event)event;
+    if (s->faults->stories == 2 && s->odd == 0 && memcmp(place, &here, sizeof here) != 0)
+        s->odd = s->points;
+    *place = here;
+    return (jobq_test_event)event;
+}
+
+/* A point. What goes wrong there does, but the caller sees to UNSURE, REFUSED and ORDER. */
+static jobq_test_event jobq__test_meet(jobq_test *t, const char *what, const char *name, int kind)
+{
+    jobq_test_event event = JOBQ_TEST_NOTHING;
+    bool runs = (kind & 1 << JOBQ_TEST_SHUTDOWN) != 0; /* it is a handler's */
+    int64_t left_us = 0;
+    uint32_t can;
+
+    if (t->dying) jobq__test_die(t); /* the handler has caught its death */
+    can = jobq__test_can(t, (uint32_t)kind, runs, &left_us);
+    if (t->story.faults != NULL) {
+        if (can != 0) event = jobq__test_next(t, what, name, can & 0xffff, runs);
+    } else if ((can & can >> 16) >> t->fault & 1) {
+        event = t->fault;
+        t->fault = JOBQ_TEST_NOTHING;
+    }
+    if (event == JOBQ_TEST_CRASH) jobq__test_die(t);
+    if (event == JOBQ_TEST_CANCEL) {
+        jobq_memory_event(t->memory, t->work.job.id, JOBQ_EVENT_CANCEL, t->now_us);
+        jobq_loop_notified(&t->loop, t->now_us, "cancel");
+    }
+    if (event == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
+    if (event == JOBQ_TEST_CANCEL || event == JOBQ_TEST_SHUTDOWN) jobq__test_serve(t);
+    if (event == JOBQ_TEST_TIMEOUT) jobq__test_pass(t, left_us, 0);
+    if (event == JOBQ_TEST_LATE) jobq__test_pass(t, JOBQ_HOURS(1), 4 * JOBQ__SECOND);
+    if (event == JOBQ_TEST_MEANWHILE || event == JOBQ_TEST_ELSEWHERE)
+        jobq__test_others(t, event == JOBQ_TEST_ELSEWHERE);
+    return event;
+}
+
+/* Runs the scenario with the faults of a number. Returns its points + 1; 0: it ends badly. level:
+ * where to write its points; 2: nowhere. */
+static int32_t jobq__test_try(jobq_test *t, jobq_test_faults *f, int64_t number, int level)
+{
+    jobq__test_story *s = &t->story;
+    bool good;
+
+    jobq_test_init(t, f->handlers, f->handler_count);
+    s->faults = f;
+    s->number = number;
+    s->places = level == 2 ? NULL : t->places[level];
+    s->size = (size_t)snprintf(f->text, sizeof f->text, "story %.0f ends badly%s\n", (double)number,
+                              number == 1 ? ", and nothing goes wrong" : "");
+    f->stories++;
+    f->happened = 0;
+    good = f->scenario(t, f->user);
+    if (s->odd == 0) return good ? s->points + 1 : 0;
+    snprintf(f->text, sizeof f->text,
+             "not deterministic: point %d is another one in a second run\n", (int)s->odd);
+    return 0;
+}
+
+/* The fault after one, of those wanted: the same event later, or the next event after a point. 0:
+ * none. */
+static int64_t jobq__test_fault_after(const jobq__test_place *places, int32_t count, int64_t fault,
+                                      int32_t after, uint32_t events)
+{
+    int32_t point = (int32_t)(fault / 100), event = (int32_t)(fault % 100);
+
+    for (; event < JOBQ_TEST_EVENT_COUNT; event++, point = after)
+        while (++point <= count)
+            if (((places[point - 1].can & events) >> event & 1) != 0) return point * 100 + event;
+    return 0;
+}
+
+/* Tells a story, and then the same one with each fault after its own. Returns the number of the
+ * first one that ends badly. level 0: the story without a fault, number 1; 1: with one. */
+static int64_t jobq__test_each(jobq_test *t, jobq_test_faults *f, int64_t number, int level)
+{
+    int32_t count = jobq__test_try(t, f, number, level) - 1, after = (int32_t)(number / 100), pass;
+    int64_t fault, told, failed;
+
+    if (count < 0 || (level == 0 && jobq__test_try(t, f, 1, 0) == 0)) return number;
+    JOBQ_ASSERT(count <= JOBQ__TEST_POINTS); /* the scenario is too long to try every fault */
+    for (pass = 0; pass <= (level == 0 && f->pairs); pass++) {
+        fault = after * 100 + JOBQ_TEST_CRASH;
+        while (f->stories < f->stories_max) {
+            fault = jobq__test_fault_after(t->places[level], count, fault, after, f->events);
+            if (fault == 0) break;
+            told = level == 0 ? fault : number + 1000000 * fault;
+            if (pass == 1) failed = jobq__test_each(t, f, told, 1);
+            else failed = jobq__test_try(t, f, told, 2) == 0 ? told : 0;
+            if (failed != 0) return failed;
+        }
+    }
+    return 0;
+}
+
+JOBQ_API int64_t jobq_test_each_fault(void *block, jobq_test_faults *f)
+{
+    jobq_test *t = (jobq_test *)block;
+    int64_t failed;
+
+    JOBQ_ASSERT(t != NULL && f != NULL && f->scenario != NULL);
+    f->stories = 0;
+    f->stories_max = jobq__or(f->stories_max, 10000);
+    if (f->events == 0) f->events = UINT32_MAX;
+    if (f->number == 0) failed = jobq__test_each(t, f, 1, 0);
+    else failed = jobq__test_try(t, f, f->number, 2) == 0 ? f->number : 0;
+    if (failed == 0) f->text[0] = '\0';
+    return failed;
+}
+
+#endif /* JOBQ_NO_TEST */
 
 #if defined(__cplusplus) && defined(__GNUC__)
 #pragma GCC diagnostic pop

@@ -12,7 +12,14 @@
 
 #include "check.h"
 
-#include <time.h>
+static int quietly(const char *format, ...) { return format == NULL; }
+
+int main_of_without_database(void);
+#define main main_of_without_database
+#define printf quietly
+#include "../../examples/without_database.c"
+#undef main
+#undef printf
 
 /* ---- the world of the zoo -------------------------------------------------------------------- */
 
@@ -575,22 +582,22 @@ static void pairs_come_after_all_single_faults(void **unused)
     assert_int_equal(told[told_count - 2], 701000301); /* returned and written, twice */
 }
 
-static int flaky;
+static int chances;
 
-static jobq_outcome flakes(jobq_call *call)
+static jobq_outcome by_chance(jobq_call *call)
 {
-    if (flaky++ % 2 == 0) jobq_call_stopping(call, NULL);
+    if (chances++ % 2 == 0) jobq_call_stopping(call, NULL);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
 static void chance_is_noticed(void **unused)
 {
     (void)unused;
-    flaky = 0;
-    assert_int_equal(tell(flakes, paid_once), 1); /* it ends badly by itself */
+    chances = 0;
+    assert_int_equal(tell(by_chance, paid_once), 1); /* it ends badly by itself */
     assert_true(strstr(faults.text, "nothing goes wrong") != NULL);
-    flaky = 0;
-    assert_int_equal(tell(flakes, succeeded), 1);
+    chances = 0;
+    assert_int_equal(tell(by_chance, succeeded), 1);
     assert_string_equal(faults.text, "not deterministic: point 2 is another one in a second run\n");
 }
 
@@ -828,6 +835,34 @@ static void two_faults_find_more(void **unused)
     assert_int_equal(faults.stories, 60);
 }
 
+/* The handlers of an example: two stages, retries, and a failure. test_pg_handlers has the others. */
+static bool example_ends(jobq_test *test, void *user)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k", .stages = 2, .max_attempts = 5};
+
+    memset(user, 0, sizeof world);
+    world.faults = &faults;
+    world.test = test;
+    jobq_test_enqueue(test, &job);
+    jobq_test_run(test, JOBQ_DAYS(1));
+    return state(user, 1) == (handlers[0].run[0] == hopeless ? JOBQ_STATE_FAILED
+                                                             : JOBQ_STATE_SUCCEEDED) ||
+           state(user, 1) == JOBQ_STATE_CANCELLED;
+}
+
+static jobq_outcome both_stages(jobq_call *call)
+{
+    return call->job.stage == 0 ? extract(call) : resize(call);
+}
+
+static void the_example_without_a_database_bears_each_fault(void **unused)
+{
+    (void)unused;
+    assert_int_equal(tell(both_stages, example_ends), 0);
+    assert_int_equal(tell(flaky, example_ends), 0);
+    assert_int_equal(tell(hopeless, example_ends), 0);
+}
+
 /* A long story begins shortly before its fault, and is cut at a line's end. */
 static jobq_outcome asks_on(jobq_call *call)
 {
@@ -871,6 +906,7 @@ int main(void)
         cmocka_unit_test_setup(messages_are_faulted_too, setup),
         cmocka_unit_test_setup(two_faults_find_more, setup),
         cmocka_unit_test_setup(a_long_story_tells_of_its_fault, setup),
+        cmocka_unit_test_setup(the_example_without_a_database_bears_each_fault, setup),
     };
 
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);

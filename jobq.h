@@ -1601,8 +1601,8 @@ JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *k
                                const jobq_policy *policy);
 
 /* jobq_test_conn -- what jobq_pg_call_conn returns from now on: a connection to a test database, or
- * what the test's own version of libpq takes for one. jobq_pg_call_commit commits on it, and does
- * not look at the job's token. */
+ * what the test's own version of libpq takes for one. jobq_pg_call_commit commits on it. What
+ * jobq_pg_call_step_done has done stays done, even if you roll back. */
 JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
 
 /* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: it is refused, and
@@ -1659,8 +1659,9 @@ typedef struct jobq_test_faults {
     int32_t handler_count;
     bool (*scenario)(jobq_test *test, void *user); /* sets up its world anew, enqueues, runs and
                                                       looks at the outcome; false: it is wrong */
-    void *(*conn)(void *user, int number); /* the connection of a handler, for jobq_pg_call_conn. 0;
-                                              1: while another handler is under way (default: see
+    void *(*conn)(void *user, int number); /* the connection of a handler, for jobq_pg_call_conn,
+                                              without an open transaction. number 0; 1: while
+                                              another handler is under way (default: see
                                               jobq_test_conn) */
     void (*died)(void *user, int number);  /* the process with that connection died: roll back, and
                                               forget what it had in memory (may be NULL) */
@@ -1989,6 +1990,9 @@ struct jobq_store {
     /* done: what the step leaves; NULL: only look, as jobq_call_step does. */
     jobq_error (*step)(jobq_call *call, const char *name, const jobq_str *done, jobq_str *value);
     jobq_error (*signal)(jobq_call *call, const char *name, int64_t timeout_us, jobq_str *payload);
+    /* Of tests only: what the handler's own transaction is about to do to the job, see
+     * jobq_test_commit. NULL: it has committed. */
+    jobq_error (*own)(jobq_call *call, const char *what);
 };
 
 /* What a store offers to a handler of messages. The store fills it. enter and leave may be NULL. */
@@ -12278,7 +12282,8 @@ static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 }
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping,
-                                               jobq__memory_call_hold, NULL, NULL, NULL, NULL};
+                                               jobq__memory_call_hold, NULL, NULL, NULL, NULL,
+                                               NULL};
 
 /* The handler of a kind in a queue. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler_of(const jobq_memory_handler *handlers,
@@ -12424,6 +12429,7 @@ struct jobq_test {
                        latest one that was started */
     int32_t letter; /* the message among those that the handler gets; -1: all */
     bool within;    /* another handler runs within the one that does */
+    bool locked;    /* its own transaction has the job: nobody takes it until that ends */
     bool dying;
     jmp_buf *dies;  /* out of all handlers of this process */
     size_t used;
@@ -12988,9 +12994,11 @@ static jobq_error jobq__test_call_step(jobq_call *call, const char *name, const 
                                        jobq_str *value)
 {
     jobq_test *t = (jobq_test *)call->context;
-    jobq_error met = jobq__test_ask(t, done != NULL ? "step_done " : "step ", name);
+    jobq_error met = t->locked ? JOBQ_OK /* jobq_pg_call_step_done has asked */
+                               : jobq__test_ask(t, done != NULL ? "step_done " : "step ", name);
     const jobq__test_note *note = jobq__test_find(t, call->job.id, jobq_str_from(name));
 
+    t->locked = false;
     if (met == JOBQ_ERROR_RETRYABLE) return met;
     if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
     if (done != NULL && !jobq__test_add(t, call->job.id, name, *done)) return JOBQ_ERROR_FULL;
@@ -13027,10 +13035,6 @@ static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int6
     return JOBQ_ERROR_NOT_FOUND;
 }
 
-static const jobq_store jobq__test_store = {
-    jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,       jobq__test_call_progress,
-    jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal};
-
 /* The handler's own transaction has completed the job, or made it wait. */
 static void jobq__test_done(jobq_test *t, bool waits)
 {
@@ -13042,17 +13046,29 @@ static void jobq__test_done(jobq_test *t, bool waits)
     jobq__memory_plain(t->memory, mj, waits ? JOBQ_EVENT_WAIT : JOBQ_EVENT_SUCCESS, t->now_us);
 }
 
+static jobq_error jobq__test_own(jobq_call *call, const char *what)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    jobq_error met = what == NULL ? JOBQ_OK : jobq__test_ask(t, what, "");
+
+    if (met == JOBQ_ERROR_RETRYABLE) return met;
+    if (what != NULL && !jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
+    t->locked = what != NULL;
+    if (what == NULL) jobq__test_done(t, call->waits);
+    return met;
+}
+
+static const jobq_store jobq__test_store = {
+    jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,        jobq__test_call_progress,
+    jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal, jobq__test_own};
+
 JOBQ_API jobq_error jobq_test_commit(jobq_call *call)
 {
-    jobq_test *t;
     jobq_error met;
 
     JOBQ_ASSERT(call != NULL && call->store == &jobq__test_store);
-    t = (jobq_test *)call->context;
-    met = jobq__test_ask(t, "commits", "");
-    if (met == JOBQ_ERROR_RETRYABLE) return met;
-    if (!jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
-    jobq__test_done(t, call->waits);
+    met = jobq__test_own(call, "commits");
+    if (met == JOBQ_OK || met == JOBQ_ERROR_CONNECTION) jobq__test_own(call, NULL);
     return met;
 }
 
@@ -13070,11 +13086,13 @@ static void jobq__test_run_now(jobq_test *t, jobq__test_turn *run)
 {
     const jobq_test_receiver *to = run->receiver;
 
+    t->locked = false;
     if (to == NULL || to->each == NULL) jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
     if (to != NULL) jobq_delivery_run(run->delivery, to->each, to->all, &run->verdict);
     else run->outcome = jobq_call_run(run->call, run->handler);
     if (run->outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, run->call->waits);
     t->letter = -1;
+    t->locked = false;
     jobq__test_meet(t, "has returned", "", JOBQ__TEST_ENDS);
 }
 
@@ -13465,7 +13483,7 @@ static void jobq__test_others(jobq_test *t, bool elsewhere)
 /* Which of the events can happen now. *left_us: until the time limit. */
 static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs, int64_t *left_us)
 {
-    if (t->here != 0 && t->here != t->workers)
+    if ((t->here != 0 && t->here != t->workers) || (runs && t->locked))
         return runs ? can & (JOBQ__TEST_WRITES | 1u << JOBQ_TEST_REFUSED) : 0;
     if (!runs) return can;
     jobq_loop_stopping(&t->loop, t->now_us, &t->work, left_us);

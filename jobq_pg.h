@@ -232,7 +232,10 @@
  *          examples/seal/zstd.c and examples/seal/sodium.c are seals to copy.
  * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
  *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
- *          to jobq_test_conn, for example to a database with your tables only.
+ *          to jobq_test_conn, for example to a database with your tables only. With
+ *          jobq_test_each_fault its transaction fails at each point, too. Then give it two
+ *          connections (faults.conn), with a lock_timeout of a few milliseconds: a second handler
+ *          does not get the rows of one that stands still.
  *
  * A WORKER
  *
@@ -10584,7 +10587,7 @@ static jobq_error jobq_pg__call_signal(jobq_call *call, const char *name, int64_
                                        jobq_str *payload);
 static const jobq_store jobq_pg__store = {
     jobq_pg__keep,     jobq_pg__stopping,  jobq_pg__call_hold,  jobq_pg__call_progress,
-    jobq_pg__call_log, jobq_pg__call_step, jobq_pg__call_signal};
+    jobq_pg__call_log, jobq_pg__call_step, jobq_pg__call_signal, NULL};
 
 /* -- what has failed for good -- */
 
@@ -11983,13 +11986,25 @@ static jobq_error jobq_pg__not_open(PGconn *conn, jobq_pg_error *error)
                             "needs an open transaction: BEGIN before you complete in it");
 }
 
+/* What a test does to the handler's own transaction, which is then aborted. */
+static jobq_error jobq_pg__tested(jobq_call *call, PGconn *conn, const char *what,
+                                  jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+
+    if (call->store != NULL && call->store->own != NULL) code = call->store->own(call, what);
+    if (code == JOBQ_OK) return code;
+    PQclear(PQexec(conn, "SELECT 1/0"));
+    return jobq_pg__fail(error, code, "%s", jobq_error_text(code));
+}
+
 JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
 {
     char log[JOBQ_LOG_FORMAT_MAX];
     jobq_pg__end_row end;
 
     JOBQ_ASSERT(call != NULL && conn != NULL);
-    if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
+    if (call->store != &jobq_pg__store) return jobq_pg__tested(call, conn, "completes", error);
     if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     jobq_pg__end_here(call, JOBQ_EVENT_SUCCESS, &end, log);
     return jobq_pg__ask(((jobq_pg__run *)call->context)->worker->pg, conn, JOBQ_PG__SETTLE_HERE,
@@ -12000,12 +12015,16 @@ JOBQ_API jobq_error jobq_pg_call_step_done(jobq_call *call, PGconn *conn, const 
                                            jobq_str value, jobq_pg_error *error)
 {
     jobq_pg__stepping step;
+    jobq_error code;
 
     JOBQ_ASSERT(call != NULL && conn != NULL && name != NULL);
     if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;
     if (value.ptr != NULL && jobq_json_check(value, NULL, NULL) != JOBQ_OK)
         return jobq_pg__invalid(error, "value", "not JSON");
-    if (call->store != &jobq_pg__store) return jobq_call_step_done(call, name, value);
+    if (call->store != &jobq_pg__store) {
+        code = jobq_pg__tested(call, conn, "step_done in its transaction", error);
+        return code == JOBQ_OK ? jobq_call_step_done(call, name, value) : code;
+    }
     if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     memset(&step, 0, sizeof step);
     step.job = call->job;
@@ -12031,7 +12050,7 @@ static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_p
     if (count < 1) return jobq_pg__invalid_int(error, "count", count, "must be at least 1");
     if (jobq_pg__link_invalid(&job, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     call->waits = true;
-    if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
+    if (call->store != &jobq_pg__store) return jobq_pg__tested(call, conn, "waits", error);
     if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     if (!jobq_pg__edges_of(&from.linked, &job, 1)) {
         free(from.linked.edges);
@@ -12049,9 +12068,14 @@ static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_p
 static jobq_outcome jobq_pg__call_end(jobq_call *call, PGconn *conn, jobq_error code,
                                       jobq_pg_error *error)
 {
+    bool tested = call->store != NULL && call->store->own != NULL;
+    jobq_error told = JOBQ_OK;
     PGresult *res;
 
     JOBQ_PG_POINT("commit", -1, conn);
+    if (code == JOBQ_OK && tested) told = call->store->own(call, "commits");
+    if (told != JOBQ_OK) jobq_pg__fail(error, told, "%s", jobq_error_text(told));
+    if (told != JOBQ_ERROR_CONNECTION && told != JOBQ_OK) code = told;
     res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
     JOBQ_PG_POINT("committed", -1, conn);
     if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
@@ -12059,7 +12083,8 @@ static jobq_outcome jobq_pg__call_end(jobq_call *call, PGconn *conn, jobq_error 
         jobq_pg__fail(error, code, "COMMIT failed: %s", PQerrorMessage(conn));
     }
     PQclear(res);
-    if (code == JOBQ_OK) return JOBQ_OUTCOME_DONE;
+    if (code == JOBQ_OK && tested) call->store->own(call, NULL);
+    if (code == JOBQ_OK && told == JOBQ_OK) return JOBQ_OUTCOME_DONE;
     jobq_call_error(call, jobq_str_from(error->message));
     return JOBQ_OUTCOME_RETRY;
 }

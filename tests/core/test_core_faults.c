@@ -835,7 +835,7 @@ static void two_faults_find_more(void **unused)
     assert_int_equal(faults.stories, 60);
 }
 
-/* The handlers of an example: two stages, retries, and a failure. test_pg_handlers has the others. */
+/* The handlers of an example: two stages, retries, a failure. test_pg_handlers has the others. */
 static bool example_ends(jobq_test *test, void *user)
 {
     jobq_test_job job = {.queue = "q", .kind = "k", .stages = 2, .max_attempts = 5};

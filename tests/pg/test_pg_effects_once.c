@@ -599,6 +599,150 @@ static void a_commit_whose_answer_is_lost_is_not_repeated(void **unused)
     jobq_pg_close(handle);
 }
 
+/* -- the same handlers in a test, with a fault at each point and two connections -- */
+
+static PGconn *conns[2];
+static jobq_test *test_of;
+
+static void *conn_of(void *user, int number_of)
+{
+    (void)user;
+    PQclear(PQexec(conns[number_of], "ROLLBACK"));
+    return conns[number_of];
+}
+
+static void rolls_back(void *user, int number_of) { conn_of(user, number_of); }
+
+static bool executes(PGconn *conn, const char *generic)
+{
+    char *text = for_schema(generic, schema);
+    PGresult *res = PQexec(conn, text);
+    bool good = PQresultStatus(res) == PGRES_COMMAND_OK;
+
+    PQclear(res);
+    free(text);
+    return good;
+}
+
+/* A debit of 10. reads: what it writes it has computed from what it had read. NULL: it fails. */
+static PGconn *debits(jobq_call *call, bool reads)
+{
+    PGconn *conn = jobq_pg_call_conn(call, NULL);
+    char text[100] = "UPDATE jobq.account SET balance = balance - 10";
+    bool good = executes(conn, "BEGIN");
+
+    if (reads) snprintf(text, sizeof text, "UPDATE jobq.account SET balance = %ld - 10",
+                        number("SELECT balance FROM jobq.account"));
+    if (!reads) good = good && executes(conn, text);
+    good = good && jobq_test_point(test_of, "the bank is asked") == JOBQ_OK;
+    if (reads) good = good && executes(conn, text);
+    return good ? conn : NULL;
+}
+
+static jobq_outcome debits_by_less(jobq_call *call)
+{
+    PGconn *conn = debits(call, false);
+
+    return conn == NULL ? JOBQ_OUTCOME_RETRY : jobq_pg_call_commit(call, conn);
+}
+
+static jobq_outcome debits_as_read(jobq_call *call)
+{
+    PGconn *conn = debits(call, true);
+
+    return conn == NULL ? JOBQ_OUTCOME_RETRY : jobq_pg_call_commit(call, conn);
+}
+
+static jobq_outcome debits_and_completes(jobq_call *call)
+{
+    PGconn *conn = debits(call, false);
+    jobq_pg_error error;
+
+    if (conn == NULL || jobq_pg_call_complete(call, conn, &error) != JOBQ_OK ||
+        jobq_test_point(test_of, "the bank is told") != JOBQ_OK || !executes(conn, "COMMIT"))
+        return JOBQ_OUTCOME_RETRY;
+    return JOBQ_OUTCOME_DONE;
+}
+
+/* In two transactions: a step, then the end. */
+static jobq_outcome debits_in_a_step(jobq_call *call)
+{
+    jobq_pg_error error;
+    jobq_error known = jobq_call_step(call, "debit", NULL);
+    PGconn *conn;
+
+    if (known != JOBQ_OK && known != JOBQ_ERROR_NOT_FOUND) return JOBQ_OUTCOME_RETRY;
+    if (known == JOBQ_ERROR_NOT_FOUND &&
+        ((conn = debits(call, false)) == NULL ||
+         jobq_pg_call_step_done(call, conn, "debit", jobq_str_from(NULL), &error) != JOBQ_OK ||
+         !executes(conn, "COMMIT"))) return JOBQ_OUTCOME_RETRY;
+    return jobq_test_point(test_of, "a mail is sent") == JOBQ_OK ? JOBQ_OUTCOME_SUCCESS
+                                                                 : JOBQ_OUTCOME_RETRY;
+}
+
+/* The job's end is not in its transaction. */
+static jobq_outcome debits_apart(jobq_call *call)
+{
+    PGconn *conn = debits(call, false);
+
+    return conn != NULL && executes(conn, "COMMIT") ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
+}
+
+static bool balances(jobq_test *test, void *user)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k"};
+    int i, ended = 0;
+
+    (void)user;
+    test_of = test;
+    RUN("UPDATE jobq.account SET balance = 100");
+    for (i = 0; i < 2; i++) jobq_test_enqueue(test, &job);
+    jobq_test_run(test, JOBQ_DAYS(1));
+    for (i = 0; i < 2; i++) PQclear(PQexec(conns[i], "ROLLBACK"));
+    for (i = 1; i <= 2; i++)
+        ended += jobq_test_get(test, i)->job.state == JOBQ_STATE_SUCCEEDED;
+    return number("SELECT balance FROM jobq.account") == 100 - 10 * ended;
+}
+
+static jobq_test_faults faults;
+
+static int64_t debited(jobq_handler handler)
+{
+    static jobq_job_handler debit = {.queue = "q", .kind = "k"};
+    void *block = malloc(jobq_test_size());
+    int64_t failed;
+
+    memset(&faults, 0, sizeof faults);
+    debit.run[0] = handler;
+    faults.handlers = &debit;
+    faults.handler_count = 1;
+    faults.scenario = balances;
+    faults.conn = conn_of;
+    faults.died = rolls_back;
+    failed = jobq_test_each_fault(block, &faults);
+    free(block);
+    return failed;
+}
+
+static void a_transaction_is_fenced_and_faulted_in_a_test(void **unused)
+{
+    int i;
+
+    (void)unused;
+    RUN("CREATE TABLE jobq.account AS SELECT 100 AS balance");
+    for (i = 0; i < 2; i++) {
+        conns[i] = connected();
+        PQclear(sql(conns[i], "SET lock_timeout = '2ms'; SET client_min_messages = error"));
+    }
+    if (debited(debits_by_less) != 0) fail_msg("%s", faults.text);
+    assert_true(faults.stories > 50);
+    if (debited(debits_and_completes) != 0) fail_msg("%s", faults.text);
+    if (debited(debits_in_a_step) != 0) fail_msg("%s", faults.text);
+    assert_int_equal(debited(debits_as_read), 308); /* another thread has written meanwhile */
+    assert_int_equal(debited(debits_apart), 401);   /* it dies when it has committed */
+    for (i = 0; i < 2; i++) PQfinish(conns[i]);
+}
+
 static int fresh_proxy(void **state)
 {
     proxy_up();
@@ -629,6 +773,7 @@ int main(void)
         TEST(what_a_handler_leaves_open_is_rolled_back, fresh),
         TEST(sixteen_workers_do_each_of_10000_jobs_once, fresh),
         TEST(odd_session_defaults_do_no_harm, fresh),
+        TEST(a_transaction_is_fenced_and_faulted_in_a_test, fresh),
         /* last, because the proxy has threads */
         cmocka_unit_test_setup_teardown(a_commit_whose_answer_is_lost_is_not_repeated, fresh_proxy,
                                         proxy_stop),

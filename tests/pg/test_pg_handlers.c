@@ -226,5 +226,5 @@ int main(void)
     };
 
     block = malloc(jobq_test_size());
-    return block == NULL ? 1 : cmocka_run_group_tests_name("handlers of examples", tests, NULL, NULL);
+    return block == NULL ? 1 : cmocka_run_group_tests_name("handlers", tests, NULL, NULL);
 }

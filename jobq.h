@@ -10476,7 +10476,6 @@ static int64_t jobq__memory_line_until(const jobq_memory_line_row *row, int64_t 
 typedef struct jobq__memory_scratch {
     jobq_request request;
     jobq_answer answer;
-    jobq_message messages[JOBQ_LOOP_BATCH];
 } jobq__memory_scratch;
 
 /* Bytes of the store itself. */
@@ -12427,7 +12426,6 @@ struct jobq_test {
     jobq_work work; /* what runs */
     uint64_t here;  /* the worker that runs it; 0: nothing runs. It stands still if it is not the
                        latest one that was started */
-    int32_t letter; /* the message among those that the handler gets; -1: all */
     bool within;    /* another handler runs within the one that does */
     bool locked;    /* its own transaction has the job: nobody takes it until that ends */
     bool dying;
@@ -12443,7 +12441,8 @@ struct jobq_test {
     jobq__test_note notes[JOBQ_TEST_JOBS];
     jobq__test_mail mails[JOBQ_TEST_JOBS];
     char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
-    jobq__test_place places[2][JOBQ__TEST_POINTS]; /* of story 1, and of one with a single fault */
+    jobq_message messages[2][JOBQ_LOOP_BATCH]; /* of a handler, and of one within it */
+    jobq__test_place places[2][JOBQ__TEST_POINTS + 1]; /* of story 1; of one with a single fault */
 };
 
 enum { JOBQ__TEST_WORKERS = 64, JOBQ__TEST_HEAD = (sizeof(jobq_test) + 7) / 8 * 8 };
@@ -13087,11 +13086,10 @@ static void jobq__test_run_now(jobq_test *t, jobq__test_turn *run)
     const jobq_test_receiver *to = run->receiver;
 
     t->locked = false;
-    if (to == NULL || to->each == NULL) jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
+    jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
     if (to != NULL) jobq_delivery_run(run->delivery, to->each, to->all, &run->verdict);
     else run->outcome = jobq_call_run(run->call, run->handler);
     if (run->outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, run->call->waits);
-    t->letter = -1;
     t->locked = false;
     jobq__test_meet(t, "has returned", "", JOBQ__TEST_ENDS);
 }
@@ -13192,17 +13190,8 @@ static int jobq__test_hurry(const jobq_delivery *d, int64_t *remaining_us)
     return jobq__test_stops((jobq_test *)d->context, remaining_us);
 }
 
-static bool jobq__test_enter(jobq_delivery *d, int32_t index)
-{
-    jobq_test *t = (jobq_test *)d->context;
-
-    t->letter = index;
-    jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
-    return true;
-}
-
 static const jobq_delivery_store jobq__test_delivery_store = {jobq__test_reject, jobq__test_hurry,
-                                                              jobq__test_enter, NULL};
+                                                              NULL, NULL};
 
 /* Why each message failed, as a worker writes it. failed: what the handler says of all that it did
  * not reject itself. */
@@ -13224,23 +13213,10 @@ static void jobq__test_explain(jobq_test *t, const jobq_ack *ack, jobq_str faile
     }
 }
 
-/* The messages in t->work. A handler within this one uses the same place for its own. */
-static const jobq_message *jobq__test_letters(jobq_test *t)
-{
-    jobq_message *messages = jobq__memory_scratch_of(t->memory)->messages;
-    int32_t i;
-
-    for (i = 0; i < t->work.given; i++) {
-        int64_t seq = t->work.cursor.acked + 1 + i;
-        messages[i] = jobq__test_mail_of(t, t->work.partition_id, seq)->message;
-        messages[i].attempts = jobq_cursor_attempts(&t->work.cursor, seq);
-    }
-    return messages;
-}
-
 /* Runs the handler of the messages in t->work. */
 static void jobq__test_deliver(jobq_test *t, const jobq_test_receiver *h)
 {
+    jobq_message *messages = t->messages[t->within];
     jobq__test_turn run;
     jobq_str why;
     jobq_delivery d;
@@ -13251,9 +13227,12 @@ static void jobq__test_deliver(jobq_test *t, const jobq_test_receiver *h)
     memset(&run, 0, sizeof run);
     for (i = 0; i < t->work.given; i++) {
         int64_t seq = t->work.cursor.acked + 1 + i;
-        jobq__test_mail_of(t, t->work.partition_id, seq)->error[0] = '\0';
+        jobq__test_mail *mail = jobq__test_mail_of(t, t->work.partition_id, seq);
+        messages[i] = mail->message;
+        messages[i].attempts = jobq_cursor_attempts(&t->work.cursor, seq);
+        mail->error[0] = '\0';
     }
-    d.messages = jobq__test_letters(t);
+    d.messages = messages;
     d.count = t->work.given;
     d.partition_id = t->work.partition_id;
     d.queue = jobq_str_from(h->queue);
@@ -13285,7 +13264,6 @@ static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
     if (last > 1 && jobq__test_meet(t, "several jobs are ready", "", JOBQ__TEST_TAKES) != 0)
         for (; last > 1; last--) jobq__push(&t->loop, queued, jobq__pop(&t->loop, queued));
     if (!jobq_loop_take(&t->loop, t->now_us, &t->work)) return false;
-    t->letter = -1;
     if (t->work.partition_id != 0) {
         jobq__test_deliver(t, &t->receivers[t->work.partition_id - 1]);
         ++*runs;
@@ -13458,7 +13436,6 @@ static void jobq__test_others(jobq_test *t, bool elsewhere)
 {
     jobq_work work = t->work;
     uint64_t here = t->here;
-    int32_t letter = t->letter;
     int64_t runs;
 
     t->within = true;
@@ -13475,9 +13452,7 @@ static void jobq__test_others(jobq_test *t, bool elsewhere)
         jobq__test_pass(t, JOBQ__SECOND, 0); /* its outcome is written */
     }
     t->within = false;
-    t->letter = letter;
     t->work = work;
-    if (work.partition_id != 0) jobq__test_letters(t);
 }
 
 /* Which of the events can happen now. *left_us: until the time limit. */
@@ -13497,19 +13472,30 @@ static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs, int6
 static size_t jobq__test_line(const jobq_test *t, char *line, const char *what, const char *name,
                               bool runs)
 {
-    char whose[80 + JOBQ_NAME_MAX] = "";
+    int worker = (int)(t->here != 0 ? t->here : t->workers), n;
     const jobq_work *w = &t->work;
 
-    if (runs && w->partition_id == 0) {
-        snprintf(whose, sizeof whose, ", job %d, attempt %d", (int)w->job.id, (int)w->job.attempt);
-    } else if (runs) {
-        snprintf(whose, sizeof whose, ", message%s %d of %s", t->letter < 0 ? "s from" : "",
-                 (int)(w->cursor.acked + 1 + jobq__max(t->letter, 0)),
-                 t->receivers[w->partition_id - 1].queue);
-    }
-    return (size_t)snprintf(line, JOBQ__TEST_LINE, "%4d  %.1f s, worker %d%.150s: %.50s%.150s",
-                            (int)t->story.points, (double)t->now_us / 1e6,
-                            (int)(t->here != 0 ? t->here : t->workers), whose, what, name);
+    n = snprintf(line, 100, "%4d  %.1f s, worker %d", (int)t->story.points, (double)t->now_us / 1e6,
+                 worker);
+    if (runs && w->partition_id == 0)
+        n += snprintf(line + n, 100, ", job %d, attempt %d", (int)w->job.id, (int)w->job.attempt);
+    else if (runs)
+        n += snprintf(line + n, 100, ", messages from %d of %.50s", (int)w->cursor.acked + 1,
+                      t->receivers[w->partition_id - 1].queue);
+    return (size_t)(n + snprintf(line + n, 300, ": %.50s%.150s", what, name));
+}
+
+/* Writes down a point, or compares it with the one of the first run. */
+static void jobq__test_place_is(jobq__test_story *s, int32_t at, uint32_t can, uint32_t hash)
+{
+    jobq__test_place *p;
+
+    if (s->places == NULL || at > JOBQ__TEST_POINTS) return;
+    p = &s->places[at];
+    if (s->faults->stories == 2 && s->odd == 0 && (p->can != can || p->hash != hash))
+        s->odd = at + 1;
+    p->can = can;
+    p->hash = hash;
 }
 
 /* The next point of a story, and what goes wrong there. The text begins shortly before a fault. */
@@ -13517,9 +13503,9 @@ static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const cha
                                        uint32_t can, bool runs)
 {
     jobq__test_story *s = &t->story;
-    jobq__test_place here, *place = s->places == NULL ? NULL : &s->places[s->points];
     int64_t rest = s->number, event = 0;
     char line[JOBQ__TEST_LINE];
+    uint32_t hash = 0;
     size_t size, i;
 
     s->points++;
@@ -13527,18 +13513,14 @@ static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const cha
         if (rest / 100 % 10000 == s->points && (can >> rest % 100 & 1) != 0) event = rest % 100;
     s->faults->happened += event != 0;
     size = jobq__test_line(t, line, what, name, runs);
-    here.can = can;
-    for (here.hash = 0, i = 0; i < size; i++) here.hash = here.hash * 31 + (unsigned char)line[i];
+    for (i = 0; i < size; i++) hash = hash * 31 + (unsigned char)line[i];
+    jobq__test_place_is(s, s->points - 1, can, hash);
     size += (size_t)snprintf(line + size, sizeof line - size, "%s%s\n", event == 0 ? "" : "   <-- ",
                             jobq__test_events[event]);
     if (s->points + 20 > s->number / 100 % 10000 && s->size + size < sizeof s->faults->text) {
         memcpy(s->faults->text + s->size, line, size + 1);
         s->size += size;
     }
-    if (place == NULL || s->points > JOBQ__TEST_POINTS) return (jobq_test_event)event;
-    if (s->faults->stories == 2 && s->odd == 0 && memcmp(place, &here, sizeof here) != 0)
-        s->odd = s->points;
-    *place = here;
     return (jobq_test_event)event;
 }
 
@@ -13562,9 +13544,9 @@ static jobq_test_event jobq__test_meet(jobq_test *t, const char *what, const cha
     if (event == JOBQ_TEST_CANCEL) {
         jobq_memory_event(t->memory, t->work.job.id, JOBQ_EVENT_CANCEL, t->now_us);
         jobq_loop_notified(&t->loop, t->now_us, "cancel");
+        jobq__test_serve(t);
     }
     if (event == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
-    if (event == JOBQ_TEST_CANCEL || event == JOBQ_TEST_SHUTDOWN) jobq__test_serve(t);
     if (event == JOBQ_TEST_TIMEOUT) jobq__test_pass(t, left_us, 0);
     if (event == JOBQ_TEST_LATE) jobq__test_pass(t, JOBQ_HOURS(1), 4 * JOBQ__SECOND);
     if (event == JOBQ_TEST_MEANWHILE || event == JOBQ_TEST_ELSEWHERE)
@@ -13588,22 +13570,10 @@ static int32_t jobq__test_try(jobq_test *t, jobq_test_faults *f, int64_t number,
     f->stories++;
     f->happened = 0;
     good = f->scenario(t, f->user);
+    jobq__test_place_is(s, s->points, 0, 0);
     if (s->odd == 0) return good ? s->points + 1 : 0;
     snprintf(f->text, sizeof f->text,
              "not deterministic: point %d is another one in a second run\n", (int)s->odd);
-    return 0;
-}
-
-/* The fault after one, of those wanted: the same event later, or the next event after a point. 0:
- * none. */
-static int64_t jobq__test_fault_after(const jobq__test_place *places, int32_t count, int64_t fault,
-                                      int32_t after, uint32_t events)
-{
-    int32_t point = (int32_t)(fault / 100), event = (int32_t)(fault % 100);
-
-    for (; event < JOBQ_TEST_EVENT_COUNT; event++, point = after)
-        while (++point <= count)
-            if (((places[point - 1].can & events) >> event & 1) != 0) return point * 100 + event;
     return 0;
 }
 
@@ -13611,23 +13581,25 @@ static int64_t jobq__test_fault_after(const jobq__test_place *places, int32_t co
  * first one that ends badly. level 0: the story without a fault, number 1; 1: with one. */
 static int64_t jobq__test_each(jobq_test *t, jobq_test_faults *f, int64_t number, int level)
 {
-    int32_t count = jobq__test_try(t, f, number, level) - 1, after = (int32_t)(number / 100), pass;
-    int64_t fault, told, failed;
+    int32_t count = jobq__test_try(t, f, number, level) - 1, after = (int32_t)(number / 100);
+    int64_t told, failed = count < 0 ? number : 0;
+    int32_t pass, event, point;
 
-    if (count < 0 || (level == 0 && jobq__test_try(t, f, 1, 0) == 0)) return number;
+    if (level == 0 && failed == 0) failed = jobq__test_try(t, f, 1, 0) == 0;
     JOBQ_ASSERT(count <= JOBQ__TEST_POINTS); /* the scenario is too long to try every fault */
     for (pass = 0; pass <= (level == 0 && f->pairs); pass++) {
-        fault = after * 100 + JOBQ_TEST_CRASH;
-        while (f->stories < f->stories_max) {
-            fault = jobq__test_fault_after(t->places[level], count, fault, after, f->events);
-            if (fault == 0) break;
-            told = level == 0 ? fault : number + 1000000 * fault;
-            if (pass == 1) failed = jobq__test_each(t, f, told, 1);
-            else failed = jobq__test_try(t, f, told, 2) == 0 ? told : 0;
-            if (failed != 0) return failed;
+        for (event = JOBQ_TEST_CRASH; event < JOBQ_TEST_EVENT_COUNT; event++) {
+            for (point = after; point < count && failed == 0; point++) {
+                if (((t->places[level][point].can & f->events) >> event & 1) == 0) continue;
+                if (f->stories >= f->stories_max) return 0;
+                told = (point + 1) * 100 + event;
+                if (level == 1) told = number + 1000000 * told;
+                if (pass == 1) failed = jobq__test_each(t, f, told, 1);
+                else if (jobq__test_try(t, f, told, 2) == 0) failed = told;
+            }
         }
     }
-    return 0;
+    return failed;
 }
 
 JOBQ_API int64_t jobq_test_each_fault(void *block, jobq_test_faults *f)

@@ -73,12 +73,22 @@ static jobq_outcome commit(jobq_call *call)
     return error == JOBQ_OK ? JOBQ_OUTCOME_DONE : JOBQ_OUTCOME_RETRY;
 }
 
+/* Whatever went wrong, no job breaks a law. */
+static void check_laws(jobq_test *test)
+{
+    int64_t id;
+
+    for (id = 1; jobq_test_get(test, id) != NULL; id++)
+        assert_int_equal(jobq_job_check(&jobq_test_get(test, id)->job), JOBQ_OK);
+}
+
 /* A service that does a thing once for each key. */
 static bool serve(struct world *w, int64_t key)
 {
     jobq_error error = jobq_test_point(w->test, "the service is called");
     int i;
 
+    check_laws(w->test);
     if (error == JOBQ_ERROR_RETRYABLE) return false;
     for (i = 0; i < w->calls && (key == 0 || w->keys[i] != key); i++) {}
     if (i == w->calls && i < (int)COUNT(w->keys)) w->keys[w->calls++] = (int)key;
@@ -329,6 +339,7 @@ static void run(jobq_test *test, struct world *w, int jobs)
     w->balance = 100;
     for (; jobs > 0; jobs--) jobq_test_enqueue(test, &job);
     jobq_test_run(test, JOBQ_DAYS(1));
+    check_laws(test);
 }
 
 /* Job 1 has done this once, or somebody has cancelled it. */
@@ -590,6 +601,16 @@ static jobq_outcome by_chance(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+static bool runs_more_at_first(jobq_test *test, void *user)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k"};
+
+    run(test, user, 1);
+    if (chances++ == 0) jobq_test_enqueue(test, &job);
+    jobq_test_run(test, JOBQ_DAYS(1));
+    return true;
+}
+
 static void chance_is_noticed(void **unused)
 {
     (void)unused;
@@ -599,6 +620,12 @@ static void chance_is_noticed(void **unused)
     chances = 0;
     assert_int_equal(tell(by_chance, succeeded), 1);
     assert_string_equal(faults.text, "not deterministic: point 2 is another one in a second run\n");
+    chances = 1;
+    assert_int_equal(tell(by_chance, succeeded), 1);
+    assert_non_null(strstr(faults.text, "point 2 is another one"));
+    chances = 0;
+    assert_int_equal(tell(does_nothing, runs_more_at_first), 1);
+    assert_string_equal(faults.text, "not deterministic: point 4 is another one in a second run\n");
 }
 
 /* One story, and what it has come to. */

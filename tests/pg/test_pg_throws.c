@@ -145,6 +145,36 @@ static void in_memory_it_has_failed_as_well(void **unused)
     free(loop);
 }
 
+static bool succeeds(jobq_test *test, void *user)
+{
+    jobq_test_job job = {.queue = "q", .kind = "k"};
+
+    (void)user;
+    SET(throws_calls, 0);
+    SET(throws_cleaned, 0);
+    jobq_test_enqueue(test, &job);
+    jobq_test_run(test, JOBQ_DAYS(1));
+    return jobq_state_final(jobq_test_get(test, 1)->job.state);
+}
+
+/* In a test the process of a handler dies by an exception: its destructors run, but nothing else of
+ * it does, even if it catches its death. */
+static void a_handler_that_dies_is_left(void **unused)
+{
+    static const jobq_job_handler handler = {.queue = "q", .kind = "k", .run = {throws_nothing}};
+    jobq_test_faults faults = {.handlers = &handler, .handler_count = 1, .scenario = succeeds};
+    void *block = malloc(jobq_test_size());
+
+    (void)unused;
+    if (jobq_test_each_fault(block, &faults) != 0) fail_msg("%s", faults.text);
+    assert_true(faults.stories > 20);
+    faults.number = 201; /* it dies in jobq_call_step_done, and then in jobq_call_stopping */
+    assert_int_equal(jobq_test_each_fault(block, &faults), 0);
+    assert_int_equal(throws_calls, 1);
+    assert_int_equal(throws_cleaned, 2);
+    free(block);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_over, all_stop)
 
 int main(void)
@@ -154,6 +184,7 @@ int main(void)
         TEST(a_message_whose_handler_throws_comes_again),
         TEST(a_batch_whose_handler_throws_comes_again),
         TEST(in_memory_it_has_failed_as_well),
+        TEST(a_handler_that_dies_is_left),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

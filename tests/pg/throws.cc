@@ -38,6 +38,19 @@ jobq_outcome throws(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+jobq_outcome throws_nothing(jobq_call *call)
+{
+    Cleanup cleanup;
+
+    try {
+        jobq_call_step_done(call, "a", jobq_str_from(nullptr));
+    } catch (...) {
+    }
+    jobq_call_stopping(call, nullptr);
+    __atomic_add_fetch(&throws_calls, 1, __ATOMIC_SEQ_CST);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
 jobq_result throws_each(jobq_delivery *delivery, const jobq_message *message)
 {
     jobq_delivery_delay(delivery, 1000);

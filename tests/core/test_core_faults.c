@@ -513,6 +513,22 @@ static void no_right_handler_is_blamed(void **unused)
     }
 }
 
+/* Nor if the worker dies twice, or an answer is lost as well. */
+static void no_right_handler_is_blamed_for_two_faults(void **unused)
+{
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(zoo); i++) {
+        bool (*scenario)(jobq_test *, void *) = zoo[i].right_scenario;
+        memset(&faults, 0, sizeof faults);
+        faults.pairs = true;
+        faults.events = 1u << JOBQ_TEST_CRASH | 1u << JOBQ_TEST_UNSURE;
+        if (tell(zoo[i].right, scenario == NULL ? zoo[i].scenario : scenario) != 0)
+            fail_msg("%s: %s", zoo[i].name, faults.text);
+    }
+}
+
 /* The number alone tells the same story again. */
 static void a_number_tells_its_story_again(void **unused)
 {
@@ -920,6 +936,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_wrong_handler_is_found, setup),
         cmocka_unit_test_setup(no_right_handler_is_blamed, setup),
+        cmocka_unit_test_setup(no_right_handler_is_blamed_for_two_faults, setup),
         cmocka_unit_test_setup(a_number_tells_its_story_again, setup),
         cmocka_unit_test_setup(each_point_meets_each_event_once, setup),
         cmocka_unit_test_setup(pairs_come_after_all_single_faults, setup),

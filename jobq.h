@@ -13409,12 +13409,6 @@ JOBQ_API bool jobq_test_ready(jobq_test *t, int64_t id)
 
 /* -- every fault -- */
 
-static const char *const jobq__test_events[JOBQ_TEST_EVENT_COUNT] = {
-    "", "the worker dies", "it is done, but the answer is lost",
-    "it is refused, and nothing is done", "somebody cancels the job", "the worker is told to stop",
-    "the time limit passes", "an hour passes", "another thread runs what is next",
-    "the worker stands still until another one has taken over", "the last one starts first"};
-
 /* The process dies, and with it its handlers. */
 static void jobq__test_die(jobq_test *t)
 {
@@ -13430,39 +13424,87 @@ static void jobq__test_die(jobq_test *t)
     jobq__test_start(t);
 }
 
-/* While a handler is at a point, another thread runs what is next. Or its process stands still, and
- * another one takes over. */
-static void jobq__test_others(jobq_test *t, bool elsewhere)
+static void jobq__test_cancel(jobq_test *t)
+{
+    jobq_memory_event(t->memory, t->work.job.id, JOBQ_EVENT_CANCEL, t->now_us);
+    jobq_loop_notified(&t->loop, t->now_us, "cancel");
+    jobq__test_serve(t);
+}
+
+static void jobq__test_shut_down(jobq_test *t) { jobq_loop_stop(&t->loop, t->now_us, -1); }
+
+static void jobq__test_time_out(jobq_test *t)
+{
+    int64_t left_us;
+
+    jobq_loop_stopping(&t->loop, t->now_us, &t->work, &left_us);
+    jobq__test_pass(t, left_us, 0);
+}
+
+static void jobq__test_hour(jobq_test *t)
+{
+    jobq_test_faults *faults = t->story.faults;
+
+    t->story.faults = NULL; /* what is written meanwhile is no point */
+    jobq__test_pass(t, JOBQ_HOURS(1), 4 * JOBQ__SECOND);
+    t->story.faults = faults;
+}
+
+/* While a handler is at a point, others run. */
+static void jobq__test_meanwhile(jobq_test *t)
 {
     jobq_work work = t->work;
-    uint64_t here = t->here;
     int64_t runs = 0;
 
     t->within = true;
-    if (elsewhere) {
-        if (work.partition_id == 0) t->kept[work.job.id - 1].crashed = true;
-        t->here = 0;
-        jobq__test_start(t);
-        jobq__test_runs(t, 3 * t->loop.config.lease_us);
-        t->here = here;
-    } else {
-        jobq_loop_notified(&t->loop, t->now_us, "");
-        jobq__test_serve(t);
-        jobq__test_run_one(t, &runs);
-        jobq__test_pass(t, JOBQ__SECOND, 0); /* its outcome is written */
-    }
+    jobq_loop_notified(&t->loop, t->now_us, "");
+    jobq__test_serve(t);
+    jobq__test_run_one(t, &runs);
+    jobq__test_pass(t, JOBQ__SECOND, 0); /* its outcome is written */
     t->within = false;
     t->work = work;
 }
 
-/* Which of the events can happen now. *left_us: until the time limit. */
-static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs, int64_t *left_us)
+static void jobq__test_elsewhere(jobq_test *t)
 {
+    jobq_work work = t->work;
+    uint64_t here = t->here;
+
+    if (work.partition_id == 0) t->kept[work.job.id - 1].crashed = true;
+    t->within = true;
+    t->here = 0;
+    jobq__test_start(t);
+    jobq__test_runs(t, 3 * t->loop.config.lease_us);
+    t->here = here;
+    t->within = false;
+    t->work = work;
+}
+
+/* What happens, and to whom; NULL: the caller sees to it. */
+static const struct { const char *text; void (*happens)(jobq_test *t); }
+jobq__test_events[JOBQ_TEST_EVENT_COUNT] = {
+    {"", NULL},
+    {"the worker dies", jobq__test_die},
+    {"it is done, but the answer is lost", NULL},
+    {"it is refused, and nothing is done", NULL},
+    {"somebody cancels the job", jobq__test_cancel},
+    {"the worker is told to stop", jobq__test_shut_down},
+    {"the time limit passes", jobq__test_time_out},
+    {"an hour passes", jobq__test_hour},
+    {"another thread runs what is next", jobq__test_meanwhile},
+    {"the worker stands still until another one has taken over", jobq__test_elsewhere},
+    {"the last one starts first", NULL}};
+
+/* Which of the events can happen now. runs: at a point of a handler. */
+static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs)
+{
+    int64_t left_us;
+
     if ((t->here != 0 && t->here != t->workers) || (runs && t->locked))
         return runs ? can & (JOBQ__TEST_WRITES | 1u << JOBQ_TEST_REFUSED) : 0;
     if (!runs) return can;
-    jobq_loop_stopping(&t->loop, t->now_us, &t->work, left_us);
-    if (*left_us == JOBQ_NEVER || *left_us == 0) can &= ~(1u << JOBQ_TEST_TIMEOUT);
+    jobq_loop_stopping(&t->loop, t->now_us, &t->work, &left_us);
+    if (left_us == JOBQ_NEVER || left_us == 0) can &= ~(1u << JOBQ_TEST_TIMEOUT);
     if (t->work.partition_id != 0) can &= ~(1u << JOBQ_TEST_CANCEL);
     if (t->within) can &= ~(1u << JOBQ_TEST_ELSEWHERE | 1u << JOBQ_TEST_MEANWHILE);
     return can;
@@ -13472,17 +13514,19 @@ static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs, int6
 static size_t jobq__test_line(const jobq_test *t, char *line, const char *what, const char *name,
                               bool runs)
 {
-    int worker = (int)(t->here != 0 ? t->here : t->workers), n;
+    int worker = (int)(t->here != 0 ? t->here : t->workers);
     const jobq_work *w = &t->work;
+    size_t n;
 
-    n = snprintf(line, 100, "%4d  %.1f s, worker %d", (int)t->story.points, (double)t->now_us / 1e6,
-                 worker);
+    n = (size_t)snprintf(line, 100, "%4d  %.1f s, worker %d", (int)t->story.points,
+                         (double)t->now_us / 1e6, worker);
     if (runs && w->partition_id == 0)
-        n += snprintf(line + n, 100, ", job %d, attempt %d", (int)w->job.id, (int)w->job.attempt);
+        n += (size_t)snprintf(line + n, 100, ", job %d, attempt %d", (int)w->job.id,
+                              (int)w->job.attempt);
     else if (runs)
-        n += snprintf(line + n, 100, ", messages from %d of %.50s", (int)w->cursor.acked + 1,
-                      t->receivers[w->partition_id - 1].queue);
-    return (size_t)(n + snprintf(line + n, 300, ": %.50s%.150s", what, name));
+        n += (size_t)snprintf(line + n, 100, ", messages from %d of %.50s",
+                              (int)w->cursor.acked + 1, t->receivers[w->partition_id - 1].queue);
+    return n + (size_t)snprintf(line + n, 300, ": %.50s%.150s", what, name);
 }
 
 /* Writes down a point, or compares it with the one of the first run. */
@@ -13516,7 +13560,7 @@ static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const cha
     for (i = 0; i < size; i++) hash = hash * 31 + (unsigned char)line[i];
     jobq__test_place_is(s, s->points - 1, can, hash);
     size += (size_t)snprintf(line + size, sizeof line - size, "%s%s\n", event == 0 ? "" : "   <-- ",
-                            jobq__test_events[event]);
+                            jobq__test_events[event].text);
     if (s->points + 20 > s->number / 100 % 10000 && s->size + size < sizeof s->faults->text) {
         memcpy(s->faults->text + s->size, line, size + 1);
         s->size += size;
@@ -13524,38 +13568,22 @@ static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const cha
     return (jobq_test_event)event;
 }
 
-/* A point. What goes wrong there does, but the caller sees to UNSURE, REFUSED and ORDER. */
+/* A point: what goes wrong there does. */
 static jobq_test_event jobq__test_meet(jobq_test *t, const char *what, const char *name, int kind)
 {
     jobq_test_event event = JOBQ_TEST_NOTHING;
-    bool runs = (kind & 1 << JOBQ_TEST_SHUTDOWN) != 0; /* it is a handler's */
-    jobq_test_faults *faults = t->story.faults;
-    int64_t left_us = 0;
+    bool runs = (kind & 1 << JOBQ_TEST_SHUTDOWN) != 0;
     uint32_t can;
 
     if (t->dying) jobq__test_die(t); /* the handler has caught its death */
-    can = jobq__test_can(t, (uint32_t)kind, runs, &left_us);
-    if (faults != NULL) {
+    can = jobq__test_can(t, (uint32_t)kind, runs);
+    if (t->story.faults != NULL) {
         if (can != 0) event = jobq__test_next(t, what, name, can & 0xffff, runs);
     } else if ((can & can >> 16) >> t->fault & 1) {
         event = t->fault;
         t->fault = JOBQ_TEST_NOTHING;
     }
-    if (event == JOBQ_TEST_CRASH) jobq__test_die(t);
-    if (event == JOBQ_TEST_CANCEL) {
-        jobq_memory_event(t->memory, t->work.job.id, JOBQ_EVENT_CANCEL, t->now_us);
-        jobq_loop_notified(&t->loop, t->now_us, "cancel");
-        jobq__test_serve(t);
-    }
-    if (event == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
-    if (event == JOBQ_TEST_TIMEOUT) jobq__test_pass(t, left_us, 0);
-    if (event == JOBQ_TEST_LATE) { /* what is written meanwhile is no point */
-        t->story.faults = NULL;
-        jobq__test_pass(t, JOBQ_HOURS(1), 4 * JOBQ__SECOND);
-        t->story.faults = faults;
-    }
-    if (event == JOBQ_TEST_MEANWHILE || event == JOBQ_TEST_ELSEWHERE)
-        jobq__test_others(t, event == JOBQ_TEST_ELSEWHERE);
+    if (jobq__test_events[event].happens != NULL) jobq__test_events[event].happens(t);
     return event;
 }
 
@@ -13576,49 +13604,61 @@ static int32_t jobq__test_try(jobq_test *t, jobq_test_faults *f, int64_t number,
     f->happened = 0;
     good = f->scenario(t, f->user);
     jobq__test_place_is(s, s->points, 0, 0);
+    if (good && s->odd == 0) f->text[0] = '\0';
     if (s->odd == 0) return good ? s->points + 1 : 0;
     snprintf(f->text, sizeof f->text,
              "not deterministic: point %d is another one in a second run\n", (int)s->odd);
     return 0;
 }
 
-/* Tells a story, and then the same one with each fault after its own. Returns the number of the
- * first one that ends badly. level 0: the story without a fault, number 1; 1: with one. */
-static int64_t jobq__test_each(jobq_test *t, jobq_test_faults *f, int64_t number, int level)
+static int64_t jobq__test_tell(jobq_test *t, jobq_test_faults *f, int64_t number)
 {
-    int32_t count = jobq__test_try(t, f, number, level) - 1, after = (int32_t)(number / 100);
-    int64_t told, failed = count < 0 ? number : 0;
-    int32_t pass, event, point;
+    return jobq__test_try(t, f, number, 2) == 0 ? number : 0;
+}
 
-    if (level == 0 && failed == 0) failed = jobq__test_try(t, f, 1, 0) == 0;
+/* Tells each story that has one fault more than one with so many points. Returns the number of the
+ * first that ends badly. level 0: that has no fault, and number 1; 1: it has one. */
+static int64_t jobq__test_each(jobq_test *t, jobq_test_faults *f, int64_t number, int32_t count,
+                               int level, int64_t (*tell)(jobq_test *, jobq_test_faults *, int64_t))
+{
+    int32_t event, point;
+    int64_t told, failed;
+
     JOBQ_ASSERT(count <= JOBQ__TEST_POINTS); /* the scenario is too long to try every fault */
-    for (pass = 0; pass <= (level == 0 && f->pairs); pass++) {
-        for (event = JOBQ_TEST_CRASH; event < JOBQ_TEST_EVENT_COUNT; event++) {
-            for (point = after; point < count && failed == 0; point++) {
-                if (((t->places[level][point].can & f->events) >> event & 1) == 0) continue;
-                if (f->stories >= f->stories_max) return 0;
-                told = (point + 1) * 100 + event;
-                if (level == 1) told = number + 1000000 * told;
-                if (pass == 1) failed = jobq__test_each(t, f, told, 1);
-                else if (jobq__test_try(t, f, told, 2) == 0) failed = told;
-            }
+    for (event = JOBQ_TEST_CRASH; event < JOBQ_TEST_EVENT_COUNT; event++) {
+        for (point = (int32_t)(number / 100); point < count; point++) {
+            if (((t->places[level][point].can & f->events) >> event & 1) == 0) continue;
+            if (f->stories >= f->stories_max) return 0;
+            told = (point + 1) * 100 + event;
+            failed = tell(t, f, level == 0 ? told : number + 1000000 * told);
+            if (failed != 0) return failed;
         }
     }
-    return failed;
+    return 0;
+}
+
+static int64_t jobq__test_tell_pairs(jobq_test *t, jobq_test_faults *f, int64_t number)
+{
+    int32_t count = jobq__test_try(t, f, number, 1) - 1;
+
+    return jobq__test_each(t, f, number, count, 1, jobq__test_tell);
 }
 
 JOBQ_API int64_t jobq_test_each_fault(void *block, jobq_test_faults *f)
 {
     jobq_test *t = (jobq_test *)block;
     int64_t failed;
+    int32_t count;
 
     JOBQ_ASSERT(t != NULL && f != NULL && f->scenario != NULL);
     f->stories = 0;
     f->stories_max = jobq__or(f->stories_max, 10000);
     if (f->events == 0) f->events = UINT32_MAX;
-    if (f->number == 0) failed = jobq__test_each(t, f, 1, 0);
-    else failed = jobq__test_try(t, f, f->number, 2) == 0 ? f->number : 0;
-    if (failed == 0) f->text[0] = '\0';
+    if (f->number > 0) return jobq__test_tell(t, f, f->number);
+    count = jobq__test_try(t, f, 1, 0) - 1;
+    if (count < 0 || jobq__test_try(t, f, 1, 0) == 0) return 1;
+    failed = jobq__test_each(t, f, 1, count, 0, jobq__test_tell);
+    if (failed == 0 && f->pairs) failed = jobq__test_each(t, f, 1, count, 0, jobq__test_tell_pairs);
     return failed;
 }
 

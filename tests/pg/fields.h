@@ -537,6 +537,18 @@ static const given test_message_given[] = {
      .wrong = TEST_MESSAGE(.headers = TEXT("[1]"))},
 };
 
+#define FAULTS(f, reason) {#f, .shown = "core/test_core_faults.c", .why = reason}
+#define AN_ANSWER "the library fills it"
+
+static const given faults_given[] = {
+    FAULTS(handlers, "jobq_test_init asserts what it demands"), FAULTS(handler_count, A_COUNT),
+    FAULTS(scenario, A_FUNCTION), FAULTS(conn, A_FUNCTION), FAULTS(died, A_FUNCTION),
+    FAULTS(user, A_POINTER), FAULTS(events, ANY), FAULTS(pairs, A_BOOL),
+    FAULTS(number, "a number without a story is one in which nothing goes wrong"),
+    FAULTS(stories_max, ANY), FAULTS(stories, AN_ANSWER), FAULTS(happened, AN_ANSWER),
+    FAULTS(text, AN_ANSWER),
+};
+
 /* ---- what has no rows ------------------------------------------------------------------------ */
 
 /* Structs of which a program sets nothing that a call could refuse. */
@@ -546,7 +558,7 @@ static const struct {
     {"jobq_pg_error jobq_pg_event jobq_pg_rows jobq_pg_partition_row jobq_pg_dead_letter_row"
      " jobq_pg_report jobq_pg_stats jobq_pg_reply jobq_pg_health jobq_pg_job_row"
      " jobq_pg_failure_row jobq_pg_queue_row jobq_pg_worker_row jobq_loop_stats jobq_relay_stats"
-     " jobq_call jobq_delivery jobq_message jobq_test_sent jobq_test_view", "the library fills it"},
+     " jobq_call jobq_delivery jobq_message jobq_test_sent jobq_test_view", AN_ANSWER},
     {"jobq_policy jobq_job jobq_event jobq_decision jobq_partition_mode jobq_directive"
      " jobq_cursor jobq_verdict jobq_plan jobq_random",
      "functions of values: they assert what they demand (core/test_core_rules.c)"},

@@ -1505,6 +1505,7 @@ static const struct {
     GIVEN("jobq_test_job", use_test_job, test_job_given, NULL),
     GIVEN("jobq_test_after", use_test_after, test_after_given, NULL),
     GIVEN("jobq_test_message", use_test_message, test_message_given, NULL),
+    GIVEN("jobq_test_faults", NULL, faults_given, NULL),
 };
 
 static int rows_read;

@@ -515,7 +515,7 @@ library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(if $(filter test_pg_throws,
 LIBCXX = $(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++)
 
 # Most tests wait more than they compute: to optimize them takes longer than it saves. These compute.
-HOT_TESTS = test_core_relay test_core_crowd test_core_permits test_pg_differential
+HOT_TESTS = test_core_record test_core_relay test_core_crowd test_core_permits test_pg_differential
 # $(1): flavour, $(2): its flags, $(3): flags for all but the library and HOT_TESTS
 define TEST_RULES
 .build/$(1)/library.o: tests/pg/library.c $$(HEADERS)

@@ -187,6 +187,8 @@
  *                          headers                                   (default: 256, 1,000,000)
  *     JOBQ_NO_TEST         leaves out jobq_test                        (default: not defined)
  *
+ *     JOBQ_NO_RECORD       leaves out recordings of loops
+ *
  *     All files of a program must see the same values.
  *
  *
@@ -586,6 +588,7 @@ typedef enum jobq_enum {
     JOBQ_ENUM_OVERLAP,      /* jobq_overlap: "wait" */
     JOBQ_ENUM_ON_END,       /* jobq_on_end: "failure" */
     JOBQ_ENUM_LEVEL,        /* jobq_level: "info" */
+    JOBQ_ENUM_ENTRY,        /* jobq_entry_kind: "tell" */
     JOBQ_ENUM_COUNT
 } jobq_enum;
 
@@ -1779,6 +1782,23 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     jobq_loop_committed        how the handler's own transaction ended
  *     jobq_loop_status_of        the state of a loop
  *     jobq_loop_tally            what it has counted since its start
+ *     jobq_recorder_size         bytes of a recording
+ *     jobq_recorder_init         begins a recording of a loop
+ *     jobq_recorded_next         jobq_loop_next, recorded; likewise:
+ *     jobq_recorded_abandon      jobq_loop_abandon
+ *     jobq_recorded_tell         jobq_loop_tell
+ *     jobq_recorded_disconnected  jobq_loop_disconnected
+ *     jobq_recorded_notified     jobq_loop_notified
+ *     jobq_recorded_hears        jobq_loop_hears
+ *     jobq_recorded_stop         jobq_loop_stop
+ *     jobq_recorded_take         jobq_loop_take
+ *     jobq_recorded_handled      jobq_loop_handled
+ *     jobq_recorded_delivered    jobq_loop_delivered
+ *     jobq_recorded_committed    jobq_loop_committed
+ *     jobq_replay_size           bytes of a replay
+ *     jobq_replay_init           begins at the oldest entry of a recording
+ *     jobq_replay_step           makes the next call of the loop again
+ *     jobq_loop_wants            when the loop wants a kind of statement
  *     jobq_memory_size           bytes of a store
  *     jobq_memory_init           an empty store
  *     jobq_memory_policy         the policy of a queue
@@ -1883,6 +1903,11 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        heartbeat until its answer comes, a worker runs at most what it reported as running,
  *        because the answer may be lost. So its jobs never exceed what the store has recorded for
  *        it, whatever is lost or late. sql/permits.sql has the laws over all workers.
+ *   (26) Equal calls make equal loops: the same calls in the same order, with the same times and
+ *        answers, get the same requests, work and decisions. A take that gives nothing changes
+ *        nothing; nor do jobq_loop_due, _stopping, _status_of, _tally and _wants.
+ *   (27) A recording can be read at any instant, and has every call up to then that the ring still
+ *        holds. What is torn or damaged is noticed, and what is before it is replayed.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
@@ -1971,6 +1996,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *                              >>rescue   the jobs of dead workers
  *                              >>rest     schedules, sleep, prune, vacuum
  *     both parts               >>next     the connection, requests, answers, work for threads
+ *     recordings               >>record   what crosses the boundary of a loop, and its replay
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *                              >>memory_lines, >>memory_edges, >>memory_outbox, >>memory_wire
  *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
@@ -2414,18 +2440,19 @@ typedef struct jobq_request {
     jobq_ack ack;
 } jobq_request;
 
-/* The parts of a request that are filled as far as a count says: X(part, count). */
+/* The parts of a request that are filled as far as a count says: X(part, count, fields); fields:
+ * the list of an element's fields, in >>record. */
 #define JOBQ__REQUEST_PARTS(X)                                                                     \
-    X(queues, queue_count)                                                                         \
-    X(message_queues, message_queue_count)                                                         \
-    X(settled, settled_count)                                                                      \
-    X(kinds, kind_count)                                                                           \
-    X(lanes, lane_count)                                                                           \
-    X(asks, ask_count)                                                                             \
-    X(tally_queues, tally_count)                                                                   \
-    X(tally_kinds, tally_count)                                                                    \
-    X(totals, total_count)                                                                         \
-    X(endings, ending_count)
+    X(queues, queue_count, JOBQ__NUMBER_FIELDS)                                                    \
+    X(message_queues, message_queue_count, JOBQ__NUMBER_FIELDS)                                    \
+    X(settled, settled_count, JOBQ__NUMBER_FIELDS)                                                 \
+    X(kinds, kind_count, JOBQ__NUMBER_FIELDS)                                                      \
+    X(lanes, lane_count, JOBQ__LANE_FIELDS)                                                        \
+    X(asks, ask_count, JOBQ__ASK_FIELDS)                                                           \
+    X(tally_queues, tally_count, JOBQ__NUMBER_FIELDS)                                              \
+    X(tally_kinds, tally_count, JOBQ__NUMBER_FIELDS)                                               \
+    X(totals, total_count, JOBQ__NUMBER_FIELDS)                                                    \
+    X(endings, ending_count, JOBQ__ENDING_FIELDS)
 
 /* The jobs of a claim. */
 typedef struct jobq_claimed {
@@ -2709,6 +2736,152 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
 /* jobq_loop_tally -- what it has counted since its start; index 0, 1, 2 ... False: no more. */
 JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *tally);
 
+/* ---- recordings of a loop -------------------------------------------------------------------- */
+
+#ifndef JOBQ_NO_RECORD
+
+/*
+ * A recorder keeps what crosses the boundary of a loop in a ring of the caller's memory. A replay
+ * makes a loop of it that asks for the same requests and makes the same decisions again, without a
+ * store, as often as you like, in a debugger, forwards and, from the start, backwards: law (26).
+ * Instead of jobq_loop_next call jobq_recorded_next, and so on. Calls that change nothing, such as
+ * jobq_loop_due, are not recorded.
+ *
+ * A recording has ids, times and sizes, and, if the caller adds them, names of queues and kinds. It
+ * has no payloads, headers, keys, texts or results, because no loop ever gets them. The ring can be
+ * read at any instant, such as that of a crash: law (27). Its layout is the loop's, so only the
+ * same version of jobq.h reads it, with the same limits and an equal layout of structs.
+ */
+typedef struct jobq_recorder jobq_recorder;
+typedef struct jobq_replay jobq_replay;
+
+/* name. The calls of a loop that are recorded, and what else a replay meets. */
+#define JOBQ_ENTRIES(X)                                                                            \
+    X(SNAPSHOT, "snapshot")         /* a segment of the ring begins with the loop as it was */     \
+    X(NEXT, "next")                 /* request: came out */                                        \
+    X(ABANDON, "abandon")           /* request: came out */                                        \
+    X(TELL, "tell")                 /* answer */                                                   \
+    X(DISCONNECTED, "disconnected")                                                                \
+    X(NOTIFIED, "notified")         /* about */                                                    \
+    X(HEARS, "hears")               /* flag */                                                     \
+    X(STOP, "stop")                 /* grace_us */                                                 \
+    X(TAKE, "take")                 /* work: came out. Those that gave nothing are left out */     \
+    X(HANDLED, "handled")           /* work's slot and generation, handled; decision: came out */  \
+    X(DELIVERED, "delivered")       /* work's slot, generation, given and results, verdict, flag:  \
+                                       own; ack: came out */                                       \
+    X(COMMITTED, "committed")       /* work's slot and generation, error */                        \
+    X(TORN, "torn")                 /* what follows in this segment is damaged and left out */
+
+typedef enum jobq_entry_kind {
+#define JOBQ__X(id, name) JOBQ_ENTRY_##id,
+    JOBQ_ENTRIES(JOBQ__X)
+#undef JOBQ__X
+    JOBQ_ENTRY_COUNT
+} jobq_entry_kind;
+
+/* One call of a loop. Of the pointers only those are set that belong to its kind. */
+typedef struct jobq_entry {
+    jobq_entry_kind kind;
+    int64_t mono_us;
+    int64_t number;       /* 1, 2, 3 ... in this replay */
+    const jobq_loop *loop; /* after the call */
+    jobq_request *request;
+    jobq_answer *answer;
+    jobq_work *work;
+    jobq_handled *handled;
+    jobq_decision *decision;
+    jobq_verdict *verdict;
+    jobq_ack *ack;
+    const char *about;
+    int64_t grace_us;
+    jobq_error error;
+    bool flag;
+    bool result;          /* what the call returned */
+    bool same;            /* what came out is what the recording says; SNAPSHOT: the replayed loop
+                             has drawn and counted the same */
+    bool cut;             /* the last call did not return: its process died, or was killed, in it */
+    jobq_request_kind asked; /* NEXT, ABANDON: what the recorded loop asked for */
+} jobq_entry;
+
+/* The limits that a recording and its reader must share: X(macro). */
+#define JOBQ_RECORD_LIMITS(X)                                                                      \
+    X(JOBQ_LOOP_SLOTS) X(JOBQ_LOOP_CLAIMS) X(JOBQ_LOOP_QUEUES) X(JOBQ_LOOP_THREADS)                \
+    X(JOBQ_LOOP_KINDS) X(JOBQ_LOOP_WATCHED) X(JOBQ_LOOP_LANES) X(JOBQ_LOOP_PARTITIONS)             \
+    X(JOBQ_LOOP_BATCH) X(JOBQ_TALLY_KINDS) X(JOBQ_STRAYS_MAX)                                      \
+    X(JOBQ_PRIORITY_MIN) X(JOBQ_PRIORITY_MAX)
+#define JOBQ__ONE(any) +1
+#define JOBQ_RECORD_LIMIT_COUNT (0 JOBQ_RECORD_LIMITS(JOBQ__ONE))
+
+/* The head of a recording. */
+typedef struct jobq_recording {
+    char magic[8];        /* "JOBQREC1" */
+    uint32_t order;       /* 0x01020304, as the machine stores it */
+    int32_t version;      /* JOBQ_VERSION_NUMBER */
+    int32_t sizes[8];     /* of the structs that are stored as they are */
+    int32_t limits[JOBQ_RECORD_LIMIT_COUNT];
+    uint64_t from, bytes; /* where the first segment begins, and the size of each */
+    int64_t mono_us, wall_us; /* the start, by the loop's clock and since 1970 */
+    char notes[16384];    /* the caller's, for people: lines, terminated. jobq replay knows those
+                             that begin with "queue ID " and "kind ID " */
+} jobq_recording;
+
+/* jobq_recorder_size -- bytes of a ring of about this many, rounded up to what it needs at least
+ * with these limits. */
+JOBQ_API size_t jobq_recorder_size(size_t bytes);
+
+/* jobq_recorder_init -- begins a recording of this loop, which may be in the midst of its life.
+ * block: jobq_recorder_size(bytes) bytes, aligned for int64_t. wall_us: the time since 1970. */
+JOBQ_API jobq_recorder *jobq_recorder_init(void *block, size_t bytes, const jobq_loop *loop,
+                                           int64_t mono_us, int64_t wall_us);
+
+/* jobq_recorded_... -- the call of the loop of this name, recorded. recorder NULL: it is not. */
+JOBQ_API void jobq_recorded_next(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                 jobq_request *request);
+JOBQ_API void jobq_recorded_abandon(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                    jobq_request *request);
+JOBQ_API void jobq_recorded_tell(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                 jobq_answer *answer);
+JOBQ_API void jobq_recorded_disconnected(jobq_recorder *recorder, jobq_loop *loop,
+                                         int64_t mono_us);
+JOBQ_API void jobq_recorded_notified(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                     const char *about);
+JOBQ_API void jobq_recorded_hears(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                  bool hears);
+JOBQ_API void jobq_recorded_stop(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                 int64_t grace_us);
+JOBQ_API bool jobq_recorded_take(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                 jobq_work *work);
+JOBQ_API bool jobq_recorded_handled(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                    const jobq_work *work, const jobq_handled *handled,
+                                    jobq_decision *decision);
+JOBQ_API bool jobq_recorded_delivered(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                      const jobq_work *work, const jobq_verdict *verdict, bool own,
+                                      jobq_ack *ack);
+JOBQ_API bool jobq_recorded_committed(jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us,
+                                      const jobq_work *work, jobq_error error);
+
+/* jobq_replay_size -- bytes of a replay. */
+JOBQ_API size_t jobq_replay_size(void);
+
+/* jobq_replay_init -- begins at the oldest entry of a recording, which must stay as it is. replay,
+ * block: aligned for int64_t. JOBQ_ERROR_INVALID: it is none, or JOBQ_ERROR_VERSION: this build
+ * cannot read it; *why is a constant text. */
+JOBQ_API jobq_error jobq_replay_init(jobq_replay *replay, const void *block, size_t bytes,
+                                     const char **why);
+
+/* jobq_replay_step -- makes the next call. False: there are no more. Once an entry is not the same,
+ * those after it up to the next SNAPSHOT mean little. An assertion of jobq.h that ended the
+ * recorded process ends this one, too. Replay files of strangers only where you would open a core
+ * file of theirs. */
+JOBQ_API bool jobq_replay_step(jobq_replay *replay, jobq_entry *entry);
+
+/* jobq_loop_wants -- when a loop wants a request of this kind, as things are; JOBQ_NEVER: it does
+ * not. A WAIT ends at the first of them, unless something else changes by time before, such as the
+ * hold of a queue. */
+JOBQ_API int64_t jobq_loop_wants(const jobq_loop *loop, jobq_request_kind kind, int64_t mono_us);
+
+#endif /* JOBQ_NO_RECORD */
+
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
 /*
@@ -2910,6 +3083,9 @@ static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
 static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
 static const char *const jobq__on_end_names[] = {"success", "failure", "any", NULL};
 static const char *const jobq__level_names[] = {"debug", "info", "warning", "error", NULL};
+static const char *const jobq__entry_names[] = {
+    "snapshot", "next", "abandon", "tell", "disconnected", "notified", "hears", "stop", "take",
+    "handled", "delivered", "committed", "torn", NULL};
 
 /* By value, up to NULL; "" is not a name. */
 static const char *const *jobq__names(jobq_enum of)
@@ -2918,7 +3094,7 @@ static const char *const *jobq__names(jobq_enum of)
         jobq__error_names, jobq__curve_names,   jobq__state_names,   jobq__state_letters,
         jobq__event_names, jobq__outcome_names, jobq__profile_names, jobq__request_names,
         jobq__known_names, jobq__unique_names,  jobq__missed_names,  jobq__overlap_names,
-        jobq__on_end_names, jobq__level_names};
+        jobq__on_end_names, jobq__level_names,  jobq__entry_names};
 
     JOBQ_ASSERT(of < JOBQ_ENUM_COUNT);
     return all[of];
@@ -5134,6 +5310,7 @@ JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tun
 {
     int32_t handled, retries = 0, i;
     bool group, exceeded = false;
+    jobq_directive directive;
 
     memset(plan, 0, sizeof *plan);
     plan->cursor = *cursor;
@@ -5144,7 +5321,9 @@ JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tun
     for (i = 0; i < plan->done; i++) exceeded |= results[i] == JOBQ_RESULT_EXCEEDED;
     jobq__plan_tried(&plan->cursor, handled, plan->done);
     jobq__plan_mode(tuning, verdict, exceeded, plan);
-    plan->directive = jobq__plan_directive(tuning, verdict, random, plan);
+    directive = jobq__plan_directive(tuning, verdict, random, plan);
+    plan->directive.kind = directive.kind; /* by fields: equal plans have equal bytes */
+    plan->directive.delay_us = directive.delay_us;
 }
 
 /* ---- >>delivery ------------------------------------------------------------------------------ */
@@ -10365,6 +10544,754 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tal
     memcpy(tally->counts, l->tallies.now[index], sizeof tally->counts);
     return true;
 }
+
+/* ---- >>record: what crosses the boundary of a loop ------------------------------------------- */
+
+#ifndef JOBQ_NO_RECORD
+
+/* The fields of what comes out of a loop, for its hash and for tests and tools: X(at.field). */
+#define JOBQ__REQUEST_FIELDS(X, at)                                                                \
+    X(at.kind) X(at.slot) X(at.generation) X(at.limit) X(at.quantum) X(at.worker) X(at.claim)      \
+    X(at.id) X(at.beat) X(at.lease_us) X(at.bytes) X(at.until_mono_us) X(at.partition_id)          \
+    X(at.watched.worker) X(at.watched.claim) X(at.watched.beat) X(at.watched.lease_us)             \
+    X(at.handed) X(at.acked) X(at.exchange) X(at.committing) X(at.stopping) X(at.suspects)         \
+    X(at.alone) X(at.every_kind) X(at.look) X(at.sweep) X(at.below_from) X(at.below_to)            \
+    X(at.aside) X(at.asleep) X(at.relaxed) X(at.queue_count) X(at.message_queue_count)             \
+    X(at.settled_count) X(at.kind_count) X(at.lane_count) X(at.ending_count) X(at.ask_count)       \
+    X(at.tally) X(at.tally_count) X(at.total_count)
+#define JOBQ__NUMBER_FIELDS(X, at) X(at)
+#define JOBQ__LANE_FIELDS(X, at)                                                                   \
+    X(at.queue) X(at.priority) X(at.stage) X(at.lined) X(at.after_at_us) X(at.after_id)            \
+    X(at.low_id) X(at.until_at_us)
+#define JOBQ__ASK_FIELDS(X, at)                                                                    \
+    X(at.quota) X(at.running) X(at.wanted) X(at.tokens) X(at.returned) X(at.needed)
+#define JOBQ__DECISION_FIELDS(X, at)                                                               \
+    X(at.state) X(at.worker) X(at.claim) X(at.delay_us) X(at.attempt) X(at.crash) X(at.snoozes)    \
+    X(at.stage) X(at.suspect) X(at.alone) X(at.cancel_requested) X(at.keep_run_at) X(at.reason)    \
+    X(at.limit)
+#define JOBQ__ENDING_FIELDS(X, at)                                                                 \
+    X(at.job) X(at.worker) X(at.claim) X(at.slot) X(at.refused)                                    \
+    JOBQ__DECISION_FIELDS(X, at.decision)
+#define JOBQ__CURSOR_FIELDS(X, at)                                                                 \
+    X(at.acked) X(at.mode.state) X(at.mode.effective) X(at.mode.successes) X(at.mode.failures)     \
+    X(at.tried_count) X(at.tried[0]) X(at.tried[at.tried_count > 0 ? at.tried_count - 1 : 0])
+#define JOBQ__ACK_FIELDS(X, at)                                                                    \
+    X(at.before) X(at.given) X(at.max_attempts) X(at.bare) X(at.plan.done) X(at.plan.dead)         \
+    X(at.plan.failed) X(at.plan.directive.kind) X(at.plan.directive.delay_us)                      \
+    JOBQ__CURSOR_FIELDS(X, at.plan.cursor)
+#define JOBQ__JOB_FIELDS(X, at)                                                                    \
+    X(at.id) X(at.worker) X(at.claim) X(at.run_at_us) X(at.enqueued_at_us) X(at.timeout_us)        \
+    X(at.bytes) X(at.line) X(at.queue) X(at.kind) X(at.attempt) X(at.crash) X(at.snoozes)          \
+    X(at.max_attempts) X(at.stage) X(at.stages) X(at.priority) X(at.suspect) X(at.alone)           \
+    X(at.cancel_requested) X(at.state)
+#define JOBQ__WORK_FIELDS(X, at)                                                                   \
+    X(at.slot) X(at.generation) X(at.queue) X(at.policy.max_attempts) X(at.policy.max_crashes)     \
+    X(at.policy.snoozes_max) X(at.policy.timeout_us) X(at.policy.backoff.curve)                    \
+    X(at.policy.backoff.jitter_permille) X(at.policy.backoff.base_us) X(at.policy.backoff.cap_us)  \
+    X(at.policy.backoff.floor_us) X(at.policy.attempts_span_stages) X(at.partition_id)             \
+    X(at.partition) X(at.given) X(at.token.worker) X(at.token.claim) X(at.token.lease_us)          \
+    JOBQ__JOB_FIELDS(X, at.job)
+
+#define JOBQ__SEGMENTS 8
+#define JOBQ__KEY UINT64_C(0x9e3779b97f4a7c15)
+
+/* The stores before this are made before those after it. The kernel keeps the order of a process
+ * that it kills, so only the compiler has to be told. */
+#if defined(__GNUC__) || defined(__clang__)
+#define JOBQ__FENCE() __asm__ __volatile__("" : : : "memory")
+#else
+#define JOBQ__FENCE() ((void)0)
+#endif
+
+static uint64_t jobq__mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * JOBQ__KEY;
+    return hash ^ hash >> 32;
+}
+
+static uint64_t jobq__mix_bytes(uint64_t hash, const uint8_t *at, size_t size)
+{
+    uint64_t word;
+
+    for (; size >= sizeof word; size -= sizeof word, at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        hash = jobq__mix(hash, word);
+    }
+    for (word = size; size > 0; size--) word = word << 8 | *at++;
+    return jobq__mix(hash, word);
+}
+
+/* What came out of a call, by its values, because compilers differ in the bytes between them. The
+ * products do not wait for each other; each key is odd. */
+static uint64_t jobq__mix_out(uint64_t hash, const jobq_entry *e)
+{
+#define JOBQ__SUM(value) sum += (uint64_t)(value) * (key += 2 * JOBQ__KEY);
+#define JOBQ__SUM_PART(part, count, fields)                                                        \
+    for (i = 0; i < a->count; i++) { fields(JOBQ__SUM, a->part[i]) }
+    uint64_t sum = e->result, key = JOBQ__KEY;
+    const jobq_request *a = e->request;
+    const jobq_ack *ack = e->result ? e->ack : NULL;
+    int32_t i;
+
+    if (a != NULL) {
+        JOBQ__REQUEST_FIELDS(JOBQ__SUM, (*a))
+        JOBQ__REQUEST_PARTS(JOBQ__SUM_PART)
+        if (a->kind == JOBQ_REQUEST_ABANDON && a->partition_id == 0) {
+            JOBQ__DECISION_FIELDS(JOBQ__SUM, a->endings[0].decision)
+        } else if (a->kind == JOBQ_REQUEST_ACK ||
+                   (a->kind == JOBQ_REQUEST_ABANDON && !a->committing)) ack = &a->ack;
+    }
+    if (e->kind == JOBQ_ENTRY_TAKE) {
+        JOBQ__WORK_FIELDS(JOBQ__SUM, (*e->work))
+        if (e->work->partition_id != 0) { JOBQ__CURSOR_FIELDS(JOBQ__SUM, e->work->cursor) }
+    }
+    if (e->kind == JOBQ_ENTRY_HANDLED && e->result) {
+        JOBQ__DECISION_FIELDS(JOBQ__SUM, (*e->decision))
+    }
+    if (ack != NULL) {
+        JOBQ__ACK_FIELDS(JOBQ__SUM, (*ack))
+        hash = jobq__mix_bytes(hash, ack->results, (size_t)ack->given);
+    }
+    return jobq__mix(hash, sum);
+}
+
+/* -- the code: one function for each shape both writes and reads it -- */
+
+/* The parts of an answer that are always filled, one after the other. */
+static const struct {
+    size_t at, size;
+} jobq__heads[] = {
+    {0, offsetof(jobq_answer, claimed) + offsetof(jobq_claimed, walks)},
+    {offsetof(jobq_answer, claimed) + offsetof(jobq_claimed, stretch_count), sizeof(int32_t)},
+    {offsetof(jobq_answer, news), offsetof(jobq_news, late)}};
+enum {
+    JOBQ__HEAD = offsetof(jobq_answer, claimed) + offsetof(jobq_claimed, walks) + sizeof(int32_t) +
+                 offsetof(jobq_news, late),
+    JOBQ__ELEMENT = 128 /* bytes of an element of a list at most */
+};
+#define JOBQ__ONE_PART(part, count, of) +1
+#define JOBQ__PART_COUNT (0 JOBQ__ANSWER_PARTS(JOBQ__ONE_PART))
+
+/* What the next record is told apart from: the last ones of this segment, at first zero. */
+typedef struct jobq__images {
+    int64_t mono_us;
+    uint64_t out; /* of all that came out */
+    uint64_t sum; /* of all bytes */
+    jobq_handled handled;
+    jobq_verdict verdict;
+    uint8_t heads[JOBQ_REQUEST_COUNT][JOBQ__HEAD];
+    uint8_t parts[JOBQ__PART_COUNT][JOBQ__ELEMENT];
+} jobq__images;
+
+typedef struct jobq__coder {
+    uint8_t *at, *end; /* read, or written */
+    bool reads;
+    bool bad;          /* no room, or no such value */
+    jobq__images *last;
+} jobq__coder;
+
+/* A number, 7 bits in a byte. */
+static uint64_t jobq__code(jobq__coder *c, uint64_t value)
+{
+    uint64_t left = value;
+    int shift = 0;
+
+    if (!c->reads) {
+        if (c->end - c->at < 10) c->bad = true;
+        if (c->bad) return value;
+        for (; left >= 128; left >>= 7) *c->at++ = (uint8_t)(left | 128);
+        *c->at++ = (uint8_t)left;
+        return value;
+    }
+    for (value = 0; !c->bad; shift += 7) {
+        if (c->at == c->end || shift > 63) c->bad = true;
+        else {
+            value |= (uint64_t)(*c->at & 127) << shift;
+            if (*c->at++ < 128) return value;
+        }
+    }
+    return 0;
+}
+
+/* A number that may be negative: small ones are short. */
+static int64_t jobq__code_signed(jobq__coder *c, int64_t value)
+{
+    uint64_t v = jobq__code(c, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
+
+    return (int64_t)(v >> 1 ^ ((v & 1) != 0 ? UINT64_MAX : 0));
+}
+
+/* One of 0 ... most - 1. */
+static int32_t jobq__code_below(jobq__coder *c, int32_t value, int32_t most)
+{
+    uint64_t v = jobq__code(c, (uint64_t)value);
+
+    if (c->reads && v >= (uint64_t)most) c->bad = true;
+    return c->bad ? 0 : (int32_t)v;
+}
+
+/* The i-th 8 bytes, or the rest. */
+static uint64_t jobq__word(const uint8_t *image, size_t size, size_t i)
+{
+    uint64_t word = 0;
+
+    if (image == NULL) return 0;
+    if (i * 8 + 8 <= size) memcpy(&word, image + i * 8, 8);
+    else memcpy(&word, image + i * 8, size - i * 8);
+    return word;
+}
+
+static void jobq__word_set(uint8_t *image, size_t size, size_t i, uint64_t word)
+{
+    if (image != NULL) memcpy(image + i * 8, &word, i * 8 + 8 <= size ? 8 : size - i * 8);
+}
+
+/* A struct as bytes: runs of words that are those of the last one, then 1 to 4 that are not, which
+ * it becomes. was NULL: zeros, and they stay. */
+static void jobq__code_image(jobq__coder *c, void *image, uint8_t *was, size_t size)
+{
+    uint8_t *now = (uint8_t *)image;
+    size_t words = (size + 7) / 8, i = 0, run, take;
+    uint64_t head, before;
+
+    while (i < words && !c->bad) {
+        for (run = 0; !c->reads && i + run < words; run++)
+            if (jobq__word(now, size, i + run) != jobq__word(was, size, i + run)) break;
+        for (take = 1; !c->reads && take < 4 && i + run + take < words; take++)
+            if (jobq__word(now, size, i + run + take) == jobq__word(was, size, i + run + take))
+                break;
+        head = jobq__code(c, (uint64_t)run << 2 | (take - 1));
+        if (head >> 2 > words - i) c->bad = true;
+        if (c->bad) return;
+        for (run = (size_t)(head >> 2); run > 0; run--, i++)
+            if (c->reads) jobq__word_set(now, size, i, jobq__word(was, size, i));
+        for (take = (size_t)(head & 3) + 1; take > 0 && i < words; take--, i++) {
+            before = jobq__word(was, size, i);
+            head = c->reads ? 0 : jobq__word(now, size, i) - before;
+            head = before + (uint64_t)jobq__code_signed(c, (int64_t)head);
+            jobq__word_set(was, size, i, head);
+            if (c->reads) jobq__word_set(now, size, i, head);
+        }
+    }
+}
+
+static void jobq__code_list(jobq__coder *c, void *list, int32_t count, size_t most, size_t size,
+                            uint8_t *last)
+{
+    uint8_t *at = (uint8_t *)list;
+    size_t i;
+
+    JOBQ_ASSERT(size <= JOBQ__ELEMENT);
+    if (count < 0) return;
+    for (i = 0; i < (size_t)count && i < most; i++, at += size)
+        jobq__code_image(c, at, last, size);
+}
+
+static void jobq__code_answer(jobq__coder *c, jobq_answer *a)
+{
+    uint8_t flat[JOBQ__HEAD], *at = flat;
+    size_t i, n = 0;
+
+    a->kind = (jobq_request_kind)jobq__code_below(c, (int32_t)a->kind, JOBQ_REQUEST_COUNT);
+    if (c->bad) return;
+    for (i = 0; i < 3; at += jobq__heads[i++].size)
+        memcpy(at, (uint8_t *)a + jobq__heads[i].at, jobq__heads[i].size);
+    jobq__code_image(c, flat, c->last->heads[a->kind], sizeof flat);
+    for (i = 0, at = flat; c->reads && i < 3; at += jobq__heads[i++].size)
+        memcpy((uint8_t *)a + jobq__heads[i].at, at, jobq__heads[i].size);
+    if (a->error != JOBQ_OK) return;
+#define JOBQ__CODE_PART(part, count, of)                                                           \
+    if ((of) == JOBQ_REQUEST_COUNT || (of) == a->kind)                                             \
+        jobq__code_list(c, a->part, a->count, sizeof a->part / sizeof a->part[0],                  \
+                        sizeof a->part[0], c->last->parts[n]);                                     \
+    n++;
+    JOBQ__ANSWER_PARTS(JOBQ__CODE_PART)
+}
+
+/* A notification counts only if it is this word or begins with a number. */
+static void jobq__code_about(jobq__coder *c, jobq_entry *e)
+{
+    char about[24] = "";
+    size_t i;
+
+    if (!c->reads && (strcmp(e->about, "cancel") == 0 || (*e->about >= '0' && *e->about <= '9')))
+        for (i = 0; i < sizeof about - 1 && e->about[i] != '\0'; i++) about[i] = e->about[i];
+    jobq__code_image(c, about, NULL, sizeof about);
+    if (c->reads) memcpy((char *)(uintptr_t)e->about, about, sizeof about - 1);
+}
+
+static void jobq__code_work(jobq__coder *c, jobq_work *work, int32_t slots)
+{
+    int32_t slot = jobq__code_below(c, work->slot, slots);
+    uint32_t generation = (uint32_t)jobq__code(c, work->generation);
+
+    if (!c->reads) return;
+    work->slot = slot;
+    work->generation = generation;
+    work->partition_id = slots == JOBQ_LOOP_PARTITIONS;
+}
+
+static void jobq__code_results(jobq__coder *c, jobq_work *work)
+{
+    int32_t i;
+
+    work->given = jobq__code_below(c, work->given, JOBQ_LOOP_BATCH + 1);
+    for (i = 0; i < work->given && !c->bad; i++)
+        work->results[i] = (uint8_t)jobq__code_below(c, work->results[i], JOBQ_RESULT_COUNT);
+}
+
+/* An entry without what came out. */
+static void jobq__code_entry(jobq__coder *c, jobq_entry *e)
+{
+    int64_t since = e->mono_us - c->last->mono_us;
+    uint64_t head = (uint64_t)since << 1 ^ (since < 0 ? UINT64_MAX : 0);
+
+    head = jobq__code(c, head << 4 | (uint64_t)e->kind);
+    since = (int64_t)(head >> 5 ^ ((head >> 4 & 1) != 0 ? UINT64_MAX : 0));
+    e->kind = (jobq_entry_kind)(head & 15);
+    e->mono_us = c->last->mono_us += since;
+    switch ((int)e->kind) {
+    case JOBQ_ENTRY_TELL: jobq__code_answer(c, e->answer); break;
+    case JOBQ_ENTRY_NOTIFIED: jobq__code_about(c, e); break;
+    case JOBQ_ENTRY_HEARS: e->flag = jobq__code(c, e->flag) != 0; break;
+    case JOBQ_ENTRY_STOP: e->grace_us = jobq__code_signed(c, e->grace_us); break;
+    case JOBQ_ENTRY_HANDLED:
+        jobq__code_work(c, e->work, JOBQ_LOOP_SLOTS);
+        jobq__code_image(c, e->handled, (uint8_t *)&c->last->handled, sizeof *e->handled);
+        break;
+    case JOBQ_ENTRY_DELIVERED:
+        jobq__code_work(c, e->work, JOBQ_LOOP_PARTITIONS);
+        jobq__code_image(c, e->verdict, (uint8_t *)&c->last->verdict, sizeof *e->verdict);
+        e->flag = jobq__code(c, e->flag) != 0;
+        jobq__code_results(c, e->work);
+        break;
+    case JOBQ_ENTRY_COMMITTED:
+        jobq__code_work(c, e->work, JOBQ_LOOP_PARTITIONS);
+        e->error = (jobq_error)jobq__code_below(c, (int32_t)e->error, JOBQ_ERROR_COUNT);
+        break;
+    case JOBQ_ENTRY_SNAPSHOT: c->bad = true;
+    }
+}
+
+/* The call itself. */
+static bool jobq__entry_call(jobq_loop *l, jobq_entry *e)
+{
+    int64_t now = e->mono_us;
+
+    e->result = true;
+    switch ((int)e->kind) {
+    case JOBQ_ENTRY_NEXT: jobq_loop_next(l, now, e->request); break;
+    case JOBQ_ENTRY_ABANDON: jobq_loop_abandon(l, now, e->request); break;
+    case JOBQ_ENTRY_TELL: jobq_loop_tell(l, now, e->answer); break;
+    case JOBQ_ENTRY_DISCONNECTED: jobq_loop_disconnected(l, now); break;
+    case JOBQ_ENTRY_NOTIFIED: jobq_loop_notified(l, now, e->about); break;
+    case JOBQ_ENTRY_HEARS: jobq_loop_hears(l, now, e->flag); break;
+    case JOBQ_ENTRY_STOP: jobq_loop_stop(l, now, e->grace_us); break;
+    case JOBQ_ENTRY_TAKE: e->result = jobq_loop_take(l, now, e->work); break;
+    case JOBQ_ENTRY_HANDLED:
+        e->result = jobq_loop_handled(l, now, e->work, e->handled, e->decision);
+        break;
+    case JOBQ_ENTRY_DELIVERED:
+        e->result = jobq_loop_delivered(l, now, e->work, e->verdict, e->flag, e->ack);
+        break;
+    case JOBQ_ENTRY_COMMITTED: e->result = jobq_loop_committed(l, now, e->work, e->error);
+    }
+    return e->result;
+}
+
+/* -- the ring -- */
+
+/* The head of a segment; the snapshot and the records follow. */
+typedef struct jobq__segment {
+    volatile uint64_t used; /* bytes, this head included; 0: being written. Always a whole number of
+                               records, or of calls that have begun */
+    uint64_t number;        /* grows; number modulo JOBQ__SEGMENTS is its place */
+    int64_t mono_us;
+    uint64_t sum;           /* of the snapshot and the two before */
+} jobq__segment;
+
+struct jobq_recorder {
+    jobq_recording head;
+    uint64_t number; /* of the segment */
+    size_t at;       /* in the segment */
+    bool full;       /* a record is larger than a segment: nothing more is recorded */
+    jobq__images last;
+};
+
+#define JOBQ__FROM ((sizeof(jobq_recorder) + 4095) / 4096 * 4096)
+/* A loop or an answer of the worst kind. */
+#define JOBQ__SEGMENT_MIN ((sizeof(jobq_loop) + sizeof(jobq_answer)) / 2 * 3 / 4096 * 4096 + 4096)
+
+static jobq__segment *jobq__segment_of(const jobq_recording *r, uint64_t number)
+{
+    char *block = (char *)(uintptr_t)r;
+
+    return (jobq__segment *)(void *)(block + r->from + number % JOBQ__SEGMENTS * r->bytes);
+}
+
+static void jobq__recording_head(jobq_recording *r)
+{
+    static const size_t sizes[] = {sizeof(jobq_loop), sizeof(jobq_request), sizeof(jobq_answer),
+                                   sizeof(jobq_job), sizeof(jobq_work), sizeof(jobq_handled),
+                                   sizeof(jobq_verdict), sizeof(jobq_recorder)};
+    size_t i;
+#define JOBQ__LIMIT(limit) limit,
+    static const int32_t limits[] = {JOBQ_RECORD_LIMITS(JOBQ__LIMIT)};
+
+    memcpy(r->magic, "JOBQREC1", sizeof r->magic);
+    r->order = 0x01020304;
+    r->version = JOBQ_VERSION_NUMBER;
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) r->sizes[i] = (int32_t)sizes[i];
+    memcpy(r->limits, limits, sizeof limits);
+    r->from = JOBQ__FROM;
+}
+
+JOBQ_API size_t jobq_recorder_size(size_t bytes)
+{
+    size_t each = bytes < JOBQ__FROM ? 0 : (bytes - JOBQ__FROM) / JOBQ__SEGMENTS / 4096 * 4096;
+
+    return JOBQ__FROM + JOBQ__SEGMENTS * (each < JOBQ__SEGMENT_MIN ? JOBQ__SEGMENT_MIN : each);
+}
+
+/* The next segment, in the place of the oldest one, with the loop as it is. */
+static void jobq__segment_begin(jobq_recorder *r, const jobq_loop *l, int64_t mono_us)
+{
+    jobq__segment *s = jobq__segment_of(&r->head, ++r->number);
+    uint8_t *from = (uint8_t *)(s + 1);
+    jobq__coder c = {from, (uint8_t *)s + r->head.bytes - 4, false, false, &r->last};
+
+    s->used = 0;
+    JOBQ__FENCE();
+    memset(&r->last, 0, sizeof r->last);
+    s->number = r->number;
+    s->mono_us = r->last.mono_us = mono_us;
+    jobq__code_image(&c, (void *)(uintptr_t)l, NULL, sizeof *l);
+    r->last.out = jobq__mix(s->number, (uint64_t)mono_us);
+    r->last.sum = s->sum = jobq__mix_bytes(r->last.out, from, (size_t)(c.at - from));
+    r->at = (size_t)(c.at - (uint8_t *)s);
+    JOBQ__FENCE();
+    r->full = c.bad;
+    if (!r->full) s->used = r->at;
+}
+
+JOBQ_API jobq_recorder *jobq_recorder_init(void *block, size_t bytes, const jobq_loop *loop,
+                                           int64_t mono_us, int64_t wall_us)
+{
+    jobq_recorder *r = (jobq_recorder *)block;
+    uint64_t i;
+
+    JOBQ_ASSERT(block != NULL && loop != NULL && bytes == jobq_recorder_size(bytes));
+    memset(r, 0, sizeof *r);
+    r->head.bytes = (bytes - JOBQ__FROM) / JOBQ__SEGMENTS;
+    r->head.mono_us = mono_us;
+    r->head.wall_us = wall_us;
+    jobq__recording_head(&r->head);
+    for (i = 0; i < JOBQ__SEGMENTS; i++) jobq__segment_of(&r->head, i)->used = 0;
+    jobq__segment_begin(r, loop, mono_us);
+    return r;
+}
+
+/* Writes what goes in, before the call: if that never returns, the record shows it. */
+static void jobq__record_begin(jobq_recorder *r, const jobq_loop *l, jobq_entry *e)
+{
+    int tries;
+
+    for (tries = 0; tries < 2 && !r->full; tries++) {
+        jobq__segment *s = jobq__segment_of(&r->head, r->number);
+        uint8_t *from = (uint8_t *)s + r->at;
+        jobq__coder c = {from, (uint8_t *)s + r->head.bytes - 4, false, false,
+                         &r->last};
+        jobq__code_entry(&c, e);
+        if (!c.bad) {
+            r->last.sum = jobq__mix_bytes(r->last.sum, from, (size_t)(c.at - from));
+            r->at = (size_t)(c.at - (uint8_t *)s);
+            JOBQ__FENCE();
+            s->used = r->at;
+            return;
+        }
+        jobq__segment_begin(r, l, e->mono_us);
+    }
+    r->full = true;
+}
+
+/* What a record ends with: 16 bits of what came out, if anything can, and 16 of all bytes. */
+static size_t jobq__record_outs(const jobq_entry *e)
+{
+    return e->request != NULL || e->kind >= JOBQ_ENTRY_TAKE ? 2 : 0;
+}
+
+static void jobq__record_out(jobq__images *last, const jobq_entry *e, uint8_t *to)
+{
+    last->out = jobq__mix_out(last->out, e);
+    to[0] = (uint8_t)(e->request != NULL ? (uint64_t)e->request->kind : last->out >> 8);
+    to[1] = (uint8_t)last->out;
+}
+
+static bool jobq__recorded(jobq_recorder *r, jobq_loop *l, jobq_entry *e)
+{
+    bool takes = e->kind == JOBQ_ENTRY_TAKE; /* often there is nothing: it is written afterwards */
+    jobq_decision decision;
+    jobq__segment *s;
+    uint8_t *at;
+
+    if (e->decision == NULL) e->decision = &decision;
+    if (r == NULL || r->full) return jobq__entry_call(l, e);
+    if (!takes) jobq__record_begin(r, l, e);
+    else if (r->head.bytes - r->at < 64) jobq__segment_begin(r, l, e->mono_us);
+    if (!jobq__entry_call(l, e) && takes) return false;
+    if (takes) jobq__record_begin(r, l, e);
+    if (r->full) return e->result;
+    s = jobq__segment_of(&r->head, r->number);
+    at = (uint8_t *)s + r->at;
+    if (jobq__record_outs(e) > 0) jobq__record_out(&r->last, e, at);
+    r->last.sum = jobq__mix_bytes(r->last.sum, at, jobq__record_outs(e));
+    at[jobq__record_outs(e)] = (uint8_t)r->last.sum;
+    at[jobq__record_outs(e) + 1] = (uint8_t)(r->last.sum >> 8);
+    r->at += jobq__record_outs(e) + 2;
+    JOBQ__FENCE();
+    s->used = r->at;
+    return e->result;
+}
+
+/* -- the calls -- */
+
+#define JOBQ__WITH jobq_recorder *recorder, jobq_loop *loop, int64_t mono_us
+#define JOBQ__RECORDED(kind_, call, set, returns)                                                  \
+    JOBQ_API call                                                                                  \
+    {                                                                                              \
+        jobq_entry e;                                                                              \
+                                                                                                   \
+        memset(&e, 0, sizeof e);                                                                   \
+        e.kind = JOBQ_ENTRY_##kind_;                                                               \
+        e.mono_us = mono_us;                                                                       \
+        set;                                                                                       \
+        returns jobq__recorded(recorder, loop, &e);                                                \
+    }
+JOBQ__RECORDED(NEXT, void jobq_recorded_next(JOBQ__WITH, jobq_request *request),
+               e.request = request, (void))
+JOBQ__RECORDED(ABANDON, void jobq_recorded_abandon(JOBQ__WITH, jobq_request *request),
+               e.request = request, (void))
+JOBQ__RECORDED(TELL, void jobq_recorded_tell(JOBQ__WITH, jobq_answer *answer), e.answer = answer,
+               (void))
+JOBQ__RECORDED(DISCONNECTED, void jobq_recorded_disconnected(JOBQ__WITH), (void)0, (void))
+JOBQ__RECORDED(NOTIFIED, void jobq_recorded_notified(JOBQ__WITH, const char *about),
+               e.about = about, (void))
+JOBQ__RECORDED(HEARS, void jobq_recorded_hears(JOBQ__WITH, bool hears), e.flag = hears, (void))
+JOBQ__RECORDED(STOP, void jobq_recorded_stop(JOBQ__WITH, int64_t grace_us), e.grace_us = grace_us,
+               (void))
+JOBQ__RECORDED(TAKE, bool jobq_recorded_take(JOBQ__WITH, jobq_work *work), e.work = work, return)
+JOBQ__RECORDED(COMMITTED,
+               bool jobq_recorded_committed(JOBQ__WITH, const jobq_work *work, jobq_error error),
+               e.work = (jobq_work *)(uintptr_t)work; e.error = error, return)
+JOBQ__RECORDED(DELIVERED,
+               bool jobq_recorded_delivered(JOBQ__WITH, const jobq_work *work,
+                                            const jobq_verdict *verdict, bool own, jobq_ack *ack),
+               e.work = (jobq_work *)(uintptr_t)work;
+               e.verdict = (jobq_verdict *)(uintptr_t)verdict; e.flag = own; e.ack = ack, return)
+JOBQ__RECORDED(HANDLED,
+               bool jobq_recorded_handled(JOBQ__WITH, const jobq_work *work,
+                                          const jobq_handled *handled, jobq_decision *decision),
+               e.work = (jobq_work *)(uintptr_t)work;
+               e.handled = (jobq_handled *)(uintptr_t)handled; e.decision = decision, return)
+
+/* -- the replay -- */
+
+struct jobq_replay {
+    const jobq_recording *head;
+    size_t bytes;
+    uint64_t segment; /* its number */
+    int64_t count;    /* of entries */
+    jobq__coder c;
+    jobq__images last;
+    jobq_handled handled;
+    jobq_verdict verdict;
+    jobq_decision decision;
+    char about[24];
+    jobq_work work;
+    jobq_ack ack;
+    jobq_request request;
+    jobq_answer answer;
+    jobq_loop loop, snapshot;
+};
+
+JOBQ_API size_t jobq_replay_size(void) { return sizeof(jobq_replay); }
+
+/* Why this build cannot read it; NULL: it can. */
+static const char *jobq__other_build(const jobq_recording *r)
+{
+#define JOBQ__LIMIT_WHY(limit) "it was recorded with another " #limit,
+    static const char *const whys[] = {JOBQ_RECORD_LIMITS(JOBQ__LIMIT_WHY)};
+    jobq_recording own;
+    size_t i;
+
+    jobq__recording_head(&own);
+    if (r->order != own.order) return "it was recorded on a machine with another order of bytes";
+    if (r->version != own.version) return "it was recorded by another version of jobq.h";
+    for (i = 0; i < JOBQ_RECORD_LIMIT_COUNT; i++)
+        if (r->limits[i] != own.limits[i]) return whys[i];
+    if (memcmp(r->sizes, own.sizes, sizeof own.sizes) != 0 || r->from != own.from)
+        return "it was recorded on a machine with another layout of structs";
+    return NULL;
+}
+
+/* A segment of this number, and where it ends; NULL: there is none. The file may be cut off. */
+static jobq__segment *jobq__replay_find(const jobq_replay *p, uint64_t number, uint8_t **end)
+{
+    const jobq_recording *r = p->head;
+    size_t from = r->from + number % JOBQ__SEGMENTS * r->bytes, left = p->bytes - from;
+    jobq__segment *s = jobq__segment_of(r, number);
+
+    if (p->bytes < from + sizeof *s || s->used <= sizeof *s || s->used > r->bytes) return NULL;
+    *end = (uint8_t *)s + (s->used < left ? s->used : left);
+    return s;
+}
+
+JOBQ_API jobq_error jobq_replay_init(jobq_replay *p, const void *block, size_t bytes,
+                                     const char **why)
+{
+    const jobq_recording *r = (const jobq_recording *)block;
+    uint64_t i, first = 0;
+    uint8_t *end;
+
+    JOBQ_ASSERT(p != NULL && block != NULL && why != NULL);
+    *why = "it is no recording of jobq";
+    if (bytes < sizeof *r || memcmp(r->magic, "JOBQREC", 7) != 0) return JOBQ_ERROR_INVALID;
+    *why = jobq__other_build(r);
+    if (*why != NULL) return JOBQ_ERROR_VERSION;
+    memset(p, 0, offsetof(jobq_replay, work));
+    p->head = r;
+    p->bytes = bytes;
+    *why = "it is damaged";
+    if (r->bytes < sizeof(jobq__segment) || r->bytes % 4096 != 0 || r->bytes > bytes)
+        return JOBQ_ERROR_INVALID;
+    for (i = 0; i < JOBQ__SEGMENTS; i++) {
+        const jobq__segment *s = jobq__replay_find(p, i, &end);
+        if (s == NULL || s->number % JOBQ__SEGMENTS != i) continue;
+        if (first == 0 || s->number < first) first = s->number;
+    }
+    *why = "it is empty";
+    if (first == 0) return JOBQ_ERROR_INVALID;
+    p->segment = first - 1;
+    return JOBQ_OK;
+}
+
+/* Whether two loops have drawn and counted the same. The bytes between values may differ. */
+static bool jobq__loops_agree(const jobq_loop *a, const jobq_loop *b)
+{
+    return a->random.state == b->random.state && a->worker == b->worker &&
+           a->number == b->number && a->wire.inflight == b->wire.inflight &&
+           a->pace.claim_mono_us == b->pace.claim_mono_us &&
+           memcmp(&a->stats, &b->stats, sizeof a->stats) == 0 &&
+           memcmp(&a->relay.stats, &b->relay.stats, sizeof a->relay.stats) == 0;
+}
+
+/* Loads the next segment's snapshot, after a look at whether the loop has come there by itself. */
+static bool jobq__replay_segment(jobq_replay *p, jobq_entry *e)
+{
+    uint8_t *end = NULL, *from;
+    jobq__segment *s = jobq__replay_find(p, ++p->segment, &end);
+
+    if (s == NULL || s->number != p->segment) return false;
+    from = (uint8_t *)(s + 1);
+    memset(&p->last, 0, sizeof p->last);
+    p->c.at = from;
+    p->c.end = end;
+    p->c.reads = true;
+    p->c.bad = false;
+    p->c.last = &p->last;
+    jobq__code_image(&p->c, &p->snapshot, NULL, sizeof p->snapshot);
+    p->last.out = jobq__mix(s->number, (uint64_t)s->mono_us);
+    p->last.sum = jobq__mix_bytes(p->last.out, from, (size_t)(p->c.at - from));
+    e->mono_us = p->last.mono_us = s->mono_us;
+    e->kind = p->c.bad || p->last.sum != s->sum ? JOBQ_ENTRY_TORN : JOBQ_ENTRY_SNAPSHOT;
+    if (e->kind == JOBQ_ENTRY_TORN) p->c.at = end;
+    else {
+        e->same = e->number == 1 || jobq__loops_agree(&p->loop, &p->snapshot);
+        p->loop = p->snapshot;
+    }
+    return true;
+}
+
+/* Where the parts of an entry of this kind are. */
+static void jobq__replay_room(jobq_replay *p, jobq_entry *e, int kind)
+{
+    bool asks = kind == JOBQ_ENTRY_NEXT || kind == JOBQ_ENTRY_ABANDON;
+
+    e->request = asks ? &p->request : NULL;
+    e->answer = kind == JOBQ_ENTRY_TELL ? &p->answer : NULL;
+    e->about = kind == JOBQ_ENTRY_NOTIFIED ? p->about : NULL;
+    e->work = kind >= JOBQ_ENTRY_TAKE ? &p->work : NULL;
+    e->handled = kind == JOBQ_ENTRY_HANDLED ? &p->handled : NULL;
+    e->decision = kind == JOBQ_ENTRY_HANDLED ? &p->decision : NULL;
+    e->verdict = kind == JOBQ_ENTRY_DELIVERED ? &p->verdict : NULL;
+    e->ack = kind == JOBQ_ENTRY_DELIVERED ? &p->ack : NULL;
+}
+
+/* Whether an answer is about a partition that the loop does not have. */
+static bool jobq__replay_lacks(const jobq_replay *p, const jobq_answer *a)
+{
+    bool part = a != NULL && jobq__part_asks(a->kind) != JOBQ_PART_NONE;
+
+    return part && (a->slot < 0 || a->slot >= p->loop.relay.count);
+}
+
+JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
+{
+    uint8_t out[2], *from = p->c.at;
+    uint64_t sum;
+    size_t outs;
+
+    JOBQ_ASSERT(p != NULL && e != NULL);
+    memset(e, 0, sizeof *e);
+    e->number = ++p->count;
+    e->loop = &p->loop;
+    if (p->c.at == p->c.end) return jobq__replay_segment(p, e);
+    jobq__replay_room(p, e, *from & 15);
+    jobq__code_entry(&p->c, e);
+    outs = jobq__record_outs(e);
+    e->cut = p->c.at == p->c.end;
+    if (!p->c.bad && !e->cut) {
+        sum = jobq__mix_bytes(p->last.sum, from, (size_t)(p->c.at - from));
+        if ((size_t)(p->c.end - p->c.at) < outs + 2) p->c.bad = true;
+        else p->last.sum = sum = jobq__mix_bytes(sum, p->c.at, outs);
+        p->c.bad = p->c.bad || (uint8_t)sum != p->c.at[outs] ||
+                   (uint8_t)(sum >> 8) != p->c.at[outs + 1];
+    }
+    if (p->c.bad || jobq__replay_lacks(p, e->answer)) {
+        e->kind = JOBQ_ENTRY_TORN;
+        p->c.at = p->c.end;
+        return true;
+    }
+    jobq__entry_call(&p->loop, e);
+    e->same = true;
+    if (e->cut) return true;
+    if (outs > 0) {
+        jobq__record_out(&p->last, e, out);
+        e->asked = (jobq_request_kind)*p->c.at;
+        e->same = memcmp(out, p->c.at, outs) == 0;
+    }
+    p->c.at += outs + 2;
+    return true;
+}
+
+JOBQ_API int64_t jobq_loop_wants(const jobq_loop *l, jobq_request_kind kind, int64_t mono_us)
+{
+    int64_t due = JOBQ_NEVER;
+    size_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    for (i = 0; l->session.connected && i < JOBQ__ACTIVITIES; i++)
+        if (jobq__activities[i].kind == kind && jobq__activities[i].due != NULL)
+            due = jobq__activities[i].due(l, kind, mono_us);
+    if (kind == JOBQ_REQUEST_CONNECT && !l->session.connected &&
+        !jobq__sent(l, JOBQ_REQUEST_CONNECT)) due = l->session.connect_mono_us;
+    if (kind == JOBQ_REQUEST_DISCONNECT) due = jobq__due_answer(l);
+    if (kind == JOBQ_REQUEST_ABANDON) due = jobq__due_abandon(l, mono_us);
+    if (kind == JOBQ_REQUEST_EXIT) due = jobq__stop_end(l);
+    return due;
+}
+
+#endif /* JOBQ_NO_RECORD */
 
 /* ---- >>memory -------------------------------------------------------------------------------- */
 

@@ -9139,7 +9139,7 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
         int32_t count, most;
         const char *name;
     } lists[] = {
-#define JOBQ__X(part, count) {a->count, (int32_t)(sizeof a->part / sizeof a->part[0]), #part},
+#define JOBQ__X(part, count, of) {a->count, (int32_t)(sizeof a->part / sizeof a->part[0]), #part},
         JOBQ__REQUEST_PARTS(JOBQ__X)
 #undef JOBQ__X
     };

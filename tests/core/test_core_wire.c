@@ -241,7 +241,7 @@ static void the_lists_of_parts_are_complete(void **unused)
                   sizeof((jobq_answer *)0)->exceptions; /* they are in the list twice */
 
     (void)unused;
-#define ASKED(part, count) asked -= sizeof((jobq_request *)0)->part;
+#define ASKED(part, count, fields) asked -= sizeof((jobq_request *)0)->part;
 #define TOLD(part, count, of) told -= sizeof((jobq_answer *)0)->part;
     JOBQ__REQUEST_PARTS(ASKED)
     JOBQ__ANSWER_PARTS(TOLD)

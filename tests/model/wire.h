@@ -62,7 +62,7 @@ static inline void wire_send(wire *w, const jobq_request *r)
     while (to->lane_count > 0 && r->lanes[to->lane_count - 1].priority > WIRE_PRIORITY) {
         to->lane_count--;
     }
-#define WIRE__COPY(part, count)                                                                    \
+#define WIRE__COPY(part, count, fields)                                                            \
     memcpy(to->part, r->part, (size_t)to->count * sizeof *r->part);
     JOBQ__REQUEST_PARTS(WIRE__COPY)
     if (r->kind == JOBQ_REQUEST_ACK) {

@@ -83,6 +83,12 @@ PUNCTUAL(loop_hears, void, , (jobq_loop *l, int64_t now, bool hears), (l, now, h
 PUNCTUAL(_take_job, int32_t, int32_t got =, (jobq_loop *l, int64_t now), (l, now))
 PUNCTUAL(_take_messages, int32_t, int32_t got =, (jobq_loop *l, int64_t now), (l, now))
 
+#undef jobq_loop_take /* those of recorded.h, which the ones above have called */
+#undef jobq_loop_handled
+#undef jobq_loop_delivered
+#undef jobq_loop_committed
+#undef jobq_loop_stop
+#undef jobq_loop_hears
 #define jobq_loop_take punctual_loop_take
 #define jobq_loop_handled punctual_loop_handled
 #define jobq_loop_delivered punctual_loop_delivered

@@ -480,21 +480,16 @@ static int64_t delivery_time(const node *d, const jobq_part *p)
     return time;
 }
 
-static void take_messages(int n)
+static void begin_messages(int n, const jobq_part *p, int32_t part)
 {
-    node *d = &w->nodes[n];
-    int32_t part;
+    event *e;
 
-    while ((part = jobq__take_messages(&d->loop, mono_us(d))) >= 0) {
-        const jobq_part *p = &d->loop.relay.parts[part];
-        event *e;
-        check_begin(n, p);
-        trace("worker %d: starts messages %d to %d of partition %d", n, (int)p->cursor.acked + 1,
-              (int)p->cursor.acked + p->given, (int)p->id);
-        e = plan(w->now_us + delivery_time(d, p), EVENT_DELIVERED, n);
-        e->arg = part;
-        e->generation = p->generation;
-    }
+    check_begin(n, p);
+    trace("worker %d: starts messages %d to %d of partition %d", n, (int)p->cursor.acked + 1,
+          (int)p->cursor.acked + p->given, (int)p->id);
+    e = plan(w->now_us + delivery_time(&w->nodes[n], p), EVENT_DELIVERED, n);
+    e->arg = part;
+    e->generation = p->generation;
 }
 
 static void on_delivered(const event *e)

@@ -104,6 +104,7 @@ static inline bool told_delivered(jobq_loop *l, int64_t now, int32_t part, uint3
     static jobq_ack ack;
 
     memcpy(work->results, outcomes, sizeof work->results);
+    work->given = l->relay.parts[part].given;
     return jobq_loop_delivered(l, now, work, verdict, own, &ack);
 }
 

@@ -169,6 +169,7 @@
  *              handlers      handler_abandoned (also of messages) handlers_stuck thread_ended
  *                            open_failed
  *              workers       worker_gave_up thread_missing asleep awake statistics forked
+ *                            record_failed
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those in jobq_pg_worker_desc.stop_signals are handled. SIGPIPE is never raised.
@@ -319,6 +320,21 @@
  * thread renews the lease while a handler runs. A handler must therefore return well within the
  * lease (30 s), or call jobq_call_stopping (jobq_delivery_stopping) now and then, which sends the
  * heartbeat, and tells the handler when its time is up.
+ *
+ * RECORDINGS
+ *
+ * With jobq_pg_worker_desc.record, a worker keeps what its loop was told and what it decided in a
+ * file: times, ids, sizes, and the names of its queues and kinds, but no payload, key or text. The
+ * file has a fixed size, 64 MB by default, and always holds the latest part: about 20 bytes a job
+ * in large batches, 60 if jobs come one by one. It is complete even after kill -9. At the next
+ * start it gets ".old" added to its name. `jobq replay FILE` tells what the worker did and why, and
+ * repeats it in a debugger, as often as you like.
+ *
+ * If the file cannot be made, because the disk is full, or because another worker records to it,
+ * the worker logs record_failed, and runs. Each handle of `also` has a file of its own: FILE.1,
+ * FILE.2 ... A handler that forks must end its child by _exit or exec, as with any handler. Whoever
+ * reads the file learns how much your queues do, and when; it is its owner's alone (mode 0600).
+ *
  *
  * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
  *
@@ -1423,6 +1439,9 @@ typedef struct jobq_pg_worker_desc {
     int64_t stats_us;                 /* time between two lines of statistics in the log, of level
                                          INFO: what was counted in it, and since the start (default:
                                          none) */
+    const char *record;               /* a file to which it records what its loop does, for `jobq
+                                         replay`: see RECORDINGS (default: none) */
+    size_t record_bytes;              /* ... and its size (default: 64 MB) */
 } jobq_pg_worker_desc;
 
 /*
@@ -2167,6 +2186,8 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -2362,6 +2383,55 @@ static bool jobq_pg__os_random(void *bits, size_t size)
     if (fd >= 0) close(fd);
     return got == (ssize_t)size;
 }
+
+/* -- a file as memory, which it still holds when the process is killed -- */
+
+#ifndef JOBQ_NO_RECORD
+/* A new file of this name, for its owner alone, with all of its blocks on the disk, because a full
+ * disk would kill whoever writes to a hole. A file that is there gets ".old" added to its name,
+ * unless another process has it mapped so. A forked child does not have the memory, where the
+ * system can do that. NULL: *why says why not. *file: for jobq_pg__os_unmap. */
+static void *jobq_pg__os_map(const char *path, size_t size, int *file, const char **why)
+{
+    char old[1024];
+    void *block = MAP_FAILED;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    bool alone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int code = fd < 0 ? errno : 0;
+
+    if (alone && lseek(fd, 0, SEEK_END) > 0) {
+        if (snprintf(old, sizeof old, "%s.old", path) < (int)sizeof old) rename(path, old);
+        close(fd);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        alone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        code = fd < 0 ? errno : 0;
+    }
+#ifdef __APPLE__
+    if (alone) code = ftruncate(fd, (off_t)size) == 0 ? 0 : errno;
+#else
+    if (alone) code = posix_fallocate(fd, 0, (off_t)size);
+#endif
+    if (alone && code == 0) block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (alone && code == 0 && block == MAP_FAILED) code = errno;
+    *why = fd >= 0 && !alone ? "another worker records to it" : strerror(code);
+    *file = fd;
+    if (block == MAP_FAILED) {
+        if (alone) unlink(path);
+        if (fd >= 0) close(fd);
+        return NULL;
+    }
+#ifdef MADV_DONTFORK
+    madvise(block, size, MADV_DONTFORK);
+#endif
+    return block;
+}
+
+static void jobq_pg__os_unmap(void *block, size_t size, int file)
+{
+    munmap(block, size);
+    close(file);
+}
+#endif
 
 /* -- signals, for workers that asked for it -- */
 
@@ -10124,6 +10194,13 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
 
 /* ---- >>work: the worker's state -------------------------------------------------------------- */
 
+/* A call of a worker's loop, recorded if its desc says so. */
+#ifndef JOBQ_NO_RECORD
+#define JOBQ_PG__LOOP(w, call, ...) jobq_recorded_##call((w)->recorder, (w)->loop, __VA_ARGS__)
+#else
+#define JOBQ_PG__LOOP(w, call, ...) jobq_loop_##call((w)->loop, __VA_ARGS__)
+#endif
+
 /* Without the outbox no work is a delivery, so the compiler drops the code for deliveries. */
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__IS_DELIVERY(w) ((w)->partition_id != 0)
@@ -10544,6 +10621,11 @@ struct jobq_pg_worker {
     bool async_turn;                /* behind a pooler: a call may go before the loop's statement */
     jobq_loop_config config;
     jobq_loop *loop;                /* guarded by the group's lock, as is all that follows */
+#ifndef JOBQ_NO_RECORD
+    jobq_recorder *recorder;        /* NULL: the loop is not recorded */
+    size_t record_size;
+    int record_file;
+#endif
     int64_t id;                     /* in its last REGISTER; 0: it has sent none */
     jobq_pg__held held[JOBQ_LOOP_SLOTS]; /* by the loop's slot of a job */
     jobq_pg__delivery *deliveries[JOBQ_LOOP_PARTITIONS]; /* by that of a partition */
@@ -10818,7 +10900,7 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     handled.delay_named = call->delay_named;
     handled.bytes = (int64_t)(call->error_size + run->next_size +
                               (run->data->log == NULL ? 0 : run->data->log->size));
-    if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
+    if (!JOBQ_PG__LOOP(w, handled, now, &run->work, &handled, &decision)) return;
     if (stop == JOBQ_STOP_TIMEOUT) jobq_pg__error_overran(h, &decision);
     else jobq_pg__error_keep(h, &decision, report->outcome, call);
     jobq_pg__log_keep(h, run->data->log);
@@ -11070,7 +11152,7 @@ static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_
 {
     int64_t now = jobq_pg__mono_us();
 
-    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->data->ack)) return false;
+    if (!JOBQ_PG__LOOP(w, delivered, now, &run->work, verdict, own, &run->data->ack)) return false;
     run->kept->error_size = d->error_size;
     memcpy(run->kept->error, d->error, d->error_size + 1);
     if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
@@ -11137,7 +11219,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
         run->kept->error_size =
             jobq_utf8_mend(run->kept->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
     }
-    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
+    if (wanted) JOBQ_PG__LOOP(w, committed, jobq_pg__mono_us(), &run->work, code);
     jobq_pg__told(w, jobq_pg__mono_us());
     jobq_pg__os_unlock(&w->group->lock);
 }
@@ -11182,7 +11264,7 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     if (run->handler == NULL) {
         memset(&handled, 0, sizeof handled);
         handled.missing = true;
-        jobq_loop_handled(w->loop, run->began_mono_us, &run->work, &handled, NULL);
+        JOBQ_PG__LOOP(w, handled, run->began_mono_us, &run->work, &handled, NULL);
         jobq_pg__told(w, run->began_mono_us);
         return false;
     }
@@ -11482,7 +11564,7 @@ static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
 static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (jobq_pg__hook_call_run(w)) return true;
-    run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
+    run->busy = JOBQ_PG__LOOP(w, take, jobq_pg__mono_us(), &run->work);
     if (!run->busy) return false;
     jobq_pg__run_work(w, run);
     run->busy = false;
@@ -11644,7 +11726,7 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     jobq_pg__trouble(w, why);
     jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_ERROR, "worker_gave_up", NULL), "%s",
                  why);
-    jobq_loop_stop(w->loop, now, 0);
+    JOBQ_PG__LOOP(w, stop, now, 0);
     jobq_pg__told(w, now);
 }
 
@@ -12306,7 +12388,7 @@ static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_er
     memset(&p, 0, sizeof p);
     p.kind = kind;
     jobq_pg__answer_start(w, &p, code);
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->group->answer);
+    JOBQ_PG__LOOP(w, tell, jobq_pg__mono_us(), w->group->answer);
 }
 
 /* Through a pooler a SET would reach other clients' statements, so VACUUM runs under the role's
@@ -12493,7 +12575,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
     PQfinish(w->conn);
     w->conn = NULL;
     w->broken = NULL;
-    jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
+    JOBQ_PG__LOOP(w, disconnected, jobq_pg__mono_us());
 }
 
 static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
@@ -12553,7 +12635,7 @@ static bool jobq_pg__gone(const jobq_pg_error *error)
  * they do. */
 static void jobq_pg__hears(jobq_pg_worker *w, const jobq_pg_error *why)
 {
-    jobq_loop_hears(w->loop, jobq_pg__mono_us(), why == NULL);
+    JOBQ_PG__LOOP(w, hears, jobq_pg__mono_us(), why == NULL);
     if (w->deaf == (why != NULL)) return;
     w->deaf = why != NULL;
     if (w->deaf)
@@ -12954,6 +13036,34 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 
 /* ---- >>answer: what comes back --------------------------------------------------------------- */
 
+/* Adds a line to the notes of the recording, unless it is there or has no room. */
+static void jobq_pg__record_note(jobq_pg_worker *w, const char *what, long long id,
+                                 const char *name)
+{
+#ifndef JOBQ_NO_RECORD
+    jobq_recording *head = (jobq_recording *)(void *)w->recorder;
+    size_t used = head == NULL ? 0 : strlen(head->notes), room = sizeof head->notes - used;
+    char line[JOBQ_NAME_MAX + 100];
+    int size = snprintf(line, sizeof line, "%s %lld %s\n", what, id, name);
+
+    if (head == NULL || size >= (int)sizeof line || (size_t)size >= room) return;
+    if (strstr(head->notes, line) == NULL) memcpy(head->notes + used, line, (size_t)size + 1);
+#else
+    (void)w, (void)what, (void)id, (void)name;
+#endif
+}
+
+/* What the ids of its queues and kinds mean. */
+static void jobq_pg__record_names(jobq_pg_worker *w)
+{
+    size_t i;
+
+    for (i = 0; i < w->queue_count; i++)
+        jobq_pg__record_note(w, "queue", w->queue_ids[i], w->queues[i]);
+    for (i = 0; i < w->handler_count; i++)
+        jobq_pg__record_note(w, "kind", w->kind_ids[i], w->kinds[i]);
+}
+
 /* The loop was told of claimed jobs: their slots point into the result, which answer now owns. */
 static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
 {
@@ -13046,6 +13156,7 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK) {
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
         memcpy(w->queue_ids, f.registered.queue_ids, w->queue_count * sizeof *w->queue_ids);
+        jobq_pg__record_names(w);
     }
     if (f.portion.answer == 'h') {
         if (jobq_pg__delivery_keep(w, p->slot, &f.portion)) return;
@@ -13449,7 +13560,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
             return;
         }
     }
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->group->answer);
+    JOBQ_PG__LOOP(w, tell, jobq_pg__mono_us(), w->group->answer);
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
     if (p->kind == JOBQ_REQUEST_RESCUE && code == JOBQ_OK) jobq_pg__rescue_failed(w, p);
     jobq_pg__log_answer(w, left);
@@ -13484,7 +13595,7 @@ static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
     while ((n = PQnotifies(conn)) != NULL) {
         const char *ids = jobq_pg__ended_ids(n->extra);
         if (ids != NULL) jobq_pg__await_heard(w, ids);
-        else jobq_loop_notified(w->loop, jobq_pg__mono_us(), n->extra);
+        else JOBQ_PG__LOOP(w, notified, jobq_pg__mono_us(), n->extra);
         PQfreemem(n);
     }
 }
@@ -13682,8 +13793,8 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
         if (w->async_turn || !w->pg->behind_pooler) jobq_pg__async_send(w);
         overdue_us = jobq_pg__overdue(w);
         w->async_turn = overdue_us == JOBQ_NEVER;
-        if (w->async_turn) jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
-        else jobq_loop_abandon(w->loop, jobq_pg__mono_us(), a);
+        if (w->async_turn) JOBQ_PG__LOOP(w, next, jobq_pg__mono_us(), a);
+        else JOBQ_PG__LOOP(w, abandon, jobq_pg__mono_us(), a);
         if (a->kind == JOBQ_REQUEST_WAIT) {
             if (w->pg->behind_pooler && w->async_turn) jobq_pg__async_send(w);
             w->io_until_us = a->until_mono_us;
@@ -13746,7 +13857,7 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
     jobq_pg__os_lock(&w->group->lock);
     for (i = 0; i < got; i++) {
         bool again = !jobq_pg__works(w);
-        if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
+        if (pokes[i] == 's') JOBQ_PG__LOOP(w, stop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
     if (w->conn != NULL && PQstatus(w->conn) == CONNECTION_BAD) jobq_pg__break(w, JOBQ_PG__BAD);
@@ -13910,6 +14021,9 @@ static void jobq_pg__worker_drop(jobq_pg_worker *w)
     free(w->receivers);
     free(w->endings);
     free(w->loop);
+#ifndef JOBQ_NO_RECORD
+    if (w->recorder != NULL) jobq_pg__os_unmap(w->recorder, w->record_size, w->record_file);
+#endif
     free(w);
 }
 
@@ -14065,6 +14179,34 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
     return JOBQ_OK;
 }
 
+/* Begins its recording; that of the n-th handle of `also` gets ".n". Without one, it runs, too. */
+static void jobq_pg__record_start(jobq_pg_worker *w, const jobq_pg_worker_desc *desc, size_t n)
+{
+#ifndef JOBQ_NO_RECORD
+    size_t size = jobq_recorder_size(desc->record_bytes == 0 ? (size_t)64 << 20
+                                                             : desc->record_bytes);
+    char path[1000], host[256] = "?";
+    const char *why = "its name is too long";
+    void *block = NULL;
+
+    if (desc->record == NULL) return;
+    if (snprintf(path, sizeof path, n == 0 ? "%s" : "%s.%d", desc->record, (int)n) <
+        (int)sizeof path) block = jobq_pg__os_map(path, size, &w->record_file, &why);
+    if (block == NULL) {
+        jobq_pg__log(w->pg, jobq_pg__worker_event(w, JOBQ_LEVEL_WARNING, "record_failed", NULL),
+                     "the worker is not recorded to %s: %s", path, why);
+        return;
+    }
+    w->record_size = size;
+    w->recorder = jobq_recorder_init(block, size, w->loop, jobq_pg__mono_us(),
+                                     jobq_pg__os_wall_us());
+    jobq_pg__os_host(host, sizeof host);
+    jobq_pg__record_note(w, "process", jobq_pg__os_pid(), host);
+#else
+    (void)w, (void)desc, (void)n;
+#endif
+}
+
 /* Adds a worker to the group, which frees it, even after an error here. */
 static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool hosted,
                                       jobq_pg__group *group, jobq_pg_error *error)
@@ -14114,7 +14256,8 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
     if (code != JOBQ_OK) return code;
     jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
-    if (jobq_pg__listens_past(w)) jobq_loop_hears(w->loop, jobq_pg__mono_us(), false);
+    jobq_pg__record_start(w, desc, group->count - 1);
+    if (jobq_pg__listens_past(w)) JOBQ_PG__LOOP(w, hears, jobq_pg__mono_us(), false);
     return JOBQ_OK;
 }
 
@@ -14142,7 +14285,7 @@ static bool jobq_pg__group_start(jobq_pg__group *group)
     for (i = 0; !good && i < group->count; i++) {
         jobq_pg_worker *w = group->workers[i];
         if (!w->threaded) jobq_pg__worker_end(w);
-        else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+        else JOBQ_PG__LOOP(w, stop, jobq_pg__mono_us(), 0);
         jobq_pg__poke(w, 'w');
     }
     jobq_pg__os_unlock(&group->lock);

@@ -2766,10 +2766,11 @@ typedef struct jobq_replay jobq_replay;
     X(HEARS, "hears")               /* flag */                                                     \
     X(STOP, "stop")                 /* grace_us */                                                 \
     X(TAKE, "take")                 /* work: came out. Those that gave nothing are left out */     \
-    X(HANDLED, "handled")           /* work's slot and generation, handled; decision: came out */  \
-    X(DELIVERED, "delivered")       /* work's slot, generation, given and results, verdict, flag:  \
-                                       own; ack: came out */                                       \
-    X(COMMITTED, "committed")       /* work's slot and generation, error */                        \
+    X(HANDLED, "handled")           /* work's slot, generation and job, handled; decision: came    \
+                                       out */                                                      \
+    X(DELIVERED, "delivered")       /* work's slot, generation, partition_id, given and results,   \
+                                       verdict, flag: own; ack: came out */                        \
+    X(COMMITTED, "committed")       /* work's slot, generation and partition_id, error */          \
     X(TORN, "torn")                 /* what follows in this segment is damaged and left out */
 
 typedef enum jobq_entry_kind {
@@ -11014,10 +11015,16 @@ static void jobq__record_begin(jobq_recorder *r, const jobq_loop *l, jobq_entry 
     r->full = true;
 }
 
-/* What a record ends with: 16 bits of what came out, if anything can, and 16 of all bytes. */
+/* What a record ends with: 16 bits of what came out, if anything can, and of the sum of all bytes
+ * 8, or 16 if something went in. */
 static size_t jobq__record_outs(const jobq_entry *e)
 {
     return e->request != NULL || e->kind >= JOBQ_ENTRY_TAKE ? 2 : 0;
+}
+
+static size_t jobq__record_sums(const jobq_entry *e)
+{
+    return e->request != NULL || e->kind == JOBQ_ENTRY_TAKE ? 1 : 2;
 }
 
 static void jobq__record_out(jobq__images *last, const jobq_entry *e, uint8_t *to)
@@ -11046,8 +11053,8 @@ static bool jobq__recorded(jobq_recorder *r, jobq_loop *l, jobq_entry *e)
     if (jobq__record_outs(e) > 0) jobq__record_out(&r->last, e, at);
     r->last.sum = jobq__mix_bytes(r->last.sum, at, jobq__record_outs(e));
     at[jobq__record_outs(e)] = (uint8_t)r->last.sum;
-    at[jobq__record_outs(e) + 1] = (uint8_t)(r->last.sum >> 8);
-    r->at += jobq__record_outs(e) + 2;
+    if (jobq__record_sums(e) == 2) at[jobq__record_outs(e) + 1] = (uint8_t)(r->last.sum >> 8);
+    r->at += jobq__record_outs(e) + jobq__record_sums(e);
     JOBQ__FENCE();
     s->used = r->at;
     return e->result;
@@ -11239,7 +11246,7 @@ JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
 {
     uint8_t out[2], *from = p->c.at;
     uint64_t sum;
-    size_t outs;
+    size_t outs, sums;
 
     JOBQ_ASSERT(p != NULL && e != NULL);
     memset(e, 0, sizeof *e);
@@ -11249,14 +11256,18 @@ JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
     jobq__replay_room(p, e, *from & 15);
     jobq__code_entry(&p->c, e);
     outs = jobq__record_outs(e);
+    sums = jobq__record_sums(e);
     e->cut = p->c.at == p->c.end;
     if (!p->c.bad && !e->cut) {
         sum = jobq__mix_bytes(p->last.sum, from, (size_t)(p->c.at - from));
-        if ((size_t)(p->c.end - p->c.at) < outs + 2) p->c.bad = true;
+        if ((size_t)(p->c.end - p->c.at) < outs + sums) p->c.bad = true;
         else p->last.sum = sum = jobq__mix_bytes(sum, p->c.at, outs);
         p->c.bad = p->c.bad || (uint8_t)sum != p->c.at[outs] ||
-                   (uint8_t)(sum >> 8) != p->c.at[outs + 1];
+                   (sums == 2 && (uint8_t)(sum >> 8) != p->c.at[outs + 1]);
     }
+    if (e->kind == JOBQ_ENTRY_HANDLED) p->work.job = p->loop.slots[p->work.slot].job;
+    if (e->kind > JOBQ_ENTRY_HANDLED && p->loop.relay.parts[p->work.slot].id != 0)
+        p->work.partition_id = p->loop.relay.parts[p->work.slot].id;
     if (p->c.bad || jobq__replay_lacks(p, e->answer)) {
         e->kind = JOBQ_ENTRY_TORN;
         p->c.at = p->c.end;
@@ -11270,7 +11281,7 @@ JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
         e->asked = (jobq_request_kind)*p->c.at;
         e->same = memcmp(out, p->c.at, outs) == 0;
     }
-    p->c.at += outs + 2;
+    p->c.at += outs + sums;
     return true;
 }
 

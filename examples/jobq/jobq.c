@@ -7,8 +7,8 @@
  *         make jobq builds it with all whose library is there
  * Run     jobq help; jobq -d "host=... dbname=..." migrate
  *
- * Its parts: app.h (connection, statements, output), verbs.h, work.h, doctor.h, look.h
- * (what top and web show), top.h (screen.h), web.h (html.h, pages.h, graph.h, jobs.h).
+ * Its parts: app.h (connection, statements, output), verbs.h, work.h, doctor.h, replay.h (story.h),
+ * look.h (what top and web show), top.h (screen.h), web.h (html.h, pages.h, graph.h, jobs.h).
  */
 #define JOBQ_STATIC
 #include "jobq_pg.h"
@@ -34,6 +34,7 @@
 #include "verbs.h"
 #include "work.h"
 #include "doctor.h"
+#include "replay.h"
 
 /* The keys of top, for its help and for help top. */
 static const char top_keys[] =
@@ -347,6 +348,21 @@ static const app_verb verbs[] = {
     {"doctor", "", "find what is wrong, and say what to run", 0, 0, doctor,
      .more = "    Exit code 1: it found something. Connect as the owner of the schema, or some is "
              "not\n    checked.\n"},
+    {"replay", "FILE", "what a worker did, from its recording, and the same again", 1, 1, do_replay,
+     .options = {{"story", NULL, "tell each call of its loop", NULL},
+                 {"why", NULL, "the same, and why each wait ends when it does", NULL},
+                 {"job", "ID", "only of this job", app_positive},
+                 {"only", "KIND", "only requests of this kind (claim, wait ...) or entries (tell, "
+                                  "take ...)", NULL},
+                 {"verify", NULL, "only look whether all is as recorded (default)", NULL},
+                 {"laws", NULL, "look also at the laws that one loop shows", NULL},
+                 {"stop", "N", "stop before entry N: gdb --args jobq replay FILE --stop N",
+                  app_positive},
+                 {"back", "N", "the loop before entry N", app_positive},
+                 {"dump", "N", "the loop after entry N", app_positive},
+                 {"export", "NEW", "a copy without names of queues, kinds and hosts", NULL}},
+     .more = "    Exit code 1: this build does not do what was recorded, or a law is broken.\n",
+     .offline = true},
     {"top", "", "watch queues, workers and jobs in the terminal", 0, 0, top, .more = top_keys},
     {"web", "", "serve a dashboard to browsers; the rights are those of the connection's role",
      0, 0, web,

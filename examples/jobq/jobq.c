@@ -333,7 +333,8 @@ static const app_verb verbs[] = {
                  {"threads", "N", "commands at once; default 4", app_positive},
                  {"grace", "SECONDS", "for running commands after SIGTERM; default 30, then\n"
                   "                        the job is given back", app_positive},
-                 {"until-empty", NULL, "end when no job is due", NULL}}, .makes = true,
+                 {"until-empty", NULL, "end when no job is due", NULL},
+                 {"record", "FILE", "what it does, for jobq replay", NULL}}, .makes = true,
      .more =
      "    Exit code 0: success; standard output, up to 1 MiB, is the result if it is JSON, and is\n"
      "    dropped otherwise. 75: retry; also 126 and 127 (the shell found no command) and 128 to\n"

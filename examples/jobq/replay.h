@@ -115,7 +115,7 @@ static void replay_fields(const jobq_request *a)
 #define FIELD(value)                                                                               \
     if ((value) != 0) printf("    %s %lld\n", strchr(#value, '.') + 1, (long long)(value));
 #define PART_FIELD(value)                                                                          \
-    if ((value) != 0) printf(" %s %lld", strstr(#value, "[i]") + 3, (long long)(value));
+    if ((value) != 0) printf(" %s %lld", strpbrk(#value, ".]") + 1, (long long)(value));
 #define PART(part, count, fields)                                                                  \
     for (i = 0; i < a->count; i++) {                                                               \
         printf("    " #part "[%d]", (int)i);                                                       \

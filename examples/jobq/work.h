@@ -330,6 +330,7 @@ static int do_work(app *a)
         return app_say(APP_USAGE, "work needs --exec and --queue");
     worker.loop.threads = (int32_t)app_number_of(a, "threads", 4);
     worker.loop.grace_us = app_number_of(a, "grace", 30) * 1000000LL;
+    worker.record = app_value(a, "record");
     if (worker.loop.threads > JOBQ_LOOP_THREADS)
         return app_say(APP_USAGE, "--threads: at most %d", JOBQ_LOOP_THREADS);
     kinds = kinds_of(a, work.queue, app_value(a, "kind"));

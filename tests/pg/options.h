@@ -263,12 +263,24 @@ static const option_row option_rows[] = {
 };
 
 /* Options whose effect is seen elsewhere. */
+#define SEEN "replay_tells_what_a_worker_did"
 static const struct {
     const char *verb, *option, *why;
 } option_elsewhere[] = {
     {"web", "listen", "tests/web tries it: it serves until it is killed"},
     {"web", "basic", "tests/web tries it"},
     {"web", "user-header", "tests/web tries it"},
+    {"work", "record", SEEN},
+    {"replay", "story", SEEN},
+    {"replay", "why", SEEN},
+    {"replay", "job", SEEN},
+    {"replay", "only", SEEN},
+    {"replay", "verify", SEEN},
+    {"replay", "laws", SEEN},
+    {"replay", "stop", SEEN},
+    {"replay", "back", SEEN},
+    {"replay", "dump", SEEN},
+    {"replay", "export", SEEN},
 };
 
 #endif

@@ -569,6 +569,46 @@ static void everything_is_exported(void **unused)
     JOBQ(2, "export --all --parts $dir");
 }
 
+/* What a worker has recorded is told and replayed; a file that is none is refused. */
+static void replay_tells_what_a_worker_did(void **unused)
+{
+    (void)unused;
+    JOBQ(0, "enqueue q k 1");
+    JOBQ(0, "enqueue q k 2");
+    JOBQ(0, "work --exec true --queue q --kind k --until-empty --record $dir/w.rec");
+    JOBQ(0, "replay $dir/w.rec");
+    expect(out, "entries, all as recorded\n");
+    JOBQ(0, "replay $dir/w.rec --story --laws");
+    expect(out, "starts (k, attempt 1)\n");
+    expect(out, "ends: success; succeeded\n");
+    expect(out, ", up to 4 jobs, a sweep, of q (");
+    JOBQ(0, "replay $dir/w.rec --verify --story --only take");
+    expect_not(out, "claim");
+    JOBQ(0, "replay $dir/w.rec --story --job 1000000");
+    assert_string_equal(out, "");
+    JOBQ(0, "replay $dir/w.rec --why --only wait");
+    expect(out, "  <- decides\n");
+    JOBQ(0, "replay $dir/w.rec --dump 3");
+    expect(out, "phase working, connected 0");
+    JOBQ(0, "replay $dir/w.rec --back 3");
+    expect(out, "       2  ");
+    JOBQ(0, "replay $dir/w.rec --export $dir/out.rec");
+    JOBQ(0, "replay $dir/out.rec --story --only take");
+    expect(out, "starts (kind ");
+    assert_int_equal(shell("$jobq replay $dir/w.rec --stop 3"), 128 + SIGTRAP);
+    shell("cp $dir/w.rec $dir/bad.rec; printf X | dd of=$dir/bad.rec bs=1 seek=16 conv=notrunc");
+    JOBQ(1, "replay $dir/bad.rec");
+    expect(err, "another layout of structs");
+    shell("cp $dir/w.rec $dir/bad.rec; printf X | dd of=$dir/bad.rec bs=1 seek=48 conv=notrunc");
+    JOBQ(1, "replay $dir/bad.rec");
+    expect(err, "it was recorded with another JOBQ_LOOP_SLOTS");
+    expect(err, "-DJOBQ_LOOP_CLAIMS=512\n");
+    JOBQ(1, "replay /dev/null");
+    expect(err, "it is no recording of jobq");
+    JOBQ(1, "replay $dir/none");
+    expect(err, "No such file");
+}
+
 /* ---- who may, what is wrong ------------------------------------------------------------------ */
 
 static void wrong_usage_is_told(void **unused)
@@ -1341,6 +1381,7 @@ int main(void)
         TEST(dead_letters_come_back),
         TEST(ended_jobs_are_exported),
         TEST(everything_is_exported),
+        TEST(replay_tells_what_a_worker_did),
         TEST(wrong_usage_is_told),
         TEST(every_option_has_an_effect_or_is_refused),
         TEST(help_is_where_people_ask_for_it),

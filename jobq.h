@@ -3084,9 +3084,11 @@ static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
 static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
 static const char *const jobq__on_end_names[] = {"success", "failure", "any", NULL};
 static const char *const jobq__level_names[] = {"debug", "info", "warning", "error", NULL};
-static const char *const jobq__entry_names[] = {
-    "snapshot", "next", "abandon", "tell", "disconnected", "notified", "hears", "stop", "take",
-    "handled", "delivered", "committed", "torn", NULL};
+#ifndef JOBQ_NO_RECORD
+static const char *const jobq__entry_names[] = {JOBQ_ENTRIES(JOBQ__NAME_OF) NULL};
+#else
+static const char *const jobq__entry_names[] = {NULL};
+#endif
 
 /* By value, up to NULL; "" is not a name. */
 static const char *const *jobq__names(jobq_enum of)
@@ -11187,6 +11189,7 @@ static bool jobq__loops_agree(const jobq_loop *a, const jobq_loop *b)
 {
     return a->random.state == b->random.state && a->worker == b->worker &&
            a->number == b->number && a->wire.inflight == b->wire.inflight &&
+           a->phase == b->phase && a->stop_mono_us == b->stop_mono_us &&
            a->pace.claim_mono_us == b->pace.claim_mono_us &&
            memcmp(&a->stats, &b->stats, sizeof a->stats) == 0 &&
            memcmp(&a->relay.stats, &b->relay.stats, sizeof a->relay.stats) == 0;

@@ -521,6 +521,7 @@ static void names_go_round(void **unused)
         {JOBQ_OVERLAP_ALLOW, JOBQ_OVERLAP_CANCEL + 1},
         {JOBQ_ON_SUCCESS, JOBQ_ON_ANY + 1},
         {JOBQ_LEVEL_DEBUG, JOBQ_LEVEL_ERROR + 1},
+        {JOBQ_ENTRY_SNAPSHOT, JOBQ_ENTRY_COUNT},
     };
     int of, i;
 

@@ -388,6 +388,39 @@ static void a_wait_ends_when_something_is_wanted(void **unused)
     assert_int_equal(known, waits);
 }
 
+/* Every byte of what comes out counts, but for the few between the values. */
+static void every_field_counts(void **unused)
+{
+    static jobq_request a;
+    jobq_entry e;
+    uint64_t hash;
+    size_t i, dull;
+
+    (void)unused;
+    memset(&e, 0, sizeof e);
+    memset(&a, 0, sizeof a);
+    e.kind = JOBQ_ENTRY_NEXT;
+    e.request = &a;
+    e.result = true;
+#define ONE(part, count, fields) a.count = 1;
+    JOBQ__REQUEST_PARTS(ONE)
+    hash = jobq__mix_out(1, &e);
+#define COUNTS(at, size)                                                                           \
+    for (i = dull = 0; i < (size); i++) {                                                          \
+        ((char *)(at))[i] ^= 1;                                                                    \
+        dull += jobq__mix_out(1, &e) == hash;                                                      \
+        ((char *)(at))[i] ^= 1;                                                                    \
+    }                                                                                              \
+    assert_in_range(dull, 0, 15)
+#define EACH(part, count, fields) COUNTS(&a.part[0], sizeof a.part[0]);
+    JOBQ__REQUEST_PARTS(EACH)
+    COUNTS((char *)&a + sizeof a.kind, offsetof(jobq_request, queue_count) - sizeof a.kind);
+    a.kind = JOBQ_REQUEST_ACK;
+    hash = jobq__mix_out(1, &e);
+    COUNTS(&a.ack.before, sizeof a.ack.before);
+    COUNTS(&a.ack.max_attempts, sizeof a.ack.max_attempts + sizeof a.ack.bare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_call_is_replayed),
@@ -397,7 +430,8 @@ int main(void)
                                        cmocka_unit_test(another_build_is_refused),
                                        cmocka_unit_test(a_call_that_does_not_return_is_shown),
                                        cmocka_unit_test(what_has_no_room_is_not_recorded),
-                                       cmocka_unit_test(a_wait_ends_when_something_is_wanted)};
+                                       cmocka_unit_test(a_wait_ends_when_something_is_wanted),
+                                       cmocka_unit_test(every_field_counts)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

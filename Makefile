@@ -41,7 +41,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 	nightly test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
 	test-builds dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed fingerprint verify clean \
-	jobq
+	jobq replay
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -300,6 +300,13 @@ jobq: .build/jobq ## build the program jobq, with each part whose library is ins
 		shift 2; flags="$$flags $$*"; }; \
 	part top.h ncurses.h -DJOBQ_TOP -lncursesw; part web.h microhttpd.h -DJOBQ_WEB -lmicrohttpd; \
 	set -x; $(CC) $(CFLAGS) examples/jobq/jobq.c -I. $(LIBPQ_CFLAGS) -pthread $(LIBPQ_LIBS) $$flags -o $@
+
+# The program jobq names the limits that a recording needs, and is built with them.
+replay: .build/jobq ## replay a recording, whatever limits it has (FILE=... ARGS="--story")
+	@flags=$$(.build/jobq replay $(FILE) 2>&1 >/dev/null | sed -n 's/^    \(-DJOBQ_.*\)/\1/p'); \
+	test -n "$$flags" || exec .build/jobq replay $(FILE) $(ARGS); \
+	$(CC) -O0 -g $$flags examples/jobq/jobq.c -I. $(LIBPQ_CFLAGS) -pthread $(LIBPQ_LIBS) \
+		-o .build/jobq-replay && exec .build/jobq-replay replay $(FILE) $(ARGS)
 
 # Programs run slowly under such a tool; JOBQ_TEST_SLOW tells the tests so.
 SLOW = JOBQ_TEST_SLOW=1 JOBQ_TEST_TIMEOUT=$${JOBQ_TEST_TIMEOUT:-900}

@@ -10792,16 +10792,17 @@ static void jobq__code_list(jobq__coder *c, void *list, int32_t count, size_t mo
 
 static void jobq__code_answer(jobq__coder *c, jobq_answer *a)
 {
+    int32_t kind = jobq__code_below(c, (int32_t)a->kind, JOBQ_REQUEST_COUNT);
     uint8_t flat[JOBQ__HEAD], *at = flat;
     size_t i, n = 0;
 
-    a->kind = (jobq_request_kind)jobq__code_below(c, (int32_t)a->kind, JOBQ_REQUEST_COUNT);
     if (c->bad) return;
     for (i = 0; i < 3; at += jobq__heads[i++].size)
         memcpy(at, (uint8_t *)a + jobq__heads[i].at, jobq__heads[i].size);
-    jobq__code_image(c, flat, c->last->heads[a->kind], sizeof flat);
+    jobq__code_image(c, flat, c->last->heads[kind], sizeof flat);
     for (i = 0, at = flat; c->reads && i < 3; at += jobq__heads[i++].size)
         memcpy((uint8_t *)a + jobq__heads[i].at, at, jobq__heads[i].size);
+    if (c->reads) a->kind = (jobq_request_kind)kind;
     if (a->error != JOBQ_OK) return;
 #define JOBQ__CODE_PART(part, count, of)                                                           \
     if ((of) == JOBQ_REQUEST_COUNT || (of) == a->kind)                                             \
@@ -10872,8 +10873,8 @@ static void jobq__code_entry(jobq__coder *c, jobq_entry *e)
         jobq__code_work(c, e->work, JOBQ_LOOP_PARTITIONS);
         e->error = (jobq_error)jobq__code_below(c, (int32_t)e->error, JOBQ_ERROR_COUNT);
         break;
-    case JOBQ_ENTRY_SNAPSHOT: c->bad = true;
     }
+    if (e->kind == JOBQ_ENTRY_SNAPSHOT || e->kind >= JOBQ_ENTRY_TORN) c->bad = true;
 }
 
 /* The call itself. */
@@ -11268,8 +11269,9 @@ JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
         p->c.bad = p->c.bad || (uint8_t)sum != p->c.at[outs] ||
                    (sums == 2 && (uint8_t)(sum >> 8) != p->c.at[outs + 1]);
     }
-    if (e->kind == JOBQ_ENTRY_HANDLED) p->work.job = p->loop.slots[p->work.slot].job;
-    if (e->kind > JOBQ_ENTRY_HANDLED && p->loop.relay.parts[p->work.slot].id != 0)
+    if (!p->c.bad && e->kind == JOBQ_ENTRY_HANDLED)
+        p->work.job = p->loop.slots[p->work.slot].job;
+    if (!p->c.bad && e->kind > JOBQ_ENTRY_HANDLED && p->loop.relay.parts[p->work.slot].id != 0)
         p->work.partition_id = p->loop.relay.parts[p->work.slot].id;
     if (p->c.bad || jobq__replay_lacks(p, e->answer)) {
         e->kind = JOBQ_ENTRY_TORN;

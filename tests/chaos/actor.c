@@ -535,7 +535,7 @@ static void work(bool pooled)
     jobq_pg_worker *worker;
     jobq_pg_error error;
     jobq_pg_stats stats;
-    char text[160];
+    char text[160], recording[200];
     size_t i;
 
     memset(handlers, 0, sizeof handlers);
@@ -565,6 +565,11 @@ static void work(bool pooled)
     d.loop.grace_us = 3000000;
     if (pooled) d.loop.linger_us = 200000; /* few jobs are there: each claim costs 17 ms here */
     d.no_listen = pooled;
+    if (getenv("JOBQ_CHAOS_RECORDINGS") != NULL) {
+        snprintf(recording, sizeof recording, "%s/%s.rec", getenv("JOBQ_CHAOS_RECORDINGS"), name);
+        d.record = recording;
+        d.record_bytes = 1; /* as small as can be: the last 100,000 calls at least */
+    }
     while (going() && jobq_pg_worker_start(pg, &d, &worker, &error) != JOBQ_OK) nap_us(100000);
     if (!going()) return;
     while (going()) nap_us(20000);

@@ -49,6 +49,7 @@ bin=${JOBQ_SERVER_BIN-}
 programs=${CHAOS_PROGRAMS:-.build/chaos}
 run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: the path of a socket may have at most 107 bytes
 mkdir "$run"/{a,b,c,log}
+export JOBQ_CHAOS_RECORDINGS=$run/log # what each worker did, and .old: the process before it
 chmod 755 "$run"
 faults=0
 started=()
@@ -734,6 +735,9 @@ rm -rf "$kept"
 mkdir -p "$kept"
 cp -r "$run/log/." "$kept/"
 "$bin/pg_dump" -d "$admin_server" -n jobq_chaos -n jobq_chaos_watch -f "$kept/database.sql" || :
-echo "chaos: FAIL; logs and a dump of the database: $kept"
+echo "chaos: FAIL; logs, recordings and a dump of the database: $kept"
+for recording in "$kept"/*.rec*; do
+    [ ! -e "$recording" ] || echo "what it did with a job: .build/jobq replay $recording --story --job ID"
+done
 echo "to repeat it: make chaos ARGS=\"--seed $seed --minutes $minutes${only:+ --only $only}${mutant:+ --mutant $mutant}\""
 exit 1

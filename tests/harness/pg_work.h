@@ -164,6 +164,12 @@ static inline jobq_pg_worker_desc work_of(const jobq_pg_handler *handlers, size_
     d.loop.threads = 4;
     d.loop.lease_us = 10 * SECOND;
     d.loop.heartbeat_us = 200000;
+    if (getenv("JOBQ_TEST_RECORD") != NULL) { /* a folder: what the latest worker did stays there */
+        static char recording[200];
+        snprintf(recording, sizeof recording, "%s/%s.rec", getenv("JOBQ_TEST_RECORD"), schema);
+        d.record = recording;
+        d.record_bytes = 1;
+    }
     return d;
 }
 

@@ -297,9 +297,8 @@ static void keep_recordings(void)
         if (file == NULL) return;
         fwrite(recordings[n], 1, jobq_recorder_size(0), file);
         fclose(file);
-        printf("%s of worker %d: make replay FILE=%s\n", n == 0 ? "Recordings:" : "           ", n,
-               name);
     }
+    printf("What worker N did: make replay FILE=.build/simulate-worker-N.rec ARGS=--story\n");
 }
 
 /* ---- chance, time, trace --------------------------------------------------------------------- */

@@ -2,9 +2,9 @@
 /*
  * fuzz_replay.c -- libFuzzer on recordings.
  *
- * The first byte chooses. Even: a good recording in which bytes are changed (place, place, byte; ...),
- * replayed. Odd: the rest are records, read as if their sums were right. What is read is in bounds,
- * and no record is longer than what there is.
+ * The first byte chooses. Even: a good recording in which bytes are changed (two bytes for the
+ * place, one that is XORed), replayed. Odd: the rest are records, read as if their sums were right.
+ * What is read is in bounds, and no record is longer than what there is.
  */
 #define JOBQ_LOOP_SLOTS 16
 #define JOBQ_LOOP_LANES 16

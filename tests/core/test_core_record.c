@@ -419,6 +419,10 @@ static void every_field_counts(void **unused)
     hash = jobq__mix_out(1, &e);
     COUNTS(&a.ack.before, sizeof a.ack.before);
     COUNTS(&a.ack.max_attempts, sizeof a.ack.max_attempts + sizeof a.ack.bare);
+    a.kind = JOBQ_REQUEST_ABANDON;
+    a.ending_count = 0;
+    hash = jobq__mix_out(1, &e);
+    COUNTS(&a.endings[0].decision, sizeof a.endings[0].decision);
 }
 
 int main(void)

@@ -372,6 +372,8 @@ static const given worker_given[] = {
     {"stats", WORKER(.stats = &some_stats), .lone = "stats", .why = "any struct will do"},
     {"no_failed_log", .shown = "pg/test_pg_log.c", .why = A_BOOL},
     {"stats_us", .shown = "pg/test_pg_log.c", .wrong = WORKER(.stats_us = -1)},
+    {"record", .shown = "pg/test_pg_record.c", .why = "a worker runs without its recording, too"},
+    {"record_bytes", .shown = "pg/test_pg_record.c", .why = "a size, of any number of bytes"},
 };
 
 static const jobq_pg_job a_bad_job = {.queue = "a b", .kind = "k"};

@@ -204,24 +204,32 @@ END $$;
 -- Notes how many jobs or dead letters a verb changed; NULL: settings. A call that changed
 -- nothing is not noted. Answers the count. The calls of one statement for one job each, as
 -- from unnest, are one row, of up to 1,000 ids: the transaction remembers which.
+-- The steps of one operation of a program are one row without ids: in the transaction of each
+-- step it sets jobq_log.bulk to what the row should say, and jobq_log.operation to the value
+-- that this had at the end of the step before.
 CREATE OR REPLACE FUNCTION jobq._operated(p_verb text, p_arguments jsonb, p_jobs integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    v_bulk jsonb := nullif(current_setting('jobq_log.bulk', true), '');
+    v_id bigint := nullif(current_setting('jobq_log.operation', true), '');
     v_arguments jsonb := jsonb_strip_nulls(p_arguments);
-    v_id bigint;
 BEGIN
     IF p_jobs = 0 THEN RETURN 0; END IF;
-    IF p_arguments ? 'id' THEN
+    IF v_bulk IS NOT NULL THEN
+        v_arguments := v_arguments - 'id' || v_bulk;
+        UPDATE jobq.operation o SET jobs = o.jobs + p_jobs
+        WHERE o.id = v_id AND o.verb = p_verb COLLATE "C" AND o.arguments = v_arguments
+          AND o.role = session_user AND o.application = current_setting('application_name');
+    ELSIF p_arguments ? 'id' THEN
         UPDATE jobq.operation o
         SET jobs = o.jobs + p_jobs, arguments = o.arguments - 'id' || jsonb_build_object('ids',
                 coalesce(o.arguments -> 'ids', jsonb_build_array(o.arguments -> 'id'))
                 || (v_arguments -> 'id'))
-        WHERE o.id = nullif(current_setting('jobq_log.operation', true), '')::bigint
-          AND o.at = statement_timestamp() AND o.jobs < 1000
+        WHERE o.id = v_id AND o.at = statement_timestamp() AND o.jobs < 1000
           AND o.verb = p_verb COLLATE "C"
           AND o.arguments - '{id,ids}'::text[] = v_arguments - 'id';
-        IF FOUND THEN RETURN p_jobs; END IF;
     END IF;
+    IF FOUND THEN RETURN p_jobs; END IF;
     INSERT INTO jobq.operation (at, role, application, verb, arguments, jobs)
     VALUES (statement_timestamp(), session_user, current_setting('application_name'), p_verb,
             v_arguments, p_jobs)

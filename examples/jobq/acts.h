@@ -57,18 +57,22 @@ static const struct act *act_of(const look_verb *verb)
 /* Whether a verb is for all jobs of a filter; its statement is that for one of them. */
 static bool act_is_for_all(const look_verb *verb) { return strstr(verb->name, "_all") != NULL; }
 
-/* Begins a transaction that may write, under the name of the user; runs; commits. NULL: it failed,
-   and a->conn says why, or error has it. */
-static PGresult *act_run(app *a, const char *user, const char *sql, const char *const *values,
-                         web_trouble *trouble)
+/* Begins a transaction that may write, under the name of the user; runs; commits. b: whose step it
+   is, or NULL; its steps are one row of operator_log. NULL: it failed, and a->conn says why, or
+   error has it. */
+static PGresult *act_run(app *a, const char *user, const web_bulk *b, const char *sql,
+                         const char *const *values, web_trouble *trouble)
 {
     char name[160];
-    const char *names[1] = {name};
+    const char *sets[] = {name, b == NULL ? NULL : b->what, b == NULL ? "" : b->operation};
     PGresult *res, *end;
 
     snprintf(name, sizeof name, "jobq web%s%s", user[0] ? " " : "", user);
     PQclear(PQexec(a->conn, "BEGIN READ WRITE"));
-    PQclear(app_exec(a, "SELECT set_config('application_name', $1, true)", 1, true, names));
+    PQclear(app_exec(a, "SELECT set_config('application_name', $1, true), "
+                     "set_config('jobq_log.bulk', CASE WHEN $2 IS NOT NULL THEN "
+                     "jsonb_build_object('what', $2)::text END, true), "
+                     "set_config('jobq_log.operation', $3, true)", 3, true, sets));
     res = web_try(a, sql, WEB_VALUES, values, trouble);
     end = web_try(a, res == NULL ? "ROLLBACK" : "COMMIT", 0, NULL, res == NULL ? NULL : trouble);
     PQclear(end);
@@ -79,13 +83,17 @@ static PGresult *act_run(app *a, const char *user, const char *sql, const char *
 
 /* ---- in steps -------------------------------------------------------------------------------- */
 
+#define BULK_OPERATION "current_setting('jobq_log.operation', true)"
+
 /* The statement of one step. Of jobs it takes the next ones below the id $1, and answers how many
-   it looked at, how many it changed, the last id, and what became of the others. */
+   it looked at, how many it changed, the last id, what became of the others, and which row of
+   operator_log it is. */
 static void bulk_sql(app_text *sql, const web_state *web, const look_verb *verb,
                      const char *const *args)
 {
     if (!act_is_for_all(verb)) {
-        app_format(sql, "SELECT n, n, NULL, NULL FROM (%s) AS done (n)", verb->sql);
+        app_format(sql, "SELECT n, n, NULL, NULL, " BULK_OPERATION " FROM (%s) AS done (n)",
+                   verb->sql);
         return;
     }
     app_put(sql, "WITH hit AS MATERIALIZED (SELECT id FROM (");
@@ -94,8 +102,8 @@ static void bulk_sql(app_text *sql, const web_state *web, const look_verb *verb,
     jobs_where(sql, args);
     app_format(sql, " ORDER BY id DESC LIMIT %d), done AS MATERIALIZED (%s) "
                "SELECT count(*), count(*) FILTER (WHERE answer IN (" ACT_DONE ")), min(id), "
-               "string_agg(DISTINCT answer, ', ') FILTER (WHERE answer NOT IN (" ACT_DONE ")) "
-               "FROM done AS done (id, answer)", BULK_STEP, verb->sql);
+               "string_agg(DISTINCT answer, ', ') FILTER (WHERE answer NOT IN (" ACT_DONE ")), "
+               BULK_OPERATION " FROM done AS done (id, answer)", BULK_STEP, verb->sql);
 }
 
 /* Counts what a verb would change, up to a hundred thousand. -1: in five seconds it could not. */
@@ -138,7 +146,7 @@ static bool bulk_step(web_state *web, web_bulk *b, char last[24])
     if (act_is_for_all(b->verb)) values[0] = last;
     for (tries = 0; res == NULL && tries < 3; tries++) {
         if (tries > 0 && strncmp(trouble.state, "40", 2) != 0) break;
-        res = act_run(&web->acts, b->user, b->sql, values, &trouble);
+        res = act_run(&web->acts, b->user, b, b->sql, values, &trouble);
     }
     pthread_mutex_lock(&web->mutex);
     if (res == NULL) snprintf(b->why, sizeof b->why, "%.299s", trouble.text);
@@ -149,6 +157,7 @@ static bool bulk_step(web_state *web, web_bulk *b, char last[24])
         snprintf(last, 24, "%s", PQgetvalue(res, 0, 2));
         if (!PQgetisnull(res, 0, 3))
             snprintf(b->why, sizeof b->why, "%s", PQgetvalue(res, 0, 3));
+        snprintf(b->operation, sizeof b->operation, "%s", PQgetvalue(res, 0, 4));
     }
     if (seen < 0) b->state = BULK_FAILED;
     else if (seen < (act_is_for_all(b->verb) ? 1 : 1000)) b->state = BULK_ENDED;
@@ -412,7 +421,7 @@ static void act_now(web_visit *visit, const look_verb *verb, const char *object,
         app_format(&sql, !look_takes_ids(verb) ? "%s" : "SELECT count(*) FILTER (WHERE answer IN ("
                    ACT_DONE ")), count(*), string_agg(DISTINCT answer, ', ') FILTER (WHERE answer "
                    "NOT IN (" ACT_DONE ")) FROM (%s ORDER BY id) AS done (answer)", verb->sql);
-        res = act_run(&visit->web->pages, visit->user, sql.ptr, values, &trouble);
+        res = act_run(&visit->web->pages, visit->user, NULL, sql.ptr, values, &trouble);
         if (res == NULL) web_fail(visit, trouble.status, trouble.text);
         else act_answer(verb, res, &said);
         PQclear(res);

@@ -132,6 +132,24 @@ static int do_show(app *a)
 
 /* ---- verbs that change jobs: some by id, or all that match ----------------------------------- */
 
+/* One step of a statement that is repeated, in a transaction: the steps are one row of
+ * operator_log, which *operation names after the first one that changed something. NULL: it
+ * failed. */
+static PGresult *repeat_step(app *a, const app_call *call, char operation[24])
+{
+    PGresult *res, *log;
+
+    app_query(a, "BEGIN", 0, NULL);
+    app_query(a, "SELECT set_config('jobq_log.bulk', '{}', true),"
+              " set_config('jobq_log.operation', $1, true)", 1, (const char *const *)&operation);
+    res = app_try(a, call->sql.ptr, call->count, call->values);
+    if (res == NULL) return NULL;
+    log = app_query(a, "SELECT current_setting('jobq_log.operation')", 0, NULL);
+    snprintf(operation, 24, "%s", PQgetvalue(log, 0, 0));
+    app_query(a, "COMMIT", 0, NULL);
+    return res;
+}
+
 /* Runs a statement until it answers 0, or has changed enough (1: one step), in steps that are
  * committed each. */
 static int repeat(app *a, const app_call *call, long enough)
@@ -139,10 +157,11 @@ static int repeat(app *a, const app_call *call, long enough)
     long total = 0, requested = 0, step = 1;
     const char *done = a->verb->done;
     bool asks = false, failed;
+    char operation[24] = "";
     PGresult *res;
 
     while (step > 0 && total + requested < enough &&
-           (res = app_try(a, call->sql.ptr, call->count, call->values)) != NULL) {
+           (res = repeat_step(a, call, operation)) != NULL) {
         long asked;
 
         asks = PQnfields(res) > 1;

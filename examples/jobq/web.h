@@ -61,6 +61,7 @@ typedef struct web_bulk {
     char user[128], what[600], *sql, *values[WEB_VALUES];
     long total, seen, done;   /* total: BULK_MOST or more; -1: unknown */
     char why[300];            /* some were left, or it failed */
+    char operation[24];       /* its row of operator_log; "": it has none yet */
 } web_bulk;
 
 /* An event, such as a section of a page. Viewers hold it while it is sent to them. */

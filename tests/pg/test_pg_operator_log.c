@@ -93,6 +93,42 @@ static void the_calls_of_a_statement_are_one_row(void **unused)
     expect_text("1000 501", "SELECT string_agg(jobs::text, ' ' ORDER BY id) FROM jobq.operation");
 }
 
+/* A step of an operation, in a transaction of its own. last: what the step before left. */
+static const char *step(const char *verb, const char *last)
+{
+    static char operation[24];
+
+    RUN("BEGIN; SELECT set_config('jobq_log.bulk', '{\"of\": \"all\"}', true), "
+        "set_config('jobq_log.operation', '%s', true)", last);
+    RUN("SELECT %s", verb);
+    snprintf(operation, sizeof operation, "%lld",
+             (long long)number("SELECT current_setting('jobq_log.operation')"));
+    RUN("COMMIT");
+    return operation;
+}
+
+/* What a program does in steps is one row, but not together with what others do. */
+static void the_steps_of_a_bulk_are_one_row(void **unused)
+{
+    const char *last;
+
+    (void)unused;
+    enqueue_count(7);
+    last = step("jobq.prioritize(id, 3) FROM (SELECT id FROM jobq.job ORDER BY id LIMIT 3) d", "");
+    last = step("jobq.prioritize(id, 3) FROM jobq.job WHERE priority = 0", last);
+    logged("prioritize {\"of\": \"all\", \"priority\": 3} 7");
+    last = step("jobq.cancel('q', at_most => 2)", last);
+    last = step("jobq.cancel('q', at_most => 2)", last);
+    RUN("SELECT jobq.cancel('q', at_most => 1)");
+    RUN("SET application_name = 'another'");
+    last = step("jobq.cancel('q', at_most => 1)", last);
+    RUN("RESET application_name");
+    last = step("jobq.delete('q', 'cancelled', at_most => 1)", last);
+    logged("cancel {\"of\": \"all\", \"queue\": \"q\"} 4; cancel {\"queue\": \"q\"} 1; "
+           "cancel {\"of\": \"all\", \"queue\": \"q\"} 1; "
+           "delete {\"of\": \"all\", \"queue\": \"q\", \"state\": \"cancelled\"} 1");
+}
+
 /* What is new, and nothing if nothing is. */
 static void settings_are_logged(void **unused)
 {
@@ -245,6 +281,7 @@ int main(void)
         TEST(a_verb_on_one_job_is_logged),
         TEST(a_verb_on_many_jobs_is_logged),
         TEST(the_calls_of_a_statement_are_one_row),
+        TEST(the_steps_of_a_bulk_are_one_row),
         TEST(settings_are_logged),
         TEST(what_becomes_of_dead_letters_is_logged),
         TEST(what_changed_nothing_is_not_logged),

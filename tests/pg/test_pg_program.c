@@ -315,6 +315,8 @@ static void all_that_match_are_changed(void **unused)
     JOBQ(0, "--json cancel --queue q --kind k");
     expect(out, "{\"cancelled\": 2500, \"requested\": 0}\n");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+    expect_text("{\"kind\": \"k\", \"queue\": \"q\"} 2500", "SELECT string_agg(concat_ws(' ', "
+                "arguments, jobs), '; ') FROM jobq.operator_log WHERE verb = 'cancel'");
     RUN("SELECT jobq.queue_set('target', max_attempts => 3)");
     JOBQ(0, "move --queue q --target target");
     expect(out, "moved 1\n");
@@ -452,6 +454,7 @@ static void a_large_flow_is_cancelled_whole(void **unused)
     JOBQ(0, "flow cancel %ld", flow);
     assert_string_equal(out, "cancelled 2500\n");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    expect_text("2500", "SELECT string_agg(jobs::text, '; ') FROM jobq.operator_log");
 }
 
 static void a_signal_is_sent_once(void **unused)

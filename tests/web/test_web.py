@@ -392,6 +392,9 @@ class Test(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
         if headers["Location"] != "/bulk":
             self.assertIn(want, self.said(form, "/jobs")[0])
+        self.assertEqual(sql("SELECT arguments ->> 'what', jobs FROM jobq.operator_log "
+                             "WHERE verb = 'revive' AND arguments::text ~ 'Queue all'"),
+                         ["Revive all that match: State failed, Queue all|2050"])
         sql("SELECT jobq.delete('all', 'failed'), jobq.delete('all', 'ready', at_most => 3000)")
 
     def test_server_refuses_reader(self):

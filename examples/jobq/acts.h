@@ -339,6 +339,17 @@ static void act_what(const web_visit *visit, const look_verb *verb, const char *
             app_format(what, " %s", visit->args[i]);
 }
 
+/* The label of a field that a verb needs besides its object. NULL: it needs no such field. */
+static const char *act_value(const look_verb *verb, const char *field)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof web_values / sizeof web_values[0]; i++)
+        if (strcmp(web_values[i].verb, verb->name) == 0 && strcmp(web_values[i].field, field) == 0)
+            return web_values[i].label;
+    return NULL;
+}
+
 /* The form again, whose button now does it. */
 static void act_sure(web_visit *visit, const look_verb *verb, const char *pressed,
                      const char *label)
@@ -351,13 +362,28 @@ static void act_sure(web_visit *visit, const look_verb *verb, const char *presse
     html(out, "<form method=post action=\"/do\" class=acts><input type=hidden name=token "
          "value=\"%s\"><input type=hidden name=sure value=1>", token);
     for (i = 0; i < visit->field_count; i++) {
-        const char *name = visit->fields[i][0];
+        const char *name = visit->fields[i][0], *value = visit->fields[i][1];
 
-        if (strcmp(name, "token") != 0 && strcmp(name, "do") != 0 && strcmp(name, "sure") != 0)
-            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", name, visit->fields[i][1]);
+        if (act_value(verb, name) != NULL)
+            html(out, "<label>%s<input name=\"%s\" value=\"%s\"></label>", act_value(verb, name),
+                 name, value);
+        else if (strcmp(name, "token") != 0 && strcmp(name, "do") != 0 && strcmp(name, "sure") != 0)
+            html(out, "<input type=hidden name=\"%s\" value=\"%s\">", name, value);
     }
     html(out, "<p><button class=main name=do value=\"%s\">%s</button> <a href=\"%s\">Do nothing"
          "</a></p></form>", pressed, label, act_back(visit));
+}
+
+/* A value that the server refused: the form again, with what was typed, and why. */
+static void act_again(web_visit *visit, const look_verb *verb, const char *pressed,
+                      const char *what)
+{
+    visit->out.len = 0;
+    page_begin(visit, "", what);
+    html(&visit->out, "<p role=alert class=\"said warn\">%s</p>", visit->error);
+    act_sure(visit, verb, pressed, verb->label);
+    app_put(&visit->out, "</main></body></html>");
+    visit->error[0] = '\0';
 }
 
 /* Asks before it is done, with the names of jobs that were selected. */
@@ -506,6 +532,7 @@ static void web_do(web_visit *visit)
         else if (steps) act_in_steps(visit, verb, what.ptr, count, values);
         else act_now(visit, verb, object, what.ptr, values);
         if (visit->status == 400) web_token_use(visit, false);
+        if (visit->status == 400 && values[0] == object) act_again(visit, verb, pressed, what.ptr);
     }
     free(list.ptr);
     free(what.ptr);

@@ -132,6 +132,15 @@ static void html_when(app_text *out, const char *when, const char *text)
     else html(out, "<time datetime=\"%s\" title=\"%s\">%s</time>", at, at, text);
 }
 
+/* An instant of LOOK_AT. The script adds it in the zone of the browser. */
+static void html_at(app_text *out, const char *at)
+{
+    char iso[25];
+
+    snprintf(iso, sizeof iso, "%.10sT%.12sZ", at, at + 11);
+    html(out, "<time class=at datetime=\"%s\">%s</time>", iso, at);
+}
+
 /* A line through values, one each 10 s, the newest at the right. Its top is the largest value. */
 static void html_plot(app_text *out, const char *label, const float *values, int count)
 {
@@ -222,11 +231,14 @@ static const char html_style[] =
     ".table{position:relative;overflow-x:auto}table{border-collapse:collapse;width:100%}"
     "th,td{padding:9px 14px;text-align:left;vertical-align:top}"
     "td button{min-height:28px;padding:2px 10px;margin:-4px 0}"
-    ".do{white-space:nowrap}thead th{font-size:12.5px;font-weight:550;color:var(--mute);"
-    "white-space:nowrap}tbody tr{border-top:1px solid var(--line)}tbody th{font-weight:500}"
+    ".do{white-space:nowrap;position:sticky;right:0;background:var(--card)}tr:hover .do{"
+    "background:linear-gradient(var(--tint),var(--tint)),var(--card)}thead th{"
+    "font-size:12.5px;font-weight:550;color:var(--mute);white-space:nowrap}"
+    "tbody tr{border-top:1px solid var(--line)}tbody th{font-weight:500}"
     "tbody tr:hover{background:var(--tint)}.n{text-align:right;white-space:nowrap}"
     "i{font-style:normal;margin-left:.18em}"
     "td.w{min-width:16em;overflow-wrap:anywhere;white-space:pre-line}time{white-space:nowrap}"
+    ".at[data-local]::after{content:attr(data-local);display:block;color:var(--mute)}"
     ".state{display:inline-block;padding:0 8px;border-radius:99px;font-size:13px;"
     "border:1px solid var(--line);white-space:nowrap}.running{color:var(--accent);"
     "border-color:currentColor}.failed,.bad{color:var(--bad)}.failed{border-color:currentColor}"
@@ -273,6 +285,7 @@ static const char html_style[] =
  * the same element, so its focus, its scroll and a selection in it stay. A row is known by its
  * data-k, and a button by its value. Nothing changes while a mouse button is down or the mouse
  * moves, and a press on a button that has just been moved under a resting mouse does nothing.
+ * Instants are shown in the zone of the browser, too.
  */
 static const char html_script[] =
     "'use strict';const d=document,one=q=>d.querySelector(q),"
@@ -290,11 +303,14 @@ static const char html_script[] =
     "for(const{name}of[...a.attributes])if(name!=='open'&&!b.hasAttribute(name))"
     "a.removeAttribute(name);for(const{name,value}of b.attributes)"
     "if(a.getAttribute(name)!==value)a.setAttribute(name,value);fill(a,b)}\n"
+    "const here=new Intl.DateTimeFormat([],{dateStyle:'medium',timeStyle:'long'});"
+    "function local(){all('time').forEach(e=>{const t=here.format(new Date(e.dateTime));"
+    "if(e.className)e.dataset.local=t;else e.title=e.dateTime+' · '+t})}local();\n"
     "const news=new Map,high=e=>e&&e.getBoundingClientRect().top;let aim=0,moved=0,late;\n"
     "function flush(){if(one('main:active')||Date.now()-aim<500)return;"
     "const b=one('main button:hover'),y=high(b);news.forEach((text,id)=>{"
     "const s=d.getElementById(id),t=d.createElement('template');t.innerHTML=text;"
-    "if(s)fill(s,t.content)});news.clear();if(high(b)!==y)moved=Date.now()}\n"
+    "if(s)fill(s,t.content)});if(news.size)local();news.clear();if(high(b)!==y)moved=Date.now()}\n"
     "d.addEventListener('pointermove',()=>{aim=Date.now()});"
     "d.addEventListener('pointerdown',()=>{late=Date.now()-moved<500});"
     "d.addEventListener('click',e=>{if(late&&e.detail&&e.target.closest('button'))"

@@ -16,11 +16,13 @@ enum {
 };
 
 /*
- * A column, and its type. t: a text; l: a long one; e: an error; n: a number; x: one that should
- * be 0; s: seconds; w: an instant of WHEN; p: percent; S: a state; j: the id of a job; f: that of
- * a flow; r: either, negative for a flow; q: a queue; c: the id of a job, to select it; g: an
- * error of several failed jobs, where their queue, kind and common error follow; h: a histogram of
- * them; b: a verb for all of them; o: a subject of jobq.doctor; v: names of verbs for the row.
+ * A column, and its type. t: a text; l: a long one; e: an error; m: a text of many lines; n: a
+ * number; x: one that should be 0; s: seconds; w: an instant of WHEN; a: one of LOOK_AT, to the
+ * millisecond; p: percent; S: a state; j: the id of a job; f: that of a flow; r: either, negative
+ * for a flow; q: a queue, worker or line; k: a kind of the row's queue; c: the id of a job, to
+ * select it; g: an error of several failed jobs, where their queue, kind and common error follow;
+ * h: a histogram of them; b: a verb for all of them; o: a subject of jobq.doctor; v: names of verbs
+ * for the row.
  */
 typedef struct look_column {
     const char *head;
@@ -64,16 +66,39 @@ typedef struct look_table {
 /* Errors that differ in numbers alone are the same. */
 #define LOOK_SAME "regexp_replace(coalesce(left(error, 300), ''), '[0-9]+', '#', 'g')"
 
-/* The next five runs of schedule s. Without its spread they are those of the calendar. */
+/* The next five runs of schedule s that are not past, and their zone. Without its spread they are
+   those of the calendar. */
 #define LOOK_RUNS \
-    "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, 'Dy DD Mon HH24:MI'), ', ' ORDER BY " \
-    "p.at) FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' " \
+    "(SELECT string_agg(to_char(p.at AT TIME ZONE s.zone, " \
+    "CASE WHEN extract(second FROM p.at) = 0 THEN 'Dy DD Mon HH24:MI' " \
+    "ELSE 'Dy DD Mon HH24:MI:SS' END), ', ' ORDER BY p.at) || ' ' || " \
+    "s.zone FROM jobq.schedule_preview(cron => CASE WHEN calendar NOT LIKE 'every %' " \
     "THEN calendar END, every => CASE WHEN calendar LIKE 'every %' " \
     "THEN substr(calendar, 7)::interval END, zone => s.zone, count => 5, after => " \
-    "s.next_at - coalesce(s.spread_by, '0') - interval '1 microsecond') p)"
+    "greatest(now(), s.next_at - coalesce(s.spread_by, '0')) - interval '1 microsecond') p)"
 
 #define LOOK_FLOW_VERBS "concat_ws(' ', CASE WHEN failed > 0 THEN 'flow_revive' END, " \
                         "CASE WHEN state <> 'ended' THEN 'flow_cancel' END)"
+
+/* In SQL: an instant to the millisecond, as a text of 27 bytes. */
+#define LOOK_AT(at) \
+    "CASE WHEN isfinite(" at ") THEN to_char(" at " AT TIME ZONE 'UTC', " \
+    "'YYYY-MM-DD HH24:MI:SS.MS \"UTC\"') END"
+
+/* The attempts of job j: no, attempt, stage, started, ended, worker, outcome, error. When and where
+   an attempt began is kept of the last one alone. */
+#define LOOK_TRIES \
+    "SELECT n AS no, coalesce(e ->> 'attempt', (e ->> 'dropped') || ' more') AS attempt, " \
+    "e ->> 'stage' AS stage, CASE WHEN t.at >= j.claimed_at THEN j.claimed_at END AS started, " \
+    "t.at AS ended, CASE WHEN t.at >= j.claimed_at THEN j.worker END AS worker, " \
+    "CASE WHEN e ? 'error' THEN 'failed' WHEN e ? 'at' THEN 'ended' END AS outcome, " \
+    "e ->> 'error' AS error FROM j CROSS JOIN LATERAL " LOOK_EACH("j.errors") \
+    " WITH ORDINALITY AS u (e, n) CROSS JOIN LATERAL (SELECT " LOOK_TIME("e ->> 'at'") \
+    " AS at) t UNION ALL " \
+    "SELECT 1000, j.attempt::text, j.stage::text, j.claimed_at, j.finished_at, j.worker, " \
+    "CASE j.state WHEN 'ready' THEN 'given back' ELSE j.state END, NULL FROM j " \
+    "WHERE j.claimed_at IS NOT NULL AND j.attempt > 0 AND NOT EXISTS (SELECT FROM " \
+    LOOK_EACH("j.errors") " AS l (e) WHERE " LOOK_TIME("e ->> 'at'") " >= j.claimed_at)"
 
 /* What happened to job j, and to each attempt that failed or logged: at, no, what, text. */
 #define LOOK_STORY \
@@ -132,7 +157,7 @@ enum {
     LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
     LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
     LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
-    LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK, LOOK_TROUBLE,
+    LOOK_TRIED, LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK, LOOK_TROUBLE,
     LOOK_TABLES
 };
 
@@ -151,7 +176,7 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"running", "Running", "No job is running.", LOOK_TOP | LOOK_LIVE, 30,
      "SELECT id, queue, kind, percent, " WHEN("since") ", attempt, worker, note, 'cancel' "
      "FROM jobq.running ORDER BY since",
-     {{"Job", 'j'}, {"Queue", 'q'}, {"Kind", 't'}, {"Progress", 'p'}, {"Started", 'w'},
+     {{"Job", 'j'}, {"Queue", 'q'}, {"Kind", 'k'}, {"Progress", 'p'}, {"Started", 'w'},
       {"Attempt", 'n'}, {"Worker", 'q'}, {"Note", 't'}, {"Actions", 'v', 't'}}},
     /* Ids are not the order in which jobs fail: the latest of the newest thousand. */
     {"failures", "Failures", "", LOOK_TOP, 50,
@@ -159,7 +184,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "FROM jobq.failures WHERE id = ANY (ARRAY(SELECT n.id FROM (SELECT f.id, f.failed_at "
      "FROM jobq.failures f ORDER BY f.id DESC LIMIT 1000) AS n ORDER BY n.failed_at DESC "
      "LIMIT 50)) ORDER BY failed_at DESC, id DESC",
-     {{"Job", 'j'}, {"Queue", 't'}, {"Kind", 't'}, {"Failed", 'w'}, {"Attempt", 'n'},
+     {{"Job", 'j'}, {"Queue", 'q'}, {"Kind", 'k'}, {"Failed", 'w'}, {"Attempt", 'n'},
       {"Error", 'e'}, {"Actions", 'v'}}},
     {"flows", "Flows", "There is no flow.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE | LOOK_PAGED, 100,
      "SELECT id, name, state, 100 * (succeeded + failed + cancelled) / nullif(jobs, 0), jobs, "
@@ -180,16 +205,16 @@ static const look_table look_tables[LOOK_TABLES] = {
       {"Alive", 'n', '-'}}},
     {"schedules", "Schedules", "There is no schedule.", LOOK_TOP | LOOK_ALONE, 500,
      "SELECT name, CASE WHEN paused_at IS NOT NULL THEN 'paused' END, " WHEN("next_at") ", "
-     WHEN("last_at") ", last_state, queue, kind, calendar, zone, " LOOK_RUNS ", why, "
+     WHEN("last_at") ", last_state, queue, kind, calendar, " LOOK_RUNS ", why, "
      "CASE WHEN paused_at IS NULL THEN 'schedule_run schedule_pause' "
      "ELSE 'schedule_run schedule_resume' END FROM jobq.schedules s ORDER BY s.next_at, s.name",
      {{"Schedule", 'l'}, {"State", 'S'}, {"Next", 'w'}, {"Last", 'w'}, {"It was", 't', 'w'},
-      {"Queue", 't'}, {"Kind", 't'}, {"Calendar", 't'}, {"Zone", 't', 'w'},
-      {"Next five runs", 'l', 'w'}, {"Why not", 'e'}, {"Actions", 'v'}}},
+      {"Queue", 'q'}, {"Kind", 'k'}, {"Calendar", 't'},
+      {"Next runs", 'l', 'w'}, {"Why not", 'e'}, {"Actions", 'v'}}},
     {"limits", "Limits", "No queue has a limit.", LOOK_TOP, 200,
      "SELECT queue, kind, held, running_max, wanted, tokens, rate FROM jobq.limits "
      "WHERE worker IS NULL ORDER BY queue, kind",
-     {{"Queue", 'q'}, {"Kind", 't'}, {"Held", 'n'}, {"At most", 'n'}, {"Wanted", 'n'},
+     {{"Queue", 'q'}, {"Kind", 'k'}, {"Held", 'n'}, {"At most", 'n'}, {"Wanted", 'n'},
       {"Tokens", 'n'}, {"Rate", 't'}}},
     {"lines", "Lines", "No job is in a line.", LOOK_TOP, 200,
      "SELECT line, queue, " LOOK_LEAST("waiting") ", running, running_max, "
@@ -198,7 +223,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "THEN 'held: ' || coalesce(hold_why, '') END "
      "FROM (SELECT * FROM jobq.lines LIMIT 5000) AS l ORDER BY waiting DESC, queue, line",
      {{"Line", 'q'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
-      {"Next", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
+      {"Not before", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
     {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
      "SELECT queue, sum(lag) || CASE WHEN bool_and(exact) THEN '' ELSE '+' END, "
      "extract(epoch FROM max(age)), sum(dead_letters), "
@@ -253,7 +278,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      WHEN("max(failed_at)") ", max(id), 'revive_all' FROM f CROSS JOIN span "
      "LEFT JOIN bars USING (queue, kind, same) GROUP BY queue, kind, same, cut, bars "
      "ORDER BY count(*) DESC, max(id) DESC",
-     {{"Error", 'g'}, {"Queue", 't'}, {"Kind", 't'}, {"Same", 't', '-'}, {"Jobs", 'n'},
+     {{"Error", 'g'}, {"Queue", 'q'}, {"Kind", 'k'}, {"Same", 't', '-'}, {"Jobs", 'n'},
       {"When", 'h'}, {"First", 'w'}, {"Last", 'w'}, {"Newest", 'j'}, {"Actions", 'b'}}},
     {"audit", "What operators did", "No operator has done anything.", LOOK_ALONE | LOOK_PAGED, 200,
      "SELECT id, " WHEN("at") ", role, application, verb, jobs, [[left(arguments::text, 300)]] "
@@ -261,7 +286,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"No.", 't'}, {"At", 'w'}, {"Role", 't'}, {"From", 't'}, {"Verb", 't'}, {"Jobs", 'n'},
       {"Arguments", 'l'}}},
     {"jobs", "Jobs", "No such job here.", 0, 0, NULL, /* page_jobs has its query */
-     {{"Select", 'c'}, {"Job", 'j'}, {"State", 'S'}, {"Queue", 't'}, {"Kind", 't'},
+     {{"Select", 'c'}, {"Job", 'j'}, {"State", 'S'}, {"Queue", 'q'}, {"Kind", 'k'},
       {"Priority", 'n'}, {"Attempt", 'n'}, {"Enqueued", 'w'}, {"Last", 'w'}, {"Key", 'l'},
       {"Error", 'e'}}},
     {"facts", "Facts", "", LOOK_ONE, 1,
@@ -277,20 +302,30 @@ static const look_table look_tables[LOOK_TABLES] = {
      "WHEN finished_at IS NULL THEN 'cancel' END, CASE WHEN state = 'ready' "
      "THEN 'prioritize reschedule' END, 'copy') "
      "FROM jobq.jobs j WHERE id = $1::bigint",
-     {{"State", 'S'}, {"Queue", 'q'}, {"Kind", 't'}, {"Key", 'l'}, {"Line", 'q'}, {"Priority", 't'},
+     {{"State", 'S'}, {"Queue", 'q'}, {"Kind", 'k'}, {"Key", 'l'}, {"Line", 'q'}, {"Priority", 't'},
       {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Cancel requested", 'w'},
       {"Worker", 'q'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
     {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
      "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
      {{"Reason", 'l'}, {"Until", 'w'}}},
+    {"tried", "Attempts", "No worker has taken it yet.", 0, 100,
+     "WITH j AS MATERIALIZED (SELECT attempt, stage, state, claimed_at, finished_at, errors, "
+     "(SELECT w.name FROM jobq.workers w WHERE w.id = o.worker) AS worker FROM jobq.jobs o "
+     "WHERE id = $1::bigint) SELECT no, attempt, nullif(stage, '0'), " LOOK_AT("started") ", "
+     LOOK_AT("ended") ", CASE WHEN isfinite(until) AND isfinite(started) "
+     "THEN extract(epoch FROM until - started) END, worker, outcome, error FROM (SELECT *, "
+     "coalesce(ended, CASE outcome WHEN 'running' THEN clock_timestamp() END) AS until "
+     "FROM (" LOOK_TRIES ") AS t) AS t ORDER BY no",
+     {{"No.", 't', '-'}, {"Attempt", 't'}, {"Stage", 't'}, {"Started", 'a'}, {"Ended", 'a'},
+      {"Ran", 's'}, {"Worker", 'q'}, {"Outcome", 'S'}, {"Error", 'm'}}},
     {"steps", "What happened", "", 0, 1000,
      "WITH j AS MATERIALIZED (SELECT enqueued_at, claimed_at, finished_at, attempt, state, errors, "
      "[[log]]::jsonb AS log FROM jobq.jobs WHERE id = $1::bigint) "
-     "SELECT " WHEN("at") ", what, CASE WHEN isfinite(at) THEN to_char(at AT TIME ZONE 'UTC', "
-     "'YYYY-MM-DD HH24:MI:SS.MS \"UTC\"') END, CASE WHEN isfinite(at) AND isfinite(lag(at) OVER w) "
+     "SELECT " WHEN("at") ", what, " LOOK_AT("at") ", "
+     "CASE WHEN isfinite(at) AND isfinite(lag(at) OVER w) "
      "THEN extract(epoch FROM at - lag(at) OVER w) END, text FROM (" LOOK_STORY ") AS s "
      "WINDOW w AS (ORDER BY at NULLS FIRST, no) ORDER BY at NULLS FIRST, no",
-     {{"When", 'w'}, {"What", 't'}, {"At", 't'}, {"After", 's'}, {"Text", 'm'}}},
+     {{"When", 'w'}, {"What", 't'}, {"At", 'a'}, {"After", 's'}, {"Text", 'm'}}},
     {"ties", "Flow, edges and steps", "It belongs to no flow, and waits for no other job.", 0, 500,
      "SELECT CASE tie WHEN 'flow' THEN 'is in flow' WHEN 'after' THEN 'waits, or has waited, for' "
      "WHEN 'before' THEN 'is waited for by' WHEN 'step' THEN 'has done the step' "
@@ -430,7 +465,8 @@ static const char *look_text(const look_column *c, const char *value, char *text
     if (c->type != 'w' || strlen(value) < 22) return value;
     age = atof(value + 21);
     app_span(span, sizeof span, age < 0 ? -age : age);
-    snprintf(text, size, age < 0 ? "in %s" : "%s ago", span);
+    snprintf(text, size, age < 0 ? "in %s" : strcmp(c->head, "Next") == 0 ? "due %s ago"
+             : "%s ago", span);
     return text;
 }
 

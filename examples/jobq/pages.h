@@ -34,7 +34,8 @@ static const struct web_page {
     {"/failures", "Failures", "jobs", 0, {0}, page_failures},
     {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
     {"/bulk", "In bulk", "bulk", 1, {LOOK_BULK}},
-    {"/jobs", "Job", "jobs", 5, {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_STEPS, LOOK_PAYLOAD},
+    {"/jobs", "Job", "jobs", 6,
+     {LOOK_FACTS, LOOK_WHY, LOOK_TIES, LOOK_TRIED, LOOK_STEPS, LOOK_PAYLOAD},
      .none = "There is no such job, or it has ended and is no longer kept."},
     {"/flows", "Flow", "flows", 2, {LOOK_FLOW, LOOK_GRAPH},
      .none = "There is no such flow, or it has ended a week ago."},
@@ -207,6 +208,18 @@ static void page_button_for(const web_state *web, app_text *out, const look_verb
     free(path.ptr);
 }
 
+/* The value of the column with a head in a row; "" if its table has none. */
+static const char *page_cell(const PGresult *res, int row, const char *head)
+{
+    int table = 0, i;
+
+    while (!look_is(res, row, table)) table++;
+    for (i = 0; i < LOOK_COLUMNS && look_tables[table].columns[i].head != NULL; i++)
+        if (strcmp(look_tables[table].columns[i].head, head) == 0)
+            return PQgetvalue(res, row, i + 1);
+    return "";
+}
+
 /* The value of a column in a row. */
 static void page_value(const web_state *web, app_text *out, const look_column *c,
                        const PGresult *res, int row, int at)
@@ -220,9 +233,13 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
     else if (value[0] == '\0' && c->type != 'v') return;
     else if (strchr("nx", c->type)) html_count(out, value);
     else if (c->type == 'w') html_when(out, value, look_text(c, value, text, sizeof text));
+    else if (c->type == 'a') html_at(out, value);
     else if (c->type == 'S') page_state(out, value);
     else if (c->type == 'q') {
         args[strcmp(c->head, "Line") == 0 ? 7 : strcmp(c->head, "Worker") == 0 ? 9 : 1] = value;
+        page_jobs_link(out, args, value);
+    } else if (c->type == 'k') {
+        args[1] = page_cell(res, row, "Queue"), args[2] = value;
         page_jobs_link(out, args, value);
     } else if (c->type == 'm') html_long(out, value);
     else if (c->type == 'o') page_subject(out, value);
@@ -387,11 +404,15 @@ static void page_sample(web_state *web, const PGresult *res)
 
 static void page_now(app_text *out, const PGresult *res)
 {
-    static const struct card { const char *name; int table; const char *head; } cards[] = {
-        {"Ready", LOOK_QUEUES, "Ready"}, {"Running", LOOK_QUEUES, "Running"},
-        {"Scheduled", LOOK_QUEUES, "Scheduled"}, {"Done per second", LOOK_QUEUES, "Done/s"},
-        {"Failed in 1 h", LOOK_QUEUES, "In 1 h"}, {"Workers", LOOK_WORKERS, "Alive"},
-        {"Outbox lag", LOOK_OUTBOX, "Lag"}, {"Dead letters", LOOK_OUTBOX, "Dead letters"}};
+    static const struct card { const char *name; int table; const char *head, *path; } cards[] = {
+        {"Ready", LOOK_QUEUES, "Ready", "/jobs?state=ready"},
+        {"Running", LOOK_QUEUES, "Running", "/jobs?state=running"},
+        {"Scheduled", LOOK_QUEUES, "Scheduled", "/queues"},
+        {"Done per second", LOOK_QUEUES, "Done/s", "/jobs?state=succeeded"},
+        {"Failed in 1 h", LOOK_QUEUES, "In 1 h", "/failures?newer=1+hour"},
+        {"Workers", LOOK_WORKERS, "Alive", "/workers"},
+        {"Outbox lag", LOOK_OUTBOX, "Lag", "/outbox"},
+        {"Dead letters", LOOK_OUTBOX, "Dead letters", "/outbox#letters"}};
     size_t i;
 
     app_put(out, "<h2 class=hidden>Now</h2><dl class=cards>");
@@ -401,8 +422,8 @@ static void page_now(app_text *out, const PGresult *res)
 
         snprintf(digits, sizeof digits, value < 10 && value > (int)value ? "%s%.1f%s" : "%s%.0f%s",
                  is == '~' ? "~" : "", value, is == '+' ? "+" : "");
-        html(out, "<div><dt>%s</dt><dd class=\"%s\">", cards[i].name,
-             value > 0 && (i == 4 || i == 7) ? "bad" : "");
+        html(out, "<div><dt><a href=\"%s\">%s</a></dt><dd class=\"%s\">", cards[i].path,
+             cards[i].name, value > 0 && (i == 4 || i == 7) ? "bad" : "");
         html_count(out, digits);
         app_put(out, "</dd></div>");
     }

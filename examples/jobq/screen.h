@@ -115,7 +115,7 @@ static void top_widths(top_state *t, int s, int widths[LOOK_COLUMNS])
 
     for (i = 0; i < LOOK_COLUMNS; i++) {
         bool last = top_last(columns, i);
-        int most = last || !strchr("tlqS", columns[i].type) ? COLS : COLS / 6 > 14 ? COLS / 6 : 14;
+        int most = last || !strchr("tlqkS", columns[i].type) ? COLS : COLS / 6 > 14 ? COLS / 6 : 14;
         int wide = 0;
 
         widths[i] = 0;

@@ -94,7 +94,7 @@ static bool top_matches(const top_state *t, int s, int row)
     int i;
 
     for (i = 0; i < LOOK_COLUMNS && columns[i].head != NULL; i++) {
-        if (top_has(&columns[i]) && strchr("tlqejf", columns[i].type) != NULL &&
+        if (top_has(&columns[i]) && strchr("tlqkejf", columns[i].type) != NULL &&
             top_contains(PQgetvalue(t->look, row, i + 1), t->search)) return true;
     }
     return t->search[0] == '\0';

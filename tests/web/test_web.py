@@ -192,7 +192,7 @@ class Test(unittest.TestCase):
             self.assertNotIn("unsafe", headers["Content-Security-Policy"])
             self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
             self.assertIsNone(headers["Access-Control-Allow-Origin"])
-        self.assertLess(len(self.operator.ask("/script.js")[2]), 3072)
+        self.assertLess(len(self.operator.ask("/script.js")[2]), 4096)
         cookie = self.operator.ask("/")[1]["Set-Cookie"]
         self.assertIn("SameSite=Strict", cookie)
         self.assertIn("HttpOnly", cookie)
@@ -428,6 +428,47 @@ class Test(unittest.TestCase):
             self.assertEqual((status, 'value="soon"' in text, "invalid input syntax" in text),
                              (400, True, True))
 
+    def test_refused_value_keeps_what_was_typed(self):
+        """A signal or an instant that the server refuses: what was typed stays, and works once mended."""
+        job = sql("SELECT jobq.enqueue('typed', 't', delay => '1 hour')")[0]
+        path = f"/jobs/{job}"
+        status, _, text, form = self.post(path, do=f"reschedule {job}", run_at="the day <after>")
+        self.assertEqual((status, "invalid input syntax" in text), (400, True))
+        self.assertIn('name="run_at" value="the day &lt;after&gt;"', text)
+        token = re.search(r'name=token value="([^"]*)"', text).group(1)
+        *_, form = self.post(path, form=({**form[0], "token": token}, form[1]), do=f"reschedule {job}",
+                             run_at="2031-01-01 00:00Z")
+        self.assertEqual(self.said(form, path), [f"Reschedule {job}: rescheduled"])
+        sql("SELECT jobq.delete('typed', 'ready')")
+
+    def test_schedules_say_when_and_where(self):
+        """The next runs have their zone, are not past, and differ; a run that is late is called so."""
+        sql("SELECT jobq.schedule('tokyo', 'mail', 'tick', cron => '30 9 * * *', zone => 'Asia/Tokyo'); "
+            "SELECT jobq.schedule('often', 'mail', 'tick', every => '10 s'); "
+            "UPDATE jobq.schedule SET next_at = now() - interval '23 min' WHERE name IN ('tokyo', 'often')")
+        page = self.reader.ask("/schedules")[2]
+        rows = {name: re.search(rf'<tr data-k="{name}">.*?</tr>', page).group() for name in ["tokyo", "often"]}
+        self.assertRegex(rows["tokyo"], r"(\w+ \d+ \w+ 09:30(, )?){5} Asia/Tokyo<")
+        self.assertIn(">due 23 min ago<", rows["tokyo"])
+        runs = re.search(r"((?:\w+ \d+ \w+ \d\d:\d\d(?::\d\d)?(?:, )?){5})", rows["often"]).group().split(", ")
+        self.assertEqual(len(set(runs)), 5, runs)
+        future = sql("SELECT to_char(now() AT TIME ZONE 'UTC', 'Dy DD Mon HH24:MI')")[0]
+        self.assertIn(future[:10], runs[0])
+        self.assertGreaterEqual(runs[0][11:] + ":00", future[11:])
+        sql("SELECT jobq.schedule_drop('tokyo'), jobq.schedule_drop('often')")
+
+    def test_what_is_named_is_linked(self):
+        """Queues and kinds lead to their jobs, and numbers of the overview to what they count."""
+        for path in ["/failures", "/jobs?state=failed"]:
+            text = self.reader.ask(path)[2]
+            self.assertIn('<a href="/jobs?queue=mail&amp;">mail</a>', text, path)
+            self.assertIn('<a href="/jobs?queue=mail&amp;kind=welcome&amp;">welcome</a>', text, path)
+        self.assertIn('<a href="/jobs?queue=mail&amp;kind=digest&amp;">', self.reader.ask("/schedules")[2])
+        cards = re.search(r'<section id="now".*?</section>', self.reader.ask("/")[2]).group()
+        for path in re.findall(r'<dt><a href="([^"]*)"', cards) or self.fail(cards):
+            self.assertEqual(self.reader.ask(path.split("#")[0].replace("&amp;", "&"))[0], 200, path)
+        self.assertEqual(cards.count("<dt>"), cards.count("<dt><a href"))
+
     def test_search(self):
         """From every page, by id, key, flow, queue, line or worker; also for a job that has ended."""
         find = lambda q: (lambda a: a[1]["Location"] or a[2])(
@@ -621,6 +662,12 @@ class Test(unittest.TestCase):
             INSERT INTO jobq.signal_wait VALUES ({jobs[1]}, 'go', now() + interval '1 hour');
             UPDATE jobq.job SET enqueued_at = {ago('7 min')} WHERE id = {jobs[2]}""")
         self.assertEqual(line(jobs[0]), "waited 20 min, ran 3 min, backed off 7 min, failed attempts: 1")
+        page = self.reader.ask(f"/jobs/{jobs[0]}")[2]
+        tried = re.search(r'<section id="tried".*?</section>', page).group()
+        cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[dh] ?[^>]*>.*?</t[dh]>", tried)]
+        self.assertEqual(cells[:5], ["Attempt", "Started", "Ended", "Ran", "Outcome"])
+        self.assertEqual((cells[6], cells[9:]), ("1", ["3 min", "failed", "x"]))
+        self.assertIn("No worker has taken it yet.", self.reader.ask(f"/jobs/{jobs[2]}")[2])
         self.assertEqual(line(jobs[1]), "waited for a signal 9 min")
         self.assertEqual(line(jobs[2]), "waited 7 min")
         sql("SELECT jobq.delete('timeline', 'ready'); DELETE FROM jobq.signal_wait")
@@ -831,6 +878,23 @@ class Test(unittest.TestCase):
             sql("SELECT jobq.resume('mail')")
         self.assertEqual(hits, len(holds))
 
+    def test_buttons_are_in_view(self):
+        """However wide a table is, the buttons of its rows are on the screen."""
+        long = "q" * 60
+        sql(f"SELECT jobq.enqueue('{long}', 'k'); SELECT jobq.schedule('s{long}', '{long}', 'k', every => '1 h')")
+        try:
+            for width in [1440, 1000, 360]:
+                self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+                    "width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False})
+                for path in ["/queues", "/schedules", "/flows", "/failures"]:
+                    self.chrome.get(self.operator.url + path)
+                    right = self.chrome.execute_script("""return Math.max(...all("main td button").map(
+                        e => e.getBoundingClientRect().right))""")
+                    self.assertTrue(0 < right <= width, (path, width, right))
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            sql(f"SELECT jobq.delete('{long}', 'ready'); SELECT jobq.schedule_drop('s{long}')")
+
     def test_focus_stays_on_its_row(self):
         """A queue appears above the focused button, as the server tells it: Enter hits its row."""
         self.chrome.get(self.operator.url + "/queues")
@@ -926,6 +990,15 @@ class Test(unittest.TestCase):
         for part in ["Timeline", "no answer from host", "info", "tried twice", "Facts",
                      "Why it runs or does not", "What happened", "enqueued", "Payload"]:
             self.assertIn(part, text)
+        self.chrome.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+        try:
+            self.chrome.refresh()
+            instant, local = self.chrome.execute_script("""const e = one("#steps time.at");
+                return [e.dateTime, getComputedStyle(e, "::after").content]""")
+            hour = (int(instant[11:13]) + 9) % 24
+            self.assertRegex(local, rf"\b0?{hour % 12 or 12}:{instant[14:19]} [AP]M GMT\+9")
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
     def test_job_page_is_live(self):
         """It shows an end as it happens, with instants and differences; the focus stays."""

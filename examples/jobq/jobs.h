@@ -25,7 +25,8 @@ static const char *jobs_view(const char *const *args)
 }
 
 /* Where jobs of a filter are found, newest first, below the id $1: by the primary key, the queue's
-   lanes, the ids of a flow, or by_key, which finds those that hold a key. */
+   lanes, the index of failed jobs of a queue or kind, the ids of a flow, or by_key, which finds
+   those that hold a key. */
 static void jobs_source(app_text *sql, const char *const *args, bool payloads, bool by_key)
 {
     const char *view = jobs_view(args);
@@ -39,7 +40,10 @@ static void jobs_source(app_text *sql, const char *const *args, bool payloads, b
                : "state, priority, errors -> -1 ->> 'error' AS error, "
                  "coalesce(finished_at, claimed_at, run_at) AS at",
                payloads ? "headers" : "NULL", view);
-    if ((failed || live) && args[1][0] != '\0') app_put(sql, " AND queue = $3");
+    if (live && args[1][0] != '\0') app_put(sql, " AND queue = $3");
+    if (failed && args[1][0] != '\0')
+        app_put(sql, args[2][0] == '\0' ? " AND queue_id = (SELECT jobq._known_queue($3))"
+                     : " AND kind_id = (SELECT jobq._known_kind(jobq._known_queue($3), $4))");
     if (by_key && args[3][0] != '\0')
         app_put(sql, " AND id = ANY (ARRAY(SELECT jobq._jobs_of_key($5)))");
     if (args[8][0] != '\0')
@@ -87,10 +91,11 @@ static PGresult *jobs_ask(web_visit *visit, const char *before)
                "ORDER BY id DESC OFFSET 9999 LIMIT 1) END, "
                "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
                source.ptr, where.ptr, source.ptr);
-    /* Reads jobs in the order of their index until the page is full, instead of sorting all. */
-    PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off"));
+    /* Reads jobs in the order of the narrowest index until the page is full, instead of sorting
+       all, or walking by id past those of other queues. */
+    PQclear(PQexec(visit->web->pages.conn, "SET enable_hashjoin = off; SET random_page_cost = 1"));
     res = web_ask(visit, sql.ptr, WEB_VALUES, values);
-    PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin"));
+    PQclear(PQexec(visit->web->pages.conn, "RESET enable_hashjoin; RESET random_page_cost"));
     free(source.ptr);
     free(where.ptr);
     free(sql.ptr);

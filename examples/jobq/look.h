@@ -259,11 +259,12 @@ static const look_table look_tables[LOOK_TABLES] = {
      "AND ($2 = '' OR id < nullif($2, '')::bigint) ORDER BY id DESC",
      {{"Letter", 't'}, {"Queue", 't'}, {"Partition", 'n'}, {"Seq", 'n'}, {"Status", 'S'},
       {"Type", 't'}, {"Attempts", 'n'}, {"Failed", 'w'}, {"Error", 'e'}}},
-    /* Of the newest 10,000 that match: $3 a queue, $12 a part of the error, $13 an interval. Bars:
-       how many in each 24th of the time since the first one. */
+    /* Of the newest 10,000 that match: $3 a queue (whose id an index has), $12 a part of the error,
+       $13 an interval. Bars: how many in each 24th of the time since the first one. */
     {"groups", "Failures by error", "No job that matches has failed.", LOOK_ALONE, 100,
      "WITH f AS MATERIALIZED (SELECT id, queue, kind, failed_at, left(error, 300) AS error, "
-     LOOK_SAME " AS same FROM jobq.failures WHERE ($3::text IS NULL OR queue = $3) "
+     LOOK_SAME " AS same FROM jobq.failures "
+     "WHERE ($3::text IS NULL OR queue_id = (SELECT jobq._known_queue($3))) "
      "AND ($12::text IS NULL OR strpos(lower(error), lower($12)) > 0) "
      "AND ($13::text IS NULL OR failed_at > now() - $13::interval) ORDER BY id DESC LIMIT 10000), "
      "span AS (SELECT extract(epoch FROM greatest(now() - min(failed_at), '1 min')) / 24 AS s, "

@@ -591,6 +591,26 @@ class Test(unittest.TestCase):
                 self.assertEqual((status, text.count("<tr data-k=")), (200, 50), path)
             self.assertLess(min(times), 0.1, (path, times))
 
+    def test_failed_jobs_of_a_queue_are_found_by_an_index(self):
+        """However many jobs of other queues have failed since."""
+        sql("""SELECT jobq.queue_set('few', kinds => '{f,g}'), jobq.queue_set('many', kinds => '{m}');
+            INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt, crash,
+                                     priority, stage, stages, errors)
+            SELECT nextval('jobq.job_id'), now(), now(), now(), k.queue_id, k.id, 2, 0, 0, 0, 1, '[{"error": "x"}]'
+            FROM (SELECT * FROM generate_series(1, 40000) n, jobq.kind k
+                  WHERE k.queue IN ('few', 'many') AND (n <= 20000) = (k.queue = 'few') ORDER BY n) k;
+            ANALYZE jobq.failed""")
+        for path in ["/jobs?state=failed&queue=few", "/jobs?state=failed&queue=few&kind=g"]:
+            sql("SELECT pg_stat_statements_reset()")
+            self.assertIn(">few</a>", self.reader.ask(path)[2])
+            pages = int(sql("SELECT sum(shared_blks_hit + shared_blks_read) FROM pg_stat_statements s "
+                            "JOIN pg_roles r ON r.oid = s.userid WHERE rolname = 'web_reader' "
+                            "AND query ~ 'failures'")[0])
+            self.assertLess(pages, 300, path)
+        status, _, text = self.reader.ask("/jobs?state=failed&queue=fwe")
+        self.assertEqual((status, "no queue is called" in text, 'value="fwe"' in text), (400, True, True))
+        sql("DELETE FROM jobq.failed f USING jobq.queue q WHERE q.id = f.queue_id AND q.name IN ('few', 'many')")
+
     def test_odd_jobs(self):
         """A role that may insert can write anything; looking still works."""
         odd = sql("""INSERT INTO jobq.failed (id, run_at, enqueued_at, claimed_at, finished_at,

@@ -371,7 +371,10 @@ static const app_verb verbs[] = {
                  {"basic", "FILE", "people log in; lines of user:password", NULL},
                  {"user-header", "NAME", "a proxy in front has logged them in, and says who it is; "
                                          "only it may\n                        reach this port",
-                  NULL}}, .offline = true},
+                  NULL},
+                 {"name", "TEXT", "of this instance, on each page; default: its database", NULL},
+                 {"color", "COLOR", "of the head of each page: red, amber, green, blue, violet",
+                  NULL, "red amber green blue violet"}}, .offline = true},
     {"completion", "SHELL", "print a completion script, for bash, zsh or fish", 1, 1, completion,
      .more = "    bash and zsh: source <(jobq completion bash); fish: jobq completion fish | "
              "source\n", .offline = true},

@@ -102,22 +102,84 @@ static PGresult *jobs_ask(web_visit *visit, const char *before)
     return res;
 }
 
+/* Counts the jobs that match in each state: of live, failed and ended jobs the newest 10,000 of the
+   queue are looked at. NULL: it failed. */
+static PGresult *jobs_count(web_visit *visit)
+{
+    static const char *const views[] = {"waiting", "failed", "succeeded"}; /* states of each */
+    const char *args[PAGE_FILTERS], *values[WEB_VALUES] = {JOBS_NEWEST};
+    app_text sql = {0};
+    PGresult *res;
+    int i;
+
+    memcpy(args, visit->args, sizeof args);
+    for (i = 0; i < PAGE_FILTERS; i++) values[i + 1] = args[i][0] == '\0' ? NULL : args[i];
+    for (i = 0; i < 3; i++) {
+        app_put(&sql, i > 0 ? ") UNION ALL (" : "(");
+        app_put(&sql, "SELECT state, count(*) FILTER (WHERE true");
+        args[0] = "";
+        jobs_where(&sql, args);
+        app_put(&sql, "), sum(count(*)) OVER () = 10000 FROM (");
+        args[0] = views[i];
+        jobs_source(&sql, args, visit->web->payloads, true);
+        app_put(&sql, " ORDER BY id DESC LIMIT 10000) AS seen GROUP BY state");
+    }
+    app_put(&sql, ")");
+    res = web_try(&visit->web->pages, sql.ptr, WEB_VALUES, values, NULL);
+    free(sql.ptr);
+    return res;
+}
+
+/* A link to the jobs of each state that match the rest of the filter, with their number. */
+static void jobs_tabs(web_visit *visit)
+{
+    static const char *const states[] = {"", "ready", "running", "waiting", "failed", "succeeded",
+                                         "cancelled", "any"};
+    const char *args[PAGE_FILTERS], *now = strcmp(jobs_view(visit->args), "jobs") == 0
+                                         ? "any" : visit->args[0];
+    PGresult *res = jobs_count(visit);
+    int i, row;
+
+    memcpy(args, visit->args, sizeof args);
+    app_put(&visit->out, "<nav class=tabs aria-label=States>");
+    for (i = 0; i < 8; i++) {
+        app_text count = {0};
+
+        args[0] = states[i];
+        if (i == 0 && strcmp(jobs_view(args), "jobs") == 0) continue;
+        app_put(&visit->out, strcmp(states[i], now) == 0 ? "<a aria-current=true href=\""
+                                                         : "<a href=\"");
+        page_jobs_path(&visit->out, args, "");
+        html(&visit->out, "\">%s", i == 0 ? "live" : states[i]);
+        app_put(&count, i == 0 || i == 7 ? "" : "0");
+        for (row = 0; res != NULL && row < PQntuples(res); row++) {
+            if (strcmp(PQgetvalue(res, row, 0), states[i]) != 0) continue;
+            count.len = 0;
+            app_format(&count, "%s%s", PQgetvalue(res, row, 1),
+                       PQgetvalue(res, row, 2)[0] == 't' ? "+" : "");
+        }
+        if (res != NULL && count.len > 0) {
+            app_put(&visit->out, " <span class=mute>");
+            html_count(&visit->out, count.ptr);
+            app_put(&visit->out, "</span>");
+        }
+        app_put(&visit->out, "</a>");
+        free(count.ptr);
+    }
+    app_put(&visit->out, "</nav>");
+    PQclear(res);
+}
+
 /* The form of a filter of jobs, or of their failures, which has fewer fields. */
 static void jobs_filter(web_visit *visit, bool failures)
 {
-    static const char *const states[] = {"any", "ready", "running", "waiting", "failed",
-                                         "succeeded", "cancelled"};
     const char *const *args = visit->args;
     app_text *out = &visit->out;
     size_t i;
 
     html(out, "<form class=filter action=\"%s\" role=search aria-label=Filter>",
          failures ? "/failures" : "/jobs");
-    if (!failures) app_put(out, "<label>State<select name=state><option value=\"\">live</option>");
-    for (i = 0; !failures && i < sizeof states / sizeof states[0]; i++)
-        html(out, strcmp(states[i], args[0]) == 0 ? "<option selected>%s</option>"
-                                                  : "<option>%s</option>", states[i]);
-    if (!failures) app_put(out, "</select></label>");
+    if (!failures) html(out, "<input type=hidden name=state value=\"%s\">", args[0]);
     for (i = 1; i < PAGE_FILTERS; i++) {
         if (i == 5 && !visit->web->payloads) continue;
         if (i == 6 && args[6][0] == '\0') continue;
@@ -232,6 +294,7 @@ static void page_jobs(web_visit *visit)
         jobs_refused(visit);
         return;
     }
+    jobs_tabs(visit);
     acts = web_form(visit, "jobs", "");
     if (acts) {
         for (i = 0; i < PAGE_FILTERS; i++)

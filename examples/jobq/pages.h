@@ -320,6 +320,7 @@ static void page_row(const web_state *web, app_text *out, const look_table *t,
         if (!show[i]) continue;
         kind = page_class(c->type);
         app_put(out, th ? "<th scope=row" : "<td");
+        if (!th && !strchr("cvb", c->type)) html(out, " data-h=\"%s\"", c->head);
         if (kind[0] != '\0') html(out, " class=\"%s\"", kind);
         app_put(out, ">");
         page_value(web, out, c, res, row, i + 1);
@@ -469,18 +470,21 @@ static void page_event(web_state *web, app_text *out, int table, const PGresult 
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-static void page_head(app_text *out, const char *path, const char *title, const char *user)
+static void page_head(const web_state *web, app_text *out, const char *path, const char *title,
+                      const char *user)
 {
     size_t i;
 
     html(out, "<!doctype html><html lang=en><head><meta charset=utf-8>"
          "<meta name=viewport content=\"width=device-width, initial-scale=1\">"
-         "<meta name=color-scheme content=\"light dark\"><title>%s · jobq</title>"
+         "<meta name=color-scheme content=\"light dark\"><title>%s · %s</title>"
          "<link rel=stylesheet href=\"/style.css\"><link rel=icon href=\"/icon.svg\">"
          "<script src=\"/script.js\" defer></script></head><body>"
-         "<a class=skip href=\"#main\">Skip to content</a><header><a class=brand href=\"/\">"
-         "<svg viewBox=\"0 0 16 16\" aria-hidden=true><path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
-         "jobq</a><nav aria-label=Pages>", title);
+         "<a class=skip href=\"#main\">Skip to content</a><header class=\"%s\">"
+         "<a class=brand href=\"/\"><svg viewBox=\"0 0 16 16\" aria-hidden=true>"
+         "<path d=\"M2 4h12M2 8h8M2 12h5\"/></svg>"
+         "jobq <span id=instance>%s</span></a><nav aria-label=Pages>", title, web->name, web->color,
+         web->name);
     for (i = 0; i < WEB_PAGES && web_pages[i].none == NULL; i++)
         html(out, strcmp(path, web_pages[i].path) == 0 ? "<a href=\"%s\" aria-current=page>%s</a>"
                   : "<a href=\"%s\">%s</a>", web_pages[i].path, web_pages[i].title);
@@ -496,7 +500,7 @@ static void page_begin(web_visit *visit, const char *path, const char *title)
 {
     int i;
 
-    page_head(&visit->out, path, title, visit->user);
+    page_head(visit->web, &visit->out, path, title, visit->user);
     for (i = 0; i < WEB_SAID; i++) {
         web_said *said = &visit->web->said[i];
 

@@ -108,6 +108,7 @@ typedef struct web_viewer {
 typedef struct web_state {
     app pages, look, acts;    /* each with a connection of its own */
     const char *host, *user_header;
+    const char *name, *color; /* of the instance, so that one is not mistaken for another */
     int port;
     char *users;              /* the text of --basic */
     uint64_t key[2];          /* of this process: signs forms */
@@ -1033,6 +1034,18 @@ static void web_quit(int signal_number)
     _exit(APP_OK);
 }
 
+/* What an instance is called without --name: the database, its host and its schema. */
+static const char *web_name(const app *a)
+{
+    const char *host = PQhost(a->conn);
+    app_text name = {0};
+
+    app_put(&name, PQdb(a->conn));
+    if (host != NULL && host[0] != '/' && host[0] != '\0') app_format(&name, " on %s", host);
+    if (strcmp(a->schema, "jobq") != 0) app_format(&name, ", %s", a->schema);
+    return name.ptr;
+}
+
 static int web_start(web_state *web, struct sockaddr_in *address)
 {
     struct MHD_Daemon *daemon;
@@ -1051,6 +1064,7 @@ static int web_start(web_state *web, struct sockaddr_in *address)
     if (!web_connect(&web->pages) || !web_connect(&web->look))
         return app_say(APP_SERVER, "%s", PQerrorMessage(web->pages.conn));
     if (!web_rights(web)) return app_failed(&web->pages);
+    if (web->name == NULL) web->name = web_name(&web->pages);
     if (pthread_create(&bulks, NULL, bulk_work, web) != 0)
         return app_say(APP_NO, "cannot start a thread: %s", strerror(errno));
     daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME,
@@ -1081,6 +1095,9 @@ static int web(app *a)
 
     if (to == NULL) to = "127.0.0.1:8080";
     state.user_header = app_value(a, "user-header");
+    state.name = app_value(a, "name");
+    state.color = app_value(a, "color") == NULL ? "" : app_value(a, "color");
+    if (!app_all_known(a)) return APP_USAGE;
     state.pages = state.look = state.acts = *a;
     pthread_mutex_init(&state.mutex, NULL);
     pthread_cond_init(&state.bulk_news, NULL);

@@ -270,6 +270,8 @@ static const struct {
     {"web", "listen", "tests/web tries it: it serves until it is killed"},
     {"web", "basic", "tests/web tries it"},
     {"web", "user-header", "tests/web tries it"},
+    {"web", "name", "tests/web tries it"},
+    {"web", "color", "tests/web tries it"},
     {"work", "record", SEEN},
     {"replay", "story", SEEN},
     {"replay", "why", SEEN},

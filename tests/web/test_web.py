@@ -23,7 +23,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import WebDriverWait
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SERVER = os.environ["JOBQ_SERVER"]
@@ -768,6 +768,60 @@ class Test(unittest.TestCase):
 
     # -- in the browser --------------------------------------------------------------------------
 
+    def test_tabs_count(self):
+        """Each state has a tab, with how many of its jobs match the filter; ≥ if not all were seen."""
+        jobs = sql("SELECT jobq.enqueue('tabs', k) FROM unnest(ARRAY['a', 'a', 'a', 'b', 'a']) k")
+        self.break_job(jobs[0])
+        sql(f"SELECT jobq.cancel({jobs[1]})")
+        def tabs(path):
+            nav = re.search(r'<nav class=tabs .*?</nav>', self.reader.ask(path)[2]).group()
+            return [re.sub("<[^>]*>", "", tab) for tab in re.findall(r"<a .*?</a>", nav)], nav
+        self.assertEqual(tabs("/jobs?queue=tabs&kind=a")[0], [
+            "live", "ready 2", "running 0", "waiting 0", "failed 1", "succeeded 0", "cancelled 1", "any"])
+        _, nav = tabs("/jobs?queue=tabs&kind=a&state=ready")
+        self.assertIn('<a aria-current=true href="/jobs?state=ready&amp;queue=tabs&amp;kind=a&amp;">', nav)
+        self.assertIn("ready ≥&nbsp;", tabs("/jobs")[0][1])
+        sql("SELECT jobq.delete('tabs', 'ready'), jobq.delete('tabs', 'failed')")
+
+    def test_instance_has_a_name_and_a_color(self):
+        """So that production is not mistaken for a copy of it: also in the title of the tab."""
+        page = self.operator.ask("/queues")[2]
+        self.assertRegex(page, r"<title>Queues · (\w+)[^<]*</title>.*<span id=instance>\1")
+        production = self.dashboard("web_reader", "--name", "Shop <production>", "--color", "red")
+        for path in ["/", "/none"]:
+            page = production.ask(path)[2]
+            self.assertIn("· Shop &lt;production&gt;</title>", page)
+            self.assertIn("<span id=instance>Shop &lt;production&gt;</span>", page)
+        self.chrome.get(production.url)
+        color = self.one("#instance").value_of_css_property("background-color")
+        self.assertEqual(color, "rgba(179, 38, 30, 1)")
+        self.assertIn(color.replace("rgba", "rgb").replace(", 1)", ")"),
+                      self.one("header").value_of_css_property("border-top"))
+        self.chrome.get(self.operator.url)
+        self.assertNotEqual(self.one("#instance").value_of_css_property("background-color"), color)
+        production.stop()
+        refused = subprocess.run([PROGRAM, "-d", SERVER, "web", "--color", "rad"], text=True, capture_output=True)
+        self.assertEqual((refused.returncode, "did you mean 'red'?" in refused.stderr), (2, True))
+
+    def test_cards_on_a_narrow_screen(self):
+        """Below 600 px a row is a card, which names its values; nothing scrolls sideways."""
+        try:
+            self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+                "width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": False})
+            for path in ["/", "/queues", "/schedules", "/jobs?queue=mail", "/jobs?state=failed", "/workers",
+                         "/failures", "/outbox"]:
+                self.chrome.get(self.operator.url + path)
+                wide = self.chrome.execute_script(
+                    "return all('.table').filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel)")
+                self.assertEqual(wide, [], path)
+            self.chrome.get(self.operator.url + "/queues")
+            labels = self.chrome.execute_script("""return all("#queues tr[data-k=mail] td[data-h]").map(
+                e => getComputedStyle(e, "::before").content)""")
+            self.assertIn("Ready", labels[1])
+            self.assertIn("Workers", labels[-2])
+        finally:
+            self.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
     def test_audit(self):
         """A verb of a person who logged in is written down under this name."""
         login = {"Authorization": "Basic " + base64.b64encode(b"bob:x").decode()}
@@ -778,7 +832,7 @@ class Test(unittest.TestCase):
                                       Cookie=headers["Set-Cookie"].split(";")[0], **login)
         self.assertEqual(status, 303)
         text = self.login.ask("/audit", **login)[2]
-        self.assertIn("<td>jobq web bob</td><td>pause</td>", text)
+        self.assertIn(">jobq web bob</td><td data-h=\"Verb\">pause</td>", text)
         self.assertNotIn("<th scope=col>Arguments", self.reader.ask("/audit")[2])
         sql("SELECT jobq.resume('orders')")
 
@@ -793,8 +847,9 @@ class Test(unittest.TestCase):
         """Filters, cancels 3 of 5, and goes back."""
         self.chrome.get(self.operator.url + "/jobs")
         self.one("input[name=queue]").send_keys("five")
-        Select(self.one("select[name=state]")).select_by_visible_text("ready")
         self.one("form.filter button").click()
+        self.wait(lambda: "queue=five" in self.chrome.current_url)
+        self.wait(lambda: [self.one(".tabs a[href*='state=ready']").click()])
         self.wait(lambda: len(self.all("input[name=id]")) == 5)
         boxes = self.all("input[name=id]")
         first = boxes[0].get_attribute("value")

@@ -593,15 +593,17 @@ static bool app_known(const app *a, const char *what, const char *called, const 
     return known;
 }
 
-/* Whether the queues, kinds and words that the verb was given are there. */
+/* Whether the queues, kinds, schedules and words that the verb was given are there. */
 static bool app_all_known(const app *a)
 {
+    bool schedule = strcmp(a->verb->arguments, "SCHEDULE") == 0;
     const char *queue = strstr(a->verb->arguments, "QUEUE") == a->verb->arguments ||
                         a->verb->arguments[0] == '[' ? a->argc > 0 ? a->argv[0] : NULL : NULL;
     int i;
 
     if (queue != NULL && !a->verb->makes && strstr(a->verb->arguments, "QUEUE") != NULL &&
         !app_known(a, "QUEUE", "queue", queue, NULL, NULL)) return false;
+    if (schedule && !app_known(a, "SCHEDULE", "schedule", a->argv[0], NULL, NULL)) return false;
     for (i = 0; i < APP_OPTIONS && a->verb->options[i].name != NULL; i++) {
         const app_option *o = &a->verb->options[i];
 

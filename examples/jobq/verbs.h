@@ -481,15 +481,32 @@ static int do_metrics(app *a)
     return APP_OK;
 }
 
+/* Whether jobs stand in a line of a queue, or it has settings of its own; if not, says which lines
+ * there are. */
+static bool line_known(app *a, const char *queue, const char *line)
+{
+    const char *values[] = {queue, line};
+    PGresult *res = app_query(a, "SELECT bool_or(line = $2), string_agg(line, ' ' ORDER BY line)"
+                              " FILTER (WHERE strpos(line, ' ') = 0) FROM jobq.lines"
+                              " WHERE queue = $1", 2, values);
+
+    if (PQgetvalue(res, 0, 0)[0] == 't') return true;
+    app_unknown(0, "line", line, PQgetvalue(res, 0, 1));
+    fprintf(stderr, "  To make one: jobq line set %s '%s' --paused true\n", queue, line);
+    return false;
+}
+
 /* pause and resume: of a queue, a kind, or with --line a line. */
 static int do_pause(app *a)
 {
+    const char *line = app_value(a, "line");
     bool pauses = strcmp(a->verb->name, "pause") == 0;
     app_call call = {0};
 
-    if (app_value(a, "line") == NULL) return app_run(a);
+    if (line == NULL) return app_run(a);
     if (app_value(a, "kind") != NULL)
         return app_say(APP_USAGE, "%s takes --kind or --line", a->verb->name);
+    if (!line_known(a, a->argv[0], line)) return APP_USAGE;
     app_fill(a, &call, pauses
              ? "SELECT 'paused' AS answer FROM jobq.line_set($1, :line, paused => true)"
              : "SELECT 'resumed' AS answer FROM jobq.line_set($1, :line, paused => false)");

@@ -140,6 +140,8 @@ static const option_row option_rows[] = {
         "max_attempts = 7", "--kind 'a b'", "a b"),
     QUEUE("max-attempts", "7", "max_attempts = 7", "0", "max_attempts"),
     QUEUE("max-crashes", "7", "max_crashes = 7", "0", "max_crashes"),
+    QUEUE("snoozes-max", "7", "snoozes_max = 7", "-1", "snoozes_max"),
+    QUEUE("attempts-span-stages", "true", "attempts_span_stages", "maybe", "attempts-span-stages"),
     QUEUE("backoff", "linear", "backoff_curve = 'linear'", "round", "backoff"),
     QUEUE("backoff-base", "'2 s'", "backoff_base_us = 2000000", "'1 us'", "backoff_base"),
     QUEUE("backoff-cap", "'2 h'", "backoff_cap_us = 7200000000", "'1 us'", "backoff_cap"),

@@ -343,6 +343,14 @@ static void queues_are_paused_and_drained(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE paused_at IS NOT NULL"), 1);
     JOBQ(0, "resume q");
     assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE paused_at IS NOT NULL"), 0);
+    JOBQ(0, "enqueue q k --line 'the other' && $jobq enqueue q k --line ann");
+    JOBQ(0, "pause q --line ann && $jobq pause q --line 'the other'");
+    JOBQ(2, "pause q --line an");
+    expect(err, "there is no line 'an': did you mean 'ann'? There are: ann");
+    expect(err, "jobq line set q 'an' --paused true");
+    assert_int_equal(number("SELECT count(*) FROM jobq.line WHERE paused_at IS NOT NULL"), 2);
+    JOBQ(0, "resume q --line ann");
+    RUN("SELECT jobq.delete(id) FROM jobq.jobs WHERE line IS NOT NULL");
     JOBQ(0, "pause q --kind k");
     assert_int_equal(number("SELECT count(*) FROM jobq.kind WHERE paused_at IS NOT NULL"), 1);
     JOBQ(0, "--json resume q --kind k");
@@ -387,7 +395,10 @@ static void schedules_are_kept(void **unused)
     expect(out, "2027-01-03T12:00:00");
     JOBQ(0, "schedule drop nightly");
     assert_int_equal(number("SELECT count(*) FROM jobq.schedule"), 0);
-    JOBQ(1, "schedule run nightly");
+    JOBQ(0, "schedule set hourly q k --every '1 hour'");
+    JOBQ(2, "schedule drop houry");
+    expect(err, "there is no schedule 'houry': did you mean 'hourly'? There are: hourly");
+    JOBQ(2, "schedule run nightly");
     JOBQ(1, "schedule set bad q k --cron '61 * * * *'");
 }
 

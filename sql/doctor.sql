@@ -325,11 +325,15 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $
 BEGIN
     RETURN QUERY
     SELECT 'critical', format('queue %s', q.name), format('no living worker serves queue %s, '
-               'in which jobs are ready: %s%s', q.name,
-               CASE WHEN NOT c.exact THEN 'about ' END, c.jobs),
+               'in which jobs are ready: %s%s, the oldest since %s%s', q.name,
+               CASE WHEN NOT c.exact THEN 'about ' END, c.jobs, jobq._shown(c.oldest),
+               '; its last worker, ' || l.name || ', was last seen at '
+               || jobq._shown(l.beat_at)),
            jobq._shell(format('work --queue %s --exec COMMAND -- or start its program',
                               q.name))
     FROM jobq.queue q CROSS JOIN LATERAL jobq._count_due(q.id, 1000) c
+    LEFT JOIN LATERAL (SELECT w.name, w.beat_at FROM jobq.worker w WHERE q.id = ANY (w.queues)
+                       ORDER BY w.beat_at DESC LIMIT 1) l ON true
     WHERE q.paused_at IS NULL AND NOT jobq._served(q.id) AND c.jobs > 0
     UNION ALL
     SELECT 'warning', 'schema', 'only workers in SQL live: they fire no schedules and clean '
@@ -383,9 +387,10 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan
 SET jit = off AS $$
 BEGIN
     RETURN QUERY
-    SELECT 'critical', format('queue %s', q.name), format('queue %s only fails: its latest '
-               'failed jobs are of the last hour, and of the jobs from %s on none has '
-               'succeeded. The latest error: %s', q.name, f.first,
+    SELECT 'critical', format('queue %s', q.name), format('queue %s only fails: in the last '
+               'hour %s jobs have failed, the first of them at %s, and of the jobs from %s on '
+               'none has succeeded. The latest error: %s', q.name,
+               jobq._counted(n.jobs, 10000), jobq._shown(n.since), f.first,
                coalesce(left(f.error, 200), 'no text')),
            format('select * from jobq.failures where queue = %L order by id desc limit 10 -- '
                   'mend what fails, then: select jobq.revive(%L)', q.name, q.name)
@@ -401,6 +406,12 @@ BEGIN
                    WHERE o.queue_id = q.id AND o.state = 's') AS good
         FROM (SELECT h.queue_id, h.state FROM jobq.history h
               WHERE f.jobs = 10 AND h.id >= f.first ORDER BY h.id LIMIT 10000) AS o) AS e
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs, min(o.finished_at) AS since
+        FROM (SELECT a.finished_at FROM jobq.failed a
+              WHERE f.jobs = 10 AND a.queue_id = q.id
+                AND a.finished_at > statement_timestamp() - interval '1 hour'
+              ORDER BY a.finished_at DESC LIMIT 10000) AS o) AS n
     WHERE f.jobs = 10 AND e.good = 0 AND e.seen < 10000 AND q.history
       AND NOT EXISTS (SELECT FROM jobq.kind k WHERE k.queue_id = q.id AND NOT k.history)
     UNION ALL
@@ -470,11 +481,11 @@ SET jit = off AS $$
 BEGIN
     RETURN QUERY
     SELECT 'warning', format('queue %s', q.name), format('dead letters of queue %s wait for '
-               'somebody: %s%s', q.name, CASE WHEN sum(count(*)) OVER () >= 10000
-               THEN 'at least ' END, count(*)),
+               'somebody: %s%s, the oldest since %s', q.name, CASE WHEN sum(count(*)) OVER ()
+               >= 10000 THEN 'at least ' END, count(*), jobq._shown(min(d.failed_at))),
            jobq._shell(format('outbox list %s -- then outbox replay, or outbox discard',
                               q.name))
-    FROM (SELECT l.queue_id FROM jobq.dead_letter l WHERE l.status = 'pending'
+    FROM (SELECT l.queue_id, l.failed_at FROM jobq.dead_letter l WHERE l.status = 'pending'
           ORDER BY l.failed_at DESC LIMIT 10000) AS d
     JOIN jobq.queue q ON q.id = d.queue_id GROUP BY q.name ORDER BY q.name;
 END $$;
@@ -508,13 +519,15 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $
 BEGIN
     RETURN QUERY
     SELECT 'warning', format('queue %s', q.name), format('queue %s is paused; ready jobs: '
-               '%s%s', q.name, CASE WHEN NOT c.exact THEN 'about ' END, c.jobs),
+               '%s%s; paused since %s', q.name, CASE WHEN NOT c.exact THEN 'about ' END,
+               c.jobs, jobq._shown(q.paused_at)),
            format('select jobq.resume(%L)', q.name)
     FROM jobq.queue q CROSS JOIN LATERAL jobq._count_due(q.id, 1000) c
     WHERE q.paused_at IS NOT NULL AND c.jobs > 0
     UNION ALL
     SELECT 'warning', format('kind %s %s', q.name, k.name), format('kind %s of queue %s is '
-               'paused; ready jobs: %s', k.name, q.name, jobq._counted(d.jobs, 1000)),
+               'paused; ready jobs: %s; paused since %s', k.name, q.name,
+               jobq._counted(d.jobs, 1000), jobq._shown(k.paused_at)),
            format('select jobq.resume(%L, %L)', q.name, k.name)
     FROM jobq.queue q CROSS JOIN LATERAL jobq._due_kinds(CASE WHEN EXISTS (
              SELECT FROM jobq.kind o WHERE o.queue_id = q.id AND o.paused_at IS NOT NULL)
@@ -522,9 +535,11 @@ BEGIN
     JOIN jobq.kind k ON k.id = d.kind_id AND k.paused_at IS NOT NULL
     UNION ALL
     SELECT 'warning', format('line %s %s', l.queue, l.name), format('line %s of queue %s is '
-               'paused; ready jobs: %s', l.name, l.queue, jobq._counted(l.jobs, 1000)),
+               'paused; ready jobs: %s; paused since %s', l.name, l.queue,
+               jobq._counted(l.jobs, 1000), jobq._shown(l.paused_at)),
            format('select jobq.line_set(%L, %L, paused => false)', l.queue, l.name)
-    FROM (SELECT q.name AS queue, o.name, jobq._line_waiting(q, o.name, 1000) AS jobs
+    FROM (SELECT q.name AS queue, o.name, o.paused_at,
+                 jobq._line_waiting(q, o.name, 1000) AS jobs
           FROM jobq.line o JOIN jobq.queue q ON q.id = o.queue_id
           WHERE o.paused_at IS NOT NULL AND q.paused_at IS NULL LIMIT 100) AS l
     WHERE l.jobs > 0;

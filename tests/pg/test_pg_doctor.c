@@ -255,6 +255,44 @@ static void work_that_somebody_has_stopped(void **unused)
             "(nightly) is held: 1 jobs wait", ".flow_revive(");
 }
 
+/* Each finding about work says since when, so that the one who reads it knows what changed then. */
+static void findings_say_since_when(void **unused)
+{
+#define THEN "'2026-01-02 03:04:05Z'"
+    static const char then[] = "2026-01-02 03:04:05+00";
+    char text[200], *first;
+
+    (void)unused;
+    setenv("PGTZ", "UTC", 1);
+    enqueue_count(2);
+    RUN("SELECT jobq.work_join('{\"q\": [\"k\"]}', name => 'mailer'), jobq.pause('q')");
+    RUN("UPDATE jobq.job SET run_at = " THEN);
+    RUN("UPDATE jobq.worker SET beat_at = " THEN ", expires_at = " THEN ", dead_at = now()");
+    RUN("UPDATE jobq.queue SET paused_at = " THEN);
+    snprintf(text, sizeof text, "queue q is paused; ready jobs: 2; paused since %s", then);
+    finds("paused", text, "resume");
+    RUN("SELECT jobq.resume('q')");
+    snprintf(text, sizeof text, "in which jobs are ready: 2, the oldest since %s; its last worker, "
+             "mailer, was last seen at %s", then, then);
+    finds("workers", text, "work --queue q");
+    RUN("DELETE FROM jobq.job; DELETE FROM jobq.worker");
+    RUN("SELECT jobq.outbox_register('o', 1)");
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+        "attempts) SELECT queue_id, id, 7, now(), " THEN ", 3 FROM jobq.partition");
+    snprintf(text, sizeof text, "wait for somebody: 1, the oldest since %s", then);
+    finds("dead_letters", text, "outbox list o");
+    ends(12, false);
+    RUN("UPDATE jobq.failed SET finished_at = date_trunc('second', now() - interval '5 min') "
+        "WHERE id = (SELECT min(id) FROM jobq.failed)");
+    first = text_of("SELECT to_char(min(finished_at) AT TIME ZONE 'UTC', "
+                    "'YYYY-MM-DD HH24:MI:SS') || '+00' FROM jobq.failed");
+    snprintf(text, sizeof text, "in the last hour 12 jobs have failed, the first of them at %s",
+             first);
+    finds("failing", text, ".revive('q')");
+    free(first);
+    unsetenv("PGTZ");
+}
+
 static void messages_that_nobody_takes(void **unused)
 {
     (void)unused;
@@ -595,6 +633,7 @@ int main(void)
         T(faults_of_a_set_up_with_citus),
         T(faults_of_the_work),
         T(work_that_somebody_has_stopped),
+        T(findings_say_since_when),
         T(messages_that_nobody_takes),
         T(a_queue_that_only_fails),
         T(a_table_that_somebody_has_locked),

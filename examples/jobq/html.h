@@ -141,25 +141,51 @@ static void html_at(app_text *out, const char *at)
     html(out, "<time class=at datetime=\"%s\">%s</time>", iso, at);
 }
 
-/* A line through values, one each 10 s, the newest at the right. Its top is the largest value. */
-static void html_plot(app_text *out, const char *label, const float *values, int count)
+/* A time of the day, so many seconds ago. */
+static void html_clock(app_text *out, int ago_s)
+{
+    time_t at = time(NULL) - ago_s;
+    struct tm tm;
+    char iso[24], clock[16];
+
+    gmtime_r(&at, &tm);
+    strftime(iso, sizeof iso, "%Y-%m-%dT%H:%M:00Z", &tm);
+    strftime(clock, sizeof clock, "%H:%M UTC", &tm);
+    html(out, "<time datetime=\"%s\">%s</time>", iso, clock);
+}
+
+/* A line through values, one each 10 s, the newest at the right, with axes: from 0 to the largest
+   value at the left, times below. */
+static void html_plot(app_text *out, const char *label, const char *unit, const float *values,
+                      int count)
 {
     int room = count < 30 ? 30 : count, i;
+    app_text line = {0};
+    char top[32];
     float most = 1;
 
     for (i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
-    html(out, "<figure><figcaption>%s</figcaption><svg class=plot viewBox=\"0 0 360 64\" "
-         "preserveAspectRatio=none role=img aria-label=\"%s, last hour: at most %.1f, now %.1f\">"
-         "<path class=grid d=\"M0 63.5H360M0 32H360\"/>", label, label, (double)most,
+    snprintf(top, sizeof top, "%.0f", (double)most);
+    html(out, "<figure><figcaption>%s</figcaption><div class=axes><span>", label);
+    html_count(out, top);
+    html(out, " %s</span><svg class=plot viewBox=\"0 0 360 64\" preserveAspectRatio=none role=img "
+         "aria-label=\"%s, last hour: at most %.1f, now %.1f\">"
+         "<path class=grid d=\"M0 63.5H360M0 33H360M0 4H360\"/>", unit, label, (double)most,
          count > 0 ? (double)values[count - 1] : 0.0);
-    if (count > 1) {
-        html(out, "<path class=area d=\"M%.1f 66", 360.0 * (room - count) / (room - 1));
-        for (i = 0; i < count; i++)
-            html(out, "L%.1f %.1f", 360.0 * (room - count + i) / (room - 1),
-                 62.0 - 58.0 * (double)(values[i] / most));
-        app_put(out, "V66Z\"/>");
+    for (i = 0; i < count && count > 1; i++)
+        html(&line, "%s%.1f %.1f", i == 0 ? "M" : "L",
+             360.0 * (room - count + i) / (room - 1), 62.0 - 58.0 * (double)(values[i] / most));
+    if (line.ptr != NULL) {
+        html(out, "<path class=area d=\"%sV66H%.1fZ\"/>", line.ptr,
+             360.0 * (room - count) / (room - 1));
+        html(out, "<path class=curve d=\"%s\"/>", line.ptr);
     }
-    html(out, "</svg><p class=mute>last %d min, top %d</p></figure>", room / 6, (int)most);
+    app_put(out, "</svg><span>0</span><p class=mute>");
+    html_clock(out, room * 10);
+    html_clock(out, room * 5);
+    html_clock(out, 0);
+    app_put(out, "</p></div></figure>");
+    free(line.ptr);
 }
 
 /* Bars of a histogram of 24 parts of a time, "slot:count slot:count ...". */
@@ -230,8 +256,12 @@ static const char html_style[] =
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(250px,1fr));gap:12px;"
     "margin-top:12px}.plots p{margin:4px 0 0;font-size:12px}figcaption{font-weight:550;"
     "margin-bottom:8px}.plot{width:100%;height:64px;display:block}.grid{stroke:var(--line);"
-    "fill:none}.area{fill:var(--tint);stroke:var(--accent);stroke-width:1.5;"
-    "vector-effect:non-scaling-stroke}"
+    "fill:none;vector-effect:non-scaling-stroke}.area{fill:var(--tint)}.curve{fill:none;"
+    "stroke:var(--accent);stroke-width:1.5;vector-effect:non-scaling-stroke}"
+    ".axes{display:grid;grid-template-columns:auto 1fr;gap:0 8px;font-size:12px}.axes span{"
+    "text-align:right;color:var(--mute);grid-column:1}.axes svg{grid-area:1/2/3}"
+    ".axes span+svg+span{align-self:end}.axes p{grid-column:2;display:flex;"
+    "justify-content:space-between}"
     ".table{position:relative;overflow-x:auto}table{border-collapse:collapse;width:100%}"
     "th,td{padding:9px 14px;text-align:left;vertical-align:top}"
     "td button{min-height:28px;padding:2px 10px;margin:-4px 0}"

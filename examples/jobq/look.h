@@ -166,7 +166,8 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"now", "Now", "", LOOK_LIVE, 0, NULL},
     {"plots", "The last hour", "", LOOK_LIVE, 0, NULL},
     {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
-     "SELECT queue, CASE WHEN paused THEN 'paused' END, " LOOK_READY ", running, "
+     "SELECT queue, CASE WHEN paused THEN 'paused' "
+     "ELSE 'paused: ' || array_to_string(paused_kinds, ', ') END, " LOOK_READY ", running, "
      LOOK_ABOUT("scheduled") ", " LOOK_LEAST("failed") ", " LOOK_LEAST("failed_1h") ", done_per_s, "
      "extract(epoch FROM late), workers, " LOOK_ABOUT("parked") ", "
      "CASE WHEN paused THEN 'resume' ELSE 'pause' END FROM jobq.queues ORDER BY queue",
@@ -350,9 +351,9 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
     {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
     {"trouble", "Needs attention", "Nothing needs attention.", LOOK_TOP | LOOK_LIVE, 50,
-     "SELECT severity, subject, sentence, remedy FROM jobq.doctor()",
+     "SELECT severity, subject, sentence, remedy, check_name FROM jobq.doctor()",
      {{"Severity", 'S'}, {"Subject", 'o', 'w'}, {"What is wrong", 'l'},
-      {"What to do", 'l', 'w'}}},
+      {"What to do", 'l', 'w'}, {"Check", 't', '-'}}},
 };
 
 /* ---- the statement --------------------------------------------------------------------------- */

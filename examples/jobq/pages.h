@@ -163,30 +163,34 @@ static void page_state(app_text *out, const char *state)
     if (state[0] != '\0') html(out, "<span class=\"state %s\">%s</span>", kind, state);
 }
 
-/* A subject of jobq.doctor, "queue NAME", "kind QUEUE NAME" ..., with a link to its page. */
-static void page_subject(app_text *out, const char *subject)
+/* A subject of jobq.doctor, "queue NAME", "kind QUEUE NAME" ..., with a link to the page that shows
+   what the check has found. */
+static void page_subject(app_text *out, const char *subject, const char *check)
 {
-    static const char *const pages[][2] = {
-        {"queue ", "/jobs?queue="}, {"kind ", "/jobs?queue="}, {"line ", "/queues#lines-"},
-        {"flow ", "/flows/"}, {"job ", "/jobs/"}, {"schedule ", "/schedules#"},
-        {"partition ", "/outbox#"}};
+    static const char *const pages[][3] = {
+        {"queue ", "/failures?queue=", "failing"}, {"queue ", "/outbox#", "relays"},
+        {"queue ", "/outbox#", "dead_letters"}, {"queue ", "/jobs?queue="},
+        {"kind ", "/jobs?queue="}, {"line ", "/queues#lines-"}, {"flow ", "/flows/"},
+        {"job ", "/jobs/"}, {"schedule ", "/schedules#"}, {"partition ", "/outbox#"}};
     const char *name = NULL;
     app_text first = {0};
     size_t i, len;
+    bool kind = strncmp(subject, "kind ", 5) == 0;
 
     for (i = 0; i < sizeof pages / sizeof pages[0] && name == NULL; i++)
-        if (strncmp(subject, pages[i][0], strlen(pages[i][0])) == 0)
+        if (strncmp(subject, pages[i][0], strlen(pages[i][0])) == 0 &&
+            (pages[i][2] == NULL || strcmp(pages[i][2], check) == 0))
             name = subject + strlen(pages[i][0]);
     if (name == NULL) {
         html(out, "%s", subject);
         return;
     }
     app_format(out, "<a href=\"%s", pages[i - 1][1]);
-    len = i == 2 ? strcspn(name, " ") : strlen(name);
+    len = kind ? strcspn(name, " ") : strlen(name);
     app_add(&first, name, len);
     html_url(out, first.ptr);
     free(first.ptr);
-    if (i == 2 && name[len] == ' ') {
+    if (kind && name[len] == ' ') {
         app_put(out, "&amp;kind=");
         html_url(out, name + len + 1);
     }
@@ -242,7 +246,7 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
         args[1] = page_cell(res, row, "Queue"), args[2] = value;
         page_jobs_link(out, args, value);
     } else if (c->type == 'm') html_long(out, value);
-    else if (c->type == 'o') page_subject(out, value);
+    else if (c->type == 'o') page_subject(out, value, page_cell(res, row, "Check"));
     else if (c->type == 'v')
         while ((verb = look_next_verb(&value)) != NULL)
             page_button(web, out, verb, PQgetvalue(res, row, 1), NULL, true);
@@ -433,11 +437,13 @@ static void page_now(app_text *out, const PGresult *res)
 
 static void page_plots(const web_state *web, app_text *out)
 {
-    static const char *const names[WEB_PLOTS] = {"Done per second", "Ready jobs", "Failed in 1 h"};
+    static const char *const names[WEB_PLOTS][2] = {
+        {"Done per second", "/s"}, {"Ready jobs", "jobs"}, {"Failed in 1 h", "jobs"}};
     int i;
 
     app_put(out, "<h2 class=hidden>The last hour</h2><div class=plots>");
-    for (i = 0; i < WEB_PLOTS; i++) html_plot(out, names[i], web->plots[i], web->samples);
+    for (i = 0; i < WEB_PLOTS; i++)
+        html_plot(out, names[i][0], names[i][1], web->plots[i], web->samples);
     app_put(out, "</div>");
 }
 

@@ -91,7 +91,7 @@ static int top_attr(const top_state *t, const look_column *c, const char *text)
     if (c->type == 'e' || (c->type == 'x' && strpbrk(text, "123456789") != NULL) ||
         strcmp(text, "critical") == 0 || strcmp(text, "dead") == 0 ||
         strcmp(text, "held") == 0) pair = COLOR_RED;
-    else if (strcmp(text, "paused") == 0 || strcmp(text, "warning") == 0) pair = COLOR_YELLOW;
+    else if (strncmp(text, "paused", 6) == 0 || strcmp(text, "warning") == 0) pair = COLOR_YELLOW;
     else if (c->type == 'p') pair = COLOR_GREEN;
     return t->color ? COLOR_PAIR(pair) : 0;
 }

@@ -521,6 +521,17 @@ class Test(unittest.TestCase):
     def test_overview_says_what_is_wrong(self):
         text = re.search(r'<section id="trouble".*?</section>', self.reader.ask("/")[2]).group()
         self.assertRegex(text, r'<a href="/jobs\?queue=big">queue big</a>.*?worker')
+        self.assertIn('<a href="/outbox#orders">queue orders</a>', text)
+        sql("""SELECT jobq.queue_set('sick', kinds => '{s}'), jobq.pause('five', 'one');
+            INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt, crash,
+                                     priority, stage, stages, errors)
+            SELECT nextval('jobq.job_id'), now(), now(), now(), k.queue_id, k.id, 2, 0, 0, 0, 1, '[{"error": "x"}]'
+            FROM generate_series(1, 10) n, jobq.kind k WHERE k.queue = 'sick'""")
+        text = self.reader.ask("/")[2]
+        self.assertIn('<a href="/failures?queue=sick">queue sick</a>', text)
+        self.assertIn('<a href="/jobs?queue=five&amp;kind=one">kind five one</a>', text)
+        self.assertIn('<span class="state ">paused: one</span>', text)
+        sql("SELECT jobq.resume('five', 'one'), jobq.delete('sick', 'failed')")
 
     def test_lock_is_named(self):
         """While a session has locked a table, the overview says which one, and what ends it."""
@@ -709,7 +720,7 @@ class Test(unittest.TestCase):
         """The plots of the overview have a sample each 10 s: the newest one, and the largest."""
         def failed(most, now):
             found = re.search(r'"Failed in 1 h, last hour: at most ([\d.]+), now ([\d.]+)">.*?'
-                              r'<path class=area d="([^"]+)"', dashboard.ask("/")[2])
+                              r'<path class=curve d="([^"]+)"', dashboard.ask("/")[2])
             if found and (float(found.group(1)), float(found.group(2))) == (most, now):
                 lines.append(found.group(3))
             return bool(lines)
@@ -730,10 +741,16 @@ class Test(unittest.TestCase):
             for job in jobs:
                 self.break_job(job)
             most = before + 4
-            self.assertTrue(wait(most, most).endswith("L360.0 4.0V66Z"))  # the top of the plot
+            self.assertTrue(wait(most, most).endswith("L360.0 4.0"))  # the top of the plot
             sql("SELECT jobq.delete('plots', 'failed', at_most => 3)")
             y = 62 - 58 * (before + 1) / most
-            self.assertTrue(wait(most, before + 1).endswith(f"L360.0 {y:.1f}V66Z"), lines)
+            self.assertTrue(wait(most, before + 1).endswith(f"L360.0 {y:.1f}"), lines)
+            page = re.search(r'<figcaption>Failed in 1 h<.*?</figure>', dashboard.ask("/")[2]).group()
+            self.assertIn(f"<span>{most} jobs</span>", page)
+            self.assertIn("<span>0</span>", page)
+            times = [int(h) * 60 + int(m) for h, m in re.findall(r">(\d\d):(\d\d) UTC</time>", page)]
+            self.assertEqual(len(times), 3)
+            self.assertIn((times[2] - times[0]) % 1440, [5, 6])  # it shows five minutes at first
         finally:
             sql("SELECT jobq.delete('plots', 'failed')")
             dashboard.stop()

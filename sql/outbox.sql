@@ -1041,12 +1041,14 @@ END $$;
 -- passed, which counts as an attempt.
 --   token       a random number, by which the following calls know them
 --   timeout_us  microseconds until others may take them
+--   id          only this one
 -- Answers with them as they are now. Send each again with outbox_enqueue and call
 -- dead_letter_resolve in one transaction. Errors: 22023.
 --     select id, seq, payload, bytes from jobq.dead_letter_replay(7, 60000000, 'orders');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(
     token bigint, timeout_us bigint, queue text DEFAULT NULL,
-    partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100)
+    partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100,
+    id bigint DEFAULT NULL)
 RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
@@ -1064,7 +1066,7 @@ BEGIN
         attempts = d.attempts + (d.status = 'reprocessing')::integer
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
-        WHERE o.status IN ('pending', 'reprocessing')
+        WHERE o.status IN ('pending', 'reprocessing') AND (id IS NULL OR o.id = id)
           AND (o.status = 'pending'
                OR clock_timestamp() NOT BETWEEN o.taken_at AND o.deadline)
           AND (queue IS NULL
@@ -1122,11 +1124,11 @@ BEGIN
 END $$;
 
 -- Gives pending dead letters up for good. They stay until cleanup.
--- NULL: all. Answers how many. Errors: 22023.
+-- id: only this one, of all that match. NULL: all. Answers how many. Errors: 22023.
 --     select jobq.dead_letter_discard('orders', type => 'placed');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(
     queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
-    at_most integer DEFAULT NULL) RETURNS integer
+    at_most integer DEFAULT NULL, id bigint DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_count integer;
@@ -1136,12 +1138,13 @@ BEGIN
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.id IN (SELECT l.id FROM jobq.dead_letter_list(
-                           queue, partition, type, 'pending', at_most) l)
-          AND o.status = 'pending'
+                           queue, partition, type, 'pending',
+                           CASE WHEN id IS NULL THEN at_most END) l)
+          AND o.status = 'pending' AND (id IS NULL OR o.id = id)
         ORDER BY o.id FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN jobq._operated('dead_letter_discard', jsonb_build_object(
-        'queue', queue, 'partition', partition, 'type', type), v_count);
+    RETURN jobq._operated('dead_letter_discard', jsonb_strip_nulls(jsonb_build_object(
+        'queue', queue, 'partition', partition, 'type', type, 'id', id)), v_count);
 END $$;
 
 -- Deletes resolved and discarded dead letters, and answers how many.

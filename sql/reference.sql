@@ -255,12 +255,13 @@ BEGIN
      'Who may call it: the owner; by grant_work, grant_read (payloads => '
       'true), grant_operate.',
      '    select jobq.dead_letter_count(''orders'');')),
-    ('dead_letter_replay', 6, concat_ws(E'\n',
+    ('dead_letter_replay', 7, concat_ws(E'\n',
      'Takes dead letters to work on them: pending ones, and those of a '
       'replay whose deadline has',
      'passed, which counts as an attempt.',
      '  token       a random number, by which the following calls know them',
      '  timeout_us  microseconds until others may take them',
+     '  id          only this one',
      'Answers with them as they are now. Send each again with '
       'outbox_enqueue and call',
      'dead_letter_resolve in one transaction. Errors: 22023.',
@@ -279,9 +280,10 @@ BEGIN
       'Errors: 22023.',
      'Who may call it: the owner; by grant_work, grant_operate.',
      '    select jobq.dead_letter_reject(7, array[42], ''no such address'');')),
-    ('dead_letter_discard', 4, concat_ws(E'\n',
+    ('dead_letter_discard', 5, concat_ws(E'\n',
      'Gives pending dead letters up for good. They stay until cleanup.',
-     'NULL: all. Answers how many. Errors: 22023.',
+     'id: only this one, of all that match. NULL: all. Answers how many. '
+      'Errors: 22023.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.dead_letter_discard(''orders'', type => ''placed'');')),
     ('dead_letter_cleanup', 4, concat_ws(E'\n',

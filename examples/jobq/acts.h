@@ -10,6 +10,9 @@
 #define ACT_LETTERS "SELECT count(*) FROM (SELECT FROM jobq.dead_letters WHERE queue = $1 " \
                     "AND status = 'pending' LIMIT 100000) AS d"
 
+#define ACT_LETTER "SELECT count(*) FROM jobq.dead_letters WHERE id = $1::bigint " \
+                   "AND status = 'pending'"
+
 /* What a verb asks and says, besides what all verbs have. $1 is the object. */
 static const struct act {
     const char *verb, *things; /* that it changes */
@@ -33,6 +36,8 @@ static const struct act {
      "They are sent again, at the end of their partitions.", ACT_LETTERS},
     {"discard", "dead letters of the queue", "It cannot be undone: nobody receives them.",
      ACT_LETTERS},
+    {"letter_replay", "dead letter", "It is sent again, at the end of its partition.", ACT_LETTER},
+    {"letter_discard", "dead letter", "It cannot be undone: nobody receives it.", ACT_LETTER},
     {"pause", .was = "SELECT 'it was paused before' FROM jobq.queues WHERE queue = $1 AND paused"},
     {"resume", .was = "SELECT 'it was not paused' FROM jobq.queues WHERE queue = $1 "
      "AND NOT paused"},

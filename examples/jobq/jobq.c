@@ -309,7 +309,8 @@ static const app_verb verbs[] = {
      " AND (:type::text IS NULL OR type = :type) ORDER BY id DESC"
      " LIMIT coalesce(:at-most::integer, 20)", .options = {LETTERS}},
     {"outbox replay", "QUEUE", "enqueue dead letters again, at the end of their partitions", 1, 1,
-     app_run, LOOK_REPLAY(":partition::integer", ":type", "coalesce(:at-most::integer, 100)"),
+     app_run, LOOK_REPLAY("$1", "queue => $1, partition => :partition::integer, type => :type, "
+                          "at_most => coalesce(:at-most::integer, 100)"),
      "replayed", .options = {LETTERS, DRY}, .dry = DRY_LETTERS},
     {"outbox discard", "QUEUE", "give dead letters up for good", 1, 1, app_run,
      "SELECT jobq.dead_letter_discard($1...) AS discarded", "discarded",

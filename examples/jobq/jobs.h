@@ -436,12 +436,12 @@ static void job_line(app_text *out, const PGresult *res)
 }
 
 /* Texts that not every role may read. */
-static void job_payload(web_visit *visit, const PGresult *res)
+static void job_payload(web_visit *visit, const PGresult *res, int table)
 {
-    const look_table *t = &look_tables[LOOK_PAYLOAD];
+    const look_table *t = &look_tables[table];
     int row, i;
 
-    for (row = 0; !look_is(res, row, LOOK_PAYLOAD); row++) {}
+    for (row = 0; !look_is(res, row, table); row++) {}
     for (i = 0; t->columns[i].head != NULL; i++) {
         const char *value = PQgetvalue(res, row, i + 1);
 

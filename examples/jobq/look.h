@@ -19,10 +19,10 @@ enum {
  * A column, and its type. t: a text; l: a long one; e: an error; m: a text of many lines; n: a
  * number; x: one that should be 0; s: seconds; w: an instant of WHEN; a: one of LOOK_AT, to the
  * millisecond; p: percent; S: a state; j: the id of a job; f: that of a flow; r: either, negative
- * for a flow; q: a queue, worker or line; k: a kind of the row's queue; c: the id of a job, to
- * select it; g: an error of several failed jobs, where their queue, kind and common error follow;
- * h: a histogram of them; b: a verb for all of them; o: a subject of jobq.doctor; v: names of verbs
- * for the row.
+ * for a flow; d: the id of a dead letter; q: a queue, worker or line; k: a kind of the row's queue;
+ * c: the id of a job, to select it; g: an error of several failed jobs, where their queue, kind and
+ * common error follow; h: a histogram of them; b: a verb for all of them; o: a subject of
+ * jobq.doctor; v: names of verbs for the row.
  */
 typedef struct look_column {
     const char *head;
@@ -157,7 +157,8 @@ enum {
     LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
     LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
     LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
-    LOOK_TRIED, LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_BULK, LOOK_TROUBLE,
+    LOOK_TRIED, LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_LETTER, LOOK_MESSAGE,
+    LOOK_BULK, LOOK_TROUBLE,
     LOOK_TABLES
 };
 
@@ -258,7 +259,7 @@ static const look_table look_tables[LOOK_TABLES] = {
      "SELECT id, queue, partition, seq, status, type, attempts, " WHEN("failed_at") ", "
      "left(error, 300) FROM jobq.dead_letters WHERE status IN ('pending', 'reprocessing') "
      "AND ($2 = '' OR id < nullif($2, '')::bigint) ORDER BY id DESC",
-     {{"Letter", 't'}, {"Queue", 't'}, {"Partition", 'n'}, {"Seq", 'n'}, {"Status", 'S'},
+     {{"Letter", 'd'}, {"Queue", 't'}, {"Partition", 'n'}, {"Seq", 'n'}, {"Status", 'S'},
       {"Type", 't'}, {"Attempts", 'n'}, {"Failed", 'w'}, {"Error", 'e'}}},
     /* Of the newest 10,000 that match: $3 a queue (whose id an index has), $12 a part of the error,
        $13 an interval. Bars: how many in each 24th of the time since the first one. */
@@ -349,6 +350,18 @@ static const look_table look_tables[LOOK_TABLES] = {
      "[[coalesce(" LOOK_CUT("jsonb_pretty(result)") ", " LOOK_CUT_BYTES("result_bytes") ")]] "
      "FROM jobq.jobs WHERE id = $1::bigint",
      {{"Payload", 'l'}, {"Headers", 'l'}, {"Result", 'l'}}},
+    {"letter", "Facts", "", LOOK_ONE, 1,
+     "SELECT status, queue, partition, seq, type, attempts, " WHEN("created_at") ", "
+     WHEN("failed_at") ", " WHEN("completed_at") ", error, "
+     "CASE status WHEN 'pending' THEN 'letter_replay letter_discard' END "
+     "FROM jobq.dead_letters WHERE id = $1::bigint",
+     {{"Status", 'S'}, {"Queue", 't'}, {"Partition", 't'}, {"Seq", 't'}, {"Type", 't'},
+      {"Attempts", 't'}, {"Created", 'w'}, {"Failed", 'w'}, {"Done", 'w'}, {"Error", 'm'},
+      {"Actions", 'v', '-'}}},
+    {"message", "Payload", "This role may not read payloads.", 0, 1,
+     "SELECT [[coalesce(" LOOK_CUT("jsonb_pretty(payload)") ", " LOOK_CUT_BYTES("bytes") ")]], "
+     "[[" LOOK_CUT("jsonb_pretty(headers)") "]] FROM jobq.dead_letters WHERE id = $1::bigint",
+     {{"Payload", 'l'}, {"Headers", 'l'}}},
     {"bulk", "In bulk", "", LOOK_LIVE, 0, NULL}, /* page_bulks writes it */
     {"trouble", "Needs attention", "Nothing needs attention.", LOOK_TOP | LOOK_LIVE, 50,
      "SELECT severity, subject, sentence, remedy, check_name FROM jobq.doctor()",
@@ -485,12 +498,14 @@ typedef struct look_verb {
     const char *sql;
 } look_verb;
 
-/* Enqueues dead letters again, at the end of their partitions, and ends them, all at once. */
-#define LOOK_REPLAY(partition, type, at_most) \
+/* Enqueues dead letters of a queue again, at the end of their partitions, and ends them, all at
+   once. which: arguments of dead_letter_replay. */
+#define LOOK_REPLAY(queue, which) \
     "WITH t AS MATERIALIZED (SELECT (random() * 9e15)::bigint + 1 AS token), " \
     "d AS MATERIALIZED (SELECT l.* FROM t, LATERAL jobq.dead_letter_replay(token, 60000000, " \
-    "queue => $1, partition => " partition ", type => " type ", at_most => " at_most ") l), " \
-    "e AS MATERIALIZED (SELECT d.id, jobq.outbox_enqueue(queue => $1, payload => d.payload, " \
+    which ") l), " \
+    "e AS MATERIALIZED (SELECT d.id, jobq.outbox_enqueue(queue => " queue ", " \
+    "payload => d.payload, " \
     "partition => (d.partition_id & 32767)::integer, type => d.type, bytes => d.bytes, " \
     "headers => d.headers) FROM d ORDER BY d.seq) " \
     "SELECT jobq.dead_letter_resolve(token, ARRAY(SELECT id FROM e)) AS replayed FROM t"
@@ -499,6 +514,12 @@ typedef struct look_verb {
     "jobq.enqueue(text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, " \
     "text, bytea, jsonb, boolean, text, text, interval, text, bigint, text, bigint[], text[], " \
     "bigint, text)"
+
+#define LOOK_REPLAYS \
+    "jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer, bigint);" \
+    "jobq.dead_letter_resolve(bigint, bigint[]);" \
+    "jobq.outbox_enqueue(text, jsonb, integer, text, text, bytea, jsonb, text, boolean)"
+#define LOOK_DISCARDS "jobq.dead_letter_discard(text, integer, text, integer, bigint)"
 
 #define LOOK_OF_IDS(verb) "SELECT jobq." verb "(id) FROM unnest($1::bigint[]) AS u (id)"
 
@@ -538,13 +559,14 @@ static const look_verb look_verbs[] = {
     {"schedule_resume", "Resume", 'p', NULL, "resumed", "schedules", "jobq.schedule_resume(text)",
      "SELECT jobq.schedule_resume($1)"},
     {"replay", "Send again", 0, "Send again the dead letters of", NULL, "outbox",
-     "jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer);"
-     "jobq.dead_letter_resolve(bigint, bigint[]);"
-     "jobq.outbox_enqueue(text, jsonb, integer, text, text, bytea, jsonb, text, boolean)",
-     LOOK_REPLAY("NULL", "NULL", "1000")},
-    {"discard", "Discard", 0, "Give up the dead letters of", NULL, "outbox",
-     "jobq.dead_letter_discard(text, integer, text, integer)",
+     LOOK_REPLAYS, LOOK_REPLAY("$1", "queue => $1, at_most => 1000")},
+    {"discard", "Discard", 0, "Give up the dead letters of", NULL, "outbox", LOOK_DISCARDS,
      "SELECT jobq.dead_letter_discard(queue => $1, at_most => 1000)"},
+    {"letter_replay", "Send again", 0, NULL, NULL, "outbox", LOOK_REPLAYS,
+     LOOK_REPLAY("(SELECT v.queue FROM jobq.dead_letters v WHERE v.id = d.id)",
+                 "id => $1::bigint")},
+    {"letter_discard", "Discard", 0, NULL, NULL, "outbox", LOOK_DISCARDS,
+     "SELECT jobq.dead_letter_discard(id => $1::bigint)"},
 };
 enum { LOOK_VERBS = sizeof look_verbs / sizeof look_verbs[0] };
 

@@ -39,6 +39,8 @@ static const struct web_page {
      .none = "There is no such job, or it has ended and is no longer kept."},
     {"/flows", "Flow", "flows", 2, {LOOK_FLOW, LOOK_GRAPH},
      .none = "There is no such flow, or it has ended a week ago."},
+    {"/letters", "Dead letter", "outbox", 2, {LOOK_LETTER, LOOK_MESSAGE},
+     .none = "There is no such dead letter, or it has been cleaned up."},
 };
 enum { WEB_PAGES = sizeof web_pages / sizeof web_pages[0] };
 
@@ -252,6 +254,7 @@ static void page_value(const web_state *web, app_text *out, const look_column *c
             page_button(web, out, verb, PQgetvalue(res, row, 1), NULL, true);
     else if (c->type == 'j' || (c->type == 'r' && value[0] != '-'))
         html(out, "<a href=\"/jobs/%s\">%s%s</a>", value, c->type == 'r' ? "job " : "", value);
+    else if (c->type == 'd') html(out, "<a href=\"/letters/%s\">%s</a>", value, value);
     else if (c->type == 'f' || c->type == 'r')
         html(out, "<a href=\"/flows/%s\">%s%s</a>", value + (c->type == 'r'),
              c->type == 'r' ? "flow " : "", value + (c->type == 'r'));
@@ -625,7 +628,7 @@ static void page_object_events(const web_state *web, app_text *out, const struct
     for (i = PAGE_ACTS; i < p->count; i++) {
         int table = i < 0 ? i : p->tables[i];
 
-        if (table == LOOK_PAYLOAD) continue;
+        if (table == LOOK_PAYLOAD || table == LOOK_MESSAGE) continue;
         html(out, "data: %s ", i == PAGE_ACTS ? "acts" : i == PAGE_LINE ? "line"
              : look_tables[table].id);
         page_part(web, out, p, table, res, id);
@@ -645,8 +648,8 @@ static void page_sections(web_visit *visit, const struct web_page *p, const PGre
         int table = i < 0 ? i : p->tables[i];
         const look_table *t = i < 0 ? NULL : &look_tables[table];
 
-        if (table == LOOK_PAYLOAD) {
-            job_payload(visit, res);
+        if (table == LOOK_PAYLOAD || table == LOOK_MESSAGE) {
+            job_payload(visit, res, table);
             continue;
         }
         html(out, "<section id=\"%s\"", i == PAGE_ACTS ? "acts" : i == PAGE_LINE ? "line" : t->id);

@@ -180,8 +180,13 @@ static void what_becomes_of_dead_letters_is_logged(void **unused)
     logged("");
     RUN("SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter))");
     logged("dead_letter_resolve {\"queue\": \"o\"} 2");
+    RUN("SELECT jobq.dead_letter_discard('o', id => max(id)) FROM jobq.dead_letter");
+    expect_text("1 {\"queue\": \"o\"} t", "SELECT concat_ws(' ', jobs, arguments - 'id', "
+                "(arguments ->> 'id')::bigint = (SELECT max(id) FROM jobq.dead_letter)) "
+                "FROM jobq.operator_log");
+    RUN("TRUNCATE jobq.operation");
     RUN("SELECT jobq.dead_letter_discard('o'), jobq.dead_letter_discard('o')");
-    logged("dead_letter_discard {\"queue\": \"o\"} 3");
+    logged("dead_letter_discard {\"queue\": \"o\"} 2");
     RUN("SELECT jobq.dead_letter_cleanup('o')");
     logged("dead_letter_cleanup {\"queue\": \"o\"} 5");
     RUN("SELECT jobq.outbox_grow('o', 2), jobq.outbox_grow('o', 2)");

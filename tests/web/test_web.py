@@ -32,7 +32,7 @@ AXE = os.path.join(ROOT, ".build/axe/node_modules/axe-core/axe.min.js")
 PROGRAM = ""
 SCHEMA = "jobq"
 PAGES = ["/", "/jobs", "/jobs/1", "/flows", "/flows/1", "/queues", "/workers", "/schedules", "/outbox",
-         "/failures", "/audit"]
+         "/failures", "/audit", "/letters/1"]
 SCRIPT = "<script>document.title=7</script>"
 
 
@@ -1174,7 +1174,37 @@ class Test(unittest.TestCase):
         self.assertEqual(self.one(".said").text, "Send again orders: 2 of 2")
         self.assertEqual(sql("SELECT status, count(*) FROM jobq.dead_letters GROUP BY 1"),
                          ["resolved|2"])
-        self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox"), ["3"])
+        self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox WHERE queue = 'orders'"), ["3"])
+
+    def test_dead_letters_one_by_one(self):
+        """Each has a page with its payload, and can be sent again or given up alone."""
+        sql("SELECT jobq.outbox_register('letters', 1)")
+        letters = sql("""INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at,
+                attempts, type, error, payload, headers)
+            SELECT p.queue_id, p.id, n, now(), now() - interval '5 min', 3, 'placed', E'no such\naddress',
+                   format('{"total": "tulip %s"}', n)::jsonb, '{"to": "ann"}'
+            FROM jobq.partition p JOIN jobq.queue q ON q.id = p.queue_id AND q.name = 'letters',
+                 generate_series(1, 3) n RETURNING id""")
+        self.assertIn(f'<a href="/letters/{letters[0]}">', self.reader.ask("/outbox")[2])
+        text = self.reader.ask(f"/letters/{letters[0]}")[2]
+        self.assertEqual(("tulip" in text, "do value" in text, "may not read payloads" in text),
+                         (False, False, True))
+        self.assertEqual(self.reader.ask("/letters/999999")[0], 404)
+        self.chrome.get(f"{self.operator.url}/letters/{letters[1]}")
+        for part in ["tulip 2", "ann", "placed", "5 min ago", "no such"]:
+            self.assertIn(part, self.one("main").text)
+        self.assertIn("Send 1 dead letter", self.press_and_accept("button[value^=letter_replay]"))
+        self.assertEqual(self.one(".said").text, f"Send again {letters[1]}: 1 of 1")
+        self.wait(lambda: "resolved" in self.one("#letter").text)
+        self.assertEqual(self.all("button[name=do]"), [])
+        self.chrome.get(f"{self.operator.url}/letters/{letters[0]}")
+        self.assertIn("Discard 1 dead letter", self.press_and_accept("button[value^=letter_discard]"))
+        self.assertEqual(sql("SELECT status FROM jobq.dead_letters WHERE queue = 'letters' ORDER BY id"),
+                         ["discarded", "resolved", "pending"])
+        self.assertEqual(sql("SELECT payload FROM jobq.message m JOIN jobq.partition p ON p.id = m.partition_id "
+                             "JOIN jobq.queue q ON q.id = p.queue_id WHERE q.name = 'letters'"),
+                         ['{"total": "tulip 2"}'])
+        sql("SELECT jobq.dead_letter_discard('letters'), jobq.dead_letter_cleanup('letters')")
 
     def flow(self, name):
         """A new flow: two loads, and a merge that waits for them. Answers its id and theirs."""

@@ -155,14 +155,16 @@ static void html_clock(app_text *out, int ago_s)
 }
 
 /* A line through values, one each 10 s, the newest at the right, with axes: from 0 to the largest
-   value at the left, times below. */
+   value at the left, times below. NAN at the beginning: not known. */
 static void html_plot(app_text *out, const char *label, const char *unit, const float *values,
                       int count)
 {
-    int room = count < 30 ? 30 : count, i;
+    int room = count < 30 ? 30 : count, first = 0, i;
     app_text line = {0};
     char top[32];
     float most = 1;
+
+    while (first < count && isnan(values[first])) first++;
 
     for (i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
     snprintf(top, sizeof top, "%.0f", (double)most);
@@ -171,13 +173,13 @@ static void html_plot(app_text *out, const char *label, const char *unit, const 
     html(out, " %s</span><svg class=plot viewBox=\"0 0 360 64\" preserveAspectRatio=none role=img "
          "aria-label=\"%s, last hour: at most %.1f, now %.1f\">"
          "<path class=grid d=\"M0 63.5H360M0 33H360M0 4H360\"/>", unit, label, (double)most,
-         count > 0 ? (double)values[count - 1] : 0.0);
-    for (i = 0; i < count && count > 1; i++)
-        html(&line, "%s%.1f %.1f", i == 0 ? "M" : "L",
+         count > first ? (double)values[count - 1] : 0.0);
+    for (i = first; i < count && count - first > 1; i++)
+        html(&line, "%s%.1f %.1f", i == first ? "M" : "L",
              360.0 * (room - count + i) / (room - 1), 62.0 - 58.0 * (double)(values[i] / most));
     if (line.ptr != NULL) {
         html(out, "<path class=area d=\"%sV66H%.1fZ\"/>", line.ptr,
-             360.0 * (room - count) / (room - 1));
+             360.0 * (room - count + first) / (room - 1));
         html(out, "<path class=curve d=\"%s\"/>", line.ptr);
     }
     app_put(out, "</svg><span>0</span><p class=mute>");

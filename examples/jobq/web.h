@@ -9,6 +9,7 @@
  * The role of the connection decides what is shown; the server refuses the rest.
  */
 #include <arpa/inet.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -1034,6 +1035,22 @@ static void web_quit(int signal_number)
     _exit(APP_OK);
 }
 
+/* The plots of the time before this program started. How many jobs were ready then is not known. */
+static void web_backfill(web_state *web)
+{
+    PGresult *res = app_exec(&web->look, "SELECT done_per_s, failed_1h FROM jobq._last_hour()", 0,
+                             false, NULL);
+    int i;
+
+    for (i = 0; i < PQntuples(res) && i < WEB_SAMPLES; i++) {
+        web->plots[0][i] = (float)atof(PQgetvalue(res, i, 0));
+        web->plots[1][i] = NAN;
+        web->plots[2][i] = (float)atof(PQgetvalue(res, i, 1));
+    }
+    web->samples = i;
+    PQclear(res);
+}
+
 /* What an instance is called without --name: the database, its host and its schema. */
 static const char *web_name(const app *a)
 {
@@ -1065,6 +1082,7 @@ static int web_start(web_state *web, struct sockaddr_in *address)
         return app_say(APP_SERVER, "%s", PQerrorMessage(web->pages.conn));
     if (!web_rights(web)) return app_failed(&web->pages);
     if (web->name == NULL) web->name = web_name(&web->pages);
+    web_backfill(web);
     if (pthread_create(&bulks, NULL, bulk_work, web) != 0)
         return app_say(APP_NO, "cannot start a thread: %s", strerror(errno));
     daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME,

@@ -1130,6 +1130,7 @@ class Test(unittest.TestCase):
         self.one("#acts input[name=priority]").send_keys("-3")
         sql(f"SELECT jobq.reschedule({job}, now() + interval '2 hours')")
         self.wait(lambda: "in 2 h" in self.one("#facts").text or "in 120 min" in self.one("#facts").text)
+        self.assertIn(f"'{{{job}}}'", self.one("button[value=cancel] + code").text)
         self.assertEqual(self.one("#acts input[name=priority]").get_attribute("value"), "-3")
         self.one("button[value^=prioritize]").click()
         self.wait(lambda: self.all(".said"))

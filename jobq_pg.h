@@ -9881,7 +9881,7 @@ JOBQ_API jobq_error jobq_pg_signal(jobq_pg *pg, PGconn *conn, const char *name, 
 {
     jobq_pg__stepping from;
     jobq_error code;
-    int64_t answer;
+    int64_t answer = 0;
 
     JOBQ_ASSERT(pg != NULL && name != NULL);
     if (jobq_pg__key_invalid(name, "name", error)) return JOBQ_ERROR_INVALID;

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -337,6 +338,11 @@ static const app_verb verbs[] = {
                  {"threads", "N", "commands at once; default 4", app_positive},
                  {"grace", "SECONDS", "for running commands after SIGTERM; default 30, then\n"
                   "                        the job is given back", app_positive},
+                 {"memory", "MIB", "of addresses, for each process of a command", app_positive},
+                 {"cpu", "SECONDS", "of processor time, for each process of a command",
+                  app_positive},
+                 {"file-size", "MIB", "of each file that it writes", app_positive},
+                 {"wall", "SECONDS", "for the whole command, by the clock", app_positive},
                  {"until-empty", NULL, "end when no job is due", NULL},
                  {"record", "FILE", "what it does, for jobq replay", NULL}}, .makes = true,
      .more =
@@ -345,7 +351,10 @@ static const app_verb verbs[] = {
      "    192 (a signal killed it). Any other: the job fails. The last 4096 bytes of standard\n"
      "    error are the error.\n"
      "    A job's time limit kills the command's whole process group; what a command leaves in\n"
-     "    its group ends with it. A cancelled job's command gets SIGTERM, after 5 s SIGKILL.\n"},
+     "    its group ends with it. A cancelled job's command gets SIGTERM, after 5 s SIGKILL.\n"
+     "    A command that is ended by --cpu, --file-size or --wall is tried again; the error's\n"
+     "    last line names the limit. Over --memory it gets none (malloc returns NULL), and may\n"
+     "    say so; if a signal kills it, the last line names that limit, too.\n"},
     {"bench", "", "measure this server: enqueue and work jobs that do nothing", 0, 0, do_bench,
      .options = {{"jobs", "N", "default 10000", app_positive},
                  {"threads", "N", "default 4", app_positive}},

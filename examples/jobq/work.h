@@ -19,11 +19,26 @@ typedef struct command {
     app_text output; /* the first COMMAND_OUTPUT bytes, and one more if there were more */
     char error[JOBQ_ERROR_MAX]; /* the last bytes of standard error */
     size_t error_size;
+    int64_t begin_us;
+    bool overran;   /* --wall, and was killed for it */
 } command;
+
+/* What each process of a command may use. */
+static const struct limit {
+    const char *option;
+    int resource, signal; /* that ends who uses more; 0: it gets no more */
+    char flag;            /* of ulimit, and per: how many of its units are one of the option's */
+    int per, bytes;       /* the same for setrlimit */
+    int spare;            /* until SIGKILL, if the signal is ignored */
+} limits[] = {{"memory", RLIMIT_AS, 0, 'v', 1 << 10, 1 << 20, 0},
+              {"cpu", RLIMIT_CPU, SIGXCPU, 't', 1, 1, 5},
+              {"file-size", RLIMIT_FSIZE, SIGXFSZ, 'f', 1 << 11, 1 << 20, 0}};
+enum { LIMITS = sizeof limits / sizeof limits[0] };
 
 static struct {
     const char *line; /* for sh -c */
     const char *queue;
+    long most[LIMITS], wall_s; /* 0: without limit */
     pthread_mutex_t lock; /* of what follows, and while pipes could leak into another command */
     pid_t groups[JOBQ_LOOP_THREADS]; /* that run; 0: none */
 } work;
@@ -79,6 +94,8 @@ static int spawn(command *c, const jobq_call *call, int in[2], int out[2], int e
     sigemptyset(&none);
     sigemptyset(&ignored);
     sigaddset(&ignored, SIGPIPE);
+    sigaddset(&ignored, SIGXCPU);
+    sigaddset(&ignored, SIGXFSZ);
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
@@ -115,6 +132,7 @@ static bool start_command(command *c, const jobq_call *call)
     shut(&in[0]);
     shut(&out[1]);
     shut(&err[1]);
+    c->begin_us = app_now_us();
     c->in = in[1];
     c->out = out[0];
     c->err = err[0];
@@ -148,20 +166,25 @@ static void read_output(command *c)
     else if (got == 0 || errno != EINTR) shut(&c->out);
 }
 
+/* Keeps the last bytes. */
+static void add_error(command *c, const char *part, size_t len)
+{
+    size_t drop = c->error_size + len;
+
+    drop = drop > sizeof c->error ? drop - sizeof c->error : 0;
+    memmove(c->error, c->error + drop, c->error_size - drop);
+    c->error_size -= drop;
+    memcpy(c->error + c->error_size, part, len);
+    c->error_size += len;
+}
+
 static void read_error(command *c)
 {
     char part[JOBQ_ERROR_MAX / 2];
     ssize_t got = read(c->err, part, sizeof part);
-    size_t drop;
 
     if (got == 0 || (got < 0 && errno != EINTR)) shut(&c->err);
-    if (got <= 0) return;
-    drop = c->error_size + (size_t)got;
-    drop = drop > sizeof c->error ? drop - sizeof c->error : 0;
-    memmove(c->error, c->error + drop, c->error_size - drop);
-    c->error_size -= drop;
-    memcpy(c->error + c->error_size, part, (size_t)got);
-    c->error_size += (size_t)got;
+    if (got > 0) add_error(c, part, (size_t)got);
 }
 
 static void move_bytes(command *c, jobq_str payload, int ms)
@@ -177,7 +200,7 @@ static void move_bytes(command *c, jobq_str payload, int ms)
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /* Ends the command if it must stop. *asked_us: when it was sent SIGTERM, 0: it was not. */
-static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t now_us,
+static jobq_stop stop_command(command *c, const jobq_call *call, int64_t now_us,
                               int64_t *asked_us)
 {
     int64_t left_us;
@@ -187,7 +210,8 @@ static jobq_stop stop_command(const command *c, const jobq_call *call, int64_t n
         *asked_us = now_us;
         kill(-c->pid, SIGTERM);
     }
-    if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST ||
+    c->overran = work.wall_s > 0 && now_us - c->begin_us > work.wall_s * 1000000LL;
+    if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST || c->overran ||
         (stop == JOBQ_STOP_CANCEL && now_us - *asked_us > COMMAND_PATIENCE_US) ||
         (stop == JOBQ_STOP_SHUTDOWN && left_us <= 2 * COMMAND_MS * 1000))
         kill(-c->pid, SIGKILL);
@@ -235,11 +259,37 @@ static jobq_outcome judge(int status, jobq_stop stop)
     return JOBQ_OUTCOME_DISCARD;
 }
 
+/* Says which limit ended it, at the end of its own words. A command without memory may say so, or
+ * die of that in many ways. */
+static void tell_limit(command *c, int status)
+{
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - COMMAND_KILLED;
+    char text[96] = "";
+    int i;
+
+    if (c->overran && number == SIGKILL)
+        snprintf(text, sizeof text, "ran longer than --wall %ld allows", work.wall_s);
+    for (i = 0; i < LIMITS && text[0] == '\0'; i++) {
+        if (work.most[i] == 0 || number <= 0) continue;
+        if (number == limits[i].signal)
+            snprintf(text, sizeof text, "used more than --%s %ld allows", limits[i].option,
+                     work.most[i]);
+        else if (limits[i].signal == 0 && number != SIGXCPU && number != SIGXFSZ)
+            snprintf(text, sizeof text, "killed by signal %d, with at most --%s %ld", number,
+                     limits[i].option, work.most[i]);
+    }
+    if (text[0] == '\0') return;
+    if (c->error_size > 0 && c->error[c->error_size - 1] != '\n') add_error(c, "\n", 1);
+    add_error(c, text, strlen(text));
+}
+
 static void tell_error(jobq_call *call, command *c, int status)
 {
     char text[64];
-    jobq_str error = {c->error, c->error_size};
+    jobq_str error = {c->error, 0};
 
+    tell_limit(c, status);
+    error.len = c->error_size;
     while (error.len > 0 && strchr(" \n\r\t", error.ptr[error.len - 1]) != NULL) error.len--;
     if (error.len == 0) {
         snprintf(text, sizeof text, WIFSIGNALED(status) ? "killed by signal %d" : "exit code %d",
@@ -317,6 +367,34 @@ static int run_worker(app *a, jobq_pg_worker_desc *worker)
     return exit_code(code, &error);
 }
 
+/* Puts the limits before the command's line: the shell sets them, because a child of a program with
+ * threads may do little before exec. False: one is wrong, and that has been said. */
+static bool limit_command(app *a)
+{
+    app_text line = {0};
+    int i;
+
+    work.wall_s = app_number_of(a, "wall", 0);
+    for (i = 0; i < LIMITS; i++) {
+        const struct limit *l = &limits[i];
+        struct rlimit now;
+        long most = app_number_of(a, l->option, 0);
+
+        work.most[i] = most;
+        if (most == 0) continue;
+        if (getrlimit(l->resource, &now) == 0 && now.rlim_max != RLIM_INFINITY &&
+            now.rlim_max / (rlim_t)l->bytes < (rlim_t)(most + l->spare))
+            return app_say(0, "--%s %ld: the limits of jobq itself (ulimit -H -%c) allow less",
+                           l->option, most, l->flag);
+        app_format(&line, "ulimit -S -%c %lld && ulimit -H -%c %lld || exit %d; ", l->flag,
+                   (long long)most * l->per, l->flag, (long long)(most + l->spare) * l->per,
+                   COMMAND_ABSENT);
+    }
+    app_put(&line, work.line);
+    work.line = line.ptr;
+    return true;
+}
+
 static int do_work(app *a)
 {
     jobq_pg_worker_desc worker = {.name = "jobq work", .stop_signals = {SIGTERM, SIGINT}};
@@ -328,6 +406,7 @@ static int do_work(app *a)
     work.queue = app_value(a, "queue");
     if (work.line == NULL || work.queue == NULL)
         return app_say(APP_USAGE, "work needs --exec and --queue");
+    if (!limit_command(a)) return APP_USAGE;
     worker.loop.threads = (int32_t)app_number_of(a, "threads", 4);
     worker.loop.grace_us = app_number_of(a, "grace", 30) * 1000000LL;
     worker.record = app_value(a, "record");

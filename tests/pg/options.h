@@ -257,6 +257,16 @@ static const option_row option_rows[] = {
      "SELECT count(*) = 2 FROM jobq.history", "--exec true --queue q --threads 0", "threads", 0},
     {"work", "grace", "--exec true --queue q --grace 1 --until-empty",
      "SELECT count(*) = 2 FROM jobq.history", "--exec true --queue q --grace 0", "grace", 0},
+#define LIMIT(option, value, seen) \
+    {"work", option, "--exec '" seen "' --queue q --" option " " value " --until-empty", \
+     "SELECT count(*) = 2 FROM jobq.history WHERE state = 's'", \
+     "--exec true --queue q --" option " 0", option, 0}
+    LIMIT("memory", "64", "test $(ulimit -v) = 65536"),
+    LIMIT("cpu", "7", "test $(ulimit -S -t) = 7 && test $(ulimit -H -t) = 12"),
+    LIMIT("file-size", "3", "test $(ulimit -f) = 6144"),
+    {"work", "wall", "--exec 'sleep 600' --queue q --kind k --wall 1 --until-empty",
+     "SELECT bool_or(errors -> -1 ->> 'error' ~ '--wall 1 ') FROM jobq.jobs",
+     "--exec true --queue q --wall soon", "wall", 0},
     {"work", "until-empty", "--exec true --queue q --until-empty",
      "SELECT count(*) = 2 FROM jobq.history", NO_VALUE, 0},
     {"help", "man", "--man", ".TH JOBQ 1", NO_VALUE, 0},

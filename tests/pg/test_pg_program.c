@@ -7,6 +7,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #define BINARY ".build/examples/jobq/jobq"
 
@@ -1139,6 +1140,41 @@ static void the_time_limit_kills_the_process_group(void **unused)
     assert_true(dies("pid"));
 }
 
+/* Each limit ends a command that would go on without it, and its error says which. The words of the
+ * shell itself before that are its own. */
+static void limits_end_commands_and_are_told(void **unused)
+{
+    static const char *const rows[][3] = {
+        {"while :; do :; done", "--cpu 1", "used more than --cpu 1 allows"},
+        {"head -c 9000000 /dev/zero >$dir/large", "--file-size 1",
+         "used more than --file-size 1 allows"},
+        {"echo slow >&2; sleep 600; :", "--wall 1", "slow\nran longer than --wall 1 allows"},
+        {"kill -ABRT \\$\\$", "--memory 64", "killed by signal 6, with at most --memory 64"},
+        {"dd if=/dev/zero of=/dev/null bs=500M count=1", "--memory 64", "dd: "}};
+    size_t i;
+    struct stat file;
+    char path[96];
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        int64_t id = work_for("1");
+        char query[160], *error;
+
+        JOBQ(0, "work --exec \"%s\" --queue w %s --until-empty", rows[i][0], rows[i][1]);
+        snprintf(query, sizeof query,
+                 "SELECT errors -> -1 ->> 'error' FROM jobq.jobs WHERE id = %lld", (long long)id);
+        error = text_of(query);
+        if (strstr(error, rows[i][2]) == NULL) fail_msg("%s: %s", rows[i][0], error);
+        free(error);
+        RUN("DELETE FROM jobq.job");
+    }
+    snprintf(path, sizeof path, "%s/large", folder);
+    assert_int_equal(stat(path, &file), 0);
+    assert_int_equal(file.st_size, 1 << 20);
+    assert_int_equal(shell("ulimit -t 100; $jobq work --exec true --queue w --cpu 96"), 2);
+    expect(err, "--cpu 96: the limits of jobq itself");
+}
+
 static void what_a_command_leaves_behind_ends_with_it(void **unused)
 {
     int64_t id = work_for("1"), begin_us = mono_us();
@@ -1418,6 +1454,7 @@ int main(void)
         TEST(a_workers_role_works),
         TEST(large_texts_pass_through),
         TEST(the_time_limit_kills_the_process_group),
+        TEST(limits_end_commands_and_are_told),
         TEST(what_a_command_leaves_behind_ends_with_it),
         TEST(a_stopped_worker_lets_commands_end),
         TEST(commands_that_outlast_the_grace_are_given_back),

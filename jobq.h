@@ -374,12 +374,12 @@
  * examples/test_handlers.c shows all of it. To call one handler directly, a zeroed jobq_call with
  * its payload set is enough.
  *
- * jobq_test_each_fault finds what is wrong between two lines of a handler. It runs a scenario, a
+ * jobq_test_each_fault finds what goes wrong at the points of a handler. It runs a scenario, a
  * function that enqueues, runs and looks at the outcome, again and again, each time with another
  * fault: the worker dies, an answer is lost, an hour passes, another worker takes over ... (see
  * jobq_test_event), at each point in turn: where a handler begins, returns, or calls
- * jobq_call_step, _step_done, _signal, _hold, _stopping or a fake of yours, and where its outcome
- * is written. It tells the first story that ends badly:
+ * jobq_call_step, _step_done, _signal, _hold, _stopping, jobq_pg_call_commit, _wait or a fake of
+ * yours, and where its outcome is written. It tells the first story that ends badly:
  *
  *     story 301 ends badly
  *        1  0.0 s, worker 1, job 1, attempt 1: begins
@@ -388,12 +388,15 @@
  *        4  45.3 s, worker 2, job 1, attempt 1: begins
  *        5  45.3 s, worker 2, job 1, attempt 1: the bank charges
  *
- * A fake is what a crash leaves: a service that remembers its keys, or committed rows. See
- * examples/test_faults.c. Look only for what is promised: each job has ended, each order is there
- * once, unless its job was cancelled; sums are preserved; each key was used outside at most once;
- * what has no key was done at most faults->happened times too often. It does not find what goes
+ * A fake keeps only what the real service or database would still have after a crash: keys that
+ * were used, rows that were committed. See examples/test_faults.c. Look only for what is promised:
+ * each job has ended; each order is there once, unless its job was cancelled (what was charged for
+ * it then is to be refunded); sums are preserved; each key was used outside at most once; what has
+ * no key was done at most faults->happened times too often. It does not find what goes
  * wrong between two lines without a point; anomalies and deadlocks of Postgres; data races; what
- * needs three faults, or two handlers that change places twice; what limits over all workers do.
+ * needs two faults, unless .pairs is set, or three; two handlers that change places twice; limits
+ * that hold over all workers. TIMEOUT happens only to jobs with a time limit. A crash leaves a
+ * handler by longjmp, so memory and locks of its own stay as they are.
  *
  * A file with handlers that includes jobq_pg.h needs libpq. To link a test without it, put handlers
  * that call nothing of jobq_pg.h into a file that includes only jobq.h.
@@ -1682,11 +1685,12 @@ typedef struct jobq_test_faults {
  * jobq_test_each_fault -- runs a scenario again and again: first with no fault, then each time with
  * one fault at the next point where it can happen; see TESTING YOUR HANDLERS.
  *
- * Shape   block: as of jobq_test_init. Returns 0: every story ended well. Otherwise the number of
- *         the first one that did not, and faults->text tells it: it has the fewest faults, of the
- *         simplest kind, as early as possible. The number means the same as long as the scenario
- *         does. 1: the story without a fault, which must end well, with the same points each time.
- *         A crash leaves the handler by longjmp, and in C++ by an exception.
+ * Shape   block: as of jobq_test_init. Returns 0: every story that was told ended well; if stories
+ *         is stories_max, some were not told. Otherwise the number of the first one that did not,
+ *         100 times its point plus the event, and faults->text tells it: it has the fewest faults,
+ *         of the simplest kind, as early as possible. The number means the same as long as the
+ *         scenario does. 1: the story without a fault, which must end well, with the same points
+ *         each time. A crash leaves the handler by longjmp, and in C++ by an exception.
  */
 JOBQ_API int64_t jobq_test_each_fault(void *block, jobq_test_faults *faults);
 
@@ -2743,14 +2747,14 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *loop, int32_t index, jobq_tally *
 /*
  * A recorder keeps what crosses the boundary of a loop in a ring of the caller's memory. A replay
  * makes a loop of it that asks for the same requests and makes the same decisions again, without a
- * store, as often as you like, in a debugger, forwards and, from the start, backwards: law (26).
+ * store, as often as you like, in a debugger; to go back, start again and stop earlier: law (26).
  * Instead of jobq_loop_next call jobq_recorded_next, and so on. Calls that change nothing, such as
  * jobq_loop_due, are not recorded.
  *
- * A recording has ids, times and sizes, and, if the caller adds them, names of queues and kinds. It
- * has no payloads, headers, keys, texts or results, because no loop ever gets them. The ring can be
- * read at any instant, such as that of a crash: law (27). Its layout is the loop's, so only the
- * same version of jobq.h reads it, with the same limits and an equal layout of structs.
+ * A recording has ids, times and sizes, and what the caller adds, such as names of queues and
+ * kinds. It has no payloads, headers, keys, texts or results, because no loop ever gets them. The
+ * ring can be read at any instant, such as that of a crash: law (27). Its layout is the loop's, so
+ * only the same version of jobq.h reads it, with the same limits and an equal layout of structs.
  */
 typedef struct jobq_recorder jobq_recorder;
 typedef struct jobq_replay jobq_replay;
@@ -2799,7 +2803,7 @@ typedef struct jobq_entry {
     bool flag;
     bool result;          /* what the call returned */
     bool same;            /* what came out is what the recording says; SNAPSHOT: the replayed loop
-                             has drawn and counted the same */
+                             has drawn the same random numbers and has the same counts */
     bool cut;             /* the last call did not return: its process died, or was killed, in it */
     jobq_request_kind asked; /* NEXT, ABANDON: what the recorded loop asked for */
 } jobq_entry;
@@ -2865,8 +2869,8 @@ JOBQ_API bool jobq_recorded_committed(jobq_recorder *recorder, jobq_loop *loop, 
 JOBQ_API size_t jobq_replay_size(void);
 
 /* jobq_replay_init -- begins at the oldest entry of a recording, which must stay as it is. replay,
- * block: aligned for int64_t. JOBQ_ERROR_INVALID: it is none, or JOBQ_ERROR_VERSION: this build
- * cannot read it; *why is a constant text. */
+ * block: aligned for int64_t. JOBQ_ERROR_INVALID: it is no recording, is empty or is damaged.
+ * JOBQ_ERROR_VERSION: this build cannot read it. *why is a constant text. */
 JOBQ_API jobq_error jobq_replay_init(jobq_replay *replay, const void *block, size_t bytes,
                                      const char **why);
 

@@ -234,7 +234,7 @@
  * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
  *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
  *          to jobq_test_conn, for example to a database with your tables only. With
- *          jobq_test_each_fault its transaction fails at each point, too. Then give it two
+ *          jobq_test_each_fault its COMMIT is a point, too. Then give it two
  *          connections (faults.conn), with a lock_timeout of a few milliseconds: a second handler
  *          does not get the rows of one that stands still.
  *
@@ -324,11 +324,11 @@
  * RECORDINGS
  *
  * With jobq_pg_worker_desc.record, a worker keeps what its loop was told and what it decided in a
- * file: times, ids, sizes, and the names of its queues and kinds, but no payload, key or text. The
- * file has a fixed size, 64 MB by default, and always holds the latest part: about 20 bytes a job
- * in large batches, 60 if jobs come one by one. It is complete even after kill -9. At the next
- * start it gets ".old" added to its name. `jobq replay FILE` tells what the worker did and why, and
- * repeats it in a debugger, as often as you like.
+ * file: times, ids, sizes, the names of its queues, kinds and host, but no payload, key or text.
+ * The file has a fixed size, 64 MB by default, and always holds the latest part: about 20 bytes a
+ * job in large batches, 60 if jobs come one by one. It is complete even after kill -9. At the next
+ * start it gets ".old" added to its name, and takes the place of an older one. `jobq replay FILE`
+ * tells what the worker did and why, and repeats it in a debugger, as often as you like.
  *
  * If the file cannot be made, because the disk is full, or because another worker records to it,
  * the worker logs record_failed, and runs. Each handle of `also` has a file of its own: FILE.1,
@@ -14342,6 +14342,10 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bo
                                 "jobq_pg_worker_stats");
     if (desc->name != NULL && !jobq_utf8_valid(jobq_str_from(desc->name)))
         return jobq_pg__invalid(error, "name", "must be UTF-8");
+#ifdef JOBQ_NO_RECORD
+    if (desc->record != NULL)
+        return jobq_pg__invalid(error, "record", "not allowed in a build with JOBQ_NO_RECORD");
+#endif
     return jobq_pg__config_invalid(&desc->loop, error);
 }
 

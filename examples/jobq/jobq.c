@@ -344,7 +344,8 @@ static const app_verb verbs[] = {
                  {"file-size", "MIB", "of each file that it writes", app_positive},
                  {"wall", "SECONDS", "for the whole command, by the clock", app_positive},
                  {"until-empty", NULL, "end when no job is due", NULL},
-                 {"record", "FILE", "what it does, for jobq replay", NULL}}, .makes = true,
+                 {"record", "FILE", "record what the worker does, for jobq replay", NULL}},
+     .makes = true,
      .more =
      "    Exit code 0: success; standard output, up to 1 MiB, is the result if it is JSON, and is\n"
      "    dropped otherwise. 75: retry; also 126 and 127 (the shell found no command) and 128 to\n"
@@ -362,7 +363,8 @@ static const app_verb verbs[] = {
     {"doctor", "", "find what is wrong, and say what to run", 0, 0, doctor,
      .more = "    Exit code 1: it found something. Connect as the owner of the schema, or some is "
              "not\n    checked.\n"},
-    {"replay", "FILE", "what a worker did, from its recording, and the same again", 1, 1, do_replay,
+    {"replay", "FILE", "tell what a worker did, from its recording, and run it again", 1, 1,
+     do_replay,
      .options = {{"story", NULL, "tell each call of its loop", NULL},
                  {"why", NULL, "the same, and why each wait ends when it does", NULL},
                  {"job", "ID", "only of this job", app_positive},

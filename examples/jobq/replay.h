@@ -257,6 +257,7 @@ static int do_replay(app *a)
     const char *dump = replay_value(a, "dump");
     bool dumps = atoll(dump) > 0 || atoll(back) > 0;
 
+    if (atoll(back) == 1) return app_say(APP_USAGE, "--back: before the first entry is nothing");
     if (!replay_open(&r, a->argv[0])) return APP_NO;
     if (app_value(a, "export") != NULL) return replay_export(&r, app_value(a, "export"));
     r.story = app_value(a, "story") != NULL;

@@ -69,6 +69,12 @@ static jobq_error work_on_messages(jobq_pg_error *error)
     desc.receivers = &receiver;
     desc.receiver_count = 1;
     desc.loop.until = JOBQ_UNTIL_EMPTY;
+#ifdef JOBQ_NO_RECORD
+    desc.record = "x.rec";
+    assert_int_equal(jobq_pg_work(pg, &desc, error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error->field, "record");
+    desc.record = NULL;
+#endif
     return jobq_pg_work(pg, &desc, error);
 }
 

@@ -282,6 +282,7 @@ static const struct {
     {"schedule_drop", "name", "false: there is no such schedule"},
     {"standing explain_job", "p_id id", "the answer says that there is no such job"},
     {VERBS, "id", "the answer says that there is no such job"},
+    {"dead_letter_replay dead_letter_discard", "id", "none, or 0: there is no such dead letter"},
     {"flow_graph", "id", "a flow that prune has forgotten has no rows"},
     {"work_join", "name host pid", "for people"},
     {"work_take work_recover", "worker", "JQ002: the worker is dead"},

@@ -2814,8 +2814,8 @@ typedef struct jobq_entry {
     X(JOBQ_LOOP_KINDS) X(JOBQ_LOOP_WATCHED) X(JOBQ_LOOP_LANES) X(JOBQ_LOOP_PARTITIONS)             \
     X(JOBQ_LOOP_BATCH) X(JOBQ_TALLY_KINDS) X(JOBQ_STRAYS_MAX)                                      \
     X(JOBQ_PRIORITY_MIN) X(JOBQ_PRIORITY_MAX)
-#define JOBQ__ONE(any) +1
-#define JOBQ_RECORD_LIMIT_COUNT (0 JOBQ_RECORD_LIMITS(JOBQ__ONE))
+#define JOBQ__ONE(any) "x"
+enum { JOBQ_RECORD_LIMIT_COUNT = sizeof("" JOBQ_RECORD_LIMITS(JOBQ__ONE)) - 1 };
 
 /* The head of a recording. */
 typedef struct jobq_recording {
@@ -10558,46 +10558,48 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tal
 
 /* The fields of what comes out of a loop, for its hash and for tests and tools: X(at.field). */
 #define JOBQ__REQUEST_FIELDS(X, at)                                                                \
-    X(at.kind) X(at.slot) X(at.generation) X(at.limit) X(at.quantum) X(at.worker) X(at.claim)      \
-    X(at.id) X(at.beat) X(at.lease_us) X(at.bytes) X(at.until_mono_us) X(at.partition_id)          \
-    X(at.watched.worker) X(at.watched.claim) X(at.watched.beat) X(at.watched.lease_us)             \
-    X(at.handed) X(at.acked) X(at.exchange) X(at.committing) X(at.stopping) X(at.suspects)         \
-    X(at.alone) X(at.every_kind) X(at.look) X(at.sweep) X(at.below_from) X(at.below_to)            \
-    X(at.aside) X(at.asleep) X(at.relaxed) X(at.queue_count) X(at.message_queue_count)             \
-    X(at.settled_count) X(at.kind_count) X(at.lane_count) X(at.ending_count) X(at.ask_count)       \
-    X(at.tally) X(at.tally_count) X(at.total_count)
+    X((at).kind) X((at).slot) X((at).generation) X((at).limit) X((at).quantum) X((at).worker)      \
+    X((at).claim) X((at).id) X((at).beat) X((at).lease_us) X((at).bytes) X((at).until_mono_us)     \
+    X((at).partition_id) X((at).watched.worker) X((at).watched.claim) X((at).watched.beat)         \
+    X((at).watched.lease_us) X((at).handed) X((at).acked) X((at).exchange) X((at).committing)      \
+    X((at).stopping) X((at).suspects) X((at).alone) X((at).every_kind) X((at).look) X((at).sweep)  \
+    X((at).below_from) X((at).below_to) X((at).aside) X((at).asleep) X((at).relaxed)               \
+    X((at).queue_count) X((at).message_queue_count) X((at).settled_count) X((at).kind_count)       \
+    X((at).lane_count) X((at).ending_count) X((at).ask_count) X((at).tally) X((at).tally_count)    \
+    X((at).total_count)
 #define JOBQ__NUMBER_FIELDS(X, at) X(at)
 #define JOBQ__LANE_FIELDS(X, at)                                                                   \
-    X(at.queue) X(at.priority) X(at.stage) X(at.lined) X(at.after_at_us) X(at.after_id)            \
-    X(at.low_id) X(at.until_at_us)
+    X((at).queue) X((at).priority) X((at).stage) X((at).lined) X((at).after_at_us)                 \
+    X((at).after_id) X((at).low_id) X((at).until_at_us)
 #define JOBQ__ASK_FIELDS(X, at)                                                                    \
-    X(at.quota) X(at.running) X(at.wanted) X(at.tokens) X(at.returned) X(at.needed)
+    X((at).quota) X((at).running) X((at).wanted) X((at).tokens) X((at).returned) X((at).needed)
 #define JOBQ__DECISION_FIELDS(X, at)                                                               \
-    X(at.state) X(at.worker) X(at.claim) X(at.delay_us) X(at.attempt) X(at.crash) X(at.snoozes)    \
-    X(at.stage) X(at.suspect) X(at.alone) X(at.cancel_requested) X(at.keep_run_at) X(at.reason)    \
-    X(at.limit)
+    X((at).state) X((at).worker) X((at).claim) X((at).delay_us) X((at).attempt) X((at).crash)      \
+    X((at).snoozes) X((at).stage) X((at).suspect) X((at).alone) X((at).cancel_requested)           \
+    X((at).keep_run_at) X((at).reason) X((at).limit)
 #define JOBQ__ENDING_FIELDS(X, at)                                                                 \
-    X(at.job) X(at.worker) X(at.claim) X(at.slot) X(at.refused)                                    \
-    JOBQ__DECISION_FIELDS(X, at.decision)
+    X((at).job) X((at).worker) X((at).claim) X((at).slot) X((at).refused)                          \
+    JOBQ__DECISION_FIELDS(X, (at).decision)
 #define JOBQ__CURSOR_FIELDS(X, at)                                                                 \
-    X(at.acked) X(at.mode.state) X(at.mode.effective) X(at.mode.successes) X(at.mode.failures)     \
-    X(at.tried_count) X(at.tried[0]) X(at.tried[at.tried_count > 0 ? at.tried_count - 1 : 0])
+    X((at).acked) X((at).mode.state) X((at).mode.effective) X((at).mode.successes)                 \
+    X((at).mode.failures) X((at).tried_count) X((at).tried[0])                                     \
+    X((at).tried[(at).tried_count > 0 ? (at).tried_count - 1 : 0])
 #define JOBQ__ACK_FIELDS(X, at)                                                                    \
-    X(at.before) X(at.given) X(at.max_attempts) X(at.bare) X(at.plan.done) X(at.plan.dead)         \
-    X(at.plan.failed) X(at.plan.directive.kind) X(at.plan.directive.delay_us)                      \
-    JOBQ__CURSOR_FIELDS(X, at.plan.cursor)
+    X((at).before) X((at).given) X((at).max_attempts) X((at).bare) X((at).plan.done)               \
+    X((at).plan.dead) X((at).plan.failed) X((at).plan.directive.kind)                              \
+    X((at).plan.directive.delay_us) JOBQ__CURSOR_FIELDS(X, (at).plan.cursor)
 #define JOBQ__JOB_FIELDS(X, at)                                                                    \
-    X(at.id) X(at.worker) X(at.claim) X(at.run_at_us) X(at.enqueued_at_us) X(at.timeout_us)        \
-    X(at.bytes) X(at.line) X(at.queue) X(at.kind) X(at.attempt) X(at.crash) X(at.snoozes)          \
-    X(at.max_attempts) X(at.stage) X(at.stages) X(at.priority) X(at.suspect) X(at.alone)           \
-    X(at.cancel_requested) X(at.state)
+    X((at).id) X((at).worker) X((at).claim) X((at).run_at_us) X((at).enqueued_at_us)               \
+    X((at).timeout_us) X((at).bytes) X((at).line) X((at).queue) X((at).kind) X((at).attempt)       \
+    X((at).crash) X((at).snoozes) X((at).max_attempts) X((at).stage) X((at).stages)                \
+    X((at).priority) X((at).suspect) X((at).alone) X((at).cancel_requested) X((at).state)
 #define JOBQ__WORK_FIELDS(X, at)                                                                   \
-    X(at.slot) X(at.generation) X(at.queue) X(at.policy.max_attempts) X(at.policy.max_crashes)     \
-    X(at.policy.snoozes_max) X(at.policy.timeout_us) X(at.policy.backoff.curve)                    \
-    X(at.policy.backoff.jitter_permille) X(at.policy.backoff.base_us) X(at.policy.backoff.cap_us)  \
-    X(at.policy.backoff.floor_us) X(at.policy.attempts_span_stages) X(at.partition_id)             \
-    X(at.partition) X(at.given) X(at.token.worker) X(at.token.claim) X(at.token.lease_us)          \
-    JOBQ__JOB_FIELDS(X, at.job)
+    X((at).slot) X((at).generation) X((at).queue) X((at).policy.max_attempts)                      \
+    X((at).policy.max_crashes) X((at).policy.snoozes_max) X((at).policy.timeout_us)                \
+    X((at).policy.backoff.curve) X((at).policy.backoff.jitter_permille)                            \
+    X((at).policy.backoff.base_us) X((at).policy.backoff.cap_us) X((at).policy.backoff.floor_us)   \
+    X((at).policy.attempts_span_stages) X((at).partition_id) X((at).partition) X((at).given)       \
+    X((at).token.worker) X((at).token.claim) X((at).token.lease_us) JOBQ__JOB_FIELDS(X, (at).job)
 
 #define JOBQ__SEGMENTS 8
 #define JOBQ__KEY UINT64_C(0x9e3779b97f4a7c15)
@@ -10676,8 +10678,8 @@ enum {
                  offsetof(jobq_news, late),
     JOBQ__ELEMENT = 128 /* bytes of an element of a list at most */
 };
-#define JOBQ__ONE_PART(part, count, of) +1
-#define JOBQ__PART_COUNT (0 JOBQ__ANSWER_PARTS(JOBQ__ONE_PART))
+#define JOBQ__ONE_PART(part, count, of) "x"
+enum { JOBQ__PART_COUNT = sizeof("" JOBQ__ANSWER_PARTS(JOBQ__ONE_PART)) - 1 };
 
 /* What the next record is told apart from: the last ones of this segment, at first zero. */
 typedef struct jobq__images {
@@ -10814,6 +10816,7 @@ static void jobq__code_answer(jobq__coder *c, jobq_answer *a)
                         sizeof a->part[0], c->last->parts[n]);                                     \
     n++;
     JOBQ__ANSWER_PARTS(JOBQ__CODE_PART)
+    (void)n;
 }
 
 /* A notification counts only if it is this word or begins with a number. */
@@ -10985,10 +10988,11 @@ static void jobq__segment_begin(jobq_recorder *r, const jobq_loop *l, int64_t mo
 JOBQ_API jobq_recorder *jobq_recorder_init(void *block, size_t bytes, const jobq_loop *loop,
                                            int64_t mono_us, int64_t wall_us)
 {
-    jobq_recorder *r = (jobq_recorder *)block;
+    jobq_recorder *r;
     uint64_t i;
 
     JOBQ_ASSERT(block != NULL && loop != NULL && bytes == jobq_recorder_size(bytes));
+    r = (jobq_recorder *)block;
     memset(r, 0, sizeof *r);
     r->head.bytes = (bytes - JOBQ__FROM) / JOBQ__SEGMENTS;
     r->head.mono_us = mono_us;
@@ -11044,11 +11048,9 @@ static void jobq__record_out(jobq__images *last, const jobq_entry *e, uint8_t *t
 static bool jobq__recorded(jobq_recorder *r, jobq_loop *l, jobq_entry *e)
 {
     bool takes = e->kind == JOBQ_ENTRY_TAKE; /* often there is nothing: it is written afterwards */
-    jobq_decision decision;
     jobq__segment *s;
     uint8_t *at;
 
-    if (e->decision == NULL) e->decision = &decision;
     if (r == NULL || r->full) return jobq__entry_call(l, e);
     if (!takes) jobq__record_begin(r, l, e);
     else if (r->head.bytes - r->at < 64) jobq__segment_begin(r, l, e->mono_us);
@@ -11105,8 +11107,10 @@ JOBQ__RECORDED(DELIVERED,
 JOBQ__RECORDED(HANDLED,
                bool jobq_recorded_handled(JOBQ__WITH, const jobq_work *work,
                                           const jobq_handled *handled, jobq_decision *decision),
+               jobq_decision unused; memset(&unused, 0, sizeof unused);
                e.work = (jobq_work *)(uintptr_t)work;
-               e.handled = (jobq_handled *)(uintptr_t)handled; e.decision = decision, return)
+               e.handled = (jobq_handled *)(uintptr_t)handled;
+               e.decision = decision != NULL ? decision : &unused, return)
 
 /* -- the replay -- */
 
@@ -11252,11 +11256,12 @@ static bool jobq__replay_lacks(const jobq_replay *p, const jobq_answer *a)
 
 JOBQ_API bool jobq_replay_step(jobq_replay *p, jobq_entry *e)
 {
-    uint8_t out[2], *from = p->c.at;
+    uint8_t out[2], *from;
     uint64_t sum;
     size_t outs, sums;
 
     JOBQ_ASSERT(p != NULL && e != NULL);
+    from = p->c.at;
     memset(e, 0, sizeof *e);
     e->number = ++p->count;
     e->loop = &p->loop;

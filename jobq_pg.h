@@ -2413,7 +2413,11 @@ static void *jobq_pg__os_map(const char *path, size_t size, int *file, const cha
 #endif
     if (alone && code == 0) block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (alone && code == 0 && block == MAP_FAILED) code = errno;
-    *why = fd >= 0 && !alone ? "another worker records to it" : strerror(code);
+    *why = fd >= 0 && !alone                 ? "another worker records to it"
+           : code == ENOENT                  ? "its folder does not exist"
+           : code == EACCES || code == EPERM ? "that is not allowed"
+           : code == ENOSPC || code == EFBIG ? "there is no room for it"
+                                             : "the system refuses it";
     *file = fd;
     if (block == MAP_FAILED) {
         if (alone) unlink(path);

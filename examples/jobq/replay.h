@@ -108,6 +108,13 @@ static bool replay_names_job(const jobq_entry *e, int64_t job)
            e->request->id == job;
 }
 
+static const char *replay_field(const char *value)
+{
+    const char *dot = strrchr(value, '.');
+
+    return dot != NULL ? dot + 1 : "";
+}
+
 /* What is not 0 of a request, field by field. */
 static void replay_fields(const jobq_request *a)
 {
@@ -115,7 +122,7 @@ static void replay_fields(const jobq_request *a)
 #define FIELD(value)                                                                               \
     if ((value) != 0) printf("    %s %lld\n", strchr(#value, '.') + 1, (long long)(value));
 #define PART_FIELD(value)                                                                          \
-    if ((value) != 0) printf(" %s %lld", strpbrk(#value, ".]") + 1, (long long)(value));
+    if ((value) != 0) printf(" %s %lld", replay_field(#value), (long long)(value));
 #define PART(part, count, fields)                                                                  \
     for (i = 0; i < a->count; i++) {                                                               \
         printf("    " #part "[%d]", (int)i);                                                       \

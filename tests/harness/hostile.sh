@@ -18,7 +18,7 @@ extra_float_digits=-9 bytea_output=escape quote_all_identifiers=on
 array_nulls=off transform_null_equals=on xmloption=document
 default_transaction_isolation=serializable default_transaction_read_only=on
 default_transaction_deferrable=on session_replication_role=replica
-from_collapse_limit=1 join_collapse_limit=1
+jit=off from_collapse_limit=1 join_collapse_limit=1
 enable_seqscan=off enable_indexscan=off enable_indexonlyscan=off enable_bitmapscan=off
 enable_tidscan=off enable_sort=off enable_hashagg=off enable_material=off enable_memoize=off
 enable_nestloop=off enable_hashjoin=off enable_mergejoin=off"

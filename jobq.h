@@ -1589,7 +1589,7 @@ typedef enum jobq_test_event {
     JOBQ_TEST_TIMEOUT,   /* the time limit of the job passes */
     JOBQ_TEST_LATE,      /* an hour passes */
     JOBQ_TEST_MEANWHILE, /* another thread runs the next job, or delivery, to its end */
-    JOBQ_TEST_ELSEWHERE, /* the worker stands still until another one has taken over what it had */
+    JOBQ_TEST_ELSEWHERE, /* the worker hangs until another one has taken over its work */
     JOBQ_TEST_ORDER,     /* of several jobs that are ready, the last one starts first */
     JOBQ_TEST_EVENT_COUNT
 } jobq_test_event;
@@ -2874,8 +2874,8 @@ JOBQ_API size_t jobq_replay_size(void);
 JOBQ_API jobq_error jobq_replay_init(jobq_replay *replay, const void *block, size_t bytes,
                                      const char **why);
 
-/* jobq_replay_step -- makes the next call. False: there are no more. Once an entry is not the same,
- * those after it up to the next SNAPSHOT mean little. An assertion of jobq.h that ended the
+/* jobq_replay_step -- makes the next call. False: there are no more. After an entry that is not the
+ * same, the following ones mean little until the next SNAPSHOT. An assertion of jobq.h that ended the
  * recorded process ends this one, too. Replay files of strangers only where you would open a core
  * file of theirs. */
 JOBQ_API bool jobq_replay_step(jobq_replay *replay, jobq_entry *entry);
@@ -8385,9 +8385,9 @@ static void jobq__lanes(jobq_loop *l, jobq_request *a)
 }
 
 /* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
- * of one kind, so one that may bring kinds with a limit carries few rows: see jobq__limited. It
- * carries no more than all kinds have room for, or, if the last one brought only kinds with a
- * limit, than those have. */
+ * of one kind, so one that may bring kinds with a limit asks for few rows: see jobq__limited. It
+ * asks for no more than all kinds have room for. If the last claim brought only kinds with a limit,
+ * it asks for no more than those have room for. */
 static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
 {
     bool limited = false;

@@ -141,7 +141,7 @@ static void html_at(app_text *out, const char *at)
     html(out, "<time class=at datetime=\"%s\">%s</time>", iso, at);
 }
 
-/* A time of the day, so many seconds ago. */
+/* The time of day, this many seconds ago. */
 static void html_clock(app_text *out, int ago_s)
 {
     time_t at = time(NULL) - ago_s;

@@ -26,7 +26,7 @@ typedef struct command {
 /* What each process of a command may use. */
 static const struct limit {
     const char *option;
-    int resource, signal; /* that ends who uses more; 0: it gets no more */
+    int resource, signal; /* kills a command that uses more; 0: the system refuses it more */
     char flag;            /* of ulimit, and per: how many of its units are one of the option's */
     int per, bytes;       /* the same for setrlimit */
     int spare;            /* until SIGKILL, if the signal is ignored */

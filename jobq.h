@@ -2875,9 +2875,9 @@ JOBQ_API jobq_error jobq_replay_init(jobq_replay *replay, const void *block, siz
                                      const char **why);
 
 /* jobq_replay_step -- makes the next call. False: there are no more. After an entry that is not the
- * same, the following ones mean little until the next SNAPSHOT. An assertion of jobq.h that ended the
- * recorded process ends this one, too. Replay files of strangers only where you would open a core
- * file of theirs. */
+ * same, the following ones mean little until the next SNAPSHOT. An assertion of jobq.h that ended
+ * the recorded process ends this one, too. Replay files of strangers only where you would open a
+ * core file of theirs. */
 JOBQ_API bool jobq_replay_step(jobq_replay *replay, jobq_entry *entry);
 
 /* jobq_loop_wants -- when a loop wants a request of this kind, as things are; JOBQ_NEVER: it does

@@ -481,8 +481,8 @@ static int do_metrics(app *a)
     return APP_OK;
 }
 
-/* Whether a line of a queue has jobs or settings of its own. If it has neither, says which lines the
- * queue has. */
+/* Whether a line of a queue has jobs or settings of its own. If it has neither, says which lines
+ * the queue has. */
 static bool line_known(app *a, const char *queue, const char *line)
 {
     const char *values[] = {queue, line};

@@ -2979,7 +2979,6 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #include <string.h> /* memcpy, memcmp, memset, strlen */
 #ifndef JOBQ_NO_TEST
 #include <setjmp.h> /* for jobq_test_each_fault */
-#include <stdio.h>  /* snprintf */
 #endif
 
 #ifndef JOBQ_ASSERT
@@ -14463,23 +14462,40 @@ static uint32_t jobq__test_can(const jobq_test *t, uint32_t can, bool runs)
     return can;
 }
 
-/* Writes a line of a story. */
-static size_t jobq__test_line(const jobq_test *t, char *line, const char *what, const char *name,
-                              bool runs)
+/* Adds words, then a number if it is not negative. */
+static void jobq__put_words(jobq__text *t, const char *words, int64_t number)
 {
-    int worker = (int)(t->here != 0 ? t->here : t->workers);
-    const jobq_work *w = &t->work;
-    size_t n;
+    jobq_str s = jobq_str_from(words);
 
-    n = (size_t)snprintf(line, 100, "%4d  %.1f s, worker %d", (int)t->story.points,
-                         (double)t->now_us / 1e6, worker);
-    if (runs && w->partition_id == 0)
-        n += (size_t)snprintf(line + n, 100, ", job %d, attempt %d", (int)w->job.id,
-                              (int)w->job.attempt);
-    else if (runs)
-        n += (size_t)snprintf(line + n, 100, ", messages from %d of %.50s",
-                              (int)w->cursor.acked + 1, t->receivers[w->partition_id - 1].queue);
-    return n + (size_t)snprintf(line + n, 300, ": %.50s%.150s", what, name);
+    if (s.len > 150) s.len = 150; /* a name */
+    jobq__put(t, s);
+    if (number >= 0) jobq__put_number(t, number);
+}
+
+/* Writes a line of a story. */
+static void jobq__test_line(const jobq_test *t, jobq__text *line, const char *what,
+                            const char *name, bool runs)
+{
+    int64_t tenths = (t->now_us + 50000) / 100000, width;
+    const jobq_work *w = &t->work;
+
+    for (width = 1000; width > 1 && t->story.points < width; width /= 10)
+        jobq__put_words(line, " ", -1);
+    jobq__put_words(line, "", t->story.points);
+    jobq__put_words(line, "  ", tenths / 10);
+    jobq__put_words(line, ".", tenths % 10);
+    jobq__put_words(line, " s, worker ", (int64_t)(t->here != 0 ? t->here : t->workers));
+    if (runs && w->partition_id == 0) {
+        jobq__put_words(line, ", job ", w->job.id);
+        jobq__put_words(line, ", attempt ", w->job.attempt);
+    } else if (runs) {
+        jobq__put_words(line, ", messages from ", w->cursor.acked + 1);
+        jobq__put_words(line, " of ", -1);
+        jobq__put_words(line, t->receivers[w->partition_id - 1].queue, -1);
+    }
+    jobq__put_words(line, ": ", -1);
+    jobq__put_words(line, what, -1);
+    jobq__put_words(line, name, -1);
 }
 
 /* Writes down a point, or compares it with the one of the first run. */
@@ -14501,22 +14517,24 @@ static jobq_test_event jobq__test_next(jobq_test *t, const char *what, const cha
 {
     jobq__test_story *s = &t->story;
     int64_t rest = s->number, event = 0;
-    char line[JOBQ__TEST_LINE];
+    char text[JOBQ__TEST_LINE];
+    jobq__text line = {text, sizeof text, 0, false};
     uint32_t hash = 0;
-    size_t size, i;
+    size_t i;
 
     s->points++;
     for (; rest > 0 && event == 0; rest /= 1000000)
         if (rest / 100 % 10000 == s->points && (can >> rest % 100 & 1) != 0) event = rest % 100;
     s->faults->happened += event != 0;
-    size = jobq__test_line(t, line, what, name, runs);
-    for (i = 0; i < size; i++) hash = hash * 31 + (unsigned char)line[i];
+    jobq__test_line(t, &line, what, name, runs);
+    for (i = 0; i < line.at; i++) hash = hash * 31 + (unsigned char)text[i];
     jobq__test_place_is(s, s->points - 1, can, hash);
-    size += (size_t)snprintf(line + size, sizeof line - size, "%s%s\n", event == 0 ? "" : "   <-- ",
-                            jobq__test_events[event].text);
-    if (s->points + 20 > s->number / 100 % 10000 && s->size + size < sizeof s->faults->text) {
-        memcpy(s->faults->text + s->size, line, size + 1);
-        s->size += size;
+    jobq__put_words(&line, event == 0 ? "" : "   <-- ", -1);
+    jobq__put_words(&line, jobq__test_events[event].text, -1);
+    jobq__put_words(&line, "\n", -1);
+    if (s->points + 20 > s->number / 100 % 10000 && s->size + line.at < sizeof s->faults->text) {
+        memcpy(s->faults->text + s->size, text, line.at + 1);
+        s->size += line.at;
     }
     return (jobq_test_event)event;
 }
@@ -14545,22 +14563,25 @@ static jobq_test_event jobq__test_meet(jobq_test *t, const char *what, const cha
 static int32_t jobq__test_try(jobq_test *t, jobq_test_faults *f, int64_t number, int level)
 {
     jobq__test_story *s = &t->story;
+    jobq__text head = {f->text, sizeof f->text, 0, false}, odd = head;
     bool good;
 
     jobq_test_init(t, f->handlers, f->handler_count);
     s->faults = f;
     s->number = number;
     s->places = level == 2 ? NULL : t->places[level];
-    s->size = (size_t)snprintf(f->text, sizeof f->text, "story %.0f ends badly%s\n", (double)number,
-                              number == 1 ? ", and nothing goes wrong" : "");
+    jobq__put_words(&head, "story ", number);
+    jobq__put_words(&head, " ends badly", -1);
+    jobq__put_words(&head, number == 1 ? ", and nothing goes wrong\n" : "\n", -1);
+    s->size = head.at;
     f->stories++;
     f->happened = 0;
     good = f->scenario(t, f->user);
     jobq__test_place_is(s, s->points, 0, 0);
     if (good && s->odd == 0) f->text[0] = '\0';
     if (s->odd == 0) return good ? s->points + 1 : 0;
-    snprintf(f->text, sizeof f->text,
-             "not deterministic: point %d is another one in a second run\n", (int)s->odd);
+    jobq__put_words(&odd, "not deterministic: point ", s->odd);
+    jobq__put_words(&odd, " is another one in a second run\n", -1);
     return 0;
 }
 

@@ -506,9 +506,11 @@ class Test(unittest.TestCase):
             s.settimeout(10)
             self.assertIn(b"text/event-stream", s.recv(65536))
         time.sleep(6)
+        while int(sql(looks)[0]) - before < 2:  # however slow the machine is, they look
+            time.sleep(1)
         calls = int(sql(looks)[0]) - before
         # Once a second, and two other dashboards look each 10 s.
-        self.assertTrue(2 <= calls <= (time.monotonic() - start) * 1.4 + 4, calls)
+        self.assertLessEqual(calls, (time.monotonic() - start) * 1.4 + 4)
         for s in sockets:
             text = b""
             while b"data: graph <h2" not in text or b"data: now <h2" not in text:

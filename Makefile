@@ -21,7 +21,7 @@ LIBPQ_CFLAGS ?= $(addprefix -I,$(filter-out /usr/include,$(or \
 LIBPQ_LIBS ?= -lpq
 
 HEADERS = jobq.h jobq_pg.h
-TEST_DEPENDS = $(HEADERS) $(wildcard tests/*/*.h)
+TEST_DEPENDS = $(HEADERS) $(wildcard tests/*/*.h) examples/jobq/story.h
 TEST_FOLDERS = -Itests/harness -Itests/core -Itests/pg -Itests/model
 CORE_TESTS = $(patsubst tests/core/%.c,%,$(wildcard tests/core/test_core_*.c))
 PG_TESTS = $(patsubst tests/pg/%.c,%,$(wildcard tests/pg/test_pg_*.c))

@@ -2,8 +2,8 @@
 /*
  * story.h -- what a call of a worker's loop means, as a line for people.
  *
- * jobq replay, the simulator and chaos tell their stories by this. Names of queues and kinds come
- * from the notes of a recording; "": ids are told.
+ * jobq replay, the explorer and the simulator tell their stories by this. Names of queues and kinds
+ * come from the notes of a recording; "": ids are told. A text lasts until the next one.
  */
 #ifndef STORY_INCLUDED
 #define STORY_INCLUDED (1)
@@ -183,32 +183,55 @@ static inline void story_work(story *s, const jobq_entry *e)
     } else story_add(s, " is committed: %s", jobq_enum_name(JOBQ_ENUM_ERROR, e->error));
 }
 
-/* A call of a loop as a line. The text lasts until the next call. */
-static inline const char *story_entry(const jobq_entry *e, const char *notes)
+static inline story *story_start(const char *notes)
 {
     static story s;
 
     s.len = 0;
     s.text[0] = '\0';
     s.notes = notes;
+    return &s;
+}
+
+static inline const char *story_of_request(const jobq_request *a, int64_t mono_us)
+{
+    story *s = story_start("");
+
+    story_request(s, a, mono_us);
+    return s->text;
+}
+
+static inline const char *story_of_answer(const jobq_answer *a)
+{
+    story *s = story_start("");
+
+    story_answer(s, a);
+    return s->text;
+}
+
+/* A call of a loop as a line. */
+static inline const char *story_entry(const jobq_entry *e, const char *notes)
+{
+    story *s = story_start(notes);
+
     switch ((int)e->kind) {
     case JOBQ_ENTRY_NEXT:
-    case JOBQ_ENTRY_ABANDON: story_request(&s, e->request, e->mono_us); break;
-    case JOBQ_ENTRY_TELL: story_answer(&s, e->answer); break;
-    case JOBQ_ENTRY_NOTIFIED: story_add(&s, "notified: \"%s\"", e->about); break;
-    case JOBQ_ENTRY_HEARS: story_add(&s, "hears %s", e->flag ? "again" : "nothing"); break;
+    case JOBQ_ENTRY_ABANDON: story_request(s, e->request, e->mono_us); break;
+    case JOBQ_ENTRY_TELL: story_answer(s, e->answer); break;
+    case JOBQ_ENTRY_NOTIFIED: story_add(s, "notified: \"%s\"", e->about); break;
+    case JOBQ_ENTRY_HEARS: story_add(s, "hears %s", e->flag ? "again" : "nothing"); break;
     case JOBQ_ENTRY_STOP:
-        story_add(&s, "asked to stop, grace ");
-        if (e->grace_us < 0) story_add(&s, "as configured");
-        else story_time(&s, e->grace_us);
+        story_add(s, "asked to stop, grace ");
+        if (e->grace_us < 0) story_add(s, "as configured");
+        else story_time(s, e->grace_us);
         break;
     case JOBQ_ENTRY_TAKE:
     case JOBQ_ENTRY_HANDLED:
     case JOBQ_ENTRY_DELIVERED:
-    case JOBQ_ENTRY_COMMITTED: story_work(&s, e); break;
-    default: story_add(&s, "%s", jobq_enum_name(JOBQ_ENUM_ENTRY, e->kind));
+    case JOBQ_ENTRY_COMMITTED: story_work(s, e); break;
+    default: story_add(s, "%s", jobq_enum_name(JOBQ_ENUM_ENTRY, e->kind));
     }
-    return s.text;
+    return s->text;
 }
 
 #endif

@@ -62,6 +62,7 @@ static void explore_assert(const char *text);
 static void violate(const char *format, ...);
 #define LATE violate
 #include "told.h"
+#include "../../examples/jobq/story.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -2495,13 +2496,12 @@ static bool of_worker(uint8_t kind)
            kind != MOVE_SHOW && kind != MOVE_PRODUCE && kind != MOVE_SEND && kind != MOVE_REVIVE;
 }
 
-static const char *request_name(const wire *s)
+static const char *request_text(const wire *s)
 {
     static const char *const others[] = {"cancel", "revive", "signal"};
 
-    return s->request.kind < JOBQ_REQUEST_COUNT
-               ? jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind)
-               : others[s->request.kind - JOBQ_REQUEST_COUNT];
+    return s->request.kind < JOBQ_REQUEST_COUNT ? story_of_request(&s->request, 0)
+                                                : others[s->request.kind - JOBQ_REQUEST_COUNT];
 }
 
 static void say_move(const world *w, int line, const move *m)
@@ -2519,18 +2519,7 @@ static void say_move(const world *w, int line, const move *m)
     if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
         m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT || m->kind == MOVE_REFUSE ||
         m->kind == MOVE_BUSY) {
-        printf(": %s", request_name(s));
-        if (s->request.kind == JOBQ_REQUEST_CLAIM || s->request.kind == JOBQ_REQUEST_RECOVER) {
-            printf(" %d%s%s", (int)s->request.claim,
-                   s->request.alone      ? ", alone"
-                   : s->request.suspects ? ", suspects"
-                                        : "",
-                   s->request.sweep ? ", a sweep" : "");
-        }
-        if (wire_of_part(s->request.kind)) {
-            printf(" of partition %d, claim %d", (int)s->request.partition_id,
-                   (int)s->request.claim);
-        }
+        printf(": %s", request_text(s));
         if (s->executed) printf(" (executed before)");
     }
     if (m->kind == MOVE_FINISH || m->kind == MOVE_OUTCOME) {

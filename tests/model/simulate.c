@@ -51,6 +51,7 @@ static void simulate_assert(const char *text);
 static void violate(const char *format, ...);
 #define LATE violate
 #include "told.h"
+#include "../../examples/jobq/story.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -734,10 +735,9 @@ static void execute(int n, packet *p, uint64_t kinds, bool live)
         (s->request.kind == JOBQ_REQUEST_REGISTER || s->answer.news.alive)) {
         w->nodes[n].renewed_us = w->now_us;
     }
-    trace("%s %d: %s %lld is executed, %d, %s", live ? "worker" : "late, once of worker", n,
-          jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind), (long long)s->request.claim,
-          (int)(s->answer.count + s->answer.claimed.count + s->answer.reading.count),
-          jobq_enum_name(JOBQ_ENUM_ERROR, s->answer.error));
+    trace("%s %d: %s", live ? "worker" : "late, once of worker", n,
+          story_of_request(&s->request, mono_us(&w->nodes[n])));
+    trace("     %s", story_of_answer(&s->answer));
 }
 
 /* What was under way may be executed later, in order, or never. */

@@ -1473,6 +1473,9 @@ typedef struct jobq_loop_config {
     int64_t lease_us;     /* the worker's lease (default 30 s) */
     int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
     int64_t poll_us;      /* between claims or looks (default heartbeat_us if woken, else 1 s) */
+    int64_t rest_us;      /* a worker that is notified, and has had nothing to do for twelve
+                             heartbeats while no other worker had, sends them more and more rarely,
+                             and looks as rarely, at last this far apart (default 0: it does not) */
     int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
     int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
     int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). While an old
@@ -2263,8 +2266,8 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions; more: jobs that waited
                                 for these are ready now */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions; more: the same */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled, exchange, asks, tallies -> news. claim
-                                not 0: includes a CLAIM in the same statement -> claimed too */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, rest_us, settled, exchange, asks, tallies -> news.
+                                claim not 0: includes a CLAIM in this statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
@@ -2400,6 +2403,8 @@ typedef struct jobq_request {
     int64_t id;          /* of a kind or a job: see the kinds of requests */
     int64_t beat;
     int64_t lease_us;
+    int64_t rest_us;     /* HEARTBEAT: how much later than usual the next one may come. The lease
+                            is as much longer, unless another worker holds something */
     int64_t bytes;       /* CLAIM: limit for all payloads together, but at least one job; 0: claim
                             nothing, name the first job. SET_ASIDE: a job up to this size can be
                             sent. READ, ACK: limit for all payloads, but at least one message */
@@ -2479,6 +2484,7 @@ typedef struct jobq_news {
     bool alive;           /* this worker is alive; if not, ignore the rest */
     bool suspects;        /* a suspect is ready */
     bool every_kind;      /* claims may take any kind, until one finds a kind without a handler */
+    bool others;          /* if it would rest: another worker holds something */
     bool written;         /* for the store: it has written all that came with the heartbeat */
     int64_t policy;       /* version of the policies */
     int64_t store_now_us; /* the store's clock */
@@ -5901,6 +5907,8 @@ struct jobq_loop {
         int64_t end_mono_us;   /* its local end */
         int64_t alive_mono_us; /* since when it is alive without a break (JOBQ_NEVER: it is not) */
         int64_t beat_mono_us;  /* next heartbeat */
+        int64_t rest_us;       /* how much later than usual it may come, as the latest one said */
+        int64_t heard_mono_us; /* the latest notification */
         int64_t store_now_us;  /* the store's clock at the last heartbeat */
         int32_t settled_count; /* claims settled since the last heartbeat */
     } lease;
@@ -6920,7 +6928,7 @@ static void jobq__relay_busy(jobq_loop *l, int64_t now)
 /* The longest time between two LOOKs. */
 static int64_t jobq__look_most(const jobq_loop *l)
 {
-    int64_t most = l->config.poll_us;
+    int64_t most = l->config.poll_us + l->lease.rest_us;
     int32_t i;
 
     for (i = 0; i < l->queue_count; i++) {
@@ -8148,6 +8156,8 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, const char *abou
         l->sleep.woken_count = 0;
     }
     if (l->sleep.woken_count < JOBQ__CONVOY) l->sleep.woken_count++;
+    l->lease.heard_mono_us = mono_us;
+    l->lease.beat_mono_us = jobq__min(l->lease.beat_mono_us, mono_us + l->config.heartbeat_us);
     jobq__look_again(l, mono_us);
     jobq__relay_arrived(l, mono_us, about);
     if (l->relay.linger_us == 0) jobq__relay_look(l, mono_us);
@@ -9441,6 +9451,19 @@ static int64_t jobq__due_beat(const jobq_loop *l, jobq_request_kind kind, int64_
                      l->wire.hold_mono_us[kind]);
 }
 
+/* How much later than usual the heartbeat after the next may come: the time between them doubles.
+ * Only while producers know that this worker sleeps, so that their jobs wake it. */
+static int64_t jobq__rest(const jobq_loop *l, int64_t now)
+{
+    int64_t idle = jobq__max(l->pace.idle_mono_us, l->relay.idle_mono_us);
+    int64_t usual = l->config.heartbeat_us, pause = 2 * (usual + l->lease.rest_us);
+
+    idle = jobq__add(jobq__max(idle, l->lease.heard_mono_us), 12 * usual);
+    if (!l->sleep.asleep || l->sleep.deaf || now < idle || !l->sweep.empty || jobq__in_hand(l) ||
+        l->orphan_count > 0) return 0;
+    return jobq__max(jobq__min(pause, l->config.rest_us) - usual, 0);
+}
+
 /* Adds the claims whose rows this heartbeat may delete. */
 static void jobq__add_settled(jobq_loop *l, jobq_request *a)
 {
@@ -9463,6 +9486,8 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
                 jobq__due_claim(l, JOBQ_REQUEST_CLAIM, now) != JOBQ_NEVER;
     int32_t i;
 
+    a->rest_us = l->lease.rest_us = jobq__rest(l, now);
+    l->lease.end_mono_us = jobq__min(l->lease.end_mono_us, now + a->lease_us + a->rest_us);
     jobq__add_settled(l, a);
     if (l->permits.share_count > 0)
         idle = idle && now >= l->lease.beat_mono_us; /* not to give permits back */
@@ -9582,8 +9607,9 @@ static void jobq__news_take(jobq_loop *l, int64_t now, const jobq_news *n)
     l->session.connects = 0; /* the connection has worked, and was not only made */
     if (sent >= l->lease.end_mono_us || l->lease.alive_mono_us == JOBQ_NEVER)
         l->lease.alive_mono_us = now;
-    l->lease.end_mono_us = sent + l->config.lease_us;
-    l->lease.beat_mono_us = sent + l->config.heartbeat_us; /* plus some jitter */
+    if (n->others || n->late_count > 0) l->lease.rest_us = 0; /* it may have to rescue them */
+    l->lease.end_mono_us = sent + l->config.lease_us + l->lease.rest_us;
+    l->lease.beat_mono_us = sent + l->config.heartbeat_us + l->lease.rest_us; /* and some jitter */
     l->lease.beat_mono_us +=
         jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
     if (n->policy != l->session.policy) l->session.policies_stale = true;
@@ -10558,14 +10584,14 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tal
 /* The fields of what comes out of a loop, for its hash and for tests and tools: X(at.field). */
 #define JOBQ__REQUEST_FIELDS(X, at)                                                                \
     X((at).kind) X((at).slot) X((at).generation) X((at).limit) X((at).quantum) X((at).worker)      \
-    X((at).claim) X((at).id) X((at).beat) X((at).lease_us) X((at).bytes) X((at).until_mono_us)     \
-    X((at).partition_id) X((at).watched.worker) X((at).watched.claim) X((at).watched.beat)         \
-    X((at).watched.lease_us) X((at).handed) X((at).acked) X((at).exchange) X((at).committing)      \
-    X((at).stopping) X((at).suspects) X((at).alone) X((at).every_kind) X((at).look) X((at).sweep)  \
-    X((at).below_from) X((at).below_to) X((at).aside) X((at).asleep) X((at).relaxed)               \
-    X((at).queue_count) X((at).message_queue_count) X((at).settled_count) X((at).kind_count)       \
-    X((at).lane_count) X((at).ending_count) X((at).ask_count) X((at).tally) X((at).tally_count)    \
-    X((at).total_count)
+    X((at).claim) X((at).id) X((at).beat) X((at).lease_us) X((at).rest_us) X((at).bytes)           \
+    X((at).until_mono_us) X((at).partition_id) X((at).watched.worker) X((at).watched.claim)        \
+    X((at).watched.beat) X((at).watched.lease_us) X((at).handed) X((at).acked) X((at).exchange)    \
+    X((at).committing) X((at).stopping) X((at).suspects) X((at).alone) X((at).every_kind)          \
+    X((at).look) X((at).sweep) X((at).below_from) X((at).below_to) X((at).aside) X((at).asleep)    \
+    X((at).relaxed) X((at).queue_count) X((at).message_queue_count) X((at).settled_count)          \
+    X((at).kind_count) X((at).lane_count) X((at).ending_count) X((at).ask_count) X((at).tally)     \
+    X((at).tally_count) X((at).total_count)
 #define JOBQ__NUMBER_FIELDS(X, at) X(at)
 #define JOBQ__LANE_FIELDS(X, at)                                                                   \
     X((at).queue) X((at).priority) X((at).stage) X((at).lined) X((at).after_at_us)                 \
@@ -11323,6 +11349,7 @@ typedef struct jobq_memory_worker {
     int64_t id; /* 0: free */
     int64_t beat;
     int64_t lease_us;
+    int64_t rest_us; /* added to the lease by the latest heartbeat */
     int64_t expires_at_us;
     uint64_t queues; /* bit i: queue i */
     uint64_t kinds;  /* bit i: kind i */
@@ -11409,7 +11436,9 @@ static int64_t jobq__memory_wait(int64_t from_us, int64_t until_us, int64_t now_
 /* Whether the lease of a worker is over. */
 static bool jobq__memory_lapsed(const jobq_memory_worker *w, int64_t now_us)
 {
-    return jobq__memory_wait(w->expires_at_us - w->lease_us, w->expires_at_us + 1, now_us) == 0;
+    int64_t beat_at_us = w->expires_at_us - w->lease_us - w->rest_us;
+
+    return jobq__memory_wait(beat_at_us, w->expires_at_us + 1, now_us) == 0;
 }
 
 static int64_t jobq__memory_held(const jobq_memory *m, int32_t queue, int64_t now_us)
@@ -12347,6 +12376,7 @@ static bool jobq__memory_heartbeat(jobq_memory *m, int64_t worker, const int64_t
     w = jobq__memory_worker_of(m, worker);
     if (worker == 0 || w == NULL || w->dead) return false;
     w->beat++;
+    w->rest_us = 0;
     w->expires_at_us = now_us + w->lease_us;
     for (i = 0; i < count; i++) {
         jobq_memory_claim *c = jobq__memory_claim_of(m, worker, settled[i]);
@@ -13028,6 +13058,7 @@ static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *
         jobq_holder *l = &n->late[n->late_count];
         if (w->id == 0 || w->id == me->id) continue;
         n->overdue += jobq__memory_overdue(m, w, now_us);
+        n->others |= me->rest_us > 0 && jobq__memory_left(m, w->id);
         if (w->dead ? !jobq__memory_left(m, w->id) : !late) continue;
         if (n->late_count == JOBQ_LOOP_WATCHED) continue;
         l->worker = w->id;
@@ -13058,7 +13089,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
                                       jobq_answer *a)
 {
     jobq_news *n = &a->news;
-    const jobq_memory_worker *me;
+    jobq_memory_worker *me;
     uint64_t kinds, taken, alone;
     int32_t i;
 
@@ -13066,6 +13097,8 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     n->alive = jobq__memory_heartbeat(m, r->worker, r->settled, r->settled_count, now_us);
     if (!n->alive) return;
     me = jobq__memory_worker_of(m, r->worker);
+    me->rest_us = r->rest_us;
+    me->expires_at_us += r->rest_us;
     jobq__memory_own(m, me, n);
     jobq__memory_others(m, me, now_us, n);
     n->policy = m->policy_version;

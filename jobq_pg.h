@@ -6036,6 +6036,7 @@ static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, tokens, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, returned, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__LIST(NULL, exchange, jobq_ask, needed, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__COL("p_rest_us", jobq_request, rest_us, INT8, INT64, 0),
     JOBQ_PG__TALLIES, JOBQ_PG__COLS_END};
 
 /* How far a running job is. */
@@ -6100,6 +6101,7 @@ static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
     JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
     JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL),
+    JOBQ_PG__NEWS("others", others, BOOL, BOOL),
     JOBQ_PG__NEWS("tick_us", tick_us, INT8, INT64),
     JOBQ_PG__PERMIT("quotas", quota, INT4, INT32),
     JOBQ_PG__PERMIT("quota_queues", queue, INT4, INT32),
@@ -14149,7 +14151,8 @@ static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_err
         bool small; /* microseconds make sense, or it is no time */
     } times[] = {{"loop.lease_us", c->lease_us, true}, /* 100 ms, see below */
                  {"loop.heartbeat_us", c->heartbeat_us, false},
-                 {"loop.poll_us", c->poll_us, false}, {"loop.flush_us", c->flush_us, true},
+                 {"loop.poll_us", c->poll_us, false}, {"loop.rest_us", c->rest_us, false},
+                 {"loop.flush_us", c->flush_us, true},
                  {"loop.linger_us", c->linger_us, true}, {"loop.sweep_us", c->sweep_us, false},
                  {"loop.grace_us", c->grace_us, false}, {"loop.answer_us", c->answer_us, false},
                  {"loop.prune_us", c->prune_us, false},
@@ -21192,6 +21195,15 @@ static const char *const jobq_pg__sql_workers[] = {
 "          ORDER BY row_number() OVER (PARTITION BY w.dead_at IS NULL ORDER BY\n"
 "              CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._others_hold(p_worker bigint, p_queues integer[])\n"
+"RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN EXISTS (SELECT FROM jobq.claim c WHERE c.worker <> p_worker AND c.jobs <> '{}')\n"
+"        OR EXISTS (SELECT FROM jobq.partition p\n"
+"                   WHERE p.worker <> p_worker AND p.queue_id = ANY (p_queues)\n"
+"                     AND clock_timestamp() BETWEEN p.beat_at AND p.lease_until);\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._heartbeat_kinds(\n"
 "    p_queues integer[], p_kinds integer[], p_beat bigint, OUT policy bigint,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[])\n"
@@ -21223,7 +21235,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    suspects := EXISTS (\n"
-"        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
+"        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n",
 "          AND j.queue_id = ANY (p_queues) AND j.run_at <= statement_timestamp()\n"
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "          AND jobq._suspect_goes(j.queue_id, j.line_name));\n"
@@ -21231,7 +21243,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT DISTINCT j.queue_id FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
 "          AND j.run_at <= statement_timestamp()\n"
-"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n",
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "          AND jobq._suspect_goes(j.queue_id, j.line_name));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._heartbeat(\n"
@@ -21242,20 +21254,21 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
 "    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,\n"
 "    p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,\n"
-"    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,\n"
+"    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL,\n"
+"    p_rest_us bigint DEFAULT 0, OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
 "    OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],\n"
 "    OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],\n"
-"    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean)\n"
+"    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean, OUT others boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
 "BEGIN\n"
 "    UPDATE jobq.worker w\n"
 "    SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,\n"
-"        expires_at = clock_timestamp() + p_lease_us * interval '1 microsecond'\n"
+"        expires_at = clock_timestamp() + (p_lease_us + p_rest_us) * interval '1 microsecond'\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL\n"
 "    RETURNING w.* INTO v_worker;\n"
 "    alive := FOUND;\n"
@@ -21288,8 +21301,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FROM jobq._heartbeat_suspects(v_worker.queues, CASE WHEN NOT every_kind THEN kinds END) n;\n"
 "    tick_us := jobq._next_tick(v_worker.queues);\n"
 "    PERFORM jobq._promote_late(1000);\n"
-"    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue\n"
-"    INTO late, late_beats, late_leases_us, overdue FROM jobq._late_workers(p_worker) l;\n"
+"    SELECT l.* INTO late, late_beats, late_leases_us, overdue\n"
+"    FROM jobq._late_workers(p_worker) l;\n"
+"    others := p_rest_us > 0 AND jobq._others_hold(p_worker, v_worker.queues);\n",
 "    IF EXISTS (SELECT FROM jobq.quota q WHERE q.queue_id = ANY (v_worker.queues)) THEN\n"
 "        SELECT x.* INTO quotas, quota_queues, quota_kinds, maxima, held, chunks, tokens,\n"
 "                        waits_us\n"
@@ -21299,7 +21313,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._deregister(\n"
-"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n",
+"    p_worker bigint, p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,\n"
 "    p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
@@ -21364,7 +21378,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "                                     v_job.attempts) END));\n"
 "            ELSE\n"
 "                UPDATE jobq.job j\n"
-"                SET state = 'r', worker = NULL, claim = NULL,\n"
+"                SET state = 'r', worker = NULL, claim = NULL,\n",
 "                    run_at = statement_timestamp()\n"
 "                WHERE j.id = v_job.id;\n"
 "                rescued := rescued + 1;\n"
@@ -21379,7 +21393,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_claim jobq.claim;\n",
+"    v_claim jobq.claim;\n"
 "    v_count integer;\n"
 "    v_queues integer[] := '{}';\n"
 "BEGIN\n"
@@ -21448,7 +21462,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "SET enable_indexscan = off SET jit = off AS $$\n"
 "BEGIN\n"
 "    RETURN EXISTS (SELECT FROM jobq.worker w\n"
-"                   WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL\n"
+"                   WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL\n",
 "                     AND w.expires_at BETWEEN statement_timestamp() AND 'infinity');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._kinds_of(p_queue text) RETURNS SETOF text\n"
@@ -21461,7 +21475,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "RETURNS integer[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_indexscan = off SET jit = off AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN ARRAY(\n"
 "        SELECT k.id FROM jobq.kind k\n"
 "        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
@@ -30248,7 +30262,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_flow_free=725bcd _flow_names=8b6b21 _flow_over=4dd1be _flow_part=97f2bb\n"
 "function :_flow_revive_free=078a68 _flow_tell=0f7e34 _flow_unknown=dfb2cc\n"
 "function :_flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531 _grant_again=d2c535\n"
-"function :_grant_functions=9f8c9c _grant_less=bb1265 _has_lines=c5c526 _heartbeat=228e42\n"
+"function :_grant_functions=9f8c9c _grant_less=bb1265 _has_lines=c5c526 _heartbeat=bd033d\n"
 "function :_heartbeat_kinds=c5b114 _heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1\n"
 "function :_hold_from=8fec88 _hold_of_claim=26b463 _id_beyond=e1ea82 _in_circle=2c8359\n"
 "function :_is_copy=b8984b _is_erased=154232 _job_ties=69d02a _jobs_ahead=815cda\n"
@@ -30269,13 +30283,13 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_metrics_schema=0b4f86 _move_keys=e32427 _need_read_committed=9e43bb\n"
 "function :_next_lines=30029a _next_tick=ed5e1b _notify=1c3c34 _nudges_left=20b7fe\n"
 "function :_nudges_take=4d6a2a _open_before=d47415 _operated=0ea1e7 _operated_one=8821dc\n"
-"function :_operated_row=0114af _outbox_ack=274c73 _outbox_asked=23914c _outbox_bury=33eb44\n"
-"function :_outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
+"function :_operated_row=0114af _others_hold=d71c01 _outbox_ack=274c73 _outbox_asked=23914c\n"
+"function :_outbox_bury=33eb44 _outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
 "function :_outbox_enqueue_many=9f7ba7 _outbox_enqueue_one=c1d357 _outbox_fit=8c1583\n"
 "function :_outbox_hand=906b59 _outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149\n"
 "function :_outbox_mark=34e24e _outbox_messages=fd9616 _outbox_number=b5e457\n"
-"function :_outbox_partitions=12ef81 _outbox_queue=0d2ba7 _outbox_read=fd8fb5\n"
-"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n",
+"function :_outbox_partitions=12ef81 _outbox_queue=0d2ba7 _outbox_read=fd8fb5\n",
+"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n"
 "function :_outbox_tried=8a9910 _outbox_waits=4ed423 _outbox_widen=1c210f _parent_end=22cae7\n"
 "function :_parent_jobs=3b12e2 _parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea\n"
 "function :_peek_lines=3d2e11 _permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d\n"
@@ -30321,8 +30335,8 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :prioritize=ed20e9 prune=0e79f8 queue_set=9cf62a renew=657704 reschedule=6eb9a3\n"
 "function :resume=6864c3 retention_set=76d8e4 revive=ac52bd revoke=a87c1f schedule=8395fc\n"
 "function :schedule_drop=ccd482 schedule_pause=312707 schedule_preview=319a0c\n"
-"function :schedule_resume=f72e24 schedule_run=9ddaca signal=3ef364 standing=58e646\n"
-"function :turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1 work_heartbeat=40b80c\n",
+"function :schedule_resume=f72e24 schedule_run=9ddaca signal=3ef364 standing=58e646\n",
+"function :turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1 work_heartbeat=40b80c\n"
 "function :work_join=ae4aa8 work_leave=8f2a05 work_recover=6d2d1d work_rescue=9fad22\n"
 "function :work_take=3150b5\n"
 "index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"

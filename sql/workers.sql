@@ -125,6 +125,17 @@ BEGIN
               CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;
 END $$;
 
+-- Whether another worker holds jobs, or messages of these queues.
+CREATE OR REPLACE FUNCTION jobq._others_hold(p_worker bigint, p_queues integer[])
+RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.claim c WHERE c.worker <> p_worker AND c.jobs <> '{}')
+        OR EXISTS (SELECT FROM jobq.partition p
+                   WHERE p.worker <> p_worker AND p.queue_id = ANY (p_queues)
+                     AND clock_timestamp() BETWEEN p.beat_at AND p.lease_until);
+END $$;
+
 -- The part of a heartbeat's answer that is about policies and kinds: see heartbeat.
 CREATE OR REPLACE FUNCTION jobq._heartbeat_kinds(
     p_queues integer[], p_kinds integer[], p_beat bigint, OUT policy bigint,
@@ -188,6 +199,7 @@ END $$;
 --             some strays
 --   parked    kinds of this worker with parked jobs
 --   now_at    this database's clock
+--   others    another worker holds jobs or messages; only told to one that rests
 --   tick_us   microseconds until a schedule of this worker's queues fires; NULL: none will
 --   late_*    workers whose lease runs out soon, to be watched (a dead worker that still has
 --             claims: beat -1). If there are too many, half of the places are for dead ones,
@@ -197,7 +209,8 @@ END $$;
 -- p_settled: numbers of claims whose jobs are all settled; their rows are removed. p_number
 -- to p_needed: see permit_exchange; NULL from a worker that knows of no limit. p_tally to
 -- p_totals: see tally_take; NULL if nothing was counted since the latest one.
--- p_progress_claims and what follows: see progress_write; NULL if nothing changed.
+-- p_progress_claims and what follows: see progress_write; NULL if nothing changed. p_rest_us:
+-- an idle worker may send its next heartbeat as much later, so its lease is as much longer.
 -- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
 -- arrive after a later one, and must not shorten the lease that the later one renewed.
 -- Jobs are looked up one by one by their ids; OFFSET prevents a join. While a held snapshot
@@ -212,20 +225,21 @@ CREATE OR REPLACE FUNCTION jobq._heartbeat(
     p_tally bigint DEFAULT NULL, p_tally_queues integer[] DEFAULT NULL,
     p_tally_kinds integer[] DEFAULT NULL, p_totals bigint[] DEFAULT NULL,
     p_progress_claims bigint[] DEFAULT NULL, p_progress_jobs bigint[] DEFAULT NULL,
-    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL, OUT alive boolean,
+    p_permilles integer[] DEFAULT NULL, p_notes text[] DEFAULT NULL,
+    p_rest_us bigint DEFAULT 0, OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
     OUT overdue integer, OUT tick_us bigint, OUT quotas integer[], OUT quota_queues integer[],
     OUT quota_kinds integer[], OUT maxima integer[], OUT held integer[], OUT chunks integer[],
-    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean)
+    OUT tokens integer[], OUT waits_us bigint[], OUT written boolean, OUT others boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_worker jobq.worker;
 BEGIN
     UPDATE jobq.worker w
     SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,
-        expires_at = clock_timestamp() + p_lease_us * interval '1 microsecond'
+        expires_at = clock_timestamp() + (p_lease_us + p_rest_us) * interval '1 microsecond'
     WHERE w.id = p_worker AND w.dead_at IS NULL
     RETURNING w.* INTO v_worker;
     alive := FOUND;
@@ -259,8 +273,9 @@ BEGIN
     FROM jobq._heartbeat_suspects(v_worker.queues, CASE WHEN NOT every_kind THEN kinds END) n;
     tick_us := jobq._next_tick(v_worker.queues);
     PERFORM jobq._promote_late(1000);
-    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue
-    INTO late, late_beats, late_leases_us, overdue FROM jobq._late_workers(p_worker) l;
+    SELECT l.* INTO late, late_beats, late_leases_us, overdue
+    FROM jobq._late_workers(p_worker) l;
+    others := p_rest_us > 0 AND jobq._others_hold(p_worker, v_worker.queues);
     IF EXISTS (SELECT FROM jobq.quota q WHERE q.queue_id = ANY (v_worker.queues)) THEN
         SELECT x.* INTO quotas, quota_queues, quota_kinds, maxima, held, chunks, tokens,
                         waits_us

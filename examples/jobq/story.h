@@ -110,6 +110,10 @@ static inline void story_request(story *s, const jobq_request *a, int64_t mono_u
     if (a->kind == JOBQ_REQUEST_REGISTER) story_add(s, " as worker %lld", (long long)a->worker);
     if (a->kind == JOBQ_REQUEST_HEARTBEAT && a->settled_count > 0)
         story_add(s, ", %d claims settled", a->settled_count);
+    if (a->rest_us > 0) {
+        story_add(s, ", and may rest for another ");
+        story_time(s, a->rest_us);
+    }
     if (a->kind == JOBQ_REQUEST_HEARTBEAT && a->claim != 0) story_add(s, " and claim");
     if (a->kind == JOBQ_REQUEST_CLAIM || (a->kind == JOBQ_REQUEST_HEARTBEAT && a->claim != 0))
         story_lanes(s, a);

@@ -602,6 +602,118 @@ static void a_minute_of_idleness_costs_a_statement_every_five_seconds(void **unu
     assert_int_equal(sleeps, 1);
 }
 
+/* Steps an idle worker up to an instant. Returns its statements since another one. */
+static int idles(int64_t *now, int64_t since, int64_t until)
+{
+    int statements = 0;
+
+    while (*now < until) {
+        jobq_request a = step(*now);
+        if (a.kind == JOBQ_REQUEST_WAIT) {
+            assert_true(a.until_mono_us > *now);
+            *now = jobq__min(a.until_mono_us, until);
+        } else if (*now > since && a.kind != JOBQ_REQUEST_PRUNE) statements++;
+        assert_false(jobq__memory_lapsed(jobq__memory_worker_of(memory, loop.worker), *now));
+    }
+    return statements;
+}
+
+static void runs_a_job(int64_t now)
+{
+    int32_t slot = jobq__take_job(&loop, now);
+
+    assert_true(told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+                             0, false));
+}
+
+static void rests(void)
+{
+    loop.config.rest_us = 60 * SECOND;
+    add_job(0);
+    settle_down(0);
+    runs_a_job(0);
+}
+
+static void a_worker_that_rests_slows_down_to_a_statement_a_minute(void **unused)
+{
+    int64_t now = 1;
+
+    (void)unused;
+    rests();
+    assert_in_range(idles(&now, 30 * SECOND, 60 * SECOND), 5, 7);
+    idles(&now, 0, 300 * SECOND);
+    assert_in_range(idles(&now, 300 * SECOND, 900 * SECOND), 9, 11);
+    assert_in_range(loop.lease.end_mono_us - now, LEASE, LEASE + 60 * SECOND);
+}
+
+/* A notification ends the rest: the claim is sent at once, and the lease is short again soon. */
+static void a_notification_ends_a_rest(void **unused)
+{
+    int64_t now = 1, beats;
+    jobq_request a;
+
+    (void)unused;
+    rests();
+    idles(&now, 0, 600 * SECOND);
+    add_job(now);
+    jobq_loop_notified(&loop, now, "");
+    a = step(now);
+    assert_int_equal(a.kind, JOBQ_REQUEST_CLAIM);
+    assert_int_equal(loop.queued.count, 1);
+    runs_a_job(now);
+    beats = loop.stats.heartbeats;
+    idles(&now, 0, now + 4 * SECOND);
+    assert_int_equal(loop.stats.heartbeats, beats);
+    idles(&now, 0, now + 2 * SECOND);
+    assert_int_equal(loop.stats.heartbeats, beats + 1);
+    assert_true(loop.lease.end_mono_us <= now + LEASE);
+    idles(&now, 0, now + 50 * SECOND);
+    assert_in_range(loop.stats.heartbeats, beats + 10, beats + 12); /* it has worked just now */
+}
+
+/* The answer of the heartbeat that makes the lease short may be lost. */
+static void a_rest_that_ends_shortens_the_lease_before_the_store_does(void **unused)
+{
+    int64_t now = 1;
+    jobq_request a;
+
+    (void)unused;
+    rests();
+    idles(&now, 0, 600 * SECOND);
+    jobq_loop_notified(&loop, now, "");
+    now += 6 * SECOND;
+    do a = asks(&loop, now);
+    while (a.kind != JOBQ_REQUEST_HEARTBEAT);
+    assert_int_equal(a.rest_us, 0);
+    assert_true(loop.lease.end_mono_us <= now + LEASE);
+}
+
+/* Somebody must look after a worker that holds jobs. */
+static void nobody_rests_while_another_worker_holds_jobs(void **unused)
+{
+    int64_t now = 1;
+
+    (void)unused;
+    rests();
+    assert_int_equal(jobq__memory_register(memory, 77, 2000 * SECOND, 2, 2, 0), JOBQ_OK);
+    add_job(0);
+    assert_int_equal(other_claims(memory, 77, 0), 1);
+    idles(&now, 0, 300 * SECOND);
+    assert_in_range(idles(&now, 300 * SECOND, 360 * SECOND), 11, 13);
+    assert_in_range(loop.lease.end_mono_us - now, LEASE - 6 * SECOND, LEASE);
+}
+
+static void a_worker_that_nobody_would_wake_does_not_rest(void **unused)
+{
+    int64_t now = 1;
+
+    (void)unused;
+    rests();
+    jobq_loop_hears(&loop, 1, false);
+    idles(&now, 0, 300 * SECOND);
+    assert_true(idles(&now, 300 * SECOND, 360 * SECOND) > 11);
+}
+
 static void a_wake_up_is_followed_by_a_claim_at_once(void **unused)
 {
     int64_t now = 100 * SECOND;
@@ -2546,6 +2658,11 @@ int main(void)
         cmocka_unit_test_setup(the_lease_is_counted_from_before_the_heartbeat, setup),
         cmocka_unit_test_setup(an_outage_proves_nobody_dead, setup),
         cmocka_unit_test_setup(a_minute_of_idleness_costs_a_statement_every_five_seconds, setup),
+        cmocka_unit_test_setup(a_worker_that_rests_slows_down_to_a_statement_a_minute, setup),
+        cmocka_unit_test_setup(a_notification_ends_a_rest, setup),
+        cmocka_unit_test_setup(a_rest_that_ends_shortens_the_lease_before_the_store_does, setup),
+        cmocka_unit_test_setup(nobody_rests_while_another_worker_holds_jobs, setup),
+        cmocka_unit_test_setup(a_worker_that_nobody_would_wake_does_not_rest, setup),
         cmocka_unit_test_setup(a_wake_up_is_followed_by_a_claim_at_once, setup),
         cmocka_unit_test_setup(a_sleeper_that_is_woken_often_withdraws, setup),
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),

@@ -141,6 +141,7 @@ typedef struct node {
     int64_t step_us;     /* the wake-up that is planned */
     int64_t last_worker, last_number;
     int64_t renewed_us;  /* true time of the last accepted heartbeat */
+    int64_t rest_us;     /* what it has added to the lease */
     uint64_t kinds;
     int32_t flying;
     bool up, paused, silent;
@@ -541,7 +542,7 @@ static void check_all(void)
 /* The local deadline, told in true time, against the store's; clocks drift by ppm. */
 static void check_lease(const node *d)
 {
-    int64_t lease = d->loop.config.lease_us, ends;
+    int64_t lease = d->loop.config.lease_us + d->rest_us, ends;
 
     if (d->loop.worker == 0 || d->loop.lease.end_mono_us <= mono_us(d)) return;
     if (d->loop.phase > JOBQ_PHASE_STOPPING) return;
@@ -734,6 +735,7 @@ static void execute(int n, packet *p, uint64_t kinds, bool live)
     if (live && s->answer.error == JOBQ_OK &&
         (s->request.kind == JOBQ_REQUEST_REGISTER || s->answer.news.alive)) {
         w->nodes[n].renewed_us = w->now_us;
+        w->nodes[n].rest_us = s->request.rest_us;
     }
     trace("%s %d: %s", live ? "worker" : "late, once of worker", n,
           story_of_request(&s->request, mono_us(&w->nodes[n])));
@@ -958,6 +960,7 @@ static void start(int n)
     d->kinds = n % 3 == 0 ? 0x0e : 0x06; /* only some have kind 3; kind 4 comes late */
     if (!rough()) d->kinds = 0x1e;
     config.threads = w->young ? 4 : 1 + n % 4;
+    config.rest_us = n % 3 == 1 ? 2 * w->config.lease_us : 0;
     config.served = &served;
     served.kind_threads[n % 2] = w->limits ? 1 : 0;
     served.listen = n % 2 == 0;

@@ -282,8 +282,8 @@ static const jobq_loop_served a_served = {.message_queues = 0};
 
 static const given loop_given[] = {
     LOOP(threads, -1), LOOP(batch_max, -1), LOOP(lease_us, -1), LOOP(heartbeat_us, -1),
-    LOOP(poll_us, -1), LOOP(flush_us, -1), LOOP(linger_us, -1), LOOP(sweep_us, -1),
-    LOOP(grace_us, -1), LOOP(answer_us, -1), LOOP(prune_us, -1),
+    LOOP(poll_us, -1), LOOP(rest_us, -1), LOOP(flush_us, -1), LOOP(linger_us, -1),
+    LOOP(sweep_us, -1), LOOP(grace_us, -1), LOOP(answer_us, -1), LOOP(prune_us, -1),
     {"vacuum_rows", .shown = "pg/test_pg_housekeeping.c",
      .wrong = RAW(jobq_loop_config, .vacuum_rows = -1)},
     LOOP(jobs_max, -1), LOOP(until, (jobq_until)99),

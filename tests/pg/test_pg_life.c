@@ -965,6 +965,48 @@ static void an_enqueue_wakes_a_sleeper_and_quiet_does_not(void **unused)
     stop(w);
 }
 
+/* While it rests its lease is longer, because nobody hears of it. */
+#define RESTS "SELECT count(*) FROM jobq.worker WHERE name = 'test' AND expires_at - beat_at "
+
+static void a_worker_rests_until_there_is_something(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int64_t asked;
+
+    (void)unused;
+    d.loop.rest_us = 5 * SECOND;
+    start(&d);
+    assert_true(becomes(60, 1, RESTS "> '14 s'"));
+    asked = mono_us();
+    enqueue_count(1);
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.history"));
+    assert_true(mono_us() - asked < 3 * SECOND);
+    assert_true(becomes(60, 1, RESTS "< '10.1 s'"));
+    assert_true(becomes(60, 1, RESTS "> '14 s'"));
+}
+
+/* Somebody must see it if that one dies. */
+static void nobody_rests_beside_a_worker_that_holds_a_job(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    char *joined;
+
+    (void)unused;
+    RUN("SELECT jobq.enqueue('elsewhere', 'e')");
+    d.loop.rest_us = 5 * SECOND;
+    start(&d);
+    assert_true(becomes(60, 1, RESTS "> '14 s'"));
+    joined = text_of("SELECT worker FROM jobq.work_join('{\"elsewhere\": [\"e\"]}', "
+                     "lease => '1 min')");
+    assert_int_equal(number("SELECT count(*) FROM jobq.work_take(%s, 1)", joined), 1);
+    free(joined);
+    assert_true(becomes(60, 1, RESTS "< '10.5 s'"));
+    nap_us(SECOND);
+    assert_int_equal(number(RESTS "> '14 s'"), 0);
+}
+
 /* ---- stop ------------------------------------------------------------------------------------ */
 
 static void a_handler_beyond_the_grace_is_left_behind(void **unused)
@@ -1081,6 +1123,8 @@ int main(void)
         TEST(kinds_differ_from_their_queue),
         TEST(success_goes_to_history),
         TEST(an_enqueue_wakes_a_sleeper_and_quiet_does_not),
+        TEST(a_worker_rests_until_there_is_something),
+        TEST(nobody_rests_beside_a_worker_that_holds_a_job),
         TEST(a_handler_beyond_the_grace_is_left_behind),
         TEST(a_queue_made_anew_is_served),
     };

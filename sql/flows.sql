@@ -476,9 +476,11 @@ END $$;
 -- ends and revivals see what it writes: until then they cannot be. Before them, those that are
 -- flows: see above. A parent may have changed its place between the two locks.
 -- It writes their rows, marking those that are in no flow. So a transaction with an older
--- snapshot, which does not see the new edges, cannot end or revive them (40001).
+-- snapshot, which does not see the new edges, cannot end or revive them (40001). Once in a
+-- transaction is enough: each version of a row makes the next look-up slower.
 CREATE OR REPLACE FUNCTION jobq._lock_parents(p_ids bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_locked bigint[];
 BEGIN
     PERFORM FROM jobq.flow f
@@ -496,14 +498,17 @@ BEGIN
             UNION ALL SELECT f.id FROM jobq.failed f WHERE f.id = ANY (p_ids)
             EXCEPT SELECT u.id FROM unnest(v_locked) AS u (id));
     END LOOP;
-    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0) WHERE j.id = ANY (p_ids);
-    UPDATE jobq.failed f SET flow_id = coalesce(f.flow_id, 0) WHERE f.id = ANY (p_ids);
+    UPDATE jobq.job j SET flow_id = coalesce(j.flow_id, 0)
+    WHERE j.id = ANY (p_ids) AND (j.flow_id IS NULL OR j.xmin <> pg_current_xact_id()::xid);
+    UPDATE jobq.failed f SET flow_id = coalesce(f.flow_id, 0)
+    WHERE f.id = ANY (p_ids) AND (f.flow_id IS NULL OR f.xmin <> pg_current_xact_id()::xid);
 END $$;
 
 -- How a parent has ended: s, f, c. NULL: it lives. Refuses one that nobody knows any more.
 CREATE OR REPLACE FUNCTION jobq._parent_end(p_id bigint) RETURNS "char"
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_state text := CASE WHEN p_id > 0 THEN jobq.standing(p_id) ELSE (
+DECLARE v_state text := CASE WHEN p_id > 0 THEN
+    coalesce((SELECT 'lives' FROM jobq.job j WHERE j.id = p_id), jobq.standing(p_id)) ELSE (
     SELECT CASE WHEN f.ended_at IS NULL THEN 'running'
                 WHEN (SELECT sum(p.failed + p.cancelled) FROM jobq.flow_part p
                       WHERE p.flow_id = f.id) > 0 THEN 'failed' ELSE 'succeeded' END
@@ -527,7 +532,7 @@ CREATE OR REPLACE FUNCTION jobq._link(
     p_parent_names text[], p_parent_flows bigint[], p_on text[],
     p_running boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_on_failure "char" := (SELECT f.on_failure FROM jobq.flow f WHERE f.id = p_flow);
     v_parents bigint[];
@@ -538,7 +543,9 @@ BEGIN
     PERFORM jobq._check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
     PERFORM jobq._lock_flows(v_parents, p_flow, p_running);
-    PERFORM jobq._lock_parents(v_parents);
+    IF p_running OR v_parents && p_ids THEN -- the others are locked: see enqueue_linked
+        PERFORM jobq._lock_parents(v_parents);
+    END IF;
     IF p_running THEN
         PERFORM jobq._check_cycle(v_parents, p_ids[1], p_flow);
     ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
@@ -576,7 +583,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._link_parents(
     p_flow bigint, p_parents bigint[], p_parent_names text[], p_parent_flows bigint[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN ARRAY(
         SELECT coalesce(u.id, -u.flow_id, n.job_id)

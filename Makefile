@@ -501,12 +501,17 @@ build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
 build-sanitize: $(PG_TESTS:%=.build/tsan/%) ; @:
 build-demo: .build/examples/pipeline ; @:
 build-demo-outbox: .build/examples/outbox ; @:
-build-bench: .build/bench/bench ; @:
+build-bench: .build/bench/bench .build/bench/adapter ; @:
 
 .build/bench/bench: $(wildcard tests/bench/*.c tests/bench/peers/*.c tests/bench/*.h) $(HEADERS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
 		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@
+
+.build/bench/adapter: tests/bench/harness/adapter.c $(HEADERS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
+		-pthread $< $(LIBPQ_LIBS) -o $@
 
 build-chaos: .build/chaos/actor .build/chaos/proxy .build/next/actor ; @:
 .build/chaos/%: tests/chaos/%.c tests/chaos/log.h tests/chaos/flows.h $(HEADERS)

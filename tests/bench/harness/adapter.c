@@ -272,8 +272,8 @@ int main(void)
     timestamp(at);
     printf("{\"kind\":\"descriptor\",\"system\":\"jobq\",\"event_tables\":[\"jobq.job\","
            "\"jobq.claim\",\"jobq.failed\",\"jobq.worker\"],\"extensions\":[],\"version\":\"%s\","
-           "\"schema_version\":\"%d\",\"db_name\":\"jobq_bench\",\"started_at\":\"%s\","
-           "\"instance_id\":%d}\n", JOBQ_VERSION, JOBQ_PG_SCHEMA_VERSION, at, instance);
+           "\"schema_version\":\"%s\",\"db_name\":\"jobq_bench\",\"started_at\":\"%s\","
+           "\"instance_id\":%d}\n", JOBQ_VERSION, JOBQ_VERSION, at, instance);
     fflush(stdout);
     desc.handlers = &handler;
     desc.handler_count = 1;

@@ -526,7 +526,8 @@ END $$;
 -- Writes what new jobs, which this transaction has enqueued, wait for. p_names: what they are
 -- called in the flow. Element i of the other arrays is an edge to the job
 -- p_ids[p_children[i]]: from a job, by its id or its name in the flow, or from a flow, by its
--- id; p_on: success, failure or any. p_running: the one job of p_ids runs.
+-- id; p_on: success, failure or any. p_running: the one job of p_ids runs. Otherwise the
+-- caller has locked the parents; those among p_ids are in the flow, and nobody sees them yet.
 CREATE OR REPLACE FUNCTION jobq._link(
     p_ids bigint[], p_flow bigint, p_names text[], p_children integer[], p_parents bigint[],
     p_parent_names text[], p_parent_flows bigint[], p_on text[],
@@ -543,10 +544,8 @@ BEGIN
     PERFORM jobq._check_links(p_ids, p_flow, p_children, v_parents, p_parent_names, p_on,
                              p_running);
     PERFORM jobq._lock_flows(v_parents, p_flow, p_running);
-    IF p_running OR v_parents && p_ids THEN -- the others are locked: see enqueue_linked
-        PERFORM jobq._lock_parents(v_parents);
-    END IF;
     IF p_running THEN
+        PERFORM jobq._lock_parents(v_parents);
         PERFORM jobq._check_cycle(v_parents, p_ids[1], p_flow);
     ELSIF EXISTS (SELECT FROM jobq.edge e WHERE e.parent = -p_flow AND e.holds)
           AND -p_flow IN (SELECT * FROM jobq._awaited(v_parents)) THEN

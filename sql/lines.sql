@@ -167,11 +167,12 @@ BEGIN
     JOIN jobq.job j ON j.ctid = u.ctid WHERE j.id = u.id AND j.line_name IS NULL;
 END $$;
 
--- Locks jobs of a run of lanes without lines.
+-- Locks jobs of those lanes of a claim that p_run has the numbers of. They have no lines.
 CREATE OR REPLACE FUNCTION jobq._claim_lanes(
-    p_walk jobq.walk, p_queues integer[], p_priorities smallint[], p_stages smallint[],
-    p_after_ats timestamptz[], p_after_ids bigint[], p_until_ats timestamptz[])
-RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    p_walk jobq.walk, p_run integer[], p_queues integer[], p_priorities smallint[],
+    p_stages smallint[], p_after_ats timestamptz[], p_after_ids bigint[],
+    p_until_ats timestamptz[]) RETURNS jobq.walk
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk := p_walk;
     v_rows tid[];
@@ -183,17 +184,17 @@ BEGIN
     FOR i IN 1 .. 4 LOOP
         SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
         INTO v_rows, v_ids, v_bytes, v_lined FROM (
-            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name FROM unnest(
-                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)
-                AS lane (queue_id, priority, stage, after_at, after_id, until_at)
+            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name
+            FROM unnest(p_run) AS lane (n)
             CROSS JOIN LATERAL (
                 SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
                                      AS bytes, j.line_name
                 FROM jobq.job j
-                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect
-                  AND j.run_at <= least(statement_timestamp(), lane.until_at)
-                  AND j.line IS NULL AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
+                WHERE j.queue_id = p_queues[lane.n] AND j.priority = p_priorities[lane.n]
+                  AND j.stage = p_stages[lane.n] AND j.state = 'r' AND NOT j.suspect
+                  AND j.run_at <= least(statement_timestamp(), p_until_ats[lane.n])
+                  AND j.line IS NULL
+                  AND (j.run_at, j.id) > (p_after_ats[lane.n], p_after_ids[lane.n])
                   AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))
                 ORDER BY j.run_at, j.id
                 LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready
@@ -710,6 +711,26 @@ BEGIN
                  p_walk.last, v_low, p_walk.low_id];
 END $$;
 
+-- Which lanes of a claim are worth a look: those of lines only if a job of them is ready. Most
+-- have none, and a walk costs far more than this.
+CREATE OR REPLACE FUNCTION jobq._lanes_filled(
+    p_queues integer[], p_priorities smallint[], p_stages smallint[],
+    p_after_ats timestamptz[], p_lined boolean[], p_low_ids bigint[]) RETURNS boolean[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT u.lined IS NOT TRUE OR ready.id IS NOT NULL
+        FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_lined, p_low_ids)
+             AS u (queue_id, priority, stage, after_at, lined, low_id)
+        LEFT JOIN LATERAL (
+            SELECT j.id FROM jobq.job j
+            WHERE u.lined AND j.queue_id = u.queue_id AND j.priority = u.priority
+              AND j.stage = u.stage AND NOT j.suspect AND j.line IS NOT NULL
+              AND j.state = 'r' AND (j.run_at, j.id) >= (u.after_at, coalesce(u.low_id, 1))
+              AND j.run_at <= statement_timestamp()
+            ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS ready ON true);
+END $$;
+
 -- The lanes of a claim in their order, some of which have lines. walks, stretches: see claim.
 CREATE OR REPLACE FUNCTION jobq._claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
@@ -719,51 +740,50 @@ CREATE OR REPLACE FUNCTION jobq._claim_lines(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk;
+    v_filled boolean[] := jobq._lanes_filled(p_queues, p_priorities, p_stages, p_after_ats,
+                                            p_lined, p_low_ids);
     v_queues integer[] := '{}';
     v_lasts bigint[];
     v_dues bigint[];
-    v_to integer;
-    v_at integer := 1;
+    v_run integer[] := '{}'; -- lanes without lines, to be claimed from in one go
     v_n integer;
 BEGIN
     w.most := p_limit;
     w.quantum := greatest(p_quantum, 1);
     w.kinds := p_kinds;
     w.bytes := 0;
-    WHILE v_at <= cardinality(p_queues) AND w.most > 0 LOOP
-        v_to := v_at;
-        IF p_lined[v_at] THEN
-            v_n := coalesce(array_position(v_queues, p_queues[v_at]),
-                            cardinality(v_queues) + 1);
-            v_queues[v_n] := p_queues[v_at];
-            w.queue_id := p_queues[v_at];
-            w.priority := p_priorities[v_at];
-            w.stage := p_stages[v_at];
-            w.last := coalesce(v_lasts[v_n], p_after_ids[v_at]);
-            w.due_us := v_dues[v_n];
-            w.after_at := p_after_ats[v_at];
-            w.after_id := coalesce(p_low_ids[v_at], 1);
-            w.gave := NULL;
-            w.more := NULL;
-            w.whole := false;
-            w.low_at := NULL;
-            w.low_id := NULL;
-            w := jobq._claim_walk(w);
-            v_lasts[v_n] := w.last;
-            v_dues[v_n] := w.due_us;
-            IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN
-                stretches := stretches || jobq._claim_stretch(w);
-            END IF;
-        ELSE
-            WHILE v_to < cardinality(p_queues) AND p_lined[v_to + 1] IS NOT TRUE LOOP
-                v_to := v_to + 1;
-            END LOOP;
-            w := jobq._claim_lanes(
-                w, p_queues[v_at : v_to], p_priorities[v_at : v_to], p_stages[v_at : v_to],
-                p_after_ats[v_at : v_to], p_after_ids[v_at : v_to],
-                p_until_ats[v_at : v_to]);
+    FOR v_at IN 1 .. cardinality(p_queues) + 1 LOOP
+        IF v_filled[v_at] AND p_lined[v_at] IS NOT TRUE THEN
+            v_run := v_run || v_at;
+        ELSIF v_run <> '{}' AND v_filled[v_at] IS NOT false THEN
+            w := jobq._claim_lanes(w, v_run, p_queues, p_priorities, p_stages, p_after_ats,
+                                  p_after_ids, p_until_ats);
+            v_run := '{}';
         END IF;
-        v_at := v_to + 1;
+        EXIT WHEN w.most = 0;
+        CONTINUE WHEN p_lined[v_at] IS NOT TRUE;
+        v_n := coalesce(array_position(v_queues, p_queues[v_at]), cardinality(v_queues) + 1);
+        v_queues[v_n] := p_queues[v_at];
+        v_lasts[v_n] := coalesce(v_lasts[v_n], p_after_ids[v_at]);
+        CONTINUE WHEN NOT v_filled[v_at];
+        w.queue_id := p_queues[v_at];
+        w.priority := p_priorities[v_at];
+        w.stage := p_stages[v_at];
+        w.last := v_lasts[v_n];
+        w.due_us := v_dues[v_n];
+        w.after_at := p_after_ats[v_at];
+        w.after_id := coalesce(p_low_ids[v_at], 1);
+        w.gave := NULL;
+        w.more := NULL;
+        w.whole := false;
+        w.low_at := NULL;
+        w.low_id := NULL;
+        w := jobq._claim_walk(w);
+        v_lasts[v_n] := w.last;
+        v_dues[v_n] := w.due_us;
+        IF p_low_ids IS NOT NULL AND w.low_at IS NOT NULL THEN
+            stretches := stretches || jobq._claim_stretch(w);
+        END IF;
     END LOOP;
     FOR i IN 1 .. cardinality(v_queues) LOOP
         IF w.most > 0 AND v_queues[i] = ANY (w.moved) THEN

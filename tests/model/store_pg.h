@@ -385,6 +385,7 @@ static void pg_after(int64_t child, int64_t parent, jobq_on_end on_end, bool cas
                      int64_t now_us)
 {
     pg_at(now_us);
+    RUN("SELECT jobq._lock_parents('{%lld}')", (long long)parent);
     RUN("SELECT jobq._link('{%lld}', %s, NULL, '{1}', '{%lld}', NULL, NULL, '{%s}')",
         (long long)child, cascade ? "jobq.flow('', 'cancel')" : "NULL", (long long)parent,
         jobq_enum_name(JOBQ_ENUM_ON_END, on_end));

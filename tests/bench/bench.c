@@ -41,6 +41,8 @@ int bench_setting(const char *name, int usual)
     return getenv(name) != NULL ? atoi(getenv(name)) : usual;
 }
 
+int bench_many(void) { return bench_setting("BENCH_MANY", 2); }
+
 /* -- clocks and chance -- */
 
 double bench_now(void)

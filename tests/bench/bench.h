@@ -27,6 +27,7 @@ extern bool bench_alone; /* without floors, and with the counts that peers.sh gi
 
 /* What peers.sh sets in the environment, such as PEERS_JOBS; usual: it does not run this. */
 int bench_setting(const char *name, int usual);
+int bench_many(void); /* workers or connections of a row: BENCH_MANY (2) */
 
 /* -- clocks and chance -- */
 

@@ -36,22 +36,25 @@ static double drain(bool history, long count, int workers, jobq_handler handler,
     return (double)count / took;
 }
 
-static void drain_row(const char *label, bool history, double target)
+static void drain_row(bool history, double target)
 {
     long count = bench_setting("PEERS_JOBS", bench_long ? 2000000 : 300000);
-    double floor = bench_floor_delete(2, count), rate;
+    double floor = bench_floor_delete(bench_many(), count), rate;
+    char label[64], floor_label[64];
     jobq_loop_config loop;
 
     memset(&loop, 0, sizeof loop);
     loop.threads = 1;
-    rate = drain(history, count, 2, bench_noop, &loop);
-    floor = (floor + bench_floor_delete(2, count)) / 2; /* before and after, because speed varies */
-    bench_figure(label, rate, "jobs/s", "DELETE ... RETURNING, 2 connections", floor,
-                 BENCH_RATIO_AT_LEAST, target);
+    rate = drain(history, count, bench_many(), bench_noop, &loop);
+    floor = (floor + bench_floor_delete(bench_many(), count)) / 2; /* speed varies */
+    snprintf(label, sizeof label, "drain, history %s, %d workers", history ? "on" : "off",
+             bench_many());
+    snprintf(floor_label, sizeof floor_label, "DELETE ... RETURNING, %d connections", bench_many());
+    bench_figure(label, rate, "jobs/s", floor_label, floor, BENCH_RATIO_AT_LEAST, target);
 }
 
-void row_drain(void) { drain_row("drain, history off, 2 workers", false, 0.40); }
-void row_drain_history(void) { drain_row("drain, history on, 2 workers", true, 0.25); }
+void row_drain(void) { drain_row(false, 0.40); }
+void row_drain_history(void) { drain_row(true, 0.25); }
 
 static jobq_outcome leaves_a_result(jobq_call *call)
 {

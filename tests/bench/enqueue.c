@@ -151,7 +151,8 @@ void row_bulk(void)
     PGconn *db = bench_db();
     int connections;
 
-    for (connections = bench_alone ? 2 : 1; connections <= 2; connections++) {
+    for (connections = bench_alone ? bench_many() : 1; connections <= bench_many();
+         connections++) {
         bulk_row(db, "COPY", connections, copy_step, "COPY, batches of 1000", floor_copy_step,
                  0.85);
         bulk_row(db, "arrays", connections, bulk_step, "array insert, batches of 1000",

@@ -461,7 +461,10 @@ static void through(const char *label, int producers, int put, long count)
 void row_outbox_through(void)
 {
     long count = bench_setting("PEERS_JOBS", bench_long ? 3200000 : 480000);
+    char label[64];
 
     through("outbox: through a worker, one a transaction, 16 producers", 16, 1, count / 10);
-    through("outbox: through a worker, 100 a transaction, 2 producers", 2, 100, count);
+    snprintf(label, sizeof label, "outbox: through a worker, 100 a transaction, %d producers",
+             bench_many());
+    through(label, bench_many(), 100, count);
 }

@@ -320,7 +320,7 @@ static const char html_style[] =
     "tbody th,tbody td{padding:3px 14px;overflow-wrap:anywhere;white-space:normal}"
     "td:empty{display:none}.do{position:static}td.w{min-width:0}th,.w,.do{grid-column:1/-1}"
     "td[data-h]::before{content:attr(data-h)': ';color:var(--mute)}"
-    "tbody .n{text-align:left}td button{margin:4px 0}}"
+    "tbody .n{text-align:left}td button{margin:4px 0}time,.state{white-space:normal}}"
     "@media(prefers-reduced-motion:no-preference){a,button{transition:color .12s,"
     "border-color .12s}}";
 

@@ -133,6 +133,8 @@
  *     alone        of a suspect whose worker died again: it runs where nothing else is held
  *     park         make a job wait for a worker that has a handler for its kind
  *     release      give an unfinished job back; its attempt does not count
+ *     late         of a job that expires: the instant has come, and it has not begun; of a worker:
+ *                  its heartbeat is overdue
  *     decision     what an event, such as a success or a crash, makes of a job
  *     outcome      what a handler says about its job
  *     result       what a handler says about a message or a batch of messages
@@ -211,7 +213,7 @@
  *                  |            retry, snooze, release, park,     |  |  |                .--------.
  *                  |            crash                             |  |  '--------------->| failed |
  *                  |                                              |  |                   '--------'
- *                  | cancel             cancelled, or put back    |  | success,
+ *                  | cancel, expire     cancelled, or put back    |  | success,
  *                  v                    after a cancel request    |  v last stage
  *              .-----------.                                      |  .-----------.
  *              | cancelled |<-------------------------------------'  | succeeded |
@@ -224,6 +226,7 @@
  *   FROM -> TO [event]                   decided by
  *     ready   -> running   [claim]       jobq__on_claim     attempt + 1, takes the token
  *     ready   -> cancelled [cancel]      jobq__on_cancel
+ *     ready   -> cancelled [expire]      jobq__on_expire    a claim found that it is late
  *     waiting -> cancelled [cancel]      jobq__on_cancel
  *     waiting -> ready     [ready]       the store: all that it waits for ended as it wants
  *     running -> succeeded [success]     jobq__on_success   in the last stage
@@ -285,6 +288,12 @@
  *       waits on.
  *   (25) Jobs that a handler enqueues in the transaction that ends its attempt exist if, and only
  *       if, that end was accepted.
+ *   (33) No attempt of a job that expires begins at or after its instant: by the store's clock as
+ *       the claim read it, and by the time that has passed since the claim was sent. Only the
+ *       store's clock is asked. If that is set forward, jobs end that a watch would have let run;
+ *       if it is set back, they may run later.
+ *   (34) A job that a claim finds late ends in that claim, once, cancelled. It takes no attempt, no
+ *       permit, no token and no place in a line. A job that does not expire never ends so.
  *
  *
  * TIME AND RANDOMNESS
@@ -738,7 +747,8 @@ typedef enum jobq_state {
     X(CANCEL, "cancel")       \
     X(REVIVE, "revive")       \
     X(READY, "ready")         \
-    X(WAIT, "wait")
+    X(WAIT, "wait")           \
+    X(EXPIRE, "expire")
 
 typedef enum jobq_event_kind {
     JOBQ_EVENT_NONE,
@@ -782,6 +792,8 @@ typedef struct jobq_job {
     int64_t run_at_us;      /* store's clock; JOBQ_NEVER: parked */
     int64_t enqueued_at_us; /* store's clock */
     int64_t timeout_us;     /* its own time limit (0: its kind's, or else the queue's) */
+    int64_t expires_us;     /* it is late this long after its claim; of a new job: after run_at_us
+                               (0: never) */
     int64_t bytes;          /* size of payload and headers as sent (0: unknown) */
     int64_t line;           /* the number of its line (0: none) */
     int32_t queue;          /* id in the store */
@@ -814,7 +826,8 @@ typedef enum jobq_reason {
     JOBQ_REASON_NONE,
     JOBQ_REASON_ATTEMPTS, /* max_attempts reached */
     JOBQ_REASON_CRASHES,  /* max_crashes reached */
-    JOBQ_REASON_SNOOZES   /* snoozes_max reached before this snooze */
+    JOBQ_REASON_SNOOZES,  /* snoozes_max reached before this snooze */
+    JOBQ_REASON_EXPIRED   /* it had not begun in time */
 } jobq_reason;
 
 /* What a job becomes. Plain data; a store writes it in one guarded statement. */
@@ -1507,6 +1520,7 @@ typedef struct jobq_loop_stats {
     int64_t cancelled;    /* jobs that were cancelled while they ran */
     int64_t released;     /* jobs given back or parked */
     int64_t snoozed;      /* attempts that will be repeated and used up none */
+    int64_t expired;      /* late jobs that claims have ended */
     int64_t lost;         /* results that the store refused, because the job was no longer ours */
     int64_t abandoned;    /* handlers that overran their time or the grace */
     int64_t heartbeats;   /* heartbeats that were accepted */
@@ -1569,6 +1583,8 @@ typedef struct jobq_test_job {
     jobq_str headers;   /* JSON text, checked (default: none) */
     int64_t delay_us;   /* (default 0) */
     int64_t timeout_us; /* (default: its kind's, or else the queue's) */
+    int64_t expires_us; /* it ends unrun, cancelled, if it has not begun this long after run_at; at
+                           least 1 ms (default: never) */
     int priority;       /* -9 to 9 (default 0) */
     int stages;         /* 1 to JOBQ_STAGES_MAX (default 1) */
     int max_attempts;   /* (default: the queue's) */
@@ -1717,7 +1733,8 @@ JOBQ_API int64_t jobq_test_now(const jobq_test *test);
 /* A job, and what it has left behind. */
 typedef struct jobq_test_view {
     jobq_job job;      /* as it is now: state, attempt, run_at_us ... */
-    const char *error; /* why its latest failed attempt failed, as Postgres keeps it; "": none */
+    const char *error; /* why its latest failed attempt failed, or that it expired, as Postgres
+                          keeps it; "": neither */
     jobq_str result;   /* see jobq_call_result; {NULL, 0}: none, or it has not succeeded */
     int permille;      /* what its latest attempt last told with jobq_call_progress, even if it
                           has ended; -1: nothing */
@@ -2218,7 +2235,8 @@ typedef enum jobq_tally_place {
 #undef JOBQ__X
     JOBQ_TALLY_WAITING, /* histogram of the times from run_at to the start */
     JOBQ_TALLY_RUNNING = JOBQ_TALLY_WAITING + JOBQ_TIMES_SIZE, /* ... of the handlers' times */
-    JOBQ_TALLY_COUNT = JOBQ_TALLY_RUNNING + JOBQ_TIMES_SIZE
+    JOBQ_TALLY_EXPIRED = JOBQ_TALLY_RUNNING + JOBQ_TIMES_SIZE, /* late jobs that claims ended */
+    JOBQ_TALLY_COUNT
 } jobq_tally_place;
 
 /* What a loop has counted for one kind. The first JOBQ_TALLY_KINDS kinds that a loop counts have
@@ -2328,6 +2346,15 @@ typedef struct jobq_stretch {
 } jobq_stretch;
 
 #define JOBQ_STRETCHES_MAX 64 /* of one claim; the others are not told of */
+
+/* Late jobs of a kind that a claim has ended. */
+typedef struct jobq_ended {
+    int32_t queue;
+    int32_t kind;
+    int32_t count;
+} jobq_ended;
+
+#define JOBQ_ENDED_MAX 64 /* of one claim; the others are not counted */
 
 /* Where a claim stopped on its walk through the lines of a queue. */
 typedef struct jobq_walk {
@@ -2470,10 +2497,12 @@ typedef struct jobq_claimed {
     int64_t due_us; /* > 0: time until the next scheduled job */
     bool suspects;  /* a suspect is ready */
     bool alone;     /* a job that must run alone is ready */
+    int32_t ended_count;
     int32_t walk_count;
     jobq_walk walks[JOBQ_LOOP_QUEUES]; /* one for each queue with lines that was walked */
     int32_t stretch_count;
     jobq_stretch stretches[JOBQ_STRETCHES_MAX]; /* in the order of the walks */
+    jobq_ended ended[JOBQ_ENDED_MAX]; /* there may be more jobs, even if the claim brought none */
     jobq_job jobs[JOBQ_ENDINGS_MAX];
     int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work. -1: no room,
                                         which cannot happen within the request's limit */
@@ -2579,6 +2608,7 @@ typedef struct jobq_answer {
 #define JOBQ__ANSWER_PARTS(X)                                                                      \
     X(claimed.walks, claimed.walk_count, JOBQ_REQUEST_COUNT)                                       \
     X(claimed.stretches, claimed.stretch_count, JOBQ_REQUEST_COUNT)                                \
+    X(claimed.ended, claimed.ended_count, JOBQ_REQUEST_COUNT)                                      \
     X(claimed.jobs, claimed.count, JOBQ_REQUEST_COUNT)                                             \
     X(news.late, news.late_count, JOBQ_REQUEST_COUNT)                                              \
     X(news.alone, news.alone_count, JOBQ_REQUEST_COUNT)                                            \
@@ -2919,6 +2949,7 @@ typedef struct jobq_memory_job {
     int32_t limit;
     int32_t follows;        /* waiting: the job whose end it waits for (0: none) */
     int64_t line;           /* the line that it belongs to (0: none). job.line: it stands there */
+    int64_t expires_at_us;  /* when it is late (0: never). job.expires_us: of a claim's answer */
     bool holds;             /* it was claimed from its line, which had a limit then */
 } jobq_memory_job;
 
@@ -2937,7 +2968,7 @@ JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_
  * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), or 0 if there is no room.
  *
  * Shape   like: its queue, kind, line, priority, stages, run_at_us (raised to now_us if earlier),
- *         max_attempts and timeout_us are used.
+ *         max_attempts, timeout_us and expires_us are used.
  */
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
                                      int64_t now_us);
@@ -4486,6 +4517,15 @@ static jobq_decision jobq__on_cancel(const jobq_job *job)
     return d;
 }
 
+/* Law (34). */
+static jobq_decision jobq__on_expire(const jobq_job *job)
+{
+    jobq_decision d = jobq__end(job, JOBQ_STATE_CANCELLED);
+
+    d.reason = JOBQ_REASON_EXPIRED;
+    return d;
+}
+
 static jobq_decision jobq__on_revive(const jobq_job *job)
 {
     jobq_decision d = jobq__put_back(job, 0);
@@ -4500,7 +4540,8 @@ static jobq_decision jobq__on_revive(const jobq_job *job)
 static bool jobq__applies(jobq_state state, jobq_event_kind event)
 {
     switch (event) {
-    case JOBQ_EVENT_CLAIM: return state == JOBQ_STATE_READY;
+    case JOBQ_EVENT_CLAIM:
+    case JOBQ_EVENT_EXPIRE: return state == JOBQ_STATE_READY;
     case JOBQ_EVENT_CANCEL: return state != JOBQ_STATE_NONE && !jobq_state_final(state);
     case JOBQ_EVENT_REVIVE: return state == JOBQ_STATE_FAILED;
     case JOBQ_EVENT_READY: return state == JOBQ_STATE_WAITING;
@@ -4537,6 +4578,7 @@ static jobq_decision jobq__decide(const jobq_policy *policy, const jobq_job *job
     case JOBQ_EVENT_CANCEL: return jobq__on_cancel(job);
     case JOBQ_EVENT_READY: return jobq__put_back(job, event->delay_us);
     case JOBQ_EVENT_WAIT: return jobq__on_wait(job);
+    case JOBQ_EVENT_EXPIRE: return jobq__on_expire(job);
     case JOBQ_EVENT_REVIVE:
     case JOBQ_EVENT_NONE:
     case JOBQ_EVENT_COUNT: break;
@@ -4597,7 +4639,9 @@ JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, job
 
     JOBQ_ASSERT(out != NULL && decision != NULL);
     t.out = out;
-    if (decision->reason != JOBQ_REASON_NONE) {
+    if (decision->reason == JOBQ_REASON_EXPIRED) {
+        jobq__put(&t, jobq_str_from("expired: it had not begun in time"));
+    } else if (decision->reason != JOBQ_REASON_NONE) {
         jobq__put(&t, jobq_str_from("Max "));
         jobq__put(&t, jobq_str_from(limits[decision->reason]));
         jobq__put(&t, jobq_str_from(" ("));
@@ -5648,6 +5692,7 @@ typedef struct jobq_slot {
     jobq_decision decision;
     int64_t since_mono_us;    /* when it entered its state */
     int64_t deadline_mono_us; /* running: when its time limit ends (JOBQ_NEVER: none) */
+    int64_t expires_mono_us;  /* queued: when it is late, at the latest (JOBQ_NEVER: never) */
     int64_t bytes;            /* size of the job, its error and its next payload, for a flush */
     int32_t next;             /* next slot of its list; -1: last */
     int32_t position;         /* running: its index in running[] */
@@ -5884,6 +5929,7 @@ struct jobq_loop {
     int64_t tick_mono_us;     /* when a schedule fires next */
     int64_t stop_mono_us;     /* end of the grace */
     int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
+    int64_t late_mono_us;     /* no queued job is late before */
     int64_t vacuum_rows;      /* rows that have ended since the last vacuum was sent */
     int32_t running_count;
     int32_t orphan_count;
@@ -5940,6 +5986,7 @@ struct jobq_loop {
         bool rest;     /* it left out what has few permits, for the sake of the others */
         bool passed;   /* it left something out for lack of permits */
         bool cut;      /* it brought all that it may carry: there may be more in its lanes */
+        bool ended;    /* it has ended late jobs: the same */
         int32_t from;  /* the place of its first lane, see jobq__lanes; 0: it begins a round */
         int32_t next;  /* the place of the first lane for which it had no room; 0: none */
         int64_t due_us; /* of the round so far: time until the next scheduled job; 0: none */
@@ -7805,7 +7852,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->fresh = JOBQ_LOOP_SLOTS;
     l->lease.end_mono_us = INT64_MIN;
     l->lease.alive_mono_us = l->flush.due_mono_us = l->pace.due_mono_us = l->pace.busy_mono_us =
-        JOBQ_NEVER;
+        l->late_mono_us = JOBQ_NEVER;
     l->stop_mono_us = l->deadline_mono_us = l->suspects.alone_mono_us = l->suspects.halts_mono_us =
         JOBQ_NEVER;
     l->suspects.rescue_mono_us = l->pace.left_mono_us = INT64_MIN;
@@ -7930,6 +7977,18 @@ static int64_t jobq__waited(const jobq_loop *l, int64_t mono_us, const jobq_job 
     return due >= 0 ? now - due : jobq__add(now, -jobq__max(due, -INT64_MAX));
 }
 
+/* Takes the first queued job that is not late; -1: there is none. Late ones stay, to be given back:
+ * jobq__unhoard. */
+static int32_t jobq__pop_fresh(jobq_loop *l, int64_t now)
+{
+    int32_t i = l->queued.head, prev = -1;
+
+    if (now < l->late_mono_us) return jobq__pop(l, &l->queued);
+    for (; i >= 0 && now >= l->slots[i].expires_mono_us; i = l->slots[i].next) prev = i;
+    if (i >= 0) jobq__unlink(l, &l->queued, prev, i);
+    return i;
+}
+
 static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
 {
     jobq_slot *s;
@@ -7940,7 +7999,7 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
         !jobq__thread_free(l, mono_us) || l->stats.started >= l->config.jobs_max) {
         return -1;
     }
-    i = jobq__pop(l, &l->queued);
+    i = jobq__pop_fresh(l, mono_us);
     if (i < 0) return -1;
     s = &l->slots[i];
     s->state = JOBQ_SLOT_RUNNING;
@@ -8095,11 +8154,30 @@ static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t
 }
 
 /* When to give back jobs that have waited too long for a thread, because handlers became slow. Only
- * if more wait than there are threads. */
+ * if more wait than there are threads, or some are late. */
 static int64_t jobq__due_unhoard(const jobq_loop *l)
 {
-    if (l->phase != JOBQ_PHASE_WORKING || l->queued.count <= l->config.threads) return JOBQ_NEVER;
-    return l->slots[l->queued.head].since_mono_us + JOBQ__HOARD;
+    if (l->phase != JOBQ_PHASE_WORKING || l->queued.count == 0) return JOBQ_NEVER;
+    if (l->queued.count <= l->config.threads) return l->late_mono_us;
+    return jobq__min(l->late_mono_us, l->slots[l->queued.head].since_mono_us + JOBQ__HOARD);
+}
+
+/* Gives late jobs back. The next claim that meets one decides, by the store's clock, whether it
+ * ends: counted from before the claim was sent, it may be late here and not yet there. */
+static void jobq__give_back_late(jobq_loop *l, int64_t now)
+{
+    jobq_list kept = jobq__empty;
+    int32_t i;
+
+    l->late_mono_us = JOBQ_NEVER;
+    while ((i = jobq__pop(l, &l->queued)) >= 0) {
+        int64_t expires = l->slots[i].expires_mono_us;
+        if (now < expires) {
+            l->late_mono_us = jobq__min(l->late_mono_us, expires);
+            jobq__push(l, &kept, i);
+        } else jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
+    }
+    l->queued = kept;
 }
 
 /* Keeps one job for each thread and gives the others back, so that workers with free threads can
@@ -8110,6 +8188,8 @@ static void jobq__unhoard(jobq_loop *l, int64_t now)
     jobq_list kept = jobq__empty;
     int32_t i;
 
+    if (now >= l->late_mono_us) jobq__give_back_late(l, now);
+    if (now < jobq__due_unhoard(l)) return;
     l->pace.handler_us = jobq__max(l->pace.handler_us, JOBQ__HOARD);
     while (kept.count < l->config.threads) jobq__push(l, &kept, jobq__pop(l, &l->queued));
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
@@ -8622,6 +8702,10 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     s->job = *job;
     s->state = JOBQ_SLOT_QUEUED;
     s->since_mono_us = now;
+    s->expires_mono_us =
+        job->expires_us > 0 ? jobq__add(l->wire.sent_mono_us[JOBQ_REQUEST_CLAIM], job->expires_us)
+                            : JOBQ_NEVER;
+    l->late_mono_us = jobq__min(l->late_mono_us, s->expires_mono_us);
     s->entry = l->claim.entry;
     s->bytes = job->bytes;
     s->verify = s->resent = s->cancel = false;
@@ -8789,7 +8873,7 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 
     if (!l->claim.names) {
         if (l->blame.named_lanes != jobq__claim_lanes(l)) return;
-        if (good && l->claim.count > 0) l->blame.named = 0;
+        if (good && (l->claim.count > 0 || l->claim.ended)) l->blame.named = 0;
         l->blame.accused = l->blame.named != 0;
         return;
     }
@@ -8969,7 +9053,8 @@ static void jobq__round_goes_on(jobq_loop *l, int64_t now, int64_t walk_us)
 /* After a claim that worked: decides when to claim again. */
 static void jobq__claimed_all(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
-    bool more = l->claim.count > 0 || l->pace.lanes_next > 0; /* there may be */
+    bool came = l->claim.count > 0 || l->claim.ended;
+    bool more = came || l->pace.lanes_next > 0; /* there may be */
     int64_t walk_us;
 
     l->stats.claims++;
@@ -8994,7 +9079,7 @@ static void jobq__claimed_all(jobq_loop *l, int64_t now, const jobq_claimed *got
     if (got->due_us > 0 && (l->claim.due_us == 0 || got->due_us < l->claim.due_us))
         l->claim.due_us = got->due_us;
     if (l->pace.lanes_next > 0) jobq__round_goes_on(l, now, walk_us);
-    else if (l->claim.count > 0) jobq__claimed_some(l, now, walk_us);
+    else if (came) jobq__claimed_some(l, now, walk_us);
     else jobq__claimed_none(l, now, l->claim.due_us, walk_us);
     jobq__shares_open(l, now);
 }
@@ -9049,6 +9134,20 @@ static void jobq__claim_given_up(jobq_loop *l, int64_t now)
     else if (!l->claim.suspects) jobq__bounds_raise(l, now);
 }
 
+/* Counts the late jobs that a claim has ended. */
+static void jobq__claimed_ended(jobq_loop *l, const jobq_claimed *got)
+{
+    int32_t i;
+
+    for (i = 0; i < got->ended_count; i++) {
+        const jobq_ended *e = &got->ended[i];
+        l->stats.expired += e->count;
+        jobq__tally_add(&l->tallies, e->queue, e->kind, JOBQ_TALLY_EXPIRED, e->count);
+    }
+    l->claim.ended = got->ended_count > 0;
+    l->claim.cut |= l->claim.ended;
+}
+
 static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq_claim *c = &l->claims[l->claim.entry];
@@ -9056,6 +9155,8 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     int32_t i;
 
     l->claim.cut = a->error == JOBQ_OK && jobq__claim_is_cut(l, got);
+    l->claim.ended = false;
+    if (a->error == JOBQ_OK) jobq__claimed_ended(l, got);
     for (i = 0; a->error == JOBQ_OK && i < got->count; i++) {
         bool good = jobq_job_check(&got->jobs[i]) == JOBQ_OK;
         got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
@@ -10615,9 +10716,10 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tal
     X((at).plan.directive.delay_us) JOBQ__CURSOR_FIELDS(X, (at).plan.cursor)
 #define JOBQ__JOB_FIELDS(X, at)                                                                    \
     X((at).id) X((at).worker) X((at).claim) X((at).run_at_us) X((at).enqueued_at_us)               \
-    X((at).timeout_us) X((at).bytes) X((at).line) X((at).queue) X((at).kind) X((at).attempt)       \
-    X((at).crash) X((at).snoozes) X((at).max_attempts) X((at).stage) X((at).stages)                \
-    X((at).priority) X((at).suspect) X((at).alone) X((at).cancel_requested) X((at).state)
+    X((at).timeout_us) X((at).expires_us) X((at).bytes) X((at).line) X((at).queue) X((at).kind)    \
+    X((at).attempt) X((at).crash) X((at).snoozes) X((at).max_attempts) X((at).stage)               \
+    X((at).stages) X((at).priority) X((at).suspect) X((at).alone) X((at).cancel_requested)         \
+    X((at).state)
 #define JOBQ__WORK_FIELDS(X, at)                                                                   \
     X((at).slot) X((at).generation) X((at).queue) X((at).policy.max_attempts)                      \
     X((at).policy.max_crashes) X((at).policy.snoozes_max) X((at).policy.timeout_us)                \
@@ -11578,6 +11680,8 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
     mj->job.timeout_us = like->timeout_us;
     mj->job.enqueued_at_us = now_us;
     mj->job.run_at_us = jobq__max(like->run_at_us, now_us);
+    if (like->expires_us > 0)
+        mj->expires_at_us = jobq__add(mj->job.run_at_us, like->expires_us);
     mj->payload = payload;
     mj->line = like->line;
     jobq__memory_stand(mj, now_us);
@@ -11637,6 +11741,7 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     mj->limit = d->limit;
     mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
     mj->holds = mj->holds && !jobq_state_final(d->state); /* nor does it when it is revived */
+    if (jobq_state_final(d->state)) mj->expires_at_us = 0; /* likewise */
     jobq_job_apply(&mj->job, d, now_us);
     jobq__memory_stand(mj, now_us);
 }
@@ -12053,6 +12158,43 @@ static int64_t jobq__memory_next_line(const jobq_memory *m, const jobq_lane *lan
     return next;
 }
 
+/* Like jobq._claim_fresh: ends a job that a claim came upon, if it is late. */
+static bool jobq__memory_ends(jobq_memory *m, jobq_memory_job *mj, int64_t now_us, jobq_claimed *c)
+{
+    jobq_ended *e = c->ended;
+
+    if (mj->expires_at_us == 0 || mj->expires_at_us > now_us) return false;
+    jobq__memory_plain(m, mj, JOBQ_EVENT_EXPIRE, now_us);
+    while (e < c->ended + c->ended_count && e->kind != mj->job.kind) e++;
+    if (e == c->ended + c->ended_count) {
+        e->queue = mj->job.queue;
+        e->kind = mj->job.kind;
+        e->count = 0;
+        c->ended_count++;
+    }
+    e->count++;
+    c->due_us = 1;
+    return true;
+}
+
+/* Like jobq._late_front: with one late job, others of these lanes end. */
+static void jobq__memory_ends_front(jobq_memory *m, const jobq_request *r, int32_t from,
+                                    int32_t to, uint64_t kinds, int64_t now_us, jobq_claimed *c)
+{
+    int32_t i, n;
+
+    for (i = 0; i < m->job_count; i++) {
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        for (n = from; n < to; n++) {
+            jobq_lane lane = r->lanes[n];
+            lane.after_at_us = INT64_MIN;
+            lane.until_at_us = 0;
+            if (jobq__memory_eligible(&mj->job, &lane, kinds, false, false, now_us) &&
+                jobq__memory_ends(m, mj, now_us, c)) break;
+        }
+    }
+}
+
 /* Takes a job into a claim. */
 static jobq_error jobq__memory_claim_one(jobq_memory *m, const jobq_request *r, int32_t i,
                                          int64_t now_us, jobq_claimed *c)
@@ -12068,7 +12210,10 @@ static jobq_error jobq__memory_claim_one(jobq_memory *m, const jobq_request *r, 
     event.worker = r->worker;
     event.claim = r->claim;
     jobq__memory_happens(m, &jobq__memory_jobs(m)[i], &event, now_us);
-    c->jobs[c->count++] = jobq__memory_jobs(m)[i].job;
+    c->jobs[c->count] = jobq__memory_jobs(m)[i].job;
+    if (jobq__memory_jobs(m)[i].expires_at_us != 0)
+        c->jobs[c->count].expires_us = jobq__memory_jobs(m)[i].expires_at_us - now_us;
+    c->count++;
     return JOBQ_OK;
 }
 
@@ -12092,7 +12237,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         ? jobq__memory_line_of(m, lane->queue, line)
         : jobq__memory_line_add(m, lane->queue, line, now_us);
     int64_t due_us, free_us = row == NULL ? INT64_MIN : row->free_us;
-    int32_t count = 0, room, i, held = jobq__memory_line_held(m, lane->queue, line, true);
+    int32_t count = 0, room, n, i, held = jobq__memory_line_held(m, lane->queue, line, true);
     int32_t most = rules.strict ? 1 : rules.running_max;
     jobq_lane from = *lane;
 
@@ -12104,7 +12249,7 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
                           quantum, &due_us);
     if (due_us > 0) walk->due_us = walk->due_us == 0 ? due_us : jobq__min(walk->due_us, due_us);
     if (rules.strict) from.after_at_us = INT64_MIN;
-    for (; count < room && c->count < r->limit; count++) {
+    for (n = 0; n < room && c->count < r->limit; n++) {
         jobq_memory_job *mj;
         jobq_error error;
         i = rules.strict ? jobq__memory_strict_job(m, lane, line)
@@ -12112,10 +12257,15 @@ static jobq_error jobq__memory_visit(jobq_memory *m, const jobq_request *r, cons
         if (i < 0) break;
         mj = &jobq__memory_jobs(m)[i];
         if (!jobq__memory_eligible(&mj->job, &from, kinds, false, r->alone, now_us)) break;
+        if (jobq__memory_ends(m, mj, now_us, c)) {
+            walk->due_us = 1;
+            continue;
+        }
         error = jobq__memory_claim_one(m, r, i, now_us, c);
         if (error != JOBQ_OK) return error;
         mj->holds = limited;
         walk->after = line;
+        count++;
     }
     if (c->count == r->limit && room > quantum &&
         jobq__memory_chance(r, line) % room < room - count) {
@@ -12244,15 +12394,19 @@ static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r
                                            jobq_claimed *c, uint64_t *moved)
 {
     int32_t had = c->count, most = (r->suspects ? 1 : r->limit) - had, round, met, i;
-    bool lined = true;
+    bool lined = true, late = false;
 
-    for (round = 0; round < 4 && lined && c->count == had; round++) {
-        for (lined = false, met = 0; met < most; met++) {
+    for (round = 0; round < 4 && (lined || late) && c->count == had; round++) {
+        for (lined = late = false, met = 0; met < most; met++) {
             jobq_memory_job *mj;
             jobq_error error;
             i = jobq__memory_first(m, r, from, to, kinds, now_us);
             if (i < 0) break;
             mj = &jobq__memory_jobs(m)[i];
+            if (jobq__memory_ends(m, mj, now_us, c)) {
+                late = !r->suspects;
+                continue;
+            }
             if (mj->line != 0 && !mj->job.suspect) {
                 lined = true;
                 *moved |= (uint64_t)1 << (mj->job.queue & 63);
@@ -12263,6 +12417,7 @@ static jobq_error jobq__memory_claim_lanes(jobq_memory *m, const jobq_request *r
             error = jobq__memory_claim_one(m, r, i, now_us, c);
             if (error != JOBQ_OK) return error;
         }
+        if (late) jobq__memory_ends_front(m, r, from, to, kinds, now_us, c);
         if (lined) *moved |= jobq__memory_lines_up(m, r, from, to, now_us);
     }
     return JOBQ_OK;
@@ -12360,6 +12515,8 @@ static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker
     if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) { /* law (7): requested since */
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
+    if (mj->expires_at_us != 0 && d.delay_us != JOBQ_NEVER) /* it sleeps no longer than that */
+        d.delay_us = jobq__max(jobq__min(d.delay_us, mj->expires_at_us - now_us), 0);
     jobq__memory_apply(mj, &d, now_us);
     if (decision->delay_us == JOBQ_NEVER) mj->job.line = 0; /* it waits in its lane */
     if (jobq__memory_promote(m, &mj->job, now_us) && promoted != NULL) *promoted = true;
@@ -13010,14 +13167,17 @@ static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t
     jobq_claimed *c = &a->claimed;
     int32_t first = -1;
 
-    if (r->bytes == 0) first = jobq__memory_first(m, r, 0, r->lane_count, kinds, now_us);
-
+    if (r->bytes == 0) {
+        do {
+            first = jobq__memory_first(m, r, 0, r->lane_count, kinds, now_us);
+        } while (first >= 0 && jobq__memory_ends(m, &jobq__memory_jobs(m)[first], now_us, c));
+    }
     if (first >= 0) {
         c->named = jobq__memory_jobs(m)[first].job.id;
         return;
     }
     a->error = jobq__memory_claim_jobs(m, r, kinds, now_us, c);
-    if (!r->look || c->count > 0) return;
+    if (!r->look || c->count > 0 || c->ended_count > 0) return;
     c->due_us = jobq__memory_look(m, r, kinds, now_us, &c->suspects, &c->alone);
 }
 
@@ -13611,6 +13771,8 @@ static const char *jobq__test_wrong(const jobq_test *t, const jobq_test_job *job
 
     if (job->delay_us < 0) return "invalid delay_us: must not be negative";
     if (job->timeout_us < 0) return "invalid timeout_us: must not be negative";
+    if (job->expires_us < 0 || (job->expires_us > 0 && job->expires_us < JOBQ__MS))
+        return "invalid expires_us: must be at least a millisecond";
     if (job->max_attempts < 0) return "invalid max_attempts: must not be negative";
     if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX) return "invalid stages: must be 1 to 16";
     if (job->priority < JOBQ_PRIORITY_MIN || job->priority > JOBQ_PRIORITY_MAX)
@@ -13672,6 +13834,7 @@ JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
     like.priority = (int16_t)job->priority;
     like.max_attempts = job->max_attempts;
     like.timeout_us = job->timeout_us;
+    like.expires_us = job->expires_us;
     like.run_at_us = jobq__add(t->now_us, jobq__max(job->delay_us, 0));
     if (like.queue == 0) return jobq__test_refuse(t, "invalid queue: not a name, or over 63 names");
     if (like.kind == 0) return jobq__test_refuse(t, "invalid kind: not a name, or over 63 names");
@@ -14330,11 +14493,13 @@ static const char *jobq__test_error(jobq__test_kept *kept, const jobq_memory_job
 {
     jobq_decision d;
 
-    if (mj->reason != JOBQ_REASON_NONE && (kept->crashed || kept->error[0] == '\0')) {
+    if (mj->reason == JOBQ_REASON_EXPIRED ||
+        (mj->reason != JOBQ_REASON_NONE && (kept->crashed || kept->error[0] == '\0'))) {
         memset(&d, 0, sizeof d);
         d.reason = mj->reason;
         d.limit = mj->limit;
-        jobq_reason_format(kept->error, &d, jobq_str_from("worker died"));
+        jobq_reason_format(kept->error, &d, jobq_str_from(
+            mj->reason == JOBQ_REASON_EXPIRED ? "" : "worker died"));
     }
     return kept->error;
 }

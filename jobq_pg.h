@@ -857,6 +857,9 @@ typedef struct jobq_pg_job {
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
     int64_t timeout_us;    /* (default: its kind's, or else the queue's) */
+    int64_t expires_us;    /* it ends unrun, cancelled, if it has not begun this long after it may
+                              run; or */
+    int64_t expires_at_us; /* at this instant, Unix epoch (default of both: never). See EXPIRY */
     const char *line;      /* its line in the queue, such as a tenant: 1 to 1024 bytes of UTF-8
                               (default: none). See LINES AND LIMITS */
     const char *key;       /* idempotency: one job per queue and key, until a day after its end */
@@ -1338,8 +1341,8 @@ typedef struct jobq_pg_schedule {
     int64_t spread_us;        /* fires up to this much later, by a time that depends on the name */
     int64_t starts_at_us, ends_at_us; /* fires in this span (default: always) */
     jobq_pg_job job;          /* queue, kind, payload, headers, priority, max_attempts, timeout_us,
-                                 and nothing else. The headers get "schedule": its name and "tick":
-                                 the instant */
+                                 expires_us, which is counted from the tick, and nothing else. The
+                                 headers get "schedule": its name and "tick": the instant */
     int partition;            /* without job.kind each tick writes a message into this partition of
                                  the queue's outbox: without overlap, and of the job only its */
     const char *type;         /* payload and headers count. Its type (default: none) */
@@ -1817,6 +1820,7 @@ typedef struct jobq_pg_job_row {
     int64_t worker;   /* the last one, also once it has ended */
     jobq_str queue, kind;
     int64_t claimed_at_us, finished_at_us, cancel_requested_at_us;
+    int64_t expires_at_us; /* no attempt begins at or after it; also 0 once it has ended */
     jobq_str key;
     jobq_str payload; /* JSON text; or */
     jobq_str bytes;
@@ -5517,6 +5521,16 @@ static int64_t jobq_pg__job_size(const void *row)
 #define JOBQ_PG__MANY_WHEN(field, wire, type, flags, when) \
     JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
 
+/* NULL if no job of the batch has one. */
+#define JOBQ_PG__MANY_EXPIRE                                                                       \
+    JOBQ_PG__LIST("p_expires_us", jobs, jobq_pg_job, expires_us, INT8, INT64,                      \
+                  JOBQ_PG_ZERO | JOBQ_PG__SPARSE),                                                 \
+    JOBQ_PG__LIST("p_expires_ats", jobs, jobq_pg_job, expires_at_us, TIMESTAMPTZ, TIMESTAMPTZ,     \
+                  JOBQ_PG_ZERO | JOBQ_PG__SPARSE)
+#define JOBQ_PG__ONE_EXPIRES \
+    JOBQ_PG__ONE(expires_us, INT8, INT64, JOBQ_PG_ZERO), \
+    JOBQ_PG__ONE(expires_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO)
+
 static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__enqueued, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -5526,7 +5540,7 @@ static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__MANY(key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__enqueued, count, INT4, INT32, 0),
     JOBQ_PG__COL(NULL, jobq_pg__enqueued, quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__MANY(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__MANY_EXPIRE, JOBQ_PG__COLS_END};
 
 /* One of the things that a batch's jobs wait for. */
 typedef struct jobq_pg__edge {
@@ -5564,7 +5578,7 @@ static const jobq_pg__col jobq_pg__enqueue_linked_in[] = {
     JOBQ_PG__EDGE(after.job, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__EDGE(after.name, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__EDGE(after.flow, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__EDGE(on_end, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__MANY_EXPIRE, JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -5573,7 +5587,7 @@ static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE(stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
     JOBQ_PG__ONE(key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__ONE_EXPIRES, JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
     JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -5585,7 +5599,7 @@ static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, on_known, JOBQ_ENUM_KNOWN),
     JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, unique_for, JOBQ_ENUM_UNIQUE),
     JOBQ_PG__ONE(at_latest_us, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE(line, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__ONE_EXPIRES, JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
     JOBQ_PG__ONE(queue, TEXT, TEXT, JOBQ_PG__CSTR),
@@ -5642,7 +5656,8 @@ static const jobq_pg__col jobq_pg__schedules_in[] = {
     JOBQ_PG__TICK(job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__TICK(job.timeout_us, INT8, INT64, JOBQ_PG_ZERO),
     JOBQ_PG__LIST_OF(NULL, schedules, schedule_partition, INT4, 0),
-    JOBQ_PG__TICK(type, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__TICK(type, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK(job.expires_us, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 
 /* The answer to an enqueue. */
 typedef struct jobq_pg__written {
@@ -5762,6 +5777,7 @@ static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COL
     JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
     JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
     JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
+    JOBQ_PG__JOB("expires_us", job.expires_us, INT8, INT64),                                       \
     JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
     JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
     JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
@@ -5777,23 +5793,29 @@ static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COL
     JOBQ_PG__JOB("line", job.line, INT8, INT64)
 static const jobq_pg__col jobq_pg__claimed_out[] = {JOBQ_PG__CLAIMED, JOBQ_PG__COLS_END};
 
-/* What a claim saw in lines: the numbers of its walks and stretches, one after the other. */
+/* What a claim saw: the numbers of its walks and stretches through lines, and of the late jobs that
+ * it has ended, one after the other. */
 #define JOBQ_PG__WALK 3
 #define JOBQ_PG__STRETCH 7
+#define JOBQ_PG__ENDED 3
 typedef struct jobq_pg__saw {
-    int32_t walks_count, stretches_count;
+    int32_t walks_count, stretches_count, ended_count;
     int64_t walks[JOBQ_LOOP_QUEUES * JOBQ_PG__WALK];
     int64_t stretches[JOBQ_STRETCHES_MAX * JOBQ_PG__STRETCH];
+    int64_t ended[JOBQ_ENDED_MAX * JOBQ_PG__ENDED];
 } jobq_pg__saw;
 
 static const jobq_pg__list jobq_pg__saw_walks = JOBQ_PG__LIST_IN(
     jobq_pg__saw, walks, walks_count, JOBQ_LOOP_QUEUES * JOBQ_PG__WALK);
 static const jobq_pg__list jobq_pg__saw_stretches = JOBQ_PG__LIST_IN(
     jobq_pg__saw, stretches, stretches_count, JOBQ_STRETCHES_MAX * JOBQ_PG__STRETCH);
+static const jobq_pg__list jobq_pg__saw_ended = JOBQ_PG__LIST_IN(
+    jobq_pg__saw, ended, ended_count, JOBQ_ENDED_MAX * JOBQ_PG__ENDED);
 
 #define JOBQ_PG__SAW                                                                               \
     JOBQ_PG__ITEMS("walks", saw_walks, INT8, INT64, 0),                                            \
-    JOBQ_PG__ITEMS("stretches", saw_stretches, INT8, INT64, 0)
+    JOBQ_PG__ITEMS("stretches", saw_stretches, INT8, INT64, 0),                                    \
+    JOBQ_PG__ITEMS("ended", saw_ended, INT8, INT64, 0)
 static const jobq_pg__col jobq_pg__saw_out[] = {JOBQ_PG__SAW, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__claim_out[] = {JOBQ_PG__CLAIMED, JOBQ_PG__SAW,
                                                   JOBQ_PG__COLS_END};
@@ -7596,6 +7618,22 @@ static jobq_error jobq_pg__unsealed(const jobq_pg *pg, const char *queue, const 
     return jobq_pg__lend_to(lent, NULL, out) ? JOBQ_OK : jobq_pg__no_memory(error);
 }
 
+/* Checks when a job expires. That an instant has passed is no error: see jobq._expiries. */
+static jobq_error jobq_pg__expiry_invalid(const jobq_pg_job *job, jobq_pg_error *error)
+{
+    if (job->expires_us < 0 || job->expires_us > INT64_MAX / 4)
+        return jobq_pg__invalid_int(error, "expires_us", job->expires_us,
+                                    "must be positive, less than 70,000 years");
+    if (jobq_pg__short(job->expires_us, "expires_us", error) ||
+        jobq_pg__instant_invalid(job->expires_at_us, "expires_at_us", error))
+        return JOBQ_ERROR_INVALID;
+    if (job->expires_us != 0 && job->expires_at_us != 0)
+        return jobq_pg__invalid(error, "expires_us", "not allowed with expires_at_us");
+    if (job->expires_at_us != 0 && job->run_at_us >= job->expires_at_us)
+        return jobq_pg__invalid(error, "expires_at_us", "must be after run_at_us");
+    return JOBQ_OK;
+}
+
 /* Checks a job before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
@@ -7614,7 +7652,8 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
         return jobq_pg__invalid_int(error, "timeout_us", job->timeout_us,
                                     "must be positive, less than 70,000 years");
-    if (jobq_pg__short(job->timeout_us, "timeout_us", error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__short(job->timeout_us, "timeout_us", error) ||
+        jobq_pg__expiry_invalid(job, error)) return JOBQ_ERROR_INVALID;
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
         return jobq_pg__invalid_int(error, "delay_us", job->delay_us,
                                     "must be positive, less than 70,000 years");
@@ -7858,7 +7897,8 @@ static jobq_error jobq_pg__enqueue_sealed(jobq_pg *pg, PGconn *conn, const jobq_
     if (jobq_pg__linked_job(job)) {
         code = jobq_pg__enqueue_batch(pg, conn, job, 1, id, error);
         done = true;
-    } else if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0) {
+    } else if (job->key == NULL && job->line == NULL && job->stages <= 1 && job->priority >= 0 &&
+               job->expires_us == 0 && job->expires_at_us == 0) {
         code = jobq_pg__direct_send(pg, conn, JOBQ_PG__MAY_ENQUEUE, JOBQ_PG__ENQUEUE_DIRECT, job,
                                     id, &done, error);
     }
@@ -7916,18 +7956,21 @@ static const jobq_pg__col jobq_pg__copy_out[] = {
     JOBQ_PG__COPIED("stages", job.stages, INT2, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("max_attempts", job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("expires_at", job.expires_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("line_name", job.line, TEXT, TEXT, JOBQ_PG__CSTR)};
 #define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
 
 typedef struct jobq_pg__columns {
     jobq_pg__col at[JOBQ_PG__COPY_MAX];
     int count;
-    char text[160]; /* their names, with commas */
+    char text[192]; /* their names, with commas */
 } jobq_pg__columns;
 
 /* Whether a job sets a column. A run_at or a delay needs both run_at and enqueued_at. */
 static bool jobq_pg__is_said(const jobq_pg__col *c, const jobq_pg_job *job)
 {
+    if (c->of.offset == offsetof(jobq_pg_job, expires_at_us))
+        return job->expires_us != 0 || job->expires_at_us != 0;
     if (c->wire == JOBQ_PG__TIMESTAMPTZ) return job->run_at_us != 0 || job->delay_us != 0;
     if (c->of.offset == offsetof(jobq_pg_job, priority)) return job->priority != 0;
     return !jobq_pg__col_null(c, (const char *)job);
@@ -7962,6 +8005,7 @@ static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, con
     row.job = *job;
     if (row.job.run_at_us == 0) row.job.run_at_us = bulk->now_us + job->delay_us;
     if (row.job.run_at_us < bulk->now_us) row.job.run_at_us = bulk->now_us;
+    if (job->expires_us != 0) row.job.expires_at_us = row.job.run_at_us + job->expires_us;
     if (row.job.stages == 0) row.job.stages = 1;
     jobq_pg__raw_int(p, c->count, 2);
     for (i = 0; i < c->count; i++) jobq_pg__put_item(p, &c->at[i], (const char *)&row);
@@ -8917,8 +8961,8 @@ static void jobq_pg__job_mend(jobq_job *job)
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
-/* What a claim saw in lines: where the walks through queues stopped, and which lines of lanes were
- * walked. */
+/* What a claim saw: where the walks through queues stopped, which lines of lanes were walked, and
+ * how many late jobs it has ended. */
 static void jobq_pg__claimed_saw(jobq_claimed *c, const PGresult *r, int row)
 {
     jobq_pg__saw saw;
@@ -8942,6 +8986,12 @@ static void jobq_pg__claimed_saw(jobq_claimed *c, const PGresult *r, int row)
         s->low_at_us = saw.stretches[i + 5];
         s->low_id = saw.stretches[i + 6];
     }
+    for (i = 0; i + JOBQ_PG__ENDED <= saw.ended_count; i += JOBQ_PG__ENDED) {
+        jobq_ended *e = &c->ended[c->ended_count++];
+        e->queue = (int32_t)saw.ended[i];
+        e->kind = (int32_t)saw.ended[i + 1];
+        e->count = (int32_t)saw.ended[i + 2];
+    }
 }
 
 static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
@@ -8956,7 +9006,7 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
             c->suspects = row.job.suspect;
             c->alone = row.job.alone;
             c->due_us = row.due_us;
-            if (c->walk_count == 0) jobq_pg__claimed_saw(c, r, i);
+            if (c->walk_count + c->ended_count == 0) jobq_pg__claimed_saw(c, r, i);
             continue;
         }
         if (p->names) {
@@ -10136,6 +10186,7 @@ static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_sch
                          : job->on_known != JOBQ_KNOWN_LEAVE          ? "on_known"
                          : job->unique_for != JOBQ_UNIQUE_DEFAULT     ? "unique_for"
                          : job->at_latest_us != 0                     ? "at_latest_us"
+                         : job->expires_at_us != 0                    ? "expires_at_us"
                          : job->line != NULL                          ? "line"
                          : job->flow != 0                             ? "flow"
                          : job->name != NULL                          ? "name"
@@ -14668,6 +14719,7 @@ static bool jobq_pg__counted_jobs(const jobq_pg__counted *c)
     int i;
 
     for (i = JOBQ_TALLY_SUCCEEDED; i <= JOBQ_TALLY_RELEASED; i++) ended += c->tally.counts[i];
+    ended += c->tally.counts[JOBQ_TALLY_EXPIRED];
     return ended > 0 || jobq_pg__counted_started(c) > 0;
 }
 
@@ -14727,10 +14779,14 @@ static void jobq_pg__metrics_jobs(jobq_pg__page *m)
     static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
     const jobq_pg__counted *c, *end = m->rows + m->count;
 
-    jobq_pg__metrics_head(m, jobs, "counter", NULL, "What became of jobs, each time one ran.");
+    jobq_pg__metrics_head(m, jobs, "counter", NULL,
+                          "What became of jobs, each time one ran; expired: unrun.");
     for (c = m->rows; c < end; c++) {
         if (!jobq_pg__counted_jobs(c)) continue;
         jobq_pg__metrics_outcomes(m, jobs, c, JOBQ_TALLY_SUCCEEDED, JOBQ_TALLY_SNOOZED);
+        jobq_pg__metrics_begin(m, jobs, "_total", c, NULL);
+        jobq_pg__metrics_say(m, ",outcome=\"expired\"} %lld\n",
+                             (long long)c->tally.counts[JOBQ_TALLY_EXPIRED]);
     }
     jobq_pg__metrics_head(m, lost, "counter", NULL,
                           "Results that were refused, because others had the job.");
@@ -15157,6 +15213,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN(worker, "worker", INT64, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(facts.claim, "claim", INT64, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(cancel_requested_at_us, "cancel_requested_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(expires_at_us, "expires_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(errors, "errors", JSON, JOBQ_PG_NULLABLE),
     JOBQ_PG__OWN(facts.queue, "queue_id", INT32, 0),
@@ -18014,6 +18071,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    cancel_requested_at timestamptz,\n"
 "    line bigint,\n"
 "    flow_id bigint,\n"
+"    expires_at timestamptz,\n"
 "    max_attempts integer,\n"
 "    snoozes integer,\n"
 "    alone boolean NOT NULL DEFAULT false,\n"
@@ -18042,7 +18100,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    queue_id integer, kind_id integer, attempt integer, crash integer, snoozes integer,\n"
 "    max_attempts integer, priority smallint, stage smallint, stages smallint,\n"
 "    suspect boolean, alone boolean, payload jsonb, bytes bytea, headers jsonb, due_us bigint,\n"
-"    line bigint, walks bigint[], stretches bigint[]\n"
+"    line bigint, walks bigint[], stretches bigint[], expires_us bigint, ended bigint[]\n"
 ");\n"
 "CREATE TABLE jobq.failed (\n"
 "    id bigint PRIMARY KEY,\n"
@@ -18145,8 +18203,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),\n"
 "    strict boolean,\n"
 "    name text COLLATE \"C\" NOT NULL,\n"
-"    hold_why text,\n"
-"    jobs bigint[] NOT NULL DEFAULT '{}',\n",
+"    hold_why text,\n",
+"    jobs bigint[] NOT NULL DEFAULT '{}',\n"
 "    PRIMARY KEY (queue_id, no)\n"
 ") WITH (fillfactor = 50);\n"
 "CREATE INDEX line_held ON jobq.line (queue_id, hold_until) WHERE hold_until IS NOT NULL;\n"
@@ -18158,7 +18216,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    queue_id integer, priority smallint, stage smallint, most integer, quantum integer,\n"
 "    kinds integer[], last bigint, due_us bigint, made bigint, gave bigint, more boolean,\n"
 "    moved integer[], rows tid[], ids bigint[], bytes bigint, froms integer[],\n"
-"    after_at timestamptz, after_id bigint, low_at timestamptz, low_id bigint, whole boolean\n"
+"    after_at timestamptz, after_id bigint, low_at timestamptz, low_id bigint, whole boolean,\n"
+"    ended bigint[]\n"
 ");\n"
 "CREATE TABLE jobq.waiter (\n"
 "    job_id bigint NOT NULL,\n"
@@ -18245,6 +18304,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    offset_us bigint NOT NULL DEFAULT 0 CHECK (offset_us >= 0),\n"
 "    missed_us bigint CHECK (missed_us >= 0),\n"
 "    timeout_us bigint CHECK (timeout_us > 0),\n"
+"    expires_us bigint CHECK (expires_us > 0),\n"
 "    last_at timestamptz,\n"
 "    last_id bigint,\n"
 "    skipped_at timestamptz,\n"
@@ -18252,10 +18312,10 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    starts_at timestamptz,\n"
 "    ends_at timestamptz,\n"
 "    max_attempts integer CHECK (max_attempts >= 1),\n"
-"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n"
+"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n",
 "    partition smallint,\n"
 "    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
-"    owner text COLLATE \"C\",\n",
+"    owner text COLLATE \"C\",\n"
 "    zone text NOT NULL DEFAULT 'UTC',\n"
 "    missed text NOT NULL DEFAULT 'last' CHECK (missed IN ('last', 'skip', 'all')),\n"
 "    overlap text NOT NULL DEFAULT 'allow'\n"
@@ -18354,9 +18414,9 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,\n"
 "    successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],\n"
 "    bytes bytea[], headers jsonb[], cut boolean\n"
-");\n"
+");\n",
 "CREATE TABLE jobq.operation (\n"
-"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n",
+"    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    at timestamptz NOT NULL,\n"
 "    role text NOT NULL,\n"
 "    application text NOT NULL,\n"
@@ -18657,6 +18717,27 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "                   key);\n"
 "    END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._expiries(\n"
+"    p_run_ats timestamptz[], p_delays_us bigint[], p_expires_us bigint[],\n"
+"    p_expires_ats timestamptz[]) RETURNS timestamptz[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_now timestamptz := statement_timestamp();\n"
+"BEGIN\n"
+"    IF 1000 > ANY (p_expires_us) THEN\n"
+"        PERFORM jobq._refuse('expires', 'must be at least a millisecond');\n"
+"    END IF;\n"
+"    PERFORM jobq._refuse('expires', CASE WHEN isfinite(u.expires_at)\n"
+"                         THEN 'must be after run_at' ELSE 'must be a finite instant' END)\n"
+"    FROM unnest(p_run_ats, p_expires_ats) AS u (run_at, expires_at)\n"
+"    WHERE u.expires_at <= u.run_at OR NOT isfinite(u.expires_at);\n"
+"    RETURN ARRAY(\n"
+"        SELECT coalesce(u.expires_at, greatest(v_now, coalesce(\n"
+"                   u.run_at, v_now + u.delay_us * interval '1 microsecond'))\n"
+"                   + u.expires_us * interval '1 microsecond')\n"
+"        FROM unnest(p_run_ats, p_delays_us, p_expires_us, p_expires_ats) WITH ORDINALITY\n"
+"             AS u (run_at, delay_us, expires_us, expires_at, n)\n"
+"        ORDER BY u.n);\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._enqueue_many(\n"
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n"
 "    p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,\n"
@@ -18664,8 +18745,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,\n"
 "    p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,\n"
 "    p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,\n"
-"    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL, OUT ids bigint[],\n"
-"    OUT existed boolean[])\n"
+"    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL,\n"
+"    p_expires_us bigint[] DEFAULT NULL, p_expires_ats timestamptz[] DEFAULT NULL,\n"
+"    OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_queue integer := jobq._queue_id(p_queue);\n"
@@ -18675,6 +18757,7 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_max integer;\n"
 "    v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);\n"
 "    v_tenants boolean;\n"
+"    v_expiries timestamptz[];\n"
 "BEGIN\n"
 "    SELECT q.payload_max, EXISTS (SELECT FROM jobq.tenant) INTO v_max, v_tenants\n"
 "    FROM jobq.queue q WHERE q.id = v_queue;\n"
@@ -18683,6 +18766,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    END IF;\n"
 "    PERFORM jobq._check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,\n"
 "                            p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);\n"
+"    IF num_nonnulls(p_expires_us, p_expires_ats) > 0 THEN\n"
+"        v_expiries := jobq._expiries(p_run_ats, p_delays_us, p_expires_us, p_expires_ats);\n"
+"    END IF;\n"
 "    IF p_flow IS NOT NULL THEN PERFORM jobq._flow_add(p_flow, v_count); END IF;\n"
 "    v_kinds := jobq._kind_ids(v_queue, p_kinds);\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
@@ -18692,25 +18778,26 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    IF (v_stages > 1 OR 0 > ANY (p_priorities)) AND (false = ANY (existed)) IS NOT FALSE THEN\n"
 "        PERFORM jobq._widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
 "    END IF;\n"
-"    IF p_lines IS NOT NULL THEN\n"
+"    IF p_lines IS NOT NULL THEN\n",
 "        PERFORM jobq._check_lines(v_queue, p_lines, p_run_ats, p_delays_us, existed);\n"
 "    END IF;\n"
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,\n"
 "                          max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,\n"
-"                          headers)\n"
+"                          headers, expires_at)\n"
 "    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n"
 "           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),\n"
 "           coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN\n"
 "               jobq._line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)\n"
 "                                             * interval '1 microsecond')) END,\n"
-"           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers\n"
+"           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers,\n"
+"           u.expires_at\n"
 "    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,\n"
 "                 unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,\n"
 "                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,\n"
 "                 unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,\n"
 "                 unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,\n"
 "                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key,\n"
-"                 unnest(p_lines) AS line) AS u\n",
+"                 unnest(p_lines) AS line, unnest(v_expiries) AS expires_at) AS u\n"
 "    WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;\n"
 "    IF p_notify THEN PERFORM jobq._wake(v_queue, v_count); END IF;\n"
 "END $$;\n"
@@ -18763,8 +18850,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
 "    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
-"    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"    p_line text DEFAULT NULL, p_expires_us bigint DEFAULT NULL,\n"
+"    p_expires_at timestamptz DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
 "#variable_conflict use_column\n"
 "DECLARE\n"
 "    v_queue integer;\n"
@@ -18779,21 +18867,24 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    INTO v_queue, v_kind, v_max, v_tenants\n"
 "    FROM jobq.kind k WHERE k.queue = p_queue COLLATE \"C\" AND k.name = p_kind COLLATE \"C\";\n"
 "    IF v_tenants THEN p_key := jobq._tenant_key(p_queue, p_line, p_key); END IF;\n"
-"    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN\n"
+"    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0\n"
+"       OR num_nonnulls(p_key, p_expires_us, p_expires_at) > 0 THEN\n"
 "        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed\n"
 "        FROM jobq._enqueue_many(\n"
 "            p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n"
 "            ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],\n"
 "            ARRAY[p_max_attempts], ARRAY[p_timeout_us],\n"
 "            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
-"            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END) e;\n"
+"            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END, NULL,\n"
+"            CASE WHEN p_expires_us IS NOT NULL THEN ARRAY[p_expires_us] END,\n"
+"            CASE WHEN p_expires_at IS NOT NULL THEN ARRAY[p_expires_at] END) e;\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),\n"
 "                octet_length(p_headers::text)) > v_max\n"
 "       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)\n"
 "       OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1\n"
-"       OR p_timeout_us < 1000 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n",
+"       OR p_timeout_us < 1000 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n"
 "        PERFORM jobq._check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,\n"
 "                               p_stages, p_max_attempts, p_timeout_us, p_key);\n"
 "    END IF;\n"
@@ -18838,13 +18929,14 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_merged jsonb := p_job.payload || p_new.payload;\n"
 "BEGIN\n"
 "    IF p_what = 'bump' THEN\n"
-"        UPDATE jobq.job j\n"
+"        UPDATE jobq.job j\n",
 "        SET run_at = v_run_at, line = jobq._line_at(j.line_name, v_run_at)\n"
 "        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
 "    ELSIF p_what = 'replace' THEN\n"
 "        UPDATE jobq.job j\n"
 "        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
 "            priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,\n"
+"            expires_at = p_new.expires_at,\n"
 "            line = CASE WHEN j.state = 'r' THEN jobq._line_at(p_new.line_name, v_run_at) END,\n"
 "            run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END\n"
 "        WHERE j.id = p_job.id;\n"
@@ -18867,17 +18959,17 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.idempotency k SET job_id = p_new.id, ended_at = NULL\n"
-"    WHERE k.queue_id = p_new.queue_id AND k.key = p_new.key AND k.job_id = p_old;\n",
+"    WHERE k.queue_id = p_new.queue_id AND k.key = p_new.key AND k.job_id = p_old;\n"
 "    IF NOT FOUND THEN RETURN false; END IF;\n"
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, state,\n"
 "                          line, max_attempts, timeout_us, key, line_name, payload, bytes,\n"
-"                          headers)\n"
+"                          headers, expires_at)\n"
 "    VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,\n"
 "            CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,\n"
 "            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\",\n"
 "            CASE WHEN NOT p_waits THEN jobq._line_at(p_new.line_name, p_new.run_at) END,\n"
 "            p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,\n"
-"            p_new.bytes, p_new.headers);\n"
+"            p_new.bytes, p_new.headers, p_new.expires_at);\n"
 "    IF p_waits THEN\n"
 "        PERFORM jobq._follow(p_old, p_new.id);\n"
 "    ELSE\n"
@@ -18907,7 +18999,8 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
 "    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
 "    p_on_known text, p_unique text, p_latest_us bigint, p_line text DEFAULT NULL,\n"
-"    OUT id bigint, OUT existed boolean)\n"
+"    p_expires_us bigint DEFAULT NULL, p_expires_at timestamptz DEFAULT NULL, OUT id bigint,\n"
+"    OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
@@ -18917,13 +19010,14 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    v_what text;\n"
 "BEGIN\n"
 "    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
-"        p_key := jobq._tenant_key(p_queue, p_line, p_key);\n"
+"        p_key := jobq._tenant_key(p_queue, p_line, p_key);\n",
 "    END IF;\n"
 "    PERFORM jobq._check_known(p_key, p_on_known, p_unique, p_latest_us);\n"
 "    LOOP\n"
 "        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq._enqueue_one(\n"
 "            p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,\n"
-"            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;\n"
+"            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line, p_expires_us,\n"
+"            p_expires_at) e;\n"
 "        id := v_old.id;\n"
 "        IF NOT existed THEN RETURN; END IF;\n"
 "        v_new.queue_id := jobq._queue_id(p_queue);\n"
@@ -18946,10 +19040,12 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        v_new.stages := coalesce(p_stages, 1);\n"
 "        v_new.max_attempts := p_max_attempts;\n"
 "        v_new.timeout_us := p_timeout_us;\n"
+"        v_new.expires_at := (jobq._expiries(ARRAY[p_run_at], ARRAY[p_delay_us],\n"
+"                                            ARRAY[p_expires_us], ARRAY[p_expires_at]))[1];\n"
 "        v_new.key := p_key;\n"
 "        v_new.line_name := p_line;\n"
 "        v_new.payload := p_payload;\n"
-"        v_new.bytes := p_bytes;\n",
+"        v_new.bytes := p_bytes;\n"
 "        v_new.headers := p_headers;\n"
 "        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
 "            IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN\n"
@@ -18989,14 +19085,14 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
-"    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
+"    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n",
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
 "    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,\n"
 "    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,\n"
-"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,\n"
-"    OUT existed boolean)\n"
+"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success',\n"
+"    expires interval DEFAULT NULL, OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE v_run_at timestamptz;\n"
 "BEGIN\n"
@@ -19009,6 +19105,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    END IF;\n"
 "    IF NOT isfinite(timeout) THEN\n"
 "        PERFORM jobq._refuse('timeout', 'must be a finite interval');\n"
+"    END IF;\n"
+"    IF expires NOT BETWEEN '1 millisecond' AND '1000 years' THEN\n"
+"        PERFORM jobq._refuse('expires', 'must be 1 ms to 1000 years');\n"
 "    END IF;\n"
 "    IF priority NOT BETWEEN -9 AND 9 THEN\n"
 "        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => priority::text);\n"
@@ -19025,9 +19124,9 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "            ('at_latest', CASE WHEN at_latest IS NOT NULL THEN '' END)) AS u (field, given)\n"
 "        WHERE u.given IS NOT NULL;\n"
 "        id := jobq._enqueue_after(\n"
-"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n",
+"            queue, kind, payload, bytes, headers, v_run_at, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq._us(timeout), key, notify, line, flow, name,\n"
-"            after, after_names, after_flow, on_end);\n"
+"            after, after_names, after_flow, on_end, jobq._us(expires));\n"
 "        existed := false;\n"
 "        RETURN;\n"
 "    END IF;\n"
@@ -19035,7 +19134,7 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "        SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_known(\n"
 "            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
 "            stages::smallint, max_attempts, jobq._us(timeout), key, notify, on_known,\n"
-"            unique_for, jobq._us(at_latest), line) e;\n"
+"            unique_for, jobq._us(at_latest), line, jobq._us(expires)) e;\n"
 "        IF existed AND on_known = 'reject' THEN\n"
 "            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';\n"
 "        END IF;\n"
@@ -19043,7 +19142,8 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    END IF;\n"
 "    SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_one(\n"
 "        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
-"        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line) e;\n"
+"        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line,\n"
+"        jobq._us(expires)) e;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
@@ -19053,13 +19153,14 @@ static const char *const jobq_pg__sql_enqueue[] = {
 "    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
 "    line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,\n"
 "    after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,\n"
-"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')\n"
+"    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success',\n"
+"    expires interval DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
-"    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
+"    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n",
 "        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,\n"
 "        bytes, headers, notify, on_known, unique_for, at_latest, line, flow, name, after,\n"
-"        after_names, after_flow, on_end) e);\n"
+"        after_names, after_flow, on_end, expires) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.digest(\n"
 "    payload jsonb, fields text[], every interval DEFAULT NULL,\n"
@@ -19118,17 +19219,19 @@ static const char *const jobq_pg__sql_claim[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_suspect(\n"
 "    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],\n"
-"    p_alone boolean, OUT rows tid[], OUT ids bigint[])\n"
+"    p_alone boolean, OUT rows tid[], OUT ids bigint[], OUT ended bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    v_queue integer;\n"
 "    v_line text;\n"
+"    v_late boolean;\n"
 "BEGIN\n"
-"    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name\n"
-"    INTO rows, ids, v_queue, v_line\n"
+"    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name,\n"
+"           ready.expires_at <= statement_timestamp()\n"
+"    INTO rows, ids, v_queue, v_line, v_late\n"
 "    FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
 "    CROSS JOIN LATERAL (\n"
-"        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j\n"
+"        SELECT j.ctid, j.id, j.queue_id, j.line_name, j.expires_at FROM jobq.job j\n"
 "        WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "          AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
 "          AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
@@ -19137,7 +19240,10 @@ static const char *const jobq_pg__sql_claim[] = {
 "        ORDER BY j.run_at, j.id\n"
 "        LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
 "    LIMIT 1;\n"
-"    IF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
+"    IF v_late THEN\n"
+"        SELECT f.rows, f.ids, f.ended INTO rows, ids, ended\n"
+"        FROM jobq._claim_fresh(rows, ids) f;\n"
+"    ELSIF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
 "        rows := NULL;\n"
 "        ids := NULL;\n"
 "    END IF;\n"
@@ -19174,24 +19280,58 @@ static const char *const jobq_pg__sql_claim[] = {
 "    END IF;\n"
 "    RETURN v_look;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._claim_fresh(\n",
+"    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[] DEFAULT NULL,\n"
+"    p_others bigint[] DEFAULT NULL, OUT ended bigint[])\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_late bigint[];\n"
+"BEGIN\n"
+"    SELECT array_agg(u.id) FILTER (WHERE o.late),\n"
+"           array_agg(u.ctid ORDER BY u.n) FILTER (WHERE NOT o.late),\n"
+"           array_agg(u.id ORDER BY u.n) FILTER (WHERE NOT o.late),\n"
+"           array_agg(u.k ORDER BY u.n) FILTER (WHERE NOT o.late)\n"
+"    INTO v_late, rows, ids, froms\n"
+"    FROM unnest(rows, ids, froms) WITH ORDINALITY AS u (ctid, id, k, n)\n"
+"    JOIN jobq.job j ON j.ctid = u.ctid\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT (j.expires_at <= statement_timestamp()) IS TRUE AS late) AS o;\n"
+"    IF v_late IS NULL THEN RETURN; END IF;\n"
+"    v_late := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.id = ANY (v_late || p_others) AND j.state = 'r'\n"
+"          AND j.expires_at <= statement_timestamp()\n"
+"        ORDER BY j.id FOR UPDATE SKIP LOCKED);\n"
+"    ended := ARRAY(\n"
+"        SELECT v.number\n"
+"        FROM (SELECT j.queue_id, j.kind_id, count(*) AS jobs FROM jobq.job j\n"
+"              WHERE j.id = ANY (v_late) GROUP BY 1, 2) AS g\n"
+"        CROSS JOIN LATERAL (\n"
+"            VALUES (1, g.queue_id::bigint), (2, g.kind_id), (3, g.jobs)) AS v (n, number)\n"
+"        ORDER BY g.queue_id, g.kind_id, v.n);\n"
+"    PERFORM jobq._commit_waits(true), jobq._wait_briefly();\n"
+"    PERFORM jobq._finish(v_late, 'c', jsonb_build_object(\n"
+"        'at', statement_timestamp(), 'error', 'expired: it had not begun in time'));\n"
+"    IF EXISTS (SELECT FROM jobq.nudge) THEN PERFORM jobq._promote(1000); END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_apart(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,\n"
-"    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n",
+"    p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],\n"
 "    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,\n"
-"    OUT walks bigint[], OUT stretches bigint[])\n"
+"    OUT walks bigint[], OUT stretches bigint[], OUT ended bigint[], OUT due_us bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_suspects THEN\n"
-"        SELECT s.rows, s.ids INTO rows, ids\n"
+"        SELECT s.rows, s.ids, s.ended INTO rows, ids, ended\n"
 "        FROM jobq._claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;\n"
 "    ELSE\n"
-"        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches\n"
-"        INTO rows, ids, bytes, walks, stretches\n"
+"        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches, l.ended\n"
+"        INTO rows, ids, bytes, walks, stretches, ended\n"
 "        FROM jobq._claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,\n"
 "                              p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,\n"
 "                              p_until_ats) l;\n"
 "    END IF;\n"
+"    due_us := CASE WHEN ended IS NOT NULL THEN 1 END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_first(p_id bigint) RETURNS jobq.claimed\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -19218,16 +19358,16 @@ static const char *const jobq_pg__sql_claim[] = {
 "    v_saw jobq.claimed;\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    IF v_apart = 0 THEN\n"
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
+"    IF v_apart = 0 THEN\n",
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)\n"
 "        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
 "            SELECT ready.* FROM unnest(\n"
 "                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)\n"
 "                AS lane (queue_id, priority, stage, after_at, after_id, until_at)\n"
 "            CROSS JOIN LATERAL (\n"
-"                SELECT j.ctid, j.id, j.line_name,\n"
-"                       coalesce(pg_column_size(j.payload), octet_length(j.bytes)) AS bytes\n"
-"                FROM jobq.job j\n"
+"                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
+"                       AS bytes, CASE WHEN j.line_name IS NOT NULL OR j.expires_at\n"
+"                           <= statement_timestamp() THEN 1 END AS odd FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect\n"
 "                  AND j.run_at <= least(statement_timestamp(), lane.until_at)\n"
@@ -19237,37 +19377,37 @@ static const char *const jobq_pg__sql_claim[] = {
 "            LIMIT p_limit) AS r;\n"
 "    END IF;\n"
 "    IF v_apart > 0 THEN\n"
-"        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches\n"
-"        FROM jobq._claim_apart(\n"
+"        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches, v_saw.ended,\n"
+"                        v_saw.due_us FROM jobq._claim_apart(\n"
 "            p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,\n"
 "            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;\n"
-"        IF v_saw.walks <> '{}' AND p_bytes IS DISTINCT FROM 0 THEN RETURN NEXT v_saw; END IF;\n"
+"        IF v_saw.walks <> '{}' OR v_saw.ended <> '{}' THEN RETURN NEXT v_saw; END IF;\n"
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
 "        RETURN NEXT jobq._claim_first(v_ids[1]);\n"
 "        RETURN;\n"
 "    ELSIF v_bytes > p_bytes THEN\n"
 "        v_rows := v_rows[: jobq._rows_within(v_rows, p_bytes)];\n"
-"        v_ids := v_ids[: cardinality(v_rows)];\n"
 "    END IF;\n"
 "    IF v_rows IS NOT NULL THEN\n"
 "        RETURN QUERY WITH claim AS (\n"
 "            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n"
-"            SELECT w.id, p_number, statement_timestamp(), v_ids\n"
+"            SELECT w.id, p_number, statement_timestamp(), v_ids[: cardinality(v_rows)]\n"
 "            FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE\n"
 "            RETURNING claim.worker)\n"
-"        UPDATE jobq.job j\n",
+"        UPDATE jobq.job j\n"
 "        SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,\n"
 "            claimed_at = statement_timestamp()\n"
 "        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
 "                  j.attempt, j.crash, j.snoozes, j.max_attempts, j.priority, j.stage,\n"
 "                  j.stages, j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint,\n"
-"                  j.line, NULL::bigint[], NULL::bigint[];\n"
+"                  j.line, NULL::bigint[], NULL::bigint[], (extract(epoch FROM j.expires_at\n"
+"                  - statement_timestamp()) * 1000000)::bigint, NULL::bigint[];\n"
 "        IF FOUND THEN RETURN; END IF;\n"
 "    END IF;\n"
 "    PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);\n"
-"    IF NOT p_look THEN RETURN; END IF;\n"
+"    IF NOT p_look OR v_saw.due_us > 0 THEN RETURN; END IF;\n"
 "    RETURN NEXT jobq._claim_look(p_queues, p_priorities, p_stages, p_kinds);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._recover(p_worker bigint, p_number bigint, p_limit integer)\n"
@@ -19289,7 +19429,7 @@ static const char *const jobq_pg__sql_claim[] = {
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
 "        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
 "    UPDATE jobq.job j\n"
-"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
+"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n",
 "        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
 "                 ELSE j.run_at END\n"
 "    WHERE j.id = ANY (v_held);\n"
@@ -19717,18 +19857,18 @@ static const char *const jobq_pg__sql_end[] = {
 "                                    p_attempts[i], p_crashes[i], v_entry, p_payloads[i],\n"
 "                                    p_bytes[i], p_logs[i], p_wait);\n"
 "        ELSE\n"
-"            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id)\n"
-"                ELSE statement_timestamp() + p_delays_us[i] * interval '1 microsecond' END;\n"
+"            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id) ELSE\n"
+"                greatest(statement_timestamp(), least(v_job.expires_at, statement_timestamp()\n"
+"                         + p_delays_us[i] * interval '1 microsecond')) END;\n"
 "            UPDATE jobq.job j\n"
-"            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],\n"
-"                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
-"                alone = j.alone AND p_suspects[i], snoozes = nullif(p_snoozes[i], 0),\n"
-"                run_at = v_run_at,\n"
+"            SET state = p_states[i], worker = NULL, claim = NULL, run_at = v_run_at,\n"
+"                stage = p_stages[i], attempt = p_attempts[i], crash = p_crashes[i],\n"
+"                suspect = p_suspects[i], alone = j.alone AND p_suspects[i],\n"
+"                snoozes = nullif(p_snoozes[i], 0), errors = jobq._add_error(j.errors, v_entry),\n"
 "                line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
-"                               THEN coalesce(p_payloads[i], j.payload) END,\n"
-"                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
-"                errors = jobq._add_error(j.errors, v_entry)\n",
+"                               THEN coalesce(p_payloads[i], j.payload) END,\n",
+"                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END\n"
 "            WHERE j.id = p_ids[i];\n"
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq._wake(v_job.queue_id, 1);\n"
@@ -19902,14 +20042,39 @@ static const char *const jobq_pg__sql_lines[] = {
 "    SELECT array_agg(DISTINCT m.queue_id) INTO v_queues FROM moved m;\n"
 "    RETURN v_queues;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._late_front(\n"
+"    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[])\n"
+"RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        SELECT front.id\n"
+"        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT f.id, f.expires_at FROM jobq.job f\n"
+"            WHERE f.queue_id = lane.queue_id AND f.priority = lane.priority\n"
+"              AND f.stage = lane.stage AND NOT f.suspect AND f.line IS NULL\n"
+"              AND f.state = 'r' AND f.run_at <= statement_timestamp()\n"
+"              AND (p_kinds IS NULL OR f.kind_id = ANY (p_kinds))\n"
+"            ORDER BY f.run_at, f.id LIMIT 250) AS front\n"
+"        WHERE front.expires_at <= statement_timestamp() LIMIT 250);\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_sift(\n"
 "    p_rows tid[], p_ids bigint[], p_queues integer[], p_priorities smallint[],\n"
-"    p_stages smallint[], OUT rows tid[], OUT ids bigint[], OUT queues integer[])\n"
+"    p_stages smallint[], p_kinds integer[], OUT rows tid[], OUT ids bigint[],\n"
+"    OUT queues integer[], OUT ended bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    queues := jobq._line_up(p_ids, p_queues, p_priorities, p_stages);\n"
+"    SELECT f.rows, f.ids, f.ended INTO rows, ids, ended\n"
+"    FROM jobq._claim_fresh(p_rows, p_ids, NULL, CASE WHEN EXISTS (\n"
+"        SELECT FROM jobq.job j\n"
+"        WHERE j.id = ANY (p_ids) AND j.expires_at <= statement_timestamp()) THEN\n"
+"        jobq._late_front(p_queues, p_priorities, p_stages, p_kinds) END) f;\n"
+"    IF NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (ids) AND j.line_name <> '') THEN\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    queues := jobq._line_up(ids, p_queues, p_priorities, p_stages);\n"
 "    SELECT array_agg(j.ctid ORDER BY u.n), array_agg(j.id ORDER BY u.n) INTO rows, ids\n"
-"    FROM unnest(p_rows, p_ids) WITH ORDINALITY AS u (ctid, id, n)\n"
+"    FROM unnest(rows, ids) WITH ORDINALITY AS u (ctid, id, n)\n"
 "    JOIN jobq.job j ON j.ctid = u.ctid WHERE j.id = u.id AND j.line_name IS NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_lanes(\n"
@@ -19922,17 +20087,19 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_rows tid[];\n"
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
-"    v_lined bigint;\n"
+"    v_odd bigint;\n"
 "    v_moved integer[];\n"
+"    v_ended bigint[];\n"
 "BEGIN\n"
-"    FOR i IN 1 .. 4 LOOP\n"
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)\n"
-"        INTO v_rows, v_ids, v_bytes, v_lined FROM (\n"
-"            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name\n"
+"    FOR i IN 1 .. 4 LOOP\n",
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)\n"
+"        INTO v_rows, v_ids, v_bytes, v_odd FROM (\n"
+"            SELECT ready.ctid, ready.id, ready.bytes, ready.odd\n"
 "            FROM unnest(p_run) AS lane (n)\n"
 "            CROSS JOIN LATERAL (\n"
 "                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                     AS bytes, j.line_name\n"
+"                           AS bytes, CASE WHEN j.line_name IS NOT NULL OR j.expires_at\n"
+"                               <= statement_timestamp() THEN 1 END AS odd\n"
 "                FROM jobq.job j\n"
 "                WHERE j.queue_id = p_queues[lane.n] AND j.priority = p_priorities[lane.n]\n"
 "                  AND j.stage = p_stages[lane.n] AND j.state = 'r' AND NOT j.suspect\n"
@@ -19943,13 +20110,14 @@ static const char *const jobq_pg__sql_lines[] = {
 "                ORDER BY j.run_at, j.id\n"
 "                LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT w.most) AS r;\n"
-"        EXIT WHEN v_lined = 0;\n"
-"        SELECT s.rows, s.ids, s.queues INTO v_rows, v_ids, v_moved\n"
-"        FROM jobq._claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages) s;\n"
+"        EXIT WHEN v_odd = 0;\n"
+"        SELECT s.rows, s.ids, s.queues, s.ended INTO v_rows, v_ids, v_moved, v_ended\n"
+"        FROM jobq._claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages, w.kinds) s;\n"
 "        w.moved := w.moved || v_moved;\n"
+"        w.ended := w.ended || v_ended;\n"
 "        EXIT WHEN v_rows IS NOT NULL;\n"
 "    END LOOP;\n"
-"    w.rows := w.rows || v_rows;\n",
+"    w.rows := w.rows || v_rows;\n"
 "    w.ids := w.ids || v_ids;\n"
 "    w.bytes := w.bytes + coalesce(v_bytes, 0);\n"
 "    w.most := w.most - coalesce(cardinality(v_rows), 0);\n"
@@ -20000,7 +20168,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    CROSS JOIN LATERAL (\n"
 "        SELECT CASE\n"
 "               WHEN r.most IS NULL OR p_guess AND cardinality(l.jobs) < r.most THEN '{}'\n"
-"               WHEN p_guess AND EXISTS (\n"
+"               WHEN p_guess AND EXISTS (\n",
 "                   SELECT FROM unnest(l.jobs) AS k (id) WHERE NOT EXISTS (\n"
 "                       SELECT FROM jobq.job j\n"
 "                       WHERE j.id = k.id\n"
@@ -20028,7 +20196,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        SELECT r FROM jobq.queue q CROSS JOIN LATERAL jobq._line_rooms(\n"
 "            q, ARRAY[jobq._line_no(p_line)], 1, '{}', p_suspects => false) r\n"
 "        WHERE q.id = p_queue);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._suspect_goes(p_queue integer, p_line text) RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -20082,7 +20250,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    OUT nos bigint[], OUT ats timestamptz[], OUT ids bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    WITH RECURSIVE step AS (\n"
+"    WITH RECURSIVE step AS (\n",
 "        SELECT p_from AS no, NULL::timestamptz AS at, NULL::bigint AS id, 0 AS n\n"
 "        UNION ALL\n"
 "        SELECT next.no, front.at, front.id, s.n + 1 FROM step s\n"
@@ -20109,7 +20277,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "CREATE OR REPLACE FUNCTION jobq._lock_lines(\n"
 "    p_walk jobq.walk, p_nos bigint[], OUT made bigint, OUT nos bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE\n",
+"DECLARE\n"
 "    v_missing bigint[] := ARRAY(\n"
 "        SELECT u.no FROM unnest(p_nos) AS u (no)\n"
 "        WHERE (u.no > p_walk.made) IS NOT FALSE AND NOT EXISTS (\n"
@@ -20164,18 +20332,21 @@ static const char *const jobq_pg__sql_lines[] = {
 "    p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])\n"
 "RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
-"    w jobq.walk := p_walk;\n"
+"    w jobq.walk := p_walk;\n",
 "    v_rows tid[];\n"
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
 "    v_at timestamptz;\n"
 "    v_id bigint;\n"
+"    v_expires timestamptz;\n"
+"    v_ended bigint[];\n"
 "BEGIN\n"
 "    SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k), min(t.run_at),\n"
-"           min(t.id)\n"
-"    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id FROM (\n"
+"           min(t.id), min(t.expires_at)\n"
+"    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id, v_expires FROM (\n"
 "        SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,\n"
-"               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at\n"
+"               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at,\n"
+"               coalesce(one.expires_at, ready.expires_at) AS expires_at\n"
 "        FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,\n"
 "                                                   burst_us, jobs, due_us, k)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -20183,7 +20354,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            OFFSET 0) AS first\n"
 "        LEFT JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                 AS bytes, j.run_at\n"
+"                                 AS bytes, j.run_at, j.expires_at\n"
 "            FROM jobq.job j\n"
 "            WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority\n"
 "              AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no\n"
@@ -20191,11 +20362,11 @@ static const char *const jobq_pg__sql_lines[] = {
 "                                       coalesce(p_ids[u.k], w.after_id))\n"
 "              AND j.state = 'r' AND j.run_at <= statement_timestamp()\n"
 "              AND (w.kinds IS NULL OR j.kind_id = ANY (w.kinds))\n"
-"            ORDER BY j.run_at, j.id\n",
+"            ORDER BY j.run_at, j.id\n"
 "            LIMIT u.room FOR UPDATE SKIP LOCKED) AS ready ON true\n"
 "        LEFT JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
-"                                 AS bytes\n"
+"                                 AS bytes, j.expires_at\n"
 "            FROM jobq.job j\n"
 "            WHERE u.strict AND j.id = first.id AND j.queue_id = w.queue_id\n"
 "              AND j.priority = w.priority AND j.stage = w.stage AND NOT j.suspect\n"
@@ -20204,6 +20375,12 @@ static const char *const jobq_pg__sql_lines[] = {
 "            LIMIT 1 FOR UPDATE SKIP LOCKED) AS one ON true\n"
 "        WHERE u.room > 0 AND (ready.id IS NOT NULL OR one.id IS NOT NULL)\n"
 "        LIMIT w.most) AS t;\n"
+"    IF v_expires <= statement_timestamp() THEN\n"
+"        SELECT f.* INTO v_rows, v_ids, w.froms, v_ended\n"
+"        FROM jobq._claim_fresh(v_rows, v_ids, w.froms) f;\n"
+"        w.ended := w.ended || v_ended;\n"
+"        w.due_us := 1;\n"
+"    END IF;\n"
 "    w.rows := w.rows || v_rows;\n"
 "    w.ids := w.ids || v_ids;\n"
 "    w.bytes := w.bytes + coalesce(v_bytes, 0);\n"
@@ -20234,7 +20411,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_k integer := p_walk.froms[cardinality(p_walk.froms)];\n"
 "    v_gave integer := cardinality(array_positions(p_walk.froms, v_k));\n"
 "    v_last jobq.room := p_rooms[v_k];\n"
-"BEGIN\n"
+"BEGIN\n",
 "    RETURN v_last.no - (p_walk.most = 0 AND v_last.room > p_walk.quantum\n"
 "                        AND random() * v_last.room < v_last.room - v_gave)::integer;\n"
 "END $$;\n"
@@ -20270,7 +20447,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    v_ids bigint[] := p_ids;\n"
 "BEGIN\n"
 "    IF p_ruled THEN\n"
-"        v_rooms := ARRAY(SELECT r FROM jobq._line_rooms(p_queue, p_nos, w.quantum,\n",
+"        v_rooms := ARRAY(SELECT r FROM jobq._line_rooms(p_queue, p_nos, w.quantum,\n"
 "                                                       w.ids, true) AS r);\n"
 "    ELSE\n"
 "        v_rooms := ARRAY(SELECT ROW(u.no, w.quantum, NULL, false, false, NULL, NULL,\n"
@@ -20313,7 +20490,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "DECLARE\n"
 "    v_lines integer := p_lines;\n"
 "BEGIN\n"
-"    IF v_lines < p_page THEN\n"
+"    IF v_lines < p_page THEN\n",
 "        v_lines := v_lines + (SELECT cardinality(f.nos) FROM jobq._line_fronts(\n"
 "            p_walk, -9223372036854775808, p_walk.last, p_page - v_lines, false) f);\n"
 "    END IF;\n"
@@ -20354,7 +20531,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "            w := jobq._claim_visit(w, v_queue, v_ruled, v_nos, v_ats, v_ids);\n"
 "            EXIT WHEN w.most = 0;\n"
 "        END IF;\n"
-"        v_visited := v_visited + cardinality(v_nos);\n",
+"        v_visited := v_visited + cardinality(v_nos);\n"
 "        v_got := p_walk.most - w.most;\n"
 "        IF v_visited >= 500 + v_got THEN\n"
 "            w.gave := v_nos[cardinality(v_nos)];\n"
@@ -20402,14 +20579,15 @@ static const char *const jobq_pg__sql_lines[] = {
 "            WHERE u.lined AND j.queue_id = u.queue_id AND j.priority = u.priority\n"
 "              AND j.stage = u.stage AND NOT j.suspect AND j.line IS NOT NULL\n"
 "              AND j.state = 'r' AND (j.run_at, j.id) >= (u.after_at, coalesce(u.low_id, 1))\n"
-"              AND j.run_at <= statement_timestamp()\n"
+"              AND j.run_at <= statement_timestamp()\n",
 "            ORDER BY j.line, j.run_at DESC, j.id DESC LIMIT 1) AS ready ON true);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_lines(\n"
 "    p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],\n"
 "    p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],\n"
 "    p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],\n"
-"    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[])\n"
+"    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[],\n"
+"    OUT ended bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
 "    w jobq.walk;\n"
@@ -20441,7 +20619,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        CONTINUE WHEN NOT v_filled[v_at];\n"
 "        w.queue_id := p_queues[v_at];\n"
 "        w.priority := p_priorities[v_at];\n"
-"        w.stage := p_stages[v_at];\n",
+"        w.stage := p_stages[v_at];\n"
 "        w.last := v_lasts[v_n];\n"
 "        w.due_us := v_dues[v_n];\n"
 "        w.after_at := p_after_ats[v_at];\n"
@@ -20467,6 +20645,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    rows := w.rows;\n"
 "    ids := w.ids;\n"
 "    bytes := w.bytes;\n"
+"    ended := w.ended;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._strict_holders(p_queue integer, p_line text) RETURNS bigint[]\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -20492,7 +20671,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    FROM (SELECT j.id, j.queue_id, j.line_name FROM jobq.job j\n"
 "          WHERE j.id = ANY (p_ids) AND j.state <> 'x' AND j.line_name IS NOT NULL\n"
 "          UNION ALL\n"
-"          SELECT min(j.id), j.queue_id, j.line_name FROM unnest(p_ids) AS u (id)\n"
+"          SELECT min(j.id), j.queue_id, j.line_name FROM unnest(p_ids) AS u (id)\n",
 "          JOIN jobq.job j ON j.flow_id = -u.id AND j.flow_id > 0\n"
 "          WHERE j.state <> 'x' AND j.line_name IS NOT NULL\n"
 "            AND EXISTS (SELECT FROM jobq.queue q WHERE q.lines)\n"
@@ -20531,7 +20710,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    SELECT DISTINCT ON (u.no) u.no, one.line_name\n"
 "    FROM generate_series(p_queue.priority_min, 9) AS p (priority)\n"
 "    CROSS JOIN generate_series(0, p_queue.stages_max - 1) AS s (stage)\n"
-"    CROSS JOIN LATERAL unnest(jobq._next_lines(\n",
+"    CROSS JOIN LATERAL unnest(jobq._next_lines(\n"
 "        p_queue.id, p.priority::smallint, s.stage::smallint, -9223372036854775808,\n"
 "        9223372036854775807, 2147483647)) AS u (no)\n"
 "    CROSS JOIN LATERAL (\n"
@@ -20556,6 +20735,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage\n"
 "          AND NOT n.suspect AND n.line = l.no AND n.state = 'r'\n"
 "          AND n.run_at <= statement_timestamp() AND n.id <> ALL (p_exclude)\n"
+"          AND (n.expires_at <= statement_timestamp()) IS NOT TRUE\n"
 "          AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                WHERE h.queue_id = p_queue.id AND h.paused_at IS NOT NULL)\n"
 "        ORDER BY n.run_at, n.id LIMIT least(l.room, p_at_most)) AS j\n"
@@ -20568,7 +20748,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        SELECT coalesce(sum(least(r.unheld, r.jobs - m.most)), 0)\n"
 "        FROM (SELECT j.queue_id, jobq._line_no(j.line_name) AS no, count(*) AS jobs,\n"
 "                     count(*) FILTER (WHERE l.no IS NULL OR j.id <> ALL (l.jobs)) AS unheld\n"
-"              FROM jobq.job j LEFT JOIN jobq.line l\n"
+"              FROM jobq.job j LEFT JOIN jobq.line l\n",
 "                  ON l.queue_id = j.queue_id AND l.no = jobq._line_no(j.line_name)\n"
 "              WHERE j.state = 'x' AND j.line_name IS NOT NULL GROUP BY 1, 2) AS r\n"
 "        JOIN jobq.queue q ON q.id = r.queue_id\n"
@@ -20608,7 +20788,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    END IF;\n"
 "    PERFORM jobq._need_read_committed(); -- jobs that run since count\n"
 "    PERFORM FROM jobq.line l WHERE l.queue_id = p_queue AND l.no = v_no FOR UPDATE;\n"
-"    IF NOT FOUND THEN\n",
+"    IF NOT FOUND THEN\n"
 "        PERFORM pg_advisory_xact_lock(hashtext('jobq.line'), p_queue);\n"
 "        INSERT INTO jobq.line (queue_id, no, name) VALUES (p_queue, v_no, p_line)\n"
 "        ON CONFLICT DO NOTHING;\n"
@@ -20649,7 +20829,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    IF weight NOT BETWEEN 1 AND 100 THEN\n"
 "        PERFORM jobq._refuse('weight', 'must be 1 to 100');\n"
 "    END IF;\n"
-"    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN\n"
+"    IF rate_burst NOT BETWEEN 1 AND 1000000 THEN\n",
 "        PERFORM jobq._refuse('rate_burst', 'must be 1 to 1,000,000');\n"
 "    END IF;\n"
 "    IF hold NOT BETWEEN '0' AND '1000 years' THEN\n"
@@ -20687,7 +20867,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "CREATE OR REPLACE FUNCTION jobq.hold(\n"
 "    queue text, line text, until timestamptz, why text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF until IS NULL AND why IS NOT NULL THEN\n"
 "        PERFORM jobq._refuse('why', 'needs until');\n"
 "    END IF;\n"
@@ -20732,7 +20912,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "    FROM (VALUES ('line_running_max', p_running_max), ('line_strict', p_strict::integer),\n"
 "                 ('line_rate', CASE WHEN p_rate IS NOT NULL THEN 1 END),\n"
 "                 ('line_rate_burst', p_rate_burst), ('line_waiting_max', p_waiting_max),\n"
-"                 ('ageing', p_ageing::integer)) AS u (field, given)\n"
+"                 ('ageing', p_ageing::integer)) AS u (field, given)\n",
 "    WHERE u.given < 0 OR (p_kind IS NOT NULL AND u.given IS NOT NULL);\n"
 "    IF p_rate_burst > 1000000 THEN\n"
 "        PERFORM jobq._refuse('line_rate_burst', 'must be 0 to 1,000,000');\n"
@@ -20768,7 +20948,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "               AND o.free_at < statement_timestamp() - coalesce(\n"
 "                   q.line_rate_us * coalesce(q.line_rate_burst, 1), 0)\n"
 "                   * interval '1 microsecond'\n"
-"               AND NOT EXISTS (SELECT FROM jobq.job j\n",
+"               AND NOT EXISTS (SELECT FROM jobq.job j\n"
 "                               WHERE j.id = ANY (o.jobs) AND (\n"
 "                                   q.line_strict OR j.state = 'x' OR j.suspect)))\n"
 "        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
@@ -23326,7 +23506,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],\n"
 "    p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],\n"
 "    p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],\n"
-"    p_on text[], OUT ids bigint[], OUT existed boolean[])\n"
+"    p_on text[], p_expires_us bigint[] DEFAULT NULL, p_expires_ats timestamptz[] DEFAULT NULL,\n"
+"    OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
 "    IF EXISTS (SELECT FROM jobq.tenant) THEN\n"
@@ -23337,7 +23518,7 @@ static const char *const jobq_pg__sql_flows[] = {
 "    SELECT e.ids, e.existed INTO ids, existed FROM jobq._enqueue_many(\n"
 "        p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,\n"
 "        p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,\n"
-"        p_lines, p_flow) e;\n"
+"        p_lines, p_flow, p_expires_us, p_expires_ats) e;\n"
 "    IF true = ANY (existed) THEN\n"
 "        RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],\n"
 "            p_keys[array_position(existed, true)] USING ERRCODE = 'JQ007';\n"
@@ -23349,7 +23530,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
 "    p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,\n"
 "    p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,\n"
-"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)\n"
+"    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,\n"
+"    p_expires_us bigint)\n"
 "RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -23367,9 +23549,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "    END IF;\n"
 "    v_names := array_fill(NULL::text, ARRAY[cardinality(v_ids)]) || v_names;\n"
 "    v_ids := v_ids || array_fill(NULL::bigint,\n"
-"                                 ARRAY[cardinality(v_names) - cardinality(v_ids)]);\n"
+"                                 ARRAY[cardinality(v_names) - cardinality(v_ids)]);\n",
 "    v_count := cardinality(v_ids) + (p_after_flow IS NOT NULL)::integer;\n"
-"    RETURN (SELECT e.ids[1] FROM jobq._enqueue_linked(\n",
+"    RETURN (SELECT e.ids[1] FROM jobq._enqueue_linked(\n"
 "        p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n"
 "        ARRAY[p_run_at], NULL, ARRAY[p_priority], ARRAY[p_stages], ARRAY[p_max_attempts],\n"
 "        ARRAY[p_timeout_us], CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,\n"
@@ -23378,7 +23560,8 @@ static const char *const jobq_pg__sql_flows[] = {
 "        array_fill(1, ARRAY[v_count]), v_ids, v_names,\n"
 "        CASE WHEN p_after_flow IS NOT NULL THEN\n"
 "            array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,\n"
-"        array_fill(p_on_end, ARRAY[v_count])) e);\n"
+"        array_fill(p_on_end, ARRAY[v_count]),\n"
+"        CASE WHEN p_expires_us IS NOT NULL THEN ARRAY[p_expires_us] END) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.flow(\n"
 "    name text DEFAULT '', on_failure text DEFAULT 'hold', open boolean DEFAULT false)\n"
@@ -23442,10 +23625,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "    END IF;\n"
 "    RETURN v_flow;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._revivable(p_job jobq.failed) RETURNS boolean\n"
+"CREATE OR REPLACE FUNCTION jobq._revivable(p_job jobq.failed) RETURNS boolean\n",
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN NOT jobq._is_erased(p_job.payload, p_job.headers) AND NOT (\n",
+"    RETURN NOT jobq._is_erased(p_job.payload, p_job.headers) AND NOT (\n"
 "        p_job.key IS NOT NULL AND jobq._key_taken(p_job.queue_id, p_job.key, p_job.id));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._flow_unknown(p_id bigint) RETURNS void\n"
@@ -23531,11 +23714,11 @@ static const char *const jobq_pg__sql_flows[] = {
 "    END IF;\n"
 "    RETURN jobq._revive_all(v_ids);\n"
 "EXCEPTION WHEN SQLSTATE 'JQ000' THEN RETURN NULL;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq._revive_wait(p_id bigint, p_flow bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.failed f\n"
 "    WHERE f.id = p_id OR f.flow_id = p_flow AND f.flow_id > 0 AND jobq._revivable(f)\n"
 "    LIMIT 1 FOR UPDATE;\n"
@@ -23611,10 +23794,10 @@ static const char *const jobq_pg__sql_flows[] = {
 "    SELECT u.id, n.name, coalesce(j.kind, ''), coalesce(j.state, 'gone'),\n"
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.parent IS NOT NULL),\n"
 "           array_agg(e.parent ORDER BY e.parent) FILTER (WHERE e.holds)\n"
-"    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id\n"
+"    FROM (SELECT o.job_id AS id FROM jobq.flow_job o WHERE o.flow_id = flow_graph.id\n",
 "          UNION SELECT o.child FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
-"          UNION SELECT o.parent FROM jobq.edge o\n",
+"          UNION SELECT o.parent FROM jobq.edge o\n"
 "                WHERE o.flow_id = flow_graph.id AND o.flow_id > 0 AND o.parent > 0\n"
 "          UNION SELECT o.id FROM jobq.job o WHERE o.flow_id = flow_graph.id AND o.flow_id > 0\n"
 "          ORDER BY 1 LIMIT at_most) AS u\n"
@@ -23682,9 +23865,9 @@ static const char *const jobq_pg__sql_flows[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._flows_restored() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM setval(pg_get_serial_sequence('jobq.flow', 'id'), jobq._id_beyond(greatest(\n"
-"        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n",
+"        pg_sequence_last_value(pg_get_serial_sequence('jobq.flow', 'id')::regclass),\n"
 "        (SELECT max(f.id) FROM jobq.flow f), (SELECT max(j.flow_id) FROM jobq.job j),\n"
 "        (SELECT max(f.flow_id) FROM jobq.failed f), 0))); -- failed jobs outlive their flow\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.nudge', 'id'), greatest(\n"
@@ -23855,7 +24038,7 @@ static const char *const jobq_pg__sql_waits[] = {
 "               worker bigint, claim bigint,\n"
 "               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,\n"
 "               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
-"               result jsonb, result_bytes bytea)\n"
+"               result jsonb, result_bytes bytea, expires_at timestamptz)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -23885,7 +24068,7 @@ static const char *const jobq_pg__sql_waits[] = {
 "           coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,\n"
 "           j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,\n"
 "           coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,\n"
-"           j.line, j.result, j.result_bytes\n"
+"           j.line, j.result, j.result_bytes, j.expires_at\n"
 "    FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)\n"
 "    LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true\n"
 "    ORDER BY u.n;\n"
@@ -23898,7 +24081,7 @@ static const char *const jobq_pg__sql_waits[] = {
 "               worker bigint, claim bigint,\n"
 "               cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,\n"
 "               kind_id integer, own_max_attempts integer, timeout_us bigint, line text,\n"
-"               result jsonb, result_bytes bytea)\n"
+"               result jsonb, result_bytes bytea, expires_at timestamptz)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "BEGIN\n"
@@ -24267,13 +24450,15 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        next_tick := jobq._schedule_after(p, next_tick);\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint\n"
+"CREATE OR REPLACE FUNCTION jobq._fire_job(\n"
+"    p jobq.schedule, p_headers jsonb, p_expires_at timestamptz) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_last jobq.job;\n"
 "    v_id bigint;\n"
 "    v_waits boolean := false;\n"
 "BEGIN\n"
+"    IF p_expires_at <= statement_timestamp() THEN RETURN NULL; END IF;\n"
 "    IF p.overlap <> 'allow' AND p.last_id IS NOT NULL THEN\n"
 "        SELECT j.* INTO v_last FROM jobq.job j WHERE j.id = p.last_id FOR NO KEY UPDATE;\n"
 "        IF NOT FOUND THEN -- it may have been cancelled while it waited for this one:\n"
@@ -24283,9 +24468,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        END IF;\n"
 "        IF v_last.state = 'w' AND v_last.claimed_at IS NULL THEN\n"
 "            UPDATE jobq.job j SET (queue_id, kind_id, priority, max_attempts, timeout_us,\n"
-"                                   payload, bytes, headers) = ROW(\n"
-"                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p.payload,\n"
-"                p.bytes, p_headers)\n"
+"                                   expires_at, payload, bytes, headers) = ROW(\n"
+"                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p_expires_at,\n"
+"                p.payload, p.bytes, p_headers)\n"
 "            WHERE j.id = v_last.id;\n"
 "            RETURN v_last.id;\n"
 "        ELSIF FOUND AND p.overlap = 'skip' THEN\n"
@@ -24293,12 +24478,12 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        ELSIF FOUND THEN\n"
 "            v_waits := p.overlap = 'wait' OR jobq._cancel_one(v_last.id) = 'requested';\n"
 "        END IF;\n"
-"    END IF;\n"
-"    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n",
-"                          key, payload, bytes, headers)\n"
+"    END IF;\n",
+"    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n"
+"                          expires_at, key, payload, bytes, headers)\n"
 "    VALUES (p.queue_id, p.kind_id, CASE WHEN v_waits THEN 'w' ELSE 'r' END::\"char\",\n"
 "            CASE WHEN v_waits THEN 'infinity' ELSE statement_timestamp() END, p.priority,\n"
-"            p.max_attempts, p.timeout_us,\n"
+"            p.max_attempts, p.timeout_us, p_expires_at,\n"
 "            CASE WHEN p.overlap IN ('wait', 'cancel')\n"
 "                 THEN format('schedule/%s/%s', p.name, p_headers ->> 'tick') END,\n"
 "            p.payload, p.bytes, p_headers)\n"
@@ -24315,7 +24500,9 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        'schedule', p.name,\n"
 "        'tick', to_char(p_tick AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'));\n"
 "BEGIN\n"
-"    IF p.kind_id IS NOT NULL THEN RETURN jobq._fire_job(p, v_headers); END IF;\n"
+"    IF p.kind_id IS NOT NULL THEN\n"
+"        RETURN jobq._fire_job(p, v_headers, p_tick + p.expires_us * interval '1 microsecond');\n"
+"    END IF;\n"
 "    RETURN jobq.outbox_enqueue(\n"
 "        (SELECT q.name FROM jobq.queue q WHERE q.id = p.queue_id), p.payload, p.partition,\n"
 "        type => p.type, bytes => p.bytes, headers => v_headers, notify => false);\n"
@@ -24380,11 +24567,11 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            IF SQLSTATE ~ '^(40|53|57)' THEN RAISE; END IF; -- the server's state\n"
 "            UPDATE jobq.schedule s\n"
 "            SET error = SQLERRM, next_at = statement_timestamp()\n"
-"                + CASE WHEN SQLSTATE ~ '^55' THEN interval '1 second' -- a lock was held\n"
+"                + CASE WHEN SQLSTATE ~ '^55' THEN interval '1 second' -- a lock was held\n",
 "                  ELSE greatest(interval '1 second', least(\n"
 "                      interval '1 minute', s.missed_us / 8 * interval '1 microsecond')) END\n"
 "            WHERE s.id = v_schedule.id;\n"
-"            EXIT WHEN SQLSTATE ~ '^55';\n",
+"            EXIT WHEN SQLSTATE ~ '^55';\n"
 "        END;\n"
 "    END LOOP;\n"
 "    PERFORM jobq._wake(q.id, fired) FROM unnest(v_queues) AS q (id);\n"
@@ -24416,7 +24603,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL,\n"
-"    partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL)\n"
+"    partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL,\n"
+"    expires interval DEFAULT NULL)\n"
 "RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE\n"
@@ -24427,7 +24615,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    PERFORM jobq._check_schedule(name, cron, every, zone, missed, missed_within, overlap,\n"
 "                                spread, starts_at, ends_at);\n"
 "    PERFORM jobq._check_ticks(cron, zone, partition, kind, type, overlap, priority,\n"
-"                             max_attempts, timeout);\n"
+"                             max_attempts, timeout, expires);\n"
 "    SELECT to_jsonb(s) INTO v_before FROM jobq.schedule s\n"
 "    WHERE s.name = name COLLATE \"C\" FOR UPDATE;\n"
 "    v.name := name;\n"
@@ -24450,6 +24638,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v.priority := coalesce(priority, 0);\n"
 "    v.max_attempts := max_attempts;\n"
 "    v.timeout_us := jobq._us(timeout);\n"
+"    v.expires_us := jobq._us(expires);\n"
 "    v.partition := partition;\n"
 "    v.type := type;\n"
 "    PERFORM jobq._check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,\n"
@@ -24460,14 +24649,14 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END IF;\n"
 "    v_at := jobq._schedule_put(v);\n"
 "    IF owner IS NULL THEN -- a program declares those that it owns at each start\n"
-"        PERFORM jobq._operated_row('schedule', jsonb_build_object('name', name), v_before,\n"
+"        PERFORM jobq._operated_row('schedule', jsonb_build_object('name', name), v_before,\n",
 "                                   to_jsonb(s) - '{id,parsed,tick_at,next_at}'::text[])\n"
 "        FROM jobq.schedule s WHERE s.name = name COLLATE \"C\";\n"
 "    END IF;\n"
 "    RETURN v_at;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_schedule(\n"
-"    p_name text, p_cron text, p_every interval, p_zone text, p_missed text,\n",
+"    p_name text, p_cron text, p_every interval, p_zone text, p_missed text,\n"
 "    p_within interval, p_overlap text, p_spread interval, p_starts_at timestamptz,\n"
 "    p_ends_at timestamptz)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -24503,7 +24692,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_ticks(\n"
 "    p_cron text, p_zone text, p_partition integer, p_kind text, p_type text, p_overlap text,\n"
-"    p_priority integer, p_max_attempts integer, p_timeout interval)\n"
+"    p_priority integer, p_max_attempts integer, p_timeout interval, p_expires interval)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN\n"
@@ -24517,14 +24706,17 @@ static const char *const jobq_pg__sql_schedules[] = {
 "        PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');\n"
 "    ELSIF p_priority NOT BETWEEN -9 AND 9 THEN\n"
 "        PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);\n"
+"    ELSIF p_expires NOT BETWEEN '1 millisecond' AND '1000 years' THEN\n"
+"        PERFORM jobq._refuse('expires', 'must be 1 ms to 1000 years');\n"
 "    END IF;\n"
 "    PERFORM jobq._refuse(u.field,\n"
 "                         'not allowed with a partition, which sends messages') FROM (VALUES\n"
 "        ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),\n"
 "        ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),\n"
-"        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)\n"
+"        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END),\n"
+"        ('expires', CASE WHEN p_expires IS NOT NULL THEN '' END)) AS u (field, given)\n"
 "    WHERE p_partition IS NOT NULL AND u.given IS NOT NULL;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq._schedule_put(p jobq.schedule) RETURNS timestamptz\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_next timestamptz;\n"
@@ -24532,19 +24724,20 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    p.tick_at := jobq._schedule_after(p, statement_timestamp());\n"
 "    IF NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.name = p.name) THEN -- uses up an id\n"
 "        INSERT INTO jobq.schedule (name, owner, queue_id, kind_id, partition, next_at, tick_at,\n"
-"                                   every_us, cron, parsed)\n",
+"                                   every_us, cron, parsed)\n"
 "        VALUES (p.name, p.owner, p.queue_id, p.kind_id, p.partition, p.tick_at, p.tick_at,\n"
 "                p.every_us, p.cron, p.parsed)\n"
 "        ON CONFLICT (name) DO NOTHING;\n"
 "    END IF;\n"
 "    UPDATE jobq.schedule s SET (\n"
 "        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
-"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
-"        parsed, type, payload, bytes, headers, error, last_id) = (\n"
+"        expires_us, starts_at, ends_at, max_attempts, priority, partition, zone, missed,\n"
+"        overlap, cron, parsed, type, payload, bytes, headers, error, last_id) = (\n"
 "        SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',\n"
-"               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at,\n"
-"               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,\n"
-"               p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers, NULL,\n"
+"               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.expires_us,\n"
+"               p.starts_at, p.ends_at, p.max_attempts, p.priority, p.partition, p.zone,\n"
+"               p.missed, p.overlap, p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers,\n"
+"               NULL,\n"
 "               CASE WHEN (s.kind_id IS NULL) = (p.kind_id IS NULL) THEN s.last_id END\n"
 "        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n"
 "                               IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,\n"
@@ -24568,7 +24761,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n"
 "    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n"
 "    p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],\n"
-"    p_timeouts_us bigint[], p_partitions integer[], p_types text[])\n"
+"    p_timeouts_us bigint[], p_partitions integer[], p_types text[], p_expires_us bigint[])\n"
 "RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE i integer;\n"
 "BEGIN\n"
@@ -24589,10 +24782,10 @@ static const char *const jobq_pg__sql_schedules[] = {
 "            p_every_us[i] * interval '1 microsecond', coalesce(p_zones[i], 'UTC'),\n"
 "            coalesce(p_missed[i], 'last'), p_missed_within_us[i] * interval '1 microsecond',\n"
 "            coalesce(p_overlaps[i], 'allow'), p_spreads_us[i] * interval '1 microsecond',\n"
-"            p_starts_at[i], p_ends_at[i], p_bytes[i], p_headers[i],\n"
+"            p_starts_at[i], p_ends_at[i], p_bytes[i], p_headers[i],\n",
 "            coalesce(p_priorities[i], 0::smallint),\n"
 "            p_max_attempts[i], p_timeouts_us[i] * interval '1 microsecond', p_partitions[i],\n"
-"            p_types[i], p_owner);\n"
+"            p_types[i], p_owner, p_expires_us[i] * interval '1 microsecond');\n"
 "    END LOOP;\n"
 "    RETURN true;\n"
 "END $$;\n"
@@ -24602,7 +24795,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "BEGIN\n"
 "    SELECT s.* INTO v FROM jobq.schedule s WHERE s.name = p_name COLLATE \"C\" FOR UPDATE;\n"
 "    IF NOT FOUND THEN\n"
-"        RAISE EXCEPTION 'no schedule is called %', quote_nullable(p_name)\n",
+"        RAISE EXCEPTION 'no schedule is called %', quote_nullable(p_name)\n"
 "            USING ERRCODE = '22023', COLUMN = 'name',\n"
 "                DATATYPE = coalesce(left(p_name, 63), ''),\n"
 "                HINT = 'select name from jobq.schedules';\n"
@@ -24678,7 +24871,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    v.zone := zone;\n"
 "    at := coalesce(after, now());\n"
 "    FOR i IN 1 .. count LOOP\n"
-"        at := jobq._schedule_after(v, at);\n"
+"        at := jobq._schedule_after(v, at);\n",
 "        EXIT WHEN at IS NULL;\n"
 "        local := at AT TIME ZONE zone;\n"
 "        RETURN NEXT;\n"
@@ -24692,7 +24885,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "       CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL\n"
 "            THEN jobq.standing(s.last_id) END AS last_state,\n"
 "       CASE WHEN s.paused_at IS NOT NULL THEN 'it is paused'\n"
-"            WHEN q.paused_at IS NOT NULL THEN 'its queue is paused'\n",
+"            WHEN q.paused_at IS NOT NULL THEN 'its queue is paused'\n"
 "            WHEN k.paused_at IS NOT NULL THEN 'its kind is paused'\n"
 "            WHEN s.next_at IS NULL AND s.ends_at <= now() THEN 'it has ended'\n"
 "            WHEN s.next_at IS NULL THEN 'its calendar has no further tick'\n"
@@ -24711,7 +24904,8 @@ static const char *const jobq_pg__sql_schedules[] = {
 "       s.missed, s.missed_us * interval '1 microsecond' AS missed_within, s.overlap,\n"
 "       s.offset_us * interval '1 microsecond' AS spread_by, s.starts_at, s.ends_at,\n"
 "       s.paused_at, s.skipped_at, s.owner, o.revision, s.priority, s.max_attempts,\n"
-"       s.timeout_us * interval '1 microsecond' AS timeout, s.partition, s.type, s.last_id,\n"
+"       s.timeout_us * interval '1 microsecond' AS timeout,\n"
+"       s.expires_us * interval '1 microsecond' AS expires, s.partition, s.type, s.last_id,\n"
 "       s.payload, s.bytes, s.headers\n"
 "FROM jobq.schedule s JOIN jobq.queue q ON q.id = s.queue_id\n"
 "    LEFT JOIN jobq.kind k ON k.id = s.kind_id\n"
@@ -24730,7 +24924,7 @@ static const char *const jobq_pg__sql_views[] = {
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
 "       h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,\n"
 "       NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,\n"
-"       h.log\n"
+"       h.log, NULL::timestamptz AS expires_at\n"
 "FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
 "    JOIN jobq.kind k ON k.id = h.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.live_jobs AS\n"
@@ -24738,7 +24932,7 @@ static const char *const jobq_pg__sql_views[] = {
 "       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n"
 "       j.priority, j.stage, j.stages, j.attempt, j.suspect, j.enqueued_at, j.run_at,\n"
 "       j.claimed_at, j.worker, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,\n"
-"       j.kind_id, j.line_name AS line\n"
+"       j.kind_id, j.line_name AS line, j.expires_at\n"
 "FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.jobs AS\n"
 "SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
@@ -24746,21 +24940,21 @@ static const char *const jobq_pg__sql_views[] = {
 "       u.crash, u.snoozes, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at,\n"
 "       u.finished_at, u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes,\n"
 "       u.headers, u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts,\n"
-"       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log\n"
+"       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log, u.expires_at\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
 "             coalesce(j.snoozes, 0) AS snoozes, j.suspect, j.alone, j.enqueued_at, j.run_at,\n"
 "             j.claimed_at, NULL::timestamptz AS finished_at, j.worker, j.claim,\n"
 "             j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,\n"
 "             j.kind_id, j.timeout_us, j.line_name, NULL::jsonb AS result,\n"
-"             NULL::bytea AS result_bytes, NULL::jsonb AS log\n"
+"             NULL::bytea AS result_bytes, NULL::jsonb AS log, j.expires_at\n"
 "      FROM jobq.job j\n"
 "      UNION ALL\n"
 "      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
 "             coalesce(f.snoozes, 0), false, false, f.enqueued_at, f.run_at, f.claimed_at,\n"
 "             f.finished_at, f.worker, NULL, NULL,\n"
 "             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,\n"
-"             f.timeout_us, f.line_name, NULL, NULL, NULL\n"
+"             f.timeout_us, f.line_name, NULL, NULL, NULL, NULL\n"
 "      FROM jobq.failed f\n"
 "      UNION ALL\n"
 "      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
@@ -24768,7 +24962,7 @@ static const char *const jobq_pg__sql_views[] = {
 "             h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL,\n"
 "             h.key, h.payload, h.bytes,\n"
 "             h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,\n"
-"             h.result_bytes, h.log\n"
+"             h.result_bytes, h.log, NULL\n"
 "      FROM jobq.history h) u\n"
 "    JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;\n"
 "CREATE OR REPLACE FUNCTION jobq._jobs_of_key(p_key text) RETURNS SETOF bigint\n"
@@ -24780,9 +24974,9 @@ static const char *const jobq_pg__sql_views[] = {
 "        SELECT one.job_id FROM jobq.idempotency one\n"
 "        WHERE one.queue_id = q.id AND one.key = p_key COLLATE \"C\" LIMIT 1) AS k;\n"
 "END $$;\n"
-"CREATE OR REPLACE VIEW jobq.failures AS\n"
+"CREATE OR REPLACE VIEW jobq.failures AS\n",
 "SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n"
-"       f.stage, f.errors -> -1 ->> 'error' AS error,\n",
+"       f.stage, f.errors -> -1 ->> 'error' AS error,\n"
 "       (SELECT string_agg(\n"
 "            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')\n"
 "                 ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n"
@@ -24851,10 +25045,11 @@ static const char *const jobq_pg__sql_views[] = {
 "        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT n.* FROM jobq.job n\n"
-"            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n"
+"            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n",
 "              AND NOT n.suspect AND n.line IS NULL\n"
-"              AND n.state = 'r' AND n.run_at <= statement_timestamp()\n",
+"              AND n.state = 'r' AND n.run_at <= statement_timestamp()\n"
 "              AND n.id <> ALL (peek.exclude)\n"
+"              AND (n.expires_at <= statement_timestamp()) IS NOT TRUE\n"
 "              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next\n"
@@ -24864,6 +25059,7 @@ static const char *const jobq_pg__sql_views[] = {
 "        (SELECT n.* FROM jobq.job n\n"
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
 "           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
+"           AND (n.expires_at <= statement_timestamp()) IS NOT TRUE\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n"
@@ -25108,7 +25304,6 @@ static const char *const jobq_pg__sql_explain[] = {
 "DECLARE\n"
 "    v_job jobq.job;\n"
 "    v_standing text := jobq.standing(explain_job.id);\n"
-"    v_ahead bigint;\n"
 "BEGIN\n"
 "    SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = explain_job.id;\n"
 "    IF NOT FOUND THEN\n"
@@ -25116,7 +25311,10 @@ static const char *const jobq_pg__sql_explain[] = {
 "            WHEN 'none' THEN 'no job has this id'\n"
 "            WHEN 'gone' THEN 'it has ended and is no longer kept, or it was deleted or never '\n"
 "                             'committed'\n"
-"            ELSE 'it has ended: ' || v_standing END;\n"
+"            ELSE concat('it has ended: ', v_standing, (\n"
+"                SELECT ' (expired)' FROM jobq.history h\n"
+"                WHERE h.id = explain_job.id AND h.state = 'c'\n"
+"                  AND starts_with(h.errors -> -1 ->> 'error', 'expired: '))) END;\n"
 "        RETURN NEXT;\n"
 "    ELSIF v_job.state = 'x' THEN\n"
 "        reason := format('it runs, since %s, on worker %s', jobq._shown(v_job.claimed_at),\n"
@@ -25130,16 +25328,24 @@ static const char *const jobq_pg__sql_explain[] = {
 "        RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq._explain_waiting(v_job.id) r;\n"
 "    ELSE\n"
 "        RETURN QUERY SELECT r.reason, r.until FROM jobq._explain_ready(v_job) r;\n"
-"        IF FOUND THEN RETURN; END IF;\n"
-"        v_ahead := jobq._jobs_ahead(v_job, 10000);\n"
-"        reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'\n"
-"                  WHEN v_ahead = 1 THEN '1 job is ahead of it'\n"
-"                  WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)\n"
-"                  ELSE 'at least 10000 jobs are ahead of it' END\n"
-"                  || CASE WHEN v_ahead > 0 AND v_job.line IS NOT NULL THEN ' in its line'\n"
-"                     ELSE '' END;\n"
-"        RETURN NEXT;\n"
+"        IF NOT FOUND THEN\n"
+"            RETURN QUERY SELECT jobq._explain_ahead(v_job), NULL::timestamptz;\n"
+"        END IF;\n"
 "    END IF;\n"
+"    IF v_job.state <> 'x' AND v_job.expires_at > statement_timestamp() THEN\n"
+"        RETURN QUERY SELECT format('it ends unrun if it has not begun by %s',\n"
+"                                   jobq._shown(v_job.expires_at)), v_job.expires_at;\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._explain_ahead(p_job jobq.job) RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_ahead bigint := jobq._jobs_ahead(p_job, 10000);\n"
+"BEGIN\n"
+"    RETURN CASE WHEN v_ahead = 0 THEN 'a worker may take it now'\n"
+"           WHEN v_ahead = 1 THEN '1 job is ahead of it'\n"
+"           WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)\n"
+"           ELSE 'at least 10000 jobs are ahead of it' END\n"
+"           || CASE WHEN v_ahead > 0 AND p_job.line IS NOT NULL THEN ' in its line' ELSE '' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._row_holders(p_ids bigint[])\n"
 "RETURNS TABLE (id bigint, holder text, pid integer, since timestamptz)\n"
@@ -25167,7 +25373,7 @@ static const char *const jobq_pg__sql_explain[] = {
 "    RETURN QUERY\n"
 "    SELECT CASE WHEN e.came IS NULL THEN 'it waits for the end of ' || string_agg(\n"
 "               jobq._parent_text(e.parent), ', ' ORDER BY e.parent)\n"
-"           ELSE format('it does not run, because %s %s', string_agg(\n"
+"           ELSE format('it does not run, because %s %s', string_agg(\n",
 "               jobq._parent_text(e.parent), ', ' ORDER BY e.parent),\n"
 "               CASE WHEN e.came = 's' THEN 'succeeded'\n"
 "               WHEN e.came = 'c'\n"
@@ -25177,7 +25383,7 @@ static const char *const jobq_pg__sql_explain[] = {
 "    FROM (SELECT o.*, (o.came = 'f') IS TRUE AND o.parent > 0 AND NOT EXISTS (\n"
 "              SELECT FROM jobq.failed f WHERE f.id = o.parent) AS gone\n"
 "          FROM jobq.edge o WHERE o.child = p_id AND o.holds\n"
-"          ORDER BY o.parent LIMIT 100) AS e\n",
+"          ORDER BY o.parent LIMIT 100) AS e\n"
 "    GROUP BY e.came, e.gone ORDER BY e.came, e.gone;\n"
 "    IF NOT FOUND THEN\n"
 "        RETURN QUERY SELECT 'it is about to become ready';\n"
@@ -25240,6 +25446,8 @@ static const char *const jobq_pg__sql_explain[] = {
 "         (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),\n"
 "        (p_job.run_at > v_now AND p_job.run_at < 'infinity',\n"
 "         format('it is not due before %s', jobq._shown(p_job.run_at)), p_job.run_at),\n"
+"        (p_job.expires_at <= v_now, 'it is late: it ends, unrun, when a worker next claims '\n"
+"            'from its lane', NULL),\n",
 "        (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '\n"
 "            'died twice', NULL),\n"
 "        (NOT v_served, 'no living worker serves its queue', NULL),\n"
@@ -25253,7 +25461,7 @@ static const char *const jobq_pg__sql_explain[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._explain_quotas(p_job jobq.job)\n"
 "RETURNS TABLE (reason text, until timestamptz)\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
@@ -25312,7 +25520,7 @@ static const char *const jobq_pg__sql_explain[] = {
 "        (v_most <= cardinality(v_jobs),\n"
 "         'its line is full: job ' || array_to_string(v_jobs, ', '), NULL)\n"
 "    ) AS r (given, reason, until) WHERE r.given;\n"
-"    RETURN QUERY SELECT format('job %s: %s', u.id, w.reason), NULL::timestamptz\n"
+"    RETURN QUERY SELECT format('job %s: %s', u.id, w.reason), NULL::timestamptz\n",
 "    FROM unnest(v_jobs) AS u (id) JOIN jobq.job j ON j.id = u.id AND j.state = 'w'\n"
 "    CROSS JOIN LATERAL jobq._explain_waiting(u.id) w WHERE v_strict;\n"
 "    RETURN QUERY SELECT format('job %s: it waits for the signal %L', w.job_id, w.name), w.until\n"
@@ -25326,7 +25534,7 @@ static const char *const jobq_pg__sql_explain[] = {
 "    IF p_job.line IS NOT NULL THEN\n"
 "        RETURN (SELECT count(*) FROM (\n"
 "            SELECT FROM jobq.job j\n"
-"            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority\n",
+"            WHERE j.queue_id = p_job.queue_id AND j.priority = p_job.priority\n"
 "              AND j.stage = p_job.stage AND NOT j.suspect AND j.line = p_job.line\n"
 "              AND j.state = 'r' AND (j.run_at, j.id) < (p_job.run_at, p_job.id)\n"
 "            LIMIT p_most) AS ahead);\n"
@@ -26566,6 +26774,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    UPDATE jobq.job j\n"
 "    SET priority = coalesce(p_priority, j.priority), run_at = n.run_at, queue_id = v_queue,\n"
 "        line = jobq._line_at(j.line_name, n.run_at),\n"
+"        expires_at = CASE WHEN p_run_at IS NULL OR n.run_at < j.expires_at\n"
+"                          THEN j.expires_at END,\n"
 "        kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (\n"
 "            SELECT t.id FROM jobq.kind k JOIN jobq.kind t\n"
 "                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n"
@@ -26605,10 +26815,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "BEGIN\n"
 "    PERFORM jobq._check_run_at(run_at);\n"
 "    RETURN jobq._operated_one(\n"
-"        'reschedule', jsonb_build_object('id', id, 'run_at', run_at),\n"
+"        'reschedule', jsonb_build_object('id', id, 'run_at', run_at),\n",
 "        jobq._change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,\n"
 "                        'rescheduled'), '{rescheduled}');\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.reschedule(\n"
 "    queue varchar, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,\n"
 "    older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
@@ -27383,11 +27593,11 @@ static const char *const jobq_pg__sql_metrics[] = {
 "       jobq._times_quantile(s.running, 0.99) AS running_p99,\n"
 "       s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
 "       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
-"       s.counts[5] AS released, s.counts[6] AS snoozed\n"
+"       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired\n"
 "FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,\n"
 "             (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started\n"
 "      FROM jobq._tally_sums() t) AS s\n"
-"WHERE s.started > 0\n"
+"WHERE s.started > 0 OR s.counts[54] > 0\n"
 "ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;\n"
 "CREATE OR REPLACE FUNCTION jobq._metric_label(p_value text) RETURNS text\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -27436,18 +27646,19 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    SELECT string_agg((\n"
 "               SELECT string_agg(format(E'jobq_jobs_total{%s,outcome=\"%s\"} %s\\n', k.labels,\n"
 "                                        o.name, k.c[o.n]), '' ORDER BY o.n)\n"
-"               FROM unnest('{succeeded,retried,failed,cancelled,released,snoozed}'::text[])\n"
-"                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
+"               FROM (VALUES ('succeeded', 1), ('retried', 2), ('failed', 3), ('cancelled', 4),\n"
+"                            ('released', 5), ('snoozed', 6), ('expired', 54)) AS o (name, n)),\n"
+"               '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
 "           string_agg(format(E'jobq_leases_lost_total{%s} %s\\n', k.labels, k.c[7]),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
 "           string_agg((\n"
 "               SELECT string_agg(format(\n"
 "                   E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', k.queue,\n"
 "                   o.name, k.c[o.n + 8]), '' ORDER BY o.n)\n"
-"               FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
+"               FROM unnest('{acknowledged,dead,repeated}'::text[])\n",
 "                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),\n"
 "           string_agg(concat(\n"
-"               CASE WHEN k.ran THEN format(\n",
+"               CASE WHEN k.ran THEN format(\n"
 "                   E'messaging_client_consumed_messages_total{%s\"claim\",kind=\"%s\"} %s\\n',\n"
 "                   k.shared, k.kind, k.started) END,\n"
 "               CASE WHEN k.read THEN format(\n"
@@ -27463,8 +27674,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    FROM (SELECT l.*, format('queue=\"%s\",kind=\"%s\"', l.queue, l.kind) AS labels,\n"
 "                 format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
 "                        'messaging_operation_name=', v_name, l.queue) AS shared,\n"
-"                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] > 0\n"
-"                     AS ran,\n"
+"                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] + l.c[54]\n"
+"                     > 0 AS ran,\n"
 "                 l.c[8] + l.c[10] > 0 AS read\n"
 "          FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,\n"
 "                       jobq._metric_label(t.queue) AS queue,\n"
@@ -27473,7 +27684,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                                       FROM unnest(t.counts[12:31]) AS u (count)) AS started\n"
 "                FROM jobq._tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;\n"
 "    RETURN jobq._metric('jobq_jobs', 'counter', NULL,\n"
-"                       'What became of jobs, each time one ran.', v_jobs)\n"
+"                       'What became of jobs, each time one ran; expired: unrun.', v_jobs)\n"
 "        || jobq._metric('jobq_leases_lost', 'counter', NULL,\n"
 "                       'Results that were refused, because others had the job.', v_lost)\n"
 "        || jobq._metric('jobq_messages', 'counter', NULL,\n"
@@ -27514,10 +27725,10 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                    SELECT FROM jobq.line l\n"
 "                    WHERE l.queue_id = q.id\n"
 "                      AND statement_timestamp() BETWEEN l.held_at AND l.hold_until\n"
-"                    LIMIT 1000) AS h) AS held,\n"
+"                    LIMIT 1000) AS h) AS held,\n",
 "               (SELECT count(*) FROM jobq.worker w\n"
 "                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
-"                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers\n",
+"                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers\n"
 "        FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 1000) AS c\n"
 "        LEFT JOIN running r ON r.queue_id = q.id\n"
 "    )\n"
@@ -27580,10 +27791,10 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    SELECT string_agg(format(E'jobq_dead_letters{queue=\"%s\",status=\"%s\"} %s\\n', d.queue,\n"
 "                             d.status, d.count), '' ORDER BY d.queue, d.status)\n"
 "    INTO v_dead\n"
-"    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
+"    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n",
 "          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
 "          LEFT JOIN LATERAL (\n"
-"              SELECT o.queue_id FROM jobq.dead_letter o\n",
+"              SELECT o.queue_id FROM jobq.dead_letter o\n"
 "              WHERE o.status = s.status LIMIT 1000) AS l ON l.queue_id = q.id\n"
 "          WHERE q.partitions > 0 GROUP BY q.name, s.status) AS d;\n"
 "    RETURN jobq._metric('jobq_outbox_lag_at_least_messages', 'gauge', 'messages', 'Messages '\n"
@@ -27645,9 +27856,9 @@ static const char *const jobq_pg__sql_metrics[] = {
 "    v_messages bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END\n"
 "                          FROM jobq.message_id s);\n"
 "    v_held bigint := (SELECT count(DISTINCT h.flow_id) FROM (\n"
-"        SELECT e.flow_id, e.child FROM jobq.edge e\n"
+"        SELECT e.flow_id, e.child FROM jobq.edge e\n",
 "        WHERE e.holds AND e.came IS NOT NULL AND NOT e.cascade AND e.flow_id > 0\n"
-"        ORDER BY e.flow_id, e.child LIMIT 10000) AS h\n",
+"        ORDER BY e.flow_id, e.child LIMIT 10000) AS h\n"
 "        JOIN jobq.job j ON j.id = h.child AND j.state = 'w');\n"
 "    v_findings text := (\n"
 "        SELECT string_agg(format(E'jobq_findings{severity=\"%s\"} %s\\n', s.name, (\n"
@@ -28846,17 +29057,21 @@ static const char *const jobq_pg__sql_reference[] = {
 "BEGIN\n"
 "    FOR v_function IN\n"
 "        SELECT p.oid::regprocedure AS name, c.meaning FROM (VALUES\n"
-"    ('enqueue_or_get', 23, concat_ws(E'\\n',\n"
+"    ('enqueue_or_get', 24, concat_ws(E'\\n',\n"
 "     'One job, as a person types it. existed: another job has the key and '\n"
 "      'was left; id is that',\n"
 "     'one''s.',\n"
 "     '  delay       not before now plus this; or run_at, not before that '\n"
 "      'instant',\n"
+"     '  expires     no attempt begins this long after it may run, or later: '\n"
+"      'then it is cancelled',\n"
+"     '              by the next claim that finds it, with \"expired\" in its '\n"
+"      'errors',\n"
 "     '  on_known    what to do then: leave it (default); replace its '\n"
-"      'payload, headers, priority',\n"
-"     '              and run_at; merge the payloads (arrays are appended, '\n"
-"      'objects joined); bump:',\n"
-"     '              let it run earlier; cancel it; reject: an error. '\n"
+"      'payload, headers, priority,',\n"
+"     '              run_at and expires; merge the payloads (arrays are '\n"
+"      'appended, objects joined);',\n"
+"     '              bump: let it run earlier; cancel it; reject: an error. '\n"
 "      'replace and merge are',\n"
 "     '              refused if it has another kind. If it has begun, they '\n"
 "      'write a new job that',\n"
@@ -28893,7 +29108,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_enqueue.',\n"
 "     '    select * from jobq.enqueue_or_get(''mail'', ''welcome'', key => '\n"
 "      '''order-7'');')),\n"
-"    ('enqueue', 23, concat_ws(E'\\n',\n"
+"    ('enqueue', 24, concat_ws(E'\\n',\n"
 "     'Enqueues one job. It is there when your transaction commits.',\n"
 "     'Answers the job''s id, with a known key that of the other job. '\n"
 "      'Arguments and errors are those',\n"
@@ -28917,11 +29132,11 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '    select jobq.enqueue(''mail'', ''welcome'', p, key => jobq.digest(p, '\n"
 "      '''{to}'', ''10 minutes''))',\n"
 "     '    from (values (''{\"to\": \"ann\"}''::jsonb)) as v (p);')),\n"
-"    ('line_set', 10, concat_ws(E'\\n',\n"
+"    ('line_set', 10, concat_ws(E'\\n',\n",
 "     'Sets what a line has of its own; NULL leaves a part as it is. Claims '\n"
 "      'that follow obey it.',\n"
 "     '  running_max  jobs of it that may run at once. 0: any number, '\n"
-"      'whatever the queue has',\n",
+"      'whatever the queue has',\n"
 "     '  strict       one job after the other, in their order: the next one '\n"
 "      'begins when the last',\n"
 "     '               one has ended for good. So that one may wait for '\n"
@@ -28996,11 +29211,11 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'A DBA calls this once on a server that continues from a copy of '\n"
 "      'another server''s tables (a',\n"
 "     'restored dump or backup, a logical replica, a standby that may lack '\n"
-"      'the last commits),',\n"
+"      'the last commits),',\n",
 "     'before clients connect. An unnecessary call repeats work and harms '\n"
 "      'nothing.',\n"
 "     '  running jobs    become ready again and get their attempt back; '\n"
-"      'those that somebody asked',\n",
+"      'those that somebody asked',\n"
 "     '                  to cancel are cancelled. A worker that still lives '\n"
 "      'may have finished them',\n"
 "     '                  on the other server, and would never look at them '\n"
@@ -29075,10 +29290,10 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'read.',\n"
 "     'Errors: 22023; 40001 try again; JQ003 the queue is not registered for '\n"
 "      'messages; 42501 it is',\n"
-"     'no outbox of this tenant.',\n"
+"     'no outbox of this tenant.',\n",
 "     'Who may call it: the owner; by grant_enqueue, grant_work, grant_operate.',\n"
 "     '    select jobq.outbox_enqueue(''orders'', ''{\"total\": 5}'', order_key => '\n"
-"      '''customer-7'');')),\n",
+"      '''customer-7'');')),\n"
 "    ('dead_letter_list', 5, concat_ws(E'\\n',\n"
 "     'Dead letters: messages that nobody could deliver, and that stand in '\n"
 "      'nobody''s way now.',\n"
@@ -29149,11 +29364,11 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_enqueue (not a tenant''s).',\n"
 "     '    select jobq.flow(''import-7'');',\n"
 "     '    select jobq.enqueue(''etl'', ''load'', ''{\"part\": 1}'', flow => :flow, '\n"
-"      'name => ''load-1'');',\n"
+"      'name => ''load-1'');',\n",
 "     '    select jobq.enqueue(''etl'', ''merge'', flow => :flow, after_names => '\n"
 "      '''{load-1}'');')),\n"
 "    ('flow_close', 1, concat_ws(E'\\n',\n"
-"     'A flow that was made with open, or has no job yet, ends when the jobs '\n",
+"     'A flow that was made with open, or has no job yet, ends when the jobs '\n"
 "      'that it has now have',\n"
 "     'ended.',\n"
 "     'Nothing happens if it is closed. Errors: 22023 no flow has this id.',\n"
@@ -29227,11 +29442,11 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'enqueued it was rolled back',\n"
 "     'or has not committed. none: its id was never given out.',\n"
 "     'Answers ready, running, waiting, succeeded, failed, cancelled, gone '\n"
-"      'or none. Errors: none.',\n"
+"      'or none. Errors: none.',\n",
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select jobq.standing(1);')),\n"
 "    ('wait', 4, concat_ws(E'\\n',\n"
-"     'Waits until a job has ended, for psql and programs without the library.',\n",
+"     'Waits until a job has ended, for psql and programs without the library.',\n"
 "     'Answers its state, and its result if that is jsonb. state: ready, '\n"
 "      'running or waiting if the',\n"
 "     'time is up; gone or none if there is no such job. It looks after 1, '\n"
@@ -29243,7 +29458,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_read (payloads => true), '\n"
 "      'grant_operate.',\n"
 "     '    call jobq.wait(1, ''0.1 s'');')),\n"
-"    ('schedule', 21, concat_ws(E'\\n',\n"
+"    ('schedule', 22, concat_ws(E'\\n',\n"
 "     'Defines a schedule, or changes it. Answers when it fires next.',\n"
 "     '  cron, every    one of the two. every: at least a second; counted '\n"
 "      'from starts_at, or from',\n"
@@ -29263,6 +29478,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'cancel cancels it.',\n"
 "     '  spread         fires each tick up to this much later, by a time '\n"
 "      'that depends on the name.',\n"
+"     '  expires        of its jobs, as in enqueue, but counted from the tick',\n"
 "     '  partition      writes a message into this partition of the queue''s '\n"
 "      'outbox, not a job;',\n"
 "     '                 without kind, overlap and the limits of a job. type: '\n"
@@ -29302,18 +29518,19 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.schedule_drop(''nightly'');')),\n"
 "    ('schedule_preview', 5, concat_ws(E'\\n',\n"
-"     'The next ticks of a calendar, as the zone''s wall time and as instants:',\n"
+"     'The next ticks of a calendar, as the zone''s wall time and as instants:',\n",
 "     'count: how many rows at most, up to 10,000. after: later ones only. '\n"
 "      'every: instead of cron.',\n"
 "     'Errors: 22023.',\n"
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select * from jobq.schedule_preview(''30 2 * * *'', '\n"
 "      '''Europe/Berlin'');')),\n"
-"    ('peek', 3, concat_ws(E'\\n',\n",
+"    ('peek', 3, concat_ws(E'\\n',\n"
 "     'What would be claimed next, by the rules of claim: ready and due jobs '\n"
 "      'of queues and kinds',\n"
 "     'that are not paused, and of lines that may give some; suspects come '\n"
-"      'last. It only reads: no',\n"
+"      'last. Late jobs, which a',\n"
+"     'claim would end, are left out. It only reads: no',\n"
 "     'lock, no id drawn, so a read-only transaction can call it. queues '\n"
 "      'NULL: all; exclude: ids to',\n"
 "     'leave out.',\n"
@@ -29326,8 +29543,9 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Why a job does not run, in words: a row for each thing in its way. '\n"
 "      'until: when that ends, if',\n"
 "     'a clock decides.',\n"
-"     'A job that nothing holds up has one row, which says so. until is NULL '\n"
-"      'if no clock decides.',\n"
+"     'A job that nothing holds up has a row that says so; one that expires '\n"
+"      'has one more. until is',\n"
+"     'NULL if no clock decides.',\n"
 "     'Errors: none for an unknown id, which is told in words.',\n"
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select * from jobq.explain_job(1);')),\n"
@@ -29379,7 +29597,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'another job has its key.',\n"
 "     'Errors: 40001, try again.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
-"     '    select jobq.revive(1);')),\n"
+"     '    select jobq.revive(1);')),\n",
 "    ('revive', 5, concat_ws(E'\\n',\n"
 "     'Revives the failed jobs of a queue that match all that is given.',\n"
 "     'older: failed longer ago than this. Answers how many were revived. '\n"
@@ -29387,7 +29605,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.revive(''mail'', kind => ''welcome'');')),\n"
 "    ('delete', 1, concat_ws(E'\\n',\n"
-"     'Deletes a job, live or ended, unless it runs.',\n",
+"     'Deletes a job, live or ended, unless it runs.',\n"
 "     'Answers deleted, or running: a worker has it; gone or none. Errors: '\n"
 "      '40001, try again.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
@@ -29402,9 +29620,9 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '    select jobq.delete(''mail'', ''failed'', older => ''30 days'');')),\n"
 "    ('reschedule', 2, concat_ws(E'\\n',\n"
 "     'Moves the time of a ready job.',\n"
-"     'Not before this instant; past or NULL: now. For many jobs, give an '\n"
-"      'instant that stays the',\n"
-"     'same from call to call.',\n"
+"     'Not before this instant; past or NULL: now. A job that would be late '\n"
+"      'then no longer expires.',\n"
+"     'For many jobs, give an instant that stays the same from call to call.',\n"
 "     'Answers rescheduled, or the state that prevents it. Errors: 22023.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.reschedule(1, now() + interval ''1 hour'');')),\n"
@@ -29456,7 +29674,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('queue_set', 30, concat_ws(E'\\n',\n"
 "     'Creates a queue, or changes those parts of its policy that are given; '\n"
 "      'NULL leaves a part as',\n"
-"     'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '\n"
+"     'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '\n",
 "      '0 to 1. kinds: created',\n"
 "     'with the queue, so that no transaction waits for another one''s first '\n"
 "      'use of a name. kind:',\n"
@@ -29465,7 +29683,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'has of its own. retention: how long the history keeps jobs that end '\n"
 "      'from now on: short,',\n"
 "     'medium or long, see retention_set. running_max, rate such as '\n"
-"      '''100/min'', rate_burst: limits',\n",
+"      '''100/min'', rate_burst: limits',\n"
 "     'of the queue, or with kind of that kind, over all workers; 0 and ''0'': '\n"
 "      'none. line_*: what',\n"
 "     'each line of the queue has unless line_set gave it something of its '\n"
@@ -29537,7 +29755,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '  snooze     again after delay, and no attempt is used up; failed at '\n"
 "      'its snoozes_max',\n"
 "     '  release    given back: ready at once, no attempt is used up',\n"
-"     '  cancelled  as somebody asked, or for reasons of its own',\n"
+"     '  cancelled  as somebody asked, or for reasons of its own',\n",
 "     'With the other outcomes a delay counts for nothing: an end is not '\n"
 "      'refused for it.',\n"
 "     'Errors: 22023; JQ001 the lease is lost.',\n"
@@ -29546,7 +29764,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      '=> ''1 min'');')),\n"
 "    ('work_heartbeat', 3, concat_ws(E'\\n',\n"
 "     'Renews the lease. alive: see law 4. cancel: running jobs that '\n"
-"      'somebody asked to cancel.',\n",
+"      'somebody asked to cancel.',\n"
 "     'watched: what this worker has seen of other workers; hand it back '\n"
 "      'with the next call, and to',\n"
 "     'work_rescue. mono_us: microseconds by the caller''s monotonic clock, '\n"
@@ -29616,7 +29834,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('export_done', 2, concat_ws(E'\\n',\n"
 "     'A part is exported: its file is complete. A second call changes nothing.',\n"
 "     'retention, part: as export_next has answered. Errors: 22023.',\n"
-"     'Who may call it: the owner; by grant_operate.',\n"
+"     'Who may call it: the owner; by grant_operate.',\n",
 "     '    select jobq.export_done(''medium'', 0);')),\n"
 "    ('erase', 5, concat_ws(E'\\n',\n"
 "     'Erases what jobs and messages with these tags, members of their '\n"
@@ -29625,7 +29843,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'numbers stay. What has',\n"
 "     'failed cannot be revived or replayed afterwards.',\n"
 "     '  live     what to do with jobs that have not ended, and messages '\n"
-"      'that are not read yet.',\n",
+"      'that are not read yet.',\n"
 "     '           leave: they are counted as live. cancel: such jobs are '\n"
 "      'cancelled, and such',\n"
 "     '           messages erased. A running job stays live until its worker '\n"
@@ -29695,7 +29913,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Errors: 42P01 without Citus; 55000 the schema is not closed.',\n"
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.citus_place();')),\n"
-"    ('citus_undistribute', 0, concat_ws(E'\\n',\n"
+"    ('citus_undistribute', 0, concat_ws(E'\\n',\n",
 "     'Makes the schema an ordinary one of the coordinator again, which is '\n"
 "      'its home then. It must',\n"
 "     'be closed.',\n"
@@ -29705,7 +29923,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('grant_enqueue', 2, concat_ws(E'\\n',\n"
 "     'The role may write jobs and messages, and read nothing. With on_known '\n"
 "      'it may also change or',\n"
-"     'cancel a job whose key it knows. fast: it may also COPY, and write '\n",
+"     'cancel a job whose key it knows. fast: it may also COPY, and write '\n"
 "      'one job by a plain',\n"
 "     'INSERT, which is cheaper than the function. It can then write any '\n"
 "      'column of the two tables,',\n"
@@ -29777,7 +29995,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    LOOP\n"
 "        EXECUTE format('COMMENT ON ROUTINE %s IS %L', v_function.name,\n"
 "                       v_function.meaning);\n"
-"    END LOOP;\n"
+"    END LOOP;\n",
 "    FOR v_function IN\n"
 "        SELECT t.oid::regclass AS name, c.meaning, CASE t.relkind WHEN 'v' THEN 'VIEW'\n"
 "               ELSE 'TABLE' END AS kind FROM (VALUES\n"
@@ -29786,7 +30004,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('kind', 'A kind names the handler; kinds belong to a queue'),\n"
 "    ('quota', 'A limit of a whole queue, or of a kind, over all workers'),\n"
 "    ('permit', 'The share of a quota that a worker has'),\n"
-"    ('worker', 'A registered process'),\n",
+"    ('worker', 'A registered process'),\n"
 "    ('claim', 'One row for each batch that a worker claimed, written by the claiming '\n"
 "      'statement'),\n"
 "    ('sleeper', 'Workers that are asleep, by queue: the ones that an enqueue must wake'),\n"
@@ -29842,7 +30060,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "             AND t.relname = c.name\n"
 "        WHERE obj_description(t.oid, 'pg_class') IS NULL\n"
 "    LOOP\n"
-"        EXECUTE format('COMMENT ON %s %s IS %L', v_function.kind, v_function.name,\n"
+"        EXECUTE format('COMMENT ON %s %s IS %L', v_function.kind, v_function.name,\n",
 "                       v_function.meaning);\n"
 "    END LOOP;\n"
 "END $$;\n",
@@ -29933,7 +30151,10 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('asleep', 'it is idle, and asked producers to notify it'),\n"
 "    ('beat', 'number of its latest heartbeat'),\n"
 "    ('beat_at', 'when that was'),\n"
-"    ('expires_at', 'end of its lease'),\n"
+"    ('workers.expires_at', 'end of its lease'),\n"
+"    ('expires_at', 'no attempt begins at or after it; NULL: never, or the job has ended'),\n"
+"    ('expires', 'of its jobs, counted from the tick; NULL: they do not expire'),\n"
+"    ('expired', 'of its jobs, how many ended because they had not begun in time'),\n"
 "    ('registered_at', 'when it started'),\n"
 "    ('dead_at', 'when others declared it dead; NULL: they did not'),\n"
 "    ('queues', 'queues that it serves'),\n"
@@ -29982,11 +30203,11 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),\n"
 "    ('times.kind', 'the kind; other: kinds beyond the first 64 of a worker; NULL: the whole '\n"
 "                   'queue'),\n"
-"    ('started', 'jobs that were started'),\n"
+"    ('started', 'jobs that were started'),\n",
 "    ('waiting_p50', 'half of them waited no longer, from run_at to their start'),\n"
 "    ('waiting_p95', '95 of 100 waited no longer'),\n"
 "    ('waiting_p99', '99 of 100 waited no longer'),\n"
-"    ('running_p50', 'half of the handlers ran no longer'),\n",
+"    ('running_p50', 'half of the handlers ran no longer'),\n"
 "    ('running_p95', '95 of 100 ran no longer'),\n"
 "    ('running_p99', '99 of 100 ran no longer'),\n"
 "    ('running_total', 'time of all handlers, summed up'),\n"
@@ -30108,281 +30329,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 snoozes=c8e560 stage=fd44da\n"
-"column failed.:stages=fd44da steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 flow_id=9604a6\n"
-"column job.:headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6 line_name=36c5f4\n"
-"column job.:max_attempts=c8e560 payload=38a129 priority=a062db queue_id=9cf76a run_at=a35e1c\n"
-"column job.:snoozes=c8e560 stage=a062db stages=a062db state=2ea171 steps=38a129\n"
-"column job.:suspect=bb3aa2 timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:snoozes_max=c8e560 timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n"
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n",
-"column permit.:worker=55c150\n"
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e snoozes_max=c8e560\n"
-"column queue.:stages_max=a062db timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:headers=38a129 id=c973db kind_id=c8e560 last_at=262c96 last_id=9604a6\n"
-"column schedule.:max_attempts=c8e560 missed=e5141e missed_us=9604a6 name=7bcf57\n"
-"column schedule.:next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4 parsed=8a817d\n"
-"column schedule.:partition=69b275 paused_at=262c96 payload=38a129 priority=a062db\n"
-"column schedule.:queue_id=9cf76a skipped_at=262c96 starts_at=262c96 tick_at=262c96\n"
-"column schedule.:timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 outboxes=9fc510 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_snoozes_max_check=adb849\n"
-"constraint :kind_timeout_us_check=437179 line_pkey=0e7c48 line_rate_burst_check=8c2388\n"
-"constraint :line_rate_count_check=51a63b line_rate_us_check=100301\n"
-"constraint :line_running_max_check=1ecd86 line_weight_check=1d5edb message_law=89e0c5\n"
-"constraint :message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89 nudge_pkey=a906c2\n"
-"constraint :operation_pkey=403bf7 partition_law=b569e8 partition_pkey=00aea0\n"
-"constraint :permit_held_check=6cc387 permit_pkey=4f3d64 permit_quota_id_fkey=e952ec\n"
-"constraint :permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n",
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n"
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_snoozes_max_check=43ab9b queue_stages_max_check=a20d62\n"
-"constraint :queue_timeout_us_check=b5da6c quota_kind_id_fkey=b257fb quota_pkey=dd76c9\n"
-"constraint :quota_queue_id_fkey=261ec6 quota_rate_burst_check=3b232f\n"
-"constraint :quota_rate_count_check=bd1ffe quota_rate_us_check=01e7a2\n"
-"constraint :quota_running_max_check=fefe80 ring_check=50c140 ring_export_wait_check=265bb1\n"
-"constraint :ring_keep_check=74aa8d ring_pkey=79e53f ring_retention_check=0e2a46\n"
-"constraint :schedule_check=91a2ef schedule_check1=d3bab8 schedule_check2=2df1bf\n"
-"constraint :schedule_every_us_check=79ab52 schedule_kind_id_fkey=7c550c\n"
-"constraint :schedule_max_attempts_check=03bb25 schedule_missed_check=fa15cd\n"
-"constraint :schedule_missed_us_check=95c808 schedule_name_key=417afb\n"
-"constraint :schedule_offset_us_check=6b16d8 schedule_overlap_check=0b8ae6\n"
-"constraint :schedule_owner_pkey=32e0b4 schedule_pkey=181051 schedule_priority_check=534442\n"
-"constraint :schedule_queue_id_fkey=8de516 schedule_timeout_us_check=4d5c06 signal_pkey=75c84e\n"
-"constraint :signal_wait_pkey=7d37b1 sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091\n"
-"constraint :waiter_pkey=f93cd7 worker_id_check=7b94c2 worker_lease_us_check=d69df1\n"
-"constraint :worker_pkey=05a84f\n"
-"function :_add_error=810ca1 _analyze_small=8a41c6 _audit_flows=0a51d0 _audit_lines=cea78f\n"
-"function :_audit_permits=f6431e _audit_places=def2d8 _await=89e337 _awaited=97fe2f\n"
-"function :_bulk=0a2e55 _busy_or_lost=e9986c _cancel_one=822fb4 _change=d0e3fe\n"
-"function :_change_one=d88868 _check_at_most=fb6c62 _check_backoff=7e9372 _check_cycle=da357a\n"
-"function :_check_erase=a06524 _check_filter=bbb9f8 _check_ids=3c1773 _check_job=d1c198\n"
-"function :_check_jobs=839f4f _check_known=e7035b _check_letters=0def0a _check_limit=7edce9\n"
-"function :_check_lines=9dc840 _check_links=e8631c _check_name=af2492 _check_number=2d5dfb\n"
-"function :_check_partitions=4e7c0c _check_policy=b8adbf _check_priority=8919bb\n"
-"function :_check_role=bf1770 _check_run_at=3ab5ae _check_schedule=012d93 _check_ticks=dc2d3b\n"
-"function :_check_token=8d832e _check_watched=ac4a44 _citus_apart=db1106 _citus_at=38f890\n"
-"function :_citus_called=783627 _citus_caller=1deb6f _citus_calls=733059 _citus_closed=489f70\n"
-"function :_citus_drop_views=7efee4 _citus_home=b4b78b _citus_identities=be051c\n"
-"function :_citus_joins=b29d4e _citus_must_be_closed=9c7a10 _citus_mute=c776b1\n"
-"function :_citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
-"function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
-"function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=657f48\n"
-"function :_claim_apart=406f4f _claim_first=542866 _claim_lanes=f20be0 _claim_lines=13a82d\n"
-"function :_claim_look=f725e8 _claim_sift=dd1f13 _claim_stretch=21e336 _claim_suspect=a6e58b\n"
-"function :_claim_visit=9120a1 _claim_walk=a68399 _commit_waits=8714e8 _complete=aab49c\n"
-"function :_complete_unkept=0df54d _complete_with=45c6a6 _count_due=3e31a0 _count_ready=e4a9a5\n"
-"function :_counted=22770f _cron_field=b149c5 _cron_local=870edc _cron_near=f09beb\n"
-"function :_cron_next=f5ae08 _cron_parse=e8cfd7 _delete_all=835853 _deregister=c9b635\n"
-"function :_doctor_audit=761d24 _doctor_bench=a7917e _doctor_citus=15ab9f\n"
-"function :_doctor_connections=59812c _doctor_copy=c808c1 _doctor_dead_letters=da794b\n",
-"function :_doctor_doubt=518a75 _doctor_durability=e0f24d _doctor_failing=95861e\n"
-"function :_doctor_fillfactor=a336d0 _doctor_held=dc2a70 _doctor_history=85d5da\n"
-"function :_doctor_indexes=d3a141 _doctor_kinds=f7e8d8 _doctor_locks=7d91fa\n"
-"function :_doctor_notifications=14d712 _doctor_outbox=2606e4 _doctor_paused=4745b7\n"
-"function :_doctor_prepared=7e66b8 _doctor_relays=d6f7cc _doctor_results=cb7af8\n"
-"function :_doctor_schedules=e0be61 _doctor_sequence=e1de37 _doctor_snapshot=f55517\n"
-"function :_doctor_triggers=7e0902 _doctor_unlogged=0df2c7 _doctor_updates=2e8cbf\n"
-"function :_doctor_vacuum=15df88 _doctor_waits=78b368 _doctor_workers=03369c _doors=3d431f\n"
-"function :_doors_beyond=38d472 _due_kinds=585746 _edges_drop=20a9ec _edges_end=09659b\n"
-"function :_edges_forget=b8af25 _edges_revive=0a096e _end_keys=ebba11 _ended=11f34d\n"
-"function :_ending=db7c44 _enqueue_after=f8dc6c _enqueue_known=55f8ea _enqueue_linked=01944d\n"
-"function :_enqueue_many=707d79 _enqueue_one=1a336c _erase_from=f3caed _erase_jobs=f436fc\n"
-"function :_erase_live=62f9fd _erase_messages=0b7e88 _erase_otherwise=b434f1\n"
-"function :_erase_page=6b6626 _erase_rows=3a57c8 _erase_unreached=c4cf5c _erased_errors=57e83a\n"
-"function :_erased_mark=bb73bb _explain_line=d24f39 _explain_quotas=0d888e\n"
-"function :_explain_ready=382879 _explain_waiting=9a8ade _failed_about=19dc0e _finish=fcc068\n"
-"function :_fire=7b328e _fire_job=5fec7b _fire_tick=6b90c6 _first_due=b7615f _flow_add=6e1b85\n"
-"function :_flow_cancel_free=7180de _flow_cancel_wait=67e478 _flow_count=7467d1\n"
-"function :_flow_free=725bcd _flow_names=8b6b21 _flow_over=4dd1be _flow_part=97f2bb\n"
-"function :_flow_revive_free=078a68 _flow_tell=0f7e34 _flow_unknown=dfb2cc\n"
-"function :_flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531 _grant_again=d2c535\n"
-"function :_grant_functions=9f8c9c _grant_less=bb1265 _has_lines=c5c526 _heartbeat=bd033d\n"
-"function :_heartbeat_kinds=c5b114 _heartbeat_suspects=97e009 _held_text=6bd2af _here=c622d1\n"
-"function :_hold_from=8fec88 _hold_of_claim=26b463 _id_beyond=e1ea82 _in_circle=2c8359\n"
-"function :_is_copy=b8984b _is_erased=154232 _job_ties=69d02a _jobs_ahead=815cda\n"
-"function :_jobs_of_key=787484 _keep_keys=507ee5 _kept=f27769 _key_taken=10d017\n"
-"function :_kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e _kind_set=5bd40e\n"
-"function :_kinds_of=1b75c1 _known_change=4882f8 _known_decide=2fd81d _known_kind=29559c\n"
-"function :_known_lines=071b73 _known_lock=f19d09 _known_queue=813e6b _known_schedule=8c9565\n"
-"function :_known_succeed=766d3c _lanes_filled=c777cd _last_hour=bd7e80 _late_workers=93c97b\n"
-"function :_lease_lost=5f46af _limited=f63da2 _line_at=7d6728 _line_free=5ec491\n"
-"function :_line_fronts=d336c3 _line_holders=b36469 _line_no=d3e456 _line_rooms=2da125\n"
-"function :_line_row=b8337a _line_suspects=ecea26 _line_up=505b90 _line_waiting=ca1749\n"
-"function :_line_waits=695d0b _lines_ready=0d4aa0 _lines_restored=983a6b _lines_used=6ebe23\n"
-"function :_link=f70df2 _link_parents=eaa693 _lock_claimed=7f8566 _lock_flows=32b1db\n"
-"function :_lock_kinds=ef5c0f _lock_lines=e5e21c _lock_parents=1a0622 _lockers=996335\n"
-"function :_look_flows=824fcb _look_jobs=57b797 _look_signals=7dab9b _make_ready=b5216d\n"
-"function :_metric=0f2023 _metric_label=ca2d80 _metric_times=d142b2 _metrics_counted=75bee6\n"
-"function :_metrics_others=58c39e _metrics_outbox=455de6 _metrics_queues=1dcbf7\n"
-"function :_metrics_schema=0b4f86 _move_keys=e32427 _need_read_committed=9e43bb\n"
-"function :_next_lines=30029a _next_tick=ed5e1b _notify=1c3c34 _nudges_left=20b7fe\n"
-"function :_nudges_take=4d6a2a _open_before=d47415 _operated=0ea1e7 _operated_one=8821dc\n"
-"function :_operated_row=0114af _others_hold=d71c01 _outbox_ack=274c73 _outbox_asked=23914c\n"
-"function :_outbox_bury=33eb44 _outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
-"function :_outbox_enqueue_many=9f7ba7 _outbox_enqueue_one=c1d357 _outbox_fit=8c1583\n"
-"function :_outbox_hand=906b59 _outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149\n"
-"function :_outbox_mark=34e24e _outbox_messages=fd9616 _outbox_number=b5e457\n"
-"function :_outbox_partitions=12ef81 _outbox_queue=0d2ba7 _outbox_read=fd8fb5\n",
-"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n"
-"function :_outbox_tried=8a9910 _outbox_waits=4ed423 _outbox_widen=1c210f _parent_end=cd2ef1\n"
-"function :_parent_jobs=3b12e2 _parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea\n"
-"function :_peek_lines=3d2e11 _permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d\n"
-"function :_permit_one=5a1050 _permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
-"function :_pick_lined=e63ba5 _policies=f3aa96 _policy_row=cb718c _progress_of_claim=366fbd\n"
-"function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
-"function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=677b4c\n"
-"function :_rate_chunk=3e6562 _rate_parse=4ed102 _rate_text=515db3 _recover=8b34a1\n"
-"function :_refuse=0ff5e4 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
-"function :_request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa _rescue_singly=d3c9b2\n"
-"function :_retention_used=bbe7d0 _return_key=5f1952 _revivable=770099 _revive_all=e5e6ae\n"
-"function :_revive_free=ecbb97 _revive_wait=6bf3a7 _ring_slot=556999 _rings_unturned=2b8050\n"
-"function :_row_holders=0ac477 _rows_within=ce2d89 _running=967a07 _schedule_after=efcb22\n"
-"function :_schedule_due=ba1966 _schedule_last=cb25bc _schedule_put=18ad7e\n"
-"function :_schedules_set=4a7bac _secure=b4d828 _sequence_restored=0e0535 _served=443de1\n"
-"function :_set_aside=50f36d _set_paused=d8bebb _settle=f46bbc _settle_end=ec89d8\n"
-"function :_settle_here=08111b _shell=5ed472 _shown=1d1dc0 _signal_look=e5c299\n"
-"function :_signal_of_claim=76ed56 _sleep=d86b23 _snapshots=e1226f _step_done_here=725313\n"
-"function :_step_of_claim=a3c287 _strays=151168 _strict_holders=c01743 _strict_job=2ff069\n"
-"function :_succeeded=ad2590 _suspect_admitted=bef0fe _suspect_goes=565cd3\n"
-"function :_suspect_room=99ce40 _take_key=a39e08 _take_lines=712a4b _tally_fold=2b4a54\n"
-"function :_tally_prune=9d4281 _tally_sums=67c4d7 _tally_take=40fe71 _tell=ed31c2\n"
-"function :_tell_waiters=21e89a _tenant_key=fdf23b _tenant_keys=569e0f _tenant_may=d72c00\n"
-"function :_tenant_refuse=a1bd4e _tenant_writes=e77fa7 _tick=ccc2ef _times_bounds=f790f6\n"
-"function :_times_quantile=1bcbf9 _tokens_move=4dba4b _unawait=b96c2a _unpark=d66800\n"
-"function :_us=556c7b _wait_briefly=f657f9 _wait_here=9105f5 _wake=e24c8d _walk_quantum=52a57f\n"
-"function :_walk_stop=31dc88 _widen=e20461 _work_backoff=ffd834 _work_decide=ba11d7\n"
-"function :_work_lanes=a07bd6 _work_modes=eed2fb _work_settle=9408de _work_tidy=6a94d5\n"
-"function :audit=65dadd batch=282678 cancel=2b8471 citus_close=9366f0 citus_distribute=e59da2\n"
-"function :citus_doubts=1e1423 citus_join=9b57aa citus_place=08c7a4 citus_undistribute=7ba854\n"
-"function :dead_letter_cleanup=8d3f00 dead_letter_count=a87563 dead_letter_discard=f74aa7\n"
-"function :dead_letter_list=27822e dead_letter_reject=dc5565 dead_letter_replay=8413c6\n"
-"function :dead_letter_resolve=32c7e4 delete=e79f77 digest=88cb25 doctor=9ef5c9 enqueue=f48e3c\n"
-"function :enqueue_or_get=416d92 erase=600922 explain_job=05eb1b export_done=85f743\n"
-"function :export_next=b7b644 export_set=407d9c flow=c55953 flow_cancel=e0989b\n"
-"function :flow_close=db725d flow_graph=d47f1e flow_revive=c91124 grant_enqueue=0ded36\n"
-"function :grant_operate=2fde8e grant_read=95fa09 grant_work=0e6445 hold=9baefc\n"
-"function :line_set=ca0e46 mend=190288 metrics=013567 move=594fba outbox_enqueue=f18a25\n"
-"function :outbox_grow=ff6fce outbox_register=0b7c07 pause=83f437 peek=83b7bf\n"
-"function :prioritize=ed20e9 prune=0e79f8 queue_set=9cf62a renew=657704 reschedule=6eb9a3\n"
-"function :resume=6864c3 retention_set=76d8e4 revive=ac52bd revoke=a87c1f schedule=8395fc\n"
-"function :schedule_drop=ccd482 schedule_pause=312707 schedule_preview=319a0c\n"
-"function :schedule_resume=f72e24 schedule_run=9ddaca signal=3ef364 standing=58e646\n",
-"function :turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1 work_heartbeat=40b80c\n"
-"function :work_join=ae4aa8 work_leave=8f2a05 work_recover=6d2d1d work_rescue=9fad22\n"
-"function :work_take=3150b5\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 edge_held=5a0e1e failed_finished_at=b7c79e failed_flow=fa57e5\n"
-"index :failed_kind=1df76f failed_queue=31109c flow_ended_at=6a1f29 flow_job_id=bbc13d\n"
-"index :idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83 job_line=9c88b3\n"
-"index :job_suspect=ebedf7 line_held=8ec109 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=c2d646 cron=f1162b delivery=63b64b room=369f22 walk=60c7bd\n"
-"view :dead_letters=b54763 ended=253834 failures=2335d2 flows=5f6b2a jobs=baadc7 limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=b918b5 operator_log=280444 outbox=3a9bd4 past_jobs=baadc7\n"
-"view :queues=535fbc running=b07e7b schedules=69547c times=12c9b7 workers=b3f70e\n",
     NULL
 };
 

@@ -31,17 +31,19 @@ END $$;
 -- under the settings of claim.
 CREATE OR REPLACE FUNCTION jobq._claim_suspect(
     p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],
-    p_alone boolean, OUT rows tid[], OUT ids bigint[])
+    p_alone boolean, OUT rows tid[], OUT ids bigint[], OUT ended bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_queue integer;
     v_line text;
+    v_late boolean;
 BEGIN
-    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name
-    INTO rows, ids, v_queue, v_line
+    SELECT ARRAY[ready.ctid], ARRAY[ready.id], ready.queue_id, ready.line_name,
+           ready.expires_at <= statement_timestamp()
+    INTO rows, ids, v_queue, v_line, v_late
     FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
     CROSS JOIN LATERAL (
-        SELECT j.ctid, j.id, j.queue_id, j.line_name FROM jobq.job j
+        SELECT j.ctid, j.id, j.queue_id, j.line_name, j.expires_at FROM jobq.job j
         WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
           AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
           AND j.alone = p_alone AND j.run_at <= statement_timestamp()
@@ -50,7 +52,10 @@ BEGIN
         ORDER BY j.run_at, j.id
         LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
     LIMIT 1;
-    IF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN
+    IF v_late THEN
+        SELECT f.rows, f.ids, f.ended INTO rows, ids, ended
+        FROM jobq._claim_fresh(rows, ids) f;
+    ELSIF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN
         rows := NULL;
         ids := NULL;
     END IF;
@@ -90,26 +95,68 @@ BEGIN
     RETURN v_look;
 END $$;
 
--- The claims that are not like most: of a suspect, and of lanes in which a job may have a
--- line.
+-- Ends those of these jobs, which a claim has locked, that are late, and answers the others in
+-- their order. froms: what belongs to each of them. p_others: late ones that it has not
+-- locked; those that others hold are left. ended: see claim. This is the only place that ends
+-- late jobs. So a job is late by the clock of the claim that finds it, and it takes no
+-- attempt, no token and no place in a line. The commit waits for the disk: workers count these
+-- jobs, and those who wait for them are told. It waits only briefly for a lock, as
+-- wait_briefly says, because the claim may come with a heartbeat.
+CREATE OR REPLACE FUNCTION jobq._claim_fresh(
+    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[] DEFAULT NULL,
+    p_others bigint[] DEFAULT NULL, OUT ended bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_late bigint[];
+BEGIN
+    SELECT array_agg(u.id) FILTER (WHERE o.late),
+           array_agg(u.ctid ORDER BY u.n) FILTER (WHERE NOT o.late),
+           array_agg(u.id ORDER BY u.n) FILTER (WHERE NOT o.late),
+           array_agg(u.k ORDER BY u.n) FILTER (WHERE NOT o.late)
+    INTO v_late, rows, ids, froms
+    FROM unnest(rows, ids, froms) WITH ORDINALITY AS u (ctid, id, k, n)
+    JOIN jobq.job j ON j.ctid = u.ctid
+    CROSS JOIN LATERAL (
+        SELECT (j.expires_at <= statement_timestamp()) IS TRUE AS late) AS o;
+    IF v_late IS NULL THEN RETURN; END IF;
+    v_late := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.id = ANY (v_late || p_others) AND j.state = 'r'
+          AND j.expires_at <= statement_timestamp()
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    ended := ARRAY(
+        SELECT v.number
+        FROM (SELECT j.queue_id, j.kind_id, count(*) AS jobs FROM jobq.job j
+              WHERE j.id = ANY (v_late) GROUP BY 1, 2) AS g
+        CROSS JOIN LATERAL (
+            VALUES (1, g.queue_id::bigint), (2, g.kind_id), (3, g.jobs)) AS v (n, number)
+        ORDER BY g.queue_id, g.kind_id, v.n);
+    PERFORM jobq._commit_waits(true), jobq._wait_briefly();
+    PERFORM jobq._finish(v_late, 'c', jsonb_build_object(
+        'at', statement_timestamp(), 'error', 'expired: it had not begun in time'));
+    IF EXISTS (SELECT FROM jobq.nudge) THEN PERFORM jobq._promote(1000); END IF;
+END $$;
+
+-- The claims that are not like most: of a suspect, of lanes in which a job may have a line,
+-- and one that has come upon a late job. due_us: 1 if the next claim may find more.
 CREATE OR REPLACE FUNCTION jobq._claim_apart(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
     p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
     p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,
-    OUT walks bigint[], OUT stretches bigint[])
+    OUT walks bigint[], OUT stretches bigint[], OUT ended bigint[], OUT due_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
-        SELECT s.rows, s.ids INTO rows, ids
+        SELECT s.rows, s.ids, s.ended INTO rows, ids, ended
         FROM jobq._claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
     ELSE
-        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches
-        INTO rows, ids, bytes, walks, stretches
+        SELECT l.rows, l.ids, l.bytes, l.walks, l.stretches, l.ended
+        INTO rows, ids, bytes, walks, stretches, ended
         FROM jobq._claim_lines(p_limit, p_queues, p_priorities, p_stages, p_after_ats,
                               p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,
                               p_until_ats) l;
     END IF;
+    due_us := CASE WHEN ended IS NOT NULL THEN 1 END;
 END $$;
 
 -- What a claim answers that takes nothing, but says what it would take first.
@@ -147,10 +194,14 @@ END $$;
 -- visit, times its weight. p_low_ids: of such a lane only jobs are looked at whose
 -- (run_at, id) is (after_at, low_id) or later; a strict line that has one gives its first job
 -- all the same. A job that names a line and is due in another lane is moved into its line, and
--- not taken; so a worker that knows of no lines passes no limit.
+-- not taken; so a worker that knows of no lines passes no limit. A late job is ended, and not
+-- taken; expires_us of another one is the time until it is late.
 -- Rows whose id is NULL tell what the claim saw, each column for itself (NULL: nothing).
 --   suspect, alone, due_us   with p_look, if it is empty: whether a suspect is ready, and one
 --                            that must run alone; microseconds until the lanes' next job
+--   ended                    three numbers for each kind of which it has ended late jobs: its
+--                            queue, the kind, and how many. Then due_us is 1, also without
+--                            p_look: an answer without jobs does not mean that there are none
 --   walks                    three numbers for each queue with lines: its id, the line after
 --                            which its next walk begins, and the microseconds until the
 --                            soonest line that was passed by may be claimed from (NULL: no
@@ -180,15 +231,15 @@ DECLARE
 BEGIN
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF v_apart = 0 THEN
-        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
+        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)
         INTO v_rows, v_ids, v_bytes, v_apart FROM (
             SELECT ready.* FROM unnest(
                 p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)
                 AS lane (queue_id, priority, stage, after_at, after_id, until_at)
             CROSS JOIN LATERAL (
-                SELECT j.ctid, j.id, j.line_name,
-                       coalesce(pg_column_size(j.payload), octet_length(j.bytes)) AS bytes
-                FROM jobq.job j
+                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
+                       AS bytes, CASE WHEN j.line_name IS NOT NULL OR j.expires_at
+                           <= statement_timestamp() THEN 1 END AS odd FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
                   AND j.stage = lane.stage AND j.state = 'r' AND NOT j.suspect
                   AND j.run_at <= least(statement_timestamp(), lane.until_at)
@@ -198,23 +249,22 @@ BEGIN
             LIMIT p_limit) AS r;
     END IF;
     IF v_apart > 0 THEN
-        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches
-        FROM jobq._claim_apart(
+        SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches, v_saw.ended,
+                        v_saw.due_us FROM jobq._claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
             p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;
-        IF v_saw.walks <> '{}' AND p_bytes IS DISTINCT FROM 0 THEN RETURN NEXT v_saw; END IF;
+        IF v_saw.walks <> '{}' OR v_saw.ended <> '{}' THEN RETURN NEXT v_saw; END IF;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN
         RETURN NEXT jobq._claim_first(v_ids[1]);
         RETURN;
     ELSIF v_bytes > p_bytes THEN
         v_rows := v_rows[: jobq._rows_within(v_rows, p_bytes)];
-        v_ids := v_ids[: cardinality(v_rows)];
     END IF;
     IF v_rows IS NOT NULL THEN
         RETURN QUERY WITH claim AS (
             INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
-            SELECT w.id, p_number, statement_timestamp(), v_ids
+            SELECT w.id, p_number, statement_timestamp(), v_ids[: cardinality(v_rows)]
             FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE
             RETURNING claim.worker)
         UPDATE jobq.job j
@@ -224,11 +274,12 @@ BEGIN
         RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
                   j.attempt, j.crash, j.snoozes, j.max_attempts, j.priority, j.stage,
                   j.stages, j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint,
-                  j.line, NULL::bigint[], NULL::bigint[];
+                  j.line, NULL::bigint[], NULL::bigint[], (extract(epoch FROM j.expires_at
+                  - statement_timestamp()) * 1000000)::bigint, NULL::bigint[];
         IF FOUND THEN RETURN; END IF;
     END IF;
     PERFORM jobq._refuse_dead(p_worker, v_rows IS NOT NULL);
-    IF NOT p_look THEN RETURN; END IF;
+    IF NOT p_look OR v_saw.due_us > 0 THEN RETURN; END IF;
     RETURN NEXT jobq._claim_look(p_queues, p_priorities, p_stages, p_kinds);
 END $$;
 

@@ -403,7 +403,8 @@ END $$;
 -- if the job succeeded its log in history. A job whose cancel was requested does not become
 -- ready; it is cancelled. State w: it waits, see wait_here. p_wait: wait for a locked row, in
 -- a caller's own transaction, instead of answering busy. p_snoozes: NULL is 0. The commit
--- waits for the disk, as that of complete does.
+-- waits for the disk, as that of complete does. A job that expires meanwhile does not sleep
+-- longer than that, so that those who wait for it hear of it then.
 CREATE OR REPLACE FUNCTION jobq._settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
@@ -449,18 +450,18 @@ BEGIN
                                     p_attempts[i], p_crashes[i], v_entry, p_payloads[i],
                                     p_bytes[i], p_logs[i], p_wait);
         ELSE
-            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id)
-                ELSE statement_timestamp() + p_delays_us[i] * interval '1 microsecond' END;
+            v_run_at := CASE WHEN p_delays_us[i] < 0 THEN jobq._park(v_job.kind_id) ELSE
+                greatest(statement_timestamp(), least(v_job.expires_at, statement_timestamp()
+                         + p_delays_us[i] * interval '1 microsecond')) END;
             UPDATE jobq.job j
-            SET state = p_states[i], worker = NULL, claim = NULL, stage = p_stages[i],
-                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
-                alone = j.alone AND p_suspects[i], snoozes = nullif(p_snoozes[i], 0),
-                run_at = v_run_at,
+            SET state = p_states[i], worker = NULL, claim = NULL, run_at = v_run_at,
+                stage = p_stages[i], attempt = p_attempts[i], crash = p_crashes[i],
+                suspect = p_suspects[i], alone = j.alone AND p_suspects[i],
+                snoozes = nullif(p_snoozes[i], 0), errors = jobq._add_error(j.errors, v_entry),
                 line = CASE WHEN p_states[i] = 'r' AND p_delays_us[i] = 0 THEN j.line END,
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
-                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
-                errors = jobq._add_error(j.errors, v_entry)
+                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END
             WHERE j.id = p_ids[i];
             IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
                 PERFORM jobq._wake(v_job.queue_id, 1);

@@ -199,12 +199,39 @@ BEGIN
     END IF;
 END $$;
 
+-- When jobs expire that are enqueued with these times, an element of each array for each job:
+-- at an instant or, if it has none, some time after they may run. NULL: never. An instant that
+-- has passed is no error, because a program's clock, or the network, may be late: such a job
+-- ends when a claim finds it.
+CREATE OR REPLACE FUNCTION jobq._expiries(
+    p_run_ats timestamptz[], p_delays_us bigint[], p_expires_us bigint[],
+    p_expires_ats timestamptz[]) RETURNS timestamptz[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_now timestamptz := statement_timestamp();
+BEGIN
+    IF 1000 > ANY (p_expires_us) THEN
+        PERFORM jobq._refuse('expires', 'must be at least a millisecond');
+    END IF;
+    PERFORM jobq._refuse('expires', CASE WHEN isfinite(u.expires_at)
+                         THEN 'must be after run_at' ELSE 'must be a finite instant' END)
+    FROM unnest(p_run_ats, p_expires_ats) AS u (run_at, expires_at)
+    WHERE u.expires_at <= u.run_at OR NOT isfinite(u.expires_at);
+    RETURN ARRAY(
+        SELECT coalesce(u.expires_at, greatest(v_now, coalesce(
+                   u.run_at, v_now + u.delay_us * interval '1 microsecond'))
+                   + u.expires_us * interval '1 microsecond')
+        FROM unnest(p_run_ats, p_delays_us, p_expires_us, p_expires_ats) WITH ORDINALITY
+             AS u (run_at, delay_us, expires_us, expires_at, n)
+        ORDER BY u.n);
+END $$;
+
 -- Writes many jobs of one queue in one statement. Element i of every array belongs to job i.
 -- An array may be NULL (all defaults), and so may its elements. p_kinds holds the distinct
 -- kinds; p_kind holds 1-based indexes into it (NULL: the first). p_run_ats wins over
 -- p_delays_us. An instant in the past becomes now, because a worker's lower bound would hide
 -- the job. ids come back in the order of the arrays: they are drawn first and carried through.
--- existed[i]: the key was known, and ids[i] is the job that has it.
+-- existed[i]: the key was known, and ids[i] is the job that has it. p_expires_us, counted from
+-- run_at, p_expires_ats: see _expiries.
 CREATE OR REPLACE FUNCTION jobq._enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
     p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
@@ -212,8 +239,9 @@ CREATE OR REPLACE FUNCTION jobq._enqueue_many(
     p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,
     p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,
     p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,
-    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL, OUT ids bigint[],
-    OUT existed boolean[])
+    p_lines text[] DEFAULT NULL, p_flow bigint DEFAULT NULL,
+    p_expires_us bigint[] DEFAULT NULL, p_expires_ats timestamptz[] DEFAULT NULL,
+    OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     v_queue integer := jobq._queue_id(p_queue);
@@ -223,6 +251,7 @@ DECLARE
     v_max integer;
     v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);
     v_tenants boolean;
+    v_expiries timestamptz[];
 BEGIN
     SELECT q.payload_max, EXISTS (SELECT FROM jobq.tenant) INTO v_max, v_tenants
     FROM jobq.queue q WHERE q.id = v_queue;
@@ -231,6 +260,9 @@ BEGIN
     END IF;
     PERFORM jobq._check_jobs(v_queue, v_max, p_payloads, p_bytes, p_headers, p_run_ats,
                             p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys);
+    IF num_nonnulls(p_expires_us, p_expires_ats) > 0 THEN
+        v_expiries := jobq._expiries(p_run_ats, p_delays_us, p_expires_us, p_expires_ats);
+    END IF;
     IF p_flow IS NOT NULL THEN PERFORM jobq._flow_add(p_flow, v_count); END IF;
     v_kinds := jobq._kind_ids(v_queue, p_kinds);
     ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));
@@ -245,20 +277,21 @@ BEGIN
     END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, line,
                           max_attempts, timeout_us, flow_id, key, line_name, payload, bytes,
-                          headers)
+                          headers, expires_at)
     SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
            greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
            coalesce(u.priority, 0), coalesce(u.stages, 1), CASE WHEN u.line IS NOT NULL THEN
                jobq._line_at(u.line, coalesce(u.run_at, v_now + coalesce(u.delay_us, 0)
                                              * interval '1 microsecond')) END,
-           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers
+           u.max_attempts, u.timeout_us, p_flow, u.key, u.line, u.payload, u.bytes, u.headers,
+           u.expires_at
     FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,
                  unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,
                  unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,
                  unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,
                  unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,
                  unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key,
-                 unnest(p_lines) AS line) AS u
+                 unnest(p_lines) AS line, unnest(v_expiries) AS expires_at) AS u
     WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;
     IF p_notify THEN PERFORM jobq._wake(v_queue, v_count); END IF;
 END $$;
@@ -319,13 +352,14 @@ BEGIN
 END $$;
 
 -- Writes one job, with as little as possible: two look-ups, one insert, a look at the
--- sleepers. The rare cases (first use of a name, stages, a key, a negative priority) go
--- through enqueue_many.
+-- sleepers. The rare cases (first use of a name, stages, a key, a negative priority, a job
+-- that expires) go through enqueue_many.
 CREATE OR REPLACE FUNCTION jobq._enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
-    p_line text DEFAULT NULL, OUT id bigint, OUT existed boolean)
+    p_line text DEFAULT NULL, p_expires_us bigint DEFAULT NULL,
+    p_expires_at timestamptz DEFAULT NULL, OUT id bigint, OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -341,14 +375,17 @@ BEGIN
     INTO v_queue, v_kind, v_max, v_tenants
     FROM jobq.kind k WHERE k.queue = p_queue COLLATE "C" AND k.name = p_kind COLLATE "C";
     IF v_tenants THEN p_key := jobq._tenant_key(p_queue, p_line, p_key); END IF;
-    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN
+    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0
+       OR num_nonnulls(p_key, p_expires_us, p_expires_at) > 0 THEN
         SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed
         FROM jobq._enqueue_many(
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
             ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],
             ARRAY[p_max_attempts], ARRAY[p_timeout_us],
             CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify,
-            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END) e;
+            CASE WHEN p_line IS NOT NULL THEN ARRAY[p_line] END, NULL,
+            CASE WHEN p_expires_us IS NOT NULL THEN ARRAY[p_expires_us] END,
+            CASE WHEN p_expires_at IS NOT NULL THEN ARRAY[p_expires_at] END) e;
         RETURN;
     END IF;
     IF greatest(octet_length(p_payload::text), octet_length(p_bytes),
@@ -418,6 +455,7 @@ BEGIN
         UPDATE jobq.job j
         SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,
             priority = p_new.priority, attempt = 0, steps = NULL, line_name = p_new.line_name,
+            expires_at = p_new.expires_at,
             line = CASE WHEN j.state = 'r' THEN jobq._line_at(p_new.line_name, v_run_at) END,
             run_at = CASE WHEN j.state = 'w' THEN j.run_at ELSE v_run_at END
         WHERE j.id = p_job.id;
@@ -447,13 +485,13 @@ BEGIN
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, state,
                           line, max_attempts, timeout_us, key, line_name, payload, bytes,
-                          headers)
+                          headers, expires_at)
     VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,
             CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,
             p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::"char",
             CASE WHEN NOT p_waits THEN jobq._line_at(p_new.line_name, p_new.run_at) END,
             p_new.max_attempts, p_new.timeout_us, p_new.key, p_new.line_name, p_new.payload,
-            p_new.bytes, p_new.headers);
+            p_new.bytes, p_new.headers, p_new.expires_at);
     IF p_waits THEN
         PERFORM jobq._follow(p_old, p_new.id);
     ELSE
@@ -492,7 +530,8 @@ CREATE OR REPLACE FUNCTION jobq._enqueue_known(
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
     p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
     p_on_known text, p_unique text, p_latest_us bigint, p_line text DEFAULT NULL,
-    OUT id bigint, OUT existed boolean)
+    p_expires_us bigint DEFAULT NULL, p_expires_at timestamptz DEFAULT NULL, OUT id bigint,
+    OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 #variable_conflict use_column
@@ -508,7 +547,8 @@ BEGIN
     LOOP
         SELECT e.id, e.existed INTO v_old.id, existed FROM jobq._enqueue_one(
             p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,
-            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line) e;
+            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify, p_line, p_expires_us,
+            p_expires_at) e;
         id := v_old.id;
         IF NOT existed THEN RETURN; END IF;
         v_new.queue_id := jobq._queue_id(p_queue);
@@ -531,6 +571,8 @@ BEGIN
         v_new.stages := coalesce(p_stages, 1);
         v_new.max_attempts := p_max_attempts;
         v_new.timeout_us := p_timeout_us;
+        v_new.expires_at := (jobq._expiries(ARRAY[p_run_at], ARRAY[p_delay_us],
+                                            ARRAY[p_expires_us], ARRAY[p_expires_at]))[1];
         v_new.key := p_key;
         v_new.line_name := p_line;
         v_new.payload := p_payload;
@@ -578,9 +620,11 @@ END $$;
 -- One job, as a person types it. existed: another job has the key and was left; id is that
 -- one's.
 --   delay       not before now plus this; or run_at, not before that instant
---   on_known    what to do then: leave it (default); replace its payload, headers, priority
---               and run_at; merge the payloads (arrays are appended, objects joined); bump:
---               let it run earlier; cancel it; reject: an error. replace and merge are
+--   expires     no attempt begins this long after it may run, or later: then it is cancelled
+--               by the next claim that finds it, with "expired" in its errors
+--   on_known    what to do then: leave it (default); replace its payload, headers, priority,
+--               run_at and expires; merge the payloads (arrays are appended, objects joined);
+--               bump: let it run earlier; cancel it; reject: an error. replace and merge are
 --               refused if it has another kind. If it has begun, they write a new job that
 --               waits for its end, and so does cancel: there is at most one that runs and one
 --               that waits, with the newest payload.
@@ -608,8 +652,8 @@ CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
     on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
     line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,
     after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
-    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success', OUT id bigint,
-    OUT existed boolean)
+    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success',
+    expires interval DEFAULT NULL, OUT id bigint, OUT existed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_run_at timestamptz;
 BEGIN
@@ -622,6 +666,9 @@ BEGIN
     END IF;
     IF NOT isfinite(timeout) THEN
         PERFORM jobq._refuse('timeout', 'must be a finite interval');
+    END IF;
+    IF expires NOT BETWEEN '1 millisecond' AND '1000 years' THEN
+        PERFORM jobq._refuse('expires', 'must be 1 ms to 1000 years');
     END IF;
     IF priority NOT BETWEEN -9 AND 9 THEN
         PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => priority::text);
@@ -640,7 +687,7 @@ BEGIN
         id := jobq._enqueue_after(
             queue, kind, payload, bytes, headers, v_run_at, priority::smallint,
             stages::smallint, max_attempts, jobq._us(timeout), key, notify, line, flow, name,
-            after, after_names, after_flow, on_end);
+            after, after_names, after_flow, on_end, jobq._us(expires));
         existed := false;
         RETURN;
     END IF;
@@ -648,7 +695,7 @@ BEGIN
         SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_known(
             queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
             stages::smallint, max_attempts, jobq._us(timeout), key, notify, on_known,
-            unique_for, jobq._us(at_latest), line) e;
+            unique_for, jobq._us(at_latest), line, jobq._us(expires)) e;
         IF existed AND on_known = 'reject' THEN
             RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = 'JQ007';
         END IF;
@@ -656,7 +703,8 @@ BEGIN
     END IF;
     SELECT e.id, e.existed INTO id, existed FROM jobq._enqueue_one(
         queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,
-        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line) e;
+        stages::smallint, max_attempts, jobq._us(timeout), key, notify, line,
+        jobq._us(expires)) e;
 END $$;
 
 -- Enqueues one job. It is there when your transaction commits.
@@ -671,13 +719,14 @@ CREATE OR REPLACE FUNCTION jobq.enqueue(
     on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,
     line text DEFAULT NULL, flow bigint DEFAULT NULL, name text DEFAULT NULL,
     after bigint[] DEFAULT NULL, after_names text[] DEFAULT NULL,
-    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success')
+    after_flow bigint DEFAULT NULL, on_end text DEFAULT 'success',
+    expires interval DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     RETURN (SELECT e.id FROM jobq.enqueue_or_get(
         queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,
         bytes, headers, notify, on_known, unique_for, at_latest, line, flow, name, after,
-        after_names, after_flow, on_end) e);
+        after_names, after_flow, on_end, expires) e);
 END $$;
 
 -- A key made of named fields of a payload, as 32 hexadecimal digits: the first half of the

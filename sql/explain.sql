@@ -3,7 +3,8 @@
 
 -- Why a job does not run, in words: a row for each thing in its way. until: when that ends, if
 -- a clock decides.
--- A job that nothing holds up has one row, which says so. until is NULL if no clock decides.
+-- A job that nothing holds up has a row that says so; one that expires has one more. until is
+-- NULL if no clock decides.
 -- Errors: none for an unknown id, which is told in words.
 --     select * from jobq.explain_job(1);
 CREATE OR REPLACE FUNCTION jobq.explain_job(id bigint)
@@ -14,7 +15,6 @@ SET jit = off AS $$
 DECLARE
     v_job jobq.job;
     v_standing text := jobq.standing(explain_job.id);
-    v_ahead bigint;
 BEGIN
     SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = explain_job.id;
     IF NOT FOUND THEN
@@ -22,7 +22,10 @@ BEGIN
             WHEN 'none' THEN 'no job has this id'
             WHEN 'gone' THEN 'it has ended and is no longer kept, or it was deleted or never '
                              'committed'
-            ELSE 'it has ended: ' || v_standing END;
+            ELSE concat('it has ended: ', v_standing, (
+                SELECT ' (expired)' FROM jobq.history h
+                WHERE h.id = explain_job.id AND h.state = 'c'
+                  AND starts_with(h.errors -> -1 ->> 'error', 'expired: '))) END;
         RETURN NEXT;
     ELSIF v_job.state = 'x' THEN
         reason := format('it runs, since %s, on worker %s', jobq._shown(v_job.claimed_at),
@@ -36,16 +39,26 @@ BEGIN
         RETURN QUERY SELECT r.reason, NULL::timestamptz FROM jobq._explain_waiting(v_job.id) r;
     ELSE
         RETURN QUERY SELECT r.reason, r.until FROM jobq._explain_ready(v_job) r;
-        IF FOUND THEN RETURN; END IF;
-        v_ahead := jobq._jobs_ahead(v_job, 10000);
-        reason := CASE WHEN v_ahead = 0 THEN 'a worker may take it now'
-                  WHEN v_ahead = 1 THEN '1 job is ahead of it'
-                  WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)
-                  ELSE 'at least 10000 jobs are ahead of it' END
-                  || CASE WHEN v_ahead > 0 AND v_job.line IS NOT NULL THEN ' in its line'
-                     ELSE '' END;
-        RETURN NEXT;
+        IF NOT FOUND THEN
+            RETURN QUERY SELECT jobq._explain_ahead(v_job), NULL::timestamptz;
+        END IF;
     END IF;
+    IF v_job.state <> 'x' AND v_job.expires_at > statement_timestamp() THEN
+        RETURN QUERY SELECT format('it ends unrun if it has not begun by %s',
+                                   jobq._shown(v_job.expires_at)), v_job.expires_at;
+    END IF;
+END $$;
+
+-- A part of explain_job: how many jobs are ahead of one that nothing keeps from being claimed.
+CREATE OR REPLACE FUNCTION jobq._explain_ahead(p_job jobq.job) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_ahead bigint := jobq._jobs_ahead(p_job, 10000);
+BEGIN
+    RETURN CASE WHEN v_ahead = 0 THEN 'a worker may take it now'
+           WHEN v_ahead = 1 THEN '1 job is ahead of it'
+           WHEN v_ahead < 10000 THEN format('%s jobs are ahead of it', v_ahead)
+           ELSE 'at least 10000 jobs are ahead of it' END
+           || CASE WHEN v_ahead > 0 AND p_job.line IS NOT NULL THEN ' in its line' ELSE '' END;
 END $$;
 
 -- Other transactions that have locked the rows of running jobs, or of their keys. A result is
@@ -158,6 +171,8 @@ BEGIN
          (SELECT w.until FROM jobq.signal_wait w WHERE w.job_id = p_job.id)),
         (p_job.run_at > v_now AND p_job.run_at < 'infinity',
          format('it is not due before %s', jobq._shown(p_job.run_at)), p_job.run_at),
+        (p_job.expires_at <= v_now, 'it is late: it ends, unrun, when a worker next claims '
+            'from its lane', NULL),
         (p_job.alone, 'it runs only on a worker that holds no other job, because its worker '
             'died twice', NULL),
         (NOT v_served, 'no living worker serves its queue', NULL),

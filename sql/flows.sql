@@ -734,7 +734,8 @@ CREATE OR REPLACE FUNCTION jobq._enqueue_linked(
     p_stages smallint[], p_max_attempts integer[], p_timeouts_us bigint[], p_keys text[],
     p_count integer, p_notify boolean, p_lines text[], p_flow bigint, p_names text[],
     p_children integer[], p_parents bigint[], p_parent_names text[], p_parent_flows bigint[],
-    p_on text[], OUT ids bigint[], OUT existed boolean[])
+    p_on text[], p_expires_us bigint[] DEFAULT NULL, p_expires_ats timestamptz[] DEFAULT NULL,
+    OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM jobq.tenant) THEN
@@ -745,7 +746,7 @@ BEGIN
     SELECT e.ids, e.existed INTO ids, existed FROM jobq._enqueue_many(
         p_queue, p_kinds, p_kind, p_payloads, p_bytes, p_headers, p_run_ats, p_delays_us,
         p_priorities, p_stages, p_max_attempts, p_timeouts_us, p_keys, p_count, p_notify,
-        p_lines, p_flow) e;
+        p_lines, p_flow, p_expires_us, p_expires_ats) e;
     IF true = ANY (existed) THEN
         RAISE EXCEPTION 'job % has the key %', ids[array_position(existed, true)],
             p_keys[array_position(existed, true)] USING ERRCODE = 'JQ007';
@@ -759,7 +760,8 @@ CREATE OR REPLACE FUNCTION jobq._enqueue_after(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_priority smallint, p_stages smallint, p_max_attempts integer,
     p_timeout_us bigint, p_key text, p_notify boolean, p_line text, p_flow bigint,
-    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text)
+    p_name text, p_after bigint[], p_after_names text[], p_after_flow bigint, p_on_end text,
+    p_expires_us bigint)
 RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -788,7 +790,8 @@ BEGIN
         array_fill(1, ARRAY[v_count]), v_ids, v_names,
         CASE WHEN p_after_flow IS NOT NULL THEN
             array_fill(NULL::bigint, ARRAY[cardinality(v_ids)]) || p_after_flow END,
-        array_fill(p_on_end, ARRAY[v_count])) e);
+        array_fill(p_on_end, ARRAY[v_count]),
+        CASE WHEN p_expires_us IS NOT NULL THEN ARRAY[p_expires_us] END) e);
 END $$;
 
 -- ---- verbs ---------------------------------------------------------------------------------

@@ -154,16 +154,44 @@ BEGIN
     RETURN v_queues;
 END $$;
 
--- A claim came upon jobs in their lanes that name lines: moves them, and answers with the
--- other ones of those that it has locked.
+-- The late jobs at the front of these lanes, up to 250 of them, so that a claim of few jobs
+-- ends many. Only what a claim would take is looked at.
+CREATE OR REPLACE FUNCTION jobq._late_front(
+    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[])
+RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT front.id
+        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+        CROSS JOIN LATERAL (
+            SELECT f.id, f.expires_at FROM jobq.job f
+            WHERE f.queue_id = lane.queue_id AND f.priority = lane.priority
+              AND f.stage = lane.stage AND NOT f.suspect AND f.line IS NULL
+              AND f.state = 'r' AND f.run_at <= statement_timestamp()
+              AND (p_kinds IS NULL OR f.kind_id = ANY (p_kinds))
+            ORDER BY f.run_at, f.id LIMIT 250) AS front
+        WHERE front.expires_at <= statement_timestamp() LIMIT 250);
+END $$;
+
+-- A claim came upon jobs in their lanes that are late, or name lines: ends the former, and
+-- others with them, moves the latter, and answers with the rest of those that it has locked.
 CREATE OR REPLACE FUNCTION jobq._claim_sift(
     p_rows tid[], p_ids bigint[], p_queues integer[], p_priorities smallint[],
-    p_stages smallint[], OUT rows tid[], OUT ids bigint[], OUT queues integer[])
+    p_stages smallint[], p_kinds integer[], OUT rows tid[], OUT ids bigint[],
+    OUT queues integer[], OUT ended bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    queues := jobq._line_up(p_ids, p_queues, p_priorities, p_stages);
+    SELECT f.rows, f.ids, f.ended INTO rows, ids, ended
+    FROM jobq._claim_fresh(p_rows, p_ids, NULL, CASE WHEN EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = ANY (p_ids) AND j.expires_at <= statement_timestamp()) THEN
+        jobq._late_front(p_queues, p_priorities, p_stages, p_kinds) END) f;
+    IF NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (ids) AND j.line_name <> '') THEN
+        RETURN;
+    END IF;
+    queues := jobq._line_up(ids, p_queues, p_priorities, p_stages);
     SELECT array_agg(j.ctid ORDER BY u.n), array_agg(j.id ORDER BY u.n) INTO rows, ids
-    FROM unnest(p_rows, p_ids) WITH ORDINALITY AS u (ctid, id, n)
+    FROM unnest(rows, ids) WITH ORDINALITY AS u (ctid, id, n)
     JOIN jobq.job j ON j.ctid = u.ctid WHERE j.id = u.id AND j.line_name IS NULL;
 END $$;
 
@@ -178,17 +206,19 @@ DECLARE
     v_rows tid[];
     v_ids bigint[];
     v_bytes bigint;
-    v_lined bigint;
+    v_odd bigint;
     v_moved integer[];
+    v_ended bigint[];
 BEGIN
     FOR i IN 1 .. 4 LOOP
-        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.line_name)
-        INTO v_rows, v_ids, v_bytes, v_lined FROM (
-            SELECT ready.ctid, ready.id, ready.bytes, ready.line_name
+        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)
+        INTO v_rows, v_ids, v_bytes, v_odd FROM (
+            SELECT ready.ctid, ready.id, ready.bytes, ready.odd
             FROM unnest(p_run) AS lane (n)
             CROSS JOIN LATERAL (
                 SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                     AS bytes, j.line_name
+                           AS bytes, CASE WHEN j.line_name IS NOT NULL OR j.expires_at
+                               <= statement_timestamp() THEN 1 END AS odd
                 FROM jobq.job j
                 WHERE j.queue_id = p_queues[lane.n] AND j.priority = p_priorities[lane.n]
                   AND j.stage = p_stages[lane.n] AND j.state = 'r' AND NOT j.suspect
@@ -199,10 +229,11 @@ BEGIN
                 ORDER BY j.run_at, j.id
                 LIMIT w.most FOR UPDATE SKIP LOCKED) AS ready
             LIMIT w.most) AS r;
-        EXIT WHEN v_lined = 0;
-        SELECT s.rows, s.ids, s.queues INTO v_rows, v_ids, v_moved
-        FROM jobq._claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages) s;
+        EXIT WHEN v_odd = 0;
+        SELECT s.rows, s.ids, s.queues, s.ended INTO v_rows, v_ids, v_moved, v_ended
+        FROM jobq._claim_sift(v_rows, v_ids, p_queues, p_priorities, p_stages, w.kinds) s;
         w.moved := w.moved || v_moved;
+        w.ended := w.ended || v_ended;
         EXIT WHEN v_rows IS NOT NULL;
     END LOOP;
     w.rows := w.rows || v_rows;
@@ -454,7 +485,8 @@ END $$;
 -- Locks jobs of lines, as many as each of them may give and the walk still wants. Line by
 -- line: were strict lines asked last, the others would leave nothing for them. p_ats, p_ids:
 -- their first ready jobs, or NULL. A strict line is searched from its start, because an
--- earlier job may have been committed since.
+-- earlier job may have been committed since. Late ones are ended here, before anything is
+-- charged to their lines; the next claim goes on.
 CREATE OR REPLACE FUNCTION jobq._take_lines(
     p_walk jobq.walk, p_rooms jobq.room[], p_ats timestamptz[], p_ids bigint[])
 RETURNS jobq.walk LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -465,12 +497,15 @@ DECLARE
     v_bytes bigint;
     v_at timestamptz;
     v_id bigint;
+    v_expires timestamptz;
+    v_ended bigint[];
 BEGIN
     SELECT array_agg(t.ctid), array_agg(t.id), sum(t.bytes), array_agg(t.k), min(t.run_at),
-           min(t.id)
-    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id FROM (
+           min(t.id), min(t.expires_at)
+    INTO v_rows, v_ids, v_bytes, w.froms, v_at, v_id, v_expires FROM (
         SELECT coalesce(one.ctid, ready.ctid) AS ctid, coalesce(one.id, ready.id) AS id,
-               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at
+               coalesce(one.bytes, ready.bytes) AS bytes, u.k, ready.run_at,
+               coalesce(one.expires_at, ready.expires_at) AS expires_at
         FROM unnest(p_rooms) WITH ORDINALITY AS u (no, room, most, limited, strict, token_us,
                                                    burst_us, jobs, due_us, k)
         CROSS JOIN LATERAL (
@@ -478,7 +513,7 @@ BEGIN
             OFFSET 0) AS first
         LEFT JOIN LATERAL (
             SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                 AS bytes, j.run_at
+                                 AS bytes, j.run_at, j.expires_at
             FROM jobq.job j
             WHERE NOT u.strict AND j.queue_id = w.queue_id AND j.priority = w.priority
               AND j.stage = w.stage AND NOT j.suspect AND j.line = u.no
@@ -490,7 +525,7 @@ BEGIN
             LIMIT u.room FOR UPDATE SKIP LOCKED) AS ready ON true
         LEFT JOIN LATERAL (
             SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
-                                 AS bytes
+                                 AS bytes, j.expires_at
             FROM jobq.job j
             WHERE u.strict AND j.id = first.id AND j.queue_id = w.queue_id
               AND j.priority = w.priority AND j.stage = w.stage AND NOT j.suspect
@@ -499,6 +534,12 @@ BEGIN
             LIMIT 1 FOR UPDATE SKIP LOCKED) AS one ON true
         WHERE u.room > 0 AND (ready.id IS NOT NULL OR one.id IS NOT NULL)
         LIMIT w.most) AS t;
+    IF v_expires <= statement_timestamp() THEN
+        SELECT f.* INTO v_rows, v_ids, w.froms, v_ended
+        FROM jobq._claim_fresh(v_rows, v_ids, w.froms) f;
+        w.ended := w.ended || v_ended;
+        w.due_us := 1;
+    END IF;
     w.rows := w.rows || v_rows;
     w.ids := w.ids || v_ids;
     w.bytes := w.bytes + coalesce(v_bytes, 0);
@@ -736,7 +777,8 @@ CREATE OR REPLACE FUNCTION jobq._claim_lines(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_lined boolean[],
     p_quantum integer, p_low_ids bigint[], p_until_ats timestamptz[], OUT rows tid[],
-    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[])
+    OUT ids bigint[], OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[],
+    OUT ended bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w jobq.walk;
@@ -794,6 +836,7 @@ BEGIN
     rows := w.rows;
     ids := w.ids;
     bytes := w.bytes;
+    ended := w.ended;
 END $$;
 
 -- ---- looking -------------------------------------------------------------------------------
@@ -902,6 +945,7 @@ BEGIN
         WHERE n.queue_id = p_queue.id AND n.priority = p.priority AND n.stage = s.stage
           AND NOT n.suspect AND n.line = l.no AND n.state = 'r'
           AND n.run_at <= statement_timestamp() AND n.id <> ALL (p_exclude)
+          AND (n.expires_at <= statement_timestamp()) IS NOT TRUE
           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
                                 WHERE h.queue_id = p_queue.id AND h.paused_at IS NOT NULL)
         ORDER BY n.run_at, n.id LIMIT least(l.room, p_at_most)) AS j

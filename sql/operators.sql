@@ -641,7 +641,7 @@ END $$;
 -- becomes now, because a worker's lower bound would hide the job), priority, queue. A job that
 -- changes its lane enters the new one as due now at the earliest. One that names a line stands
 -- in it if it is due, else not. A job whose key another job of the target queue has stays
--- where it is.
+-- where it is. One that is to run when it would be late no longer expires.
 CREATE OR REPLACE FUNCTION jobq._change(
     p_ids bigint[], p_run_at timestamptz, p_priority integer, p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -680,6 +680,8 @@ BEGIN
     UPDATE jobq.job j
     SET priority = coalesce(p_priority, j.priority), run_at = n.run_at, queue_id = v_queue,
         line = jobq._line_at(j.line_name, n.run_at),
+        expires_at = CASE WHEN p_run_at IS NULL OR n.run_at < j.expires_at
+                          THEN j.expires_at END,
         kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (
             SELECT t.id FROM jobq.kind k JOIN jobq.kind t
                 ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
@@ -720,8 +722,8 @@ BEGIN
 END $$;
 
 -- Moves the time of a ready job.
--- Not before this instant; past or NULL: now. For many jobs, give an instant that stays the
--- same from call to call.
+-- Not before this instant; past or NULL: now. A job that would be late then no longer expires.
+-- For many jobs, give an instant that stays the same from call to call.
 -- Answers rescheduled, or the state that prevents it. Errors: 22023.
 --     select jobq.reschedule(1, now() + interval '1 hour');
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)

@@ -6,17 +6,21 @@ DECLARE v_function record;
 BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure AS name, c.meaning FROM (VALUES
-    ('enqueue_or_get', 23, concat_ws(E'\n',
+    ('enqueue_or_get', 24, concat_ws(E'\n',
      'One job, as a person types it. existed: another job has the key and '
       'was left; id is that',
      'one''s.',
      '  delay       not before now plus this; or run_at, not before that '
       'instant',
+     '  expires     no attempt begins this long after it may run, or later: '
+      'then it is cancelled',
+     '              by the next claim that finds it, with "expired" in its '
+      'errors',
      '  on_known    what to do then: leave it (default); replace its '
-      'payload, headers, priority',
-     '              and run_at; merge the payloads (arrays are appended, '
-      'objects joined); bump:',
-     '              let it run earlier; cancel it; reject: an error. '
+      'payload, headers, priority,',
+     '              run_at and expires; merge the payloads (arrays are '
+      'appended, objects joined);',
+     '              bump: let it run earlier; cancel it; reject: an error. '
       'replace and merge are',
      '              refused if it has another kind. If it has begun, they '
       'write a new job that',
@@ -53,7 +57,7 @@ BEGIN
      'Who may call it: the owner; by grant_enqueue.',
      '    select * from jobq.enqueue_or_get(''mail'', ''welcome'', key => '
       '''order-7'');')),
-    ('enqueue', 23, concat_ws(E'\n',
+    ('enqueue', 24, concat_ws(E'\n',
      'Enqueues one job. It is there when your transaction commits.',
      'Answers the job''s id, with a known key that of the other job. '
       'Arguments and errors are those',
@@ -403,7 +407,7 @@ BEGIN
      'Who may call it: the owner; by grant_read (payloads => true), '
       'grant_operate.',
      '    call jobq.wait(1, ''0.1 s'');')),
-    ('schedule', 21, concat_ws(E'\n',
+    ('schedule', 22, concat_ws(E'\n',
      'Defines a schedule, or changes it. Answers when it fires next.',
      '  cron, every    one of the two. every: at least a second; counted '
       'from starts_at, or from',
@@ -423,6 +427,7 @@ BEGIN
       'cancel cancels it.',
      '  spread         fires each tick up to this much later, by a time '
       'that depends on the name.',
+     '  expires        of its jobs, as in enqueue, but counted from the tick',
      '  partition      writes a message into this partition of the queue''s '
       'outbox, not a job;',
      '                 without kind, overlap and the limits of a job. type: '
@@ -473,7 +478,8 @@ BEGIN
      'What would be claimed next, by the rules of claim: ready and due jobs '
       'of queues and kinds',
      'that are not paused, and of lines that may give some; suspects come '
-      'last. It only reads: no',
+      'last. Late jobs, which a',
+     'claim would end, are left out. It only reads: no',
      'lock, no id drawn, so a read-only transaction can call it. queues '
       'NULL: all; exclude: ids to',
      'leave out.',
@@ -486,8 +492,9 @@ BEGIN
      'Why a job does not run, in words: a row for each thing in its way. '
       'until: when that ends, if',
      'a clock decides.',
-     'A job that nothing holds up has one row, which says so. until is NULL '
-      'if no clock decides.',
+     'A job that nothing holds up has a row that says so; one that expires '
+      'has one more. until is',
+     'NULL if no clock decides.',
      'Errors: none for an unknown id, which is told in words.',
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select * from jobq.explain_job(1);')),
@@ -562,9 +569,9 @@ BEGIN
      '    select jobq.delete(''mail'', ''failed'', older => ''30 days'');')),
     ('reschedule', 2, concat_ws(E'\n',
      'Moves the time of a ready job.',
-     'Not before this instant; past or NULL: now. For many jobs, give an '
-      'instant that stays the',
-     'same from call to call.',
+     'Not before this instant; past or NULL: now. A job that would be late '
+      'then no longer expires.',
+     'For many jobs, give an instant that stays the same from call to call.',
      'Answers rescheduled, or the state that prevents it. Errors: 22023.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.reschedule(1, now() + interval ''1 hour'');')),

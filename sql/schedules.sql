@@ -82,14 +82,17 @@ END $$;
 -- Writes the job of one tick. Answers its id; NULL: overlap leaves this tick out, because the
 -- last job has not ended. `wait` and `cancel` make the new job wait for the end of the last
 -- one. While one already waits, it becomes that of the newer tick. A job that has been claimed
--- and waits for jobs that it spawned has begun, so it is treated as one that runs.
-CREATE OR REPLACE FUNCTION jobq._fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint
+-- and waits for jobs that it spawned has begun, so it is treated as one that runs. Nor does a
+-- tick write a job that would be late already.
+CREATE OR REPLACE FUNCTION jobq._fire_job(
+    p jobq.schedule, p_headers jsonb, p_expires_at timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_last jobq.job;
     v_id bigint;
     v_waits boolean := false;
 BEGIN
+    IF p_expires_at <= statement_timestamp() THEN RETURN NULL; END IF;
     IF p.overlap <> 'allow' AND p.last_id IS NOT NULL THEN
         SELECT j.* INTO v_last FROM jobq.job j WHERE j.id = p.last_id FOR NO KEY UPDATE;
         IF NOT FOUND THEN -- it may have been cancelled while it waited for this one:
@@ -99,9 +102,9 @@ BEGIN
         END IF;
         IF v_last.state = 'w' AND v_last.claimed_at IS NULL THEN
             UPDATE jobq.job j SET (queue_id, kind_id, priority, max_attempts, timeout_us,
-                                   payload, bytes, headers) = ROW(
-                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p.payload,
-                p.bytes, p_headers)
+                                   expires_at, payload, bytes, headers) = ROW(
+                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p_expires_at,
+                p.payload, p.bytes, p_headers)
             WHERE j.id = v_last.id;
             RETURN v_last.id;
         ELSIF FOUND AND p.overlap = 'skip' THEN
@@ -111,10 +114,10 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,
-                          key, payload, bytes, headers)
+                          expires_at, key, payload, bytes, headers)
     VALUES (p.queue_id, p.kind_id, CASE WHEN v_waits THEN 'w' ELSE 'r' END::"char",
             CASE WHEN v_waits THEN 'infinity' ELSE statement_timestamp() END, p.priority,
-            p.max_attempts, p.timeout_us,
+            p.max_attempts, p.timeout_us, p_expires_at,
             CASE WHEN p.overlap IN ('wait', 'cancel')
                  THEN format('schedule/%s/%s', p.name, p_headers ->> 'tick') END,
             p.payload, p.bytes, p_headers)
@@ -125,7 +128,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Writes what one tick of a schedule writes. Its row is locked. NULL: overlap leaves it out.
+-- Writes what one tick of a schedule writes. Its row is locked. NULL: it is left out.
 CREATE OR REPLACE FUNCTION jobq._fire_tick(p jobq.schedule, p_tick timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -133,7 +136,9 @@ DECLARE
         'schedule', p.name,
         'tick', to_char(p_tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
 BEGIN
-    IF p.kind_id IS NOT NULL THEN RETURN jobq._fire_job(p, v_headers); END IF;
+    IF p.kind_id IS NOT NULL THEN
+        RETURN jobq._fire_job(p, v_headers, p_tick + p.expires_us * interval '1 microsecond');
+    END IF;
     RETURN jobq.outbox_enqueue(
         (SELECT q.name FROM jobq.queue q WHERE q.id = p.queue_id), p.payload, p.partition,
         type => p.type, bytes => p.bytes, headers => v_headers, notify => false);
@@ -252,6 +257,7 @@ END $$;
 --   overlap        when the last job has not ended: allow runs both, skip leaves the tick out,
 --                  wait runs the new one after it (at most one waits), cancel cancels it.
 --   spread         fires each tick up to this much later, by a time that depends on the name.
+--   expires        of its jobs, as in enqueue, but counted from the tick
 --   partition      writes a message into this partition of the queue's outbox, not a job;
 --                  without kind, overlap and the limits of a job. type: of the message.
 --   owner          the program that declares it: see schedules_set.
@@ -267,7 +273,8 @@ CREATE OR REPLACE FUNCTION jobq.schedule(
     starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL,
-    partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL)
+    partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL,
+    expires interval DEFAULT NULL)
 RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -278,7 +285,7 @@ BEGIN
     PERFORM jobq._check_schedule(name, cron, every, zone, missed, missed_within, overlap,
                                 spread, starts_at, ends_at);
     PERFORM jobq._check_ticks(cron, zone, partition, kind, type, overlap, priority,
-                             max_attempts, timeout);
+                             max_attempts, timeout, expires);
     SELECT to_jsonb(s) INTO v_before FROM jobq.schedule s
     WHERE s.name = name COLLATE "C" FOR UPDATE;
     v.name := name;
@@ -301,6 +308,7 @@ BEGIN
     v.priority := coalesce(priority, 0);
     v.max_attempts := max_attempts;
     v.timeout_us := jobq._us(timeout);
+    v.expires_us := jobq._us(expires);
     v.partition := partition;
     v.type := type;
     PERFORM jobq._check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,
@@ -359,7 +367,7 @@ END $$;
 -- Refuses what the ticks of a schedule do not use.
 CREATE OR REPLACE FUNCTION jobq._check_ticks(
     p_cron text, p_zone text, p_partition integer, p_kind text, p_type text, p_overlap text,
-    p_priority integer, p_max_attempts integer, p_timeout interval)
+    p_priority integer, p_max_attempts integer, p_timeout interval, p_expires interval)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_cron IS NULL AND p_zone IS DISTINCT FROM 'UTC' THEN
@@ -373,12 +381,15 @@ BEGIN
         PERFORM jobq._refuse('type', 'must be 1 to 1024 printable ASCII characters');
     ELSIF p_priority NOT BETWEEN -9 AND 9 THEN
         PERFORM jobq._refuse('priority', 'must be -9 to 9', p_value => p_priority::text);
+    ELSIF p_expires NOT BETWEEN '1 millisecond' AND '1000 years' THEN
+        PERFORM jobq._refuse('expires', 'must be 1 ms to 1000 years');
     END IF;
     PERFORM jobq._refuse(u.field,
                          'not allowed with a partition, which sends messages') FROM (VALUES
         ('kind', p_kind), ('overlap', nullif(p_overlap, 'allow')),
         ('priority', nullif(p_priority, 0)::text), ('max_attempts', p_max_attempts::text),
-        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END)) AS u (field, given)
+        ('timeout', CASE WHEN p_timeout IS NOT NULL THEN '' END),
+        ('expires', CASE WHEN p_expires IS NOT NULL THEN '' END)) AS u (field, given)
     WHERE p_partition IS NOT NULL AND u.given IS NOT NULL;
 END $$;
 
@@ -397,12 +408,13 @@ BEGIN
     END IF;
     UPDATE jobq.schedule s SET (
         queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,
-        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,
-        parsed, type, payload, bytes, headers, error, last_id) = (
+        expires_us, starts_at, ends_at, max_attempts, priority, partition, zone, missed,
+        overlap, cron, parsed, type, payload, bytes, headers, error, last_id) = (
         SELECT p.queue_id, p.kind_id, t.tick_at + p.offset_us * interval '1 microsecond',
-               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at,
-               p.ends_at, p.max_attempts, p.priority, p.partition, p.zone, p.missed, p.overlap,
-               p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers, NULL,
+               t.tick_at, p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.expires_us,
+               p.starts_at, p.ends_at, p.max_attempts, p.priority, p.partition, p.zone,
+               p.missed, p.overlap, p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers,
+               NULL,
                CASE WHEN (s.kind_id IS NULL) = (p.kind_id IS NULL) THEN s.last_id END
         FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)
                                IS NOT DISTINCT FROM (p.cron, p.every_us, p.zone, p.starts_at,
@@ -430,7 +442,7 @@ CREATE OR REPLACE FUNCTION jobq._schedules_set(
     p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],
     p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],
     p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],
-    p_timeouts_us bigint[], p_partitions integer[], p_types text[])
+    p_timeouts_us bigint[], p_partitions integer[], p_types text[], p_expires_us bigint[])
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE i integer;
 BEGIN
@@ -454,7 +466,7 @@ BEGIN
             p_starts_at[i], p_ends_at[i], p_bytes[i], p_headers[i],
             coalesce(p_priorities[i], 0::smallint),
             p_max_attempts[i], p_timeouts_us[i] * interval '1 microsecond', p_partitions[i],
-            p_types[i], p_owner);
+            p_types[i], p_owner, p_expires_us[i] * interval '1 microsecond');
     END LOOP;
     RETURN true;
 END $$;
@@ -604,7 +616,8 @@ SELECT s.name, q.name AS queue, k.name AS kind,
        s.missed, s.missed_us * interval '1 microsecond' AS missed_within, s.overlap,
        s.offset_us * interval '1 microsecond' AS spread_by, s.starts_at, s.ends_at,
        s.paused_at, s.skipped_at, s.owner, o.revision, s.priority, s.max_attempts,
-       s.timeout_us * interval '1 microsecond' AS timeout, s.partition, s.type, s.last_id,
+       s.timeout_us * interval '1 microsecond' AS timeout,
+       s.expires_us * interval '1 microsecond' AS expires, s.partition, s.type, s.last_id,
        s.payload, s.bytes, s.headers
 FROM jobq.schedule s JOIN jobq.queue q ON q.id = s.queue_id
     LEFT JOIN jobq.kind k ON k.id = s.kind_id

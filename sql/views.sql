@@ -12,7 +12,7 @@ SELECT h.id, q.name AS queue, k.name AS kind,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
        NULL::bigint AS timeout_us, h.line_name AS line, h.result, h.result_bytes,
-       h.log
+       h.log, NULL::timestamptz AS expires_at
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
@@ -23,7 +23,7 @@ SELECT j.id, q.name AS queue, k.name AS kind,
        CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
        j.priority, j.stage, j.stages, j.attempt, j.suspect, j.enqueued_at, j.run_at,
        j.claimed_at, j.worker, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,
-       j.kind_id, j.line_name AS line
+       j.kind_id, j.line_name AS line, j.expires_at
 FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id;
 
 -- Every job, live or ended. Names are joined after the union, so a page in the order of id is
@@ -36,21 +36,21 @@ SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.st
        u.crash, u.snoozes, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at,
        u.finished_at, u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes,
        u.headers, u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts,
-       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log
+       u.timeout_us, u.line_name AS line, u.result, u.result_bytes, u.log, u.expires_at
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              coalesce(j.snoozes, 0) AS snoozes, j.suspect, j.alone, j.enqueued_at, j.run_at,
              j.claimed_at, NULL::timestamptz AS finished_at, j.worker, j.claim,
              j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors, j.queue_id,
              j.kind_id, j.timeout_us, j.line_name, NULL::jsonb AS result,
-             NULL::bytea AS result_bytes, NULL::jsonb AS log
+             NULL::bytea AS result_bytes, NULL::jsonb AS log, j.expires_at
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
              coalesce(f.snoozes, 0), false, false, f.enqueued_at, f.run_at, f.claimed_at,
              f.finished_at, f.worker, NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
-             f.timeout_us, f.line_name, NULL, NULL, NULL
+             f.timeout_us, f.line_name, NULL, NULL, NULL, NULL
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
@@ -58,7 +58,7 @@ FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' EL
              h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL,
              h.key, h.payload, h.bytes,
              h.headers, h.errors, h.queue_id, h.kind_id, NULL, h.line_name, h.result,
-             h.result_bytes, h.log
+             h.result_bytes, h.log, NULL
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
@@ -128,7 +128,8 @@ SELECT w.id::text AS worker, w.name,
 FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 
 -- What would be claimed next, by the rules of claim: ready and due jobs of queues and kinds
--- that are not paused, and of lines that may give some; suspects come last. It only reads: no
+-- that are not paused, and of lines that may give some; suspects come last. Late jobs, which a
+-- claim would end, are left out. It only reads: no
 -- lock, no id drawn, so a read-only transaction can call it. queues NULL: all; exclude: ids to
 -- leave out.
 -- at_most: rows, most urgent first. Errors: 22023, also for a queue that does not exist.
@@ -165,6 +166,7 @@ BEGIN
               AND NOT n.suspect AND n.line IS NULL
               AND n.state = 'r' AND n.run_at <= statement_timestamp()
               AND n.id <> ALL (peek.exclude)
+              AND (n.expires_at <= statement_timestamp()) IS NOT TRUE
               AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
                                     WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
             ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next
@@ -174,6 +176,7 @@ BEGIN
         (SELECT n.* FROM jobq.job n
          WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'
            AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)
+           AND (n.expires_at <= statement_timestamp()) IS NOT TRUE
            AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
                                  WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
          ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j

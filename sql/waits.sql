@@ -56,7 +56,7 @@ RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                worker bigint, claim bigint,
                cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
                kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
-               result jsonb, result_bytes bytea)
+               result jsonb, result_bytes bytea, expires_at timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -86,7 +86,7 @@ BEGIN
            coalesce(j.enqueued_at, 'epoch'), coalesce(j.run_at, 'epoch'), j.claimed_at,
            j.finished_at, j.worker, j.claim, j.cancel_requested_at, j.key, j.errors,
            coalesce(j.queue_id, 0), coalesce(j.kind_id, 0), j.own_max_attempts, j.timeout_us,
-           j.line, j.result, j.result_bytes
+           j.line, j.result, j.result_bytes, j.expires_at
     FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
     LEFT JOIN LATERAL (SELECT o.* FROM jobq.jobs o WHERE o.id = u.id LIMIT 1) AS j ON true
     ORDER BY u.n;
@@ -101,7 +101,7 @@ RETURNS TABLE (id bigint, queue text, kind text, state text, priority smallint,
                worker bigint, claim bigint,
                cancel_requested_at timestamptz, key text, errors jsonb, queue_id integer,
                kind_id integer, own_max_attempts integer, timeout_us bigint, line text,
-               result jsonb, result_bytes bytea)
+               result jsonb, result_bytes bytea, expires_at timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN

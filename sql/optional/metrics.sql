@@ -113,7 +113,7 @@ BEGIN
 END $$;
 
 -- How long jobs waited, from run_at to the start, and how long handlers ran, by kind and for
--- whole queues, slowest first. Counted by the workers.
+-- whole queues, slowest first. Counted by the workers. expired: ended without a start.
 CREATE OR REPLACE VIEW jobq.times AS
 SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiting_p50,
        jobq._times_quantile(s.waiting, 0.95) AS waiting_p95,
@@ -123,11 +123,11 @@ SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiti
        jobq._times_quantile(s.running, 0.99) AS running_p99,
        s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
        s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,
-       s.counts[5] AS released, s.counts[6] AS snoozed
+       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired
 FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,
              (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started
       FROM jobq._tally_sums() t) AS s
-WHERE s.started > 0
+WHERE s.started > 0 OR s.counts[54] > 0
 ORDER BY running_p95 DESC NULLS LAST, s.queue, s.kind;
 
 -- ---- metrics -------------------------------------------------------------------------------
@@ -189,8 +189,9 @@ BEGIN
     SELECT string_agg((
                SELECT string_agg(format(E'jobq_jobs_total{%s,outcome="%s"} %s\n', k.labels,
                                         o.name, k.c[o.n]), '' ORDER BY o.n)
-               FROM unnest('{succeeded,retried,failed,cancelled,released,snoozed}'::text[])
-                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.ran),
+               FROM (VALUES ('succeeded', 1), ('retried', 2), ('failed', 3), ('cancelled', 4),
+                            ('released', 5), ('snoozed', 6), ('expired', 54)) AS o (name, n)),
+               '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[7]),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg((
@@ -216,8 +217,8 @@ BEGIN
     FROM (SELECT l.*, format('queue="%s",kind="%s"', l.queue, l.kind) AS labels,
                  format('messaging_system="%s",messaging_destination_name="%s",'
                         'messaging_operation_name=', v_name, l.queue) AS shared,
-                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] > 0
-                     AS ran,
+                 l.started > 0 OR l.c[1] + l.c[2] + l.c[3] + l.c[4] + l.c[5] + l.c[6] + l.c[54]
+                     > 0 AS ran,
                  l.c[8] + l.c[10] > 0 AS read
           FROM (SELECT row_number() OVER (ORDER BY t.queue, t.kind) AS n,
                        jobq._metric_label(t.queue) AS queue,
@@ -226,7 +227,7 @@ BEGIN
                                        FROM unnest(t.counts[12:31]) AS u (count)) AS started
                 FROM jobq._tally_sums() t WHERE t.kind IS NOT NULL) AS l) AS k;
     RETURN jobq._metric('jobq_jobs', 'counter', NULL,
-                       'What became of jobs, each time one ran.', v_jobs)
+                       'What became of jobs, each time one ran; expired: unrun.', v_jobs)
         || jobq._metric('jobq_leases_lost', 'counter', NULL,
                        'Results that were refused, because others had the job.', v_lost)
         || jobq._metric('jobq_messages', 'counter', NULL,

@@ -186,6 +186,62 @@ static const behaviour behaviours[] = {
      "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 93;"
      "register w=4; claim w=4 n=1 -> ok 1"},
 
+    /* -- expiry -- */
+    {"a job that has not begun in time is cancelled, and uses up no attempt",
+     "enqueue e=5 -> 1; enqueue -> 2; register; wait d=5; claim n=1 l=9 -> ok 2 ended 1;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 0 at 0 expired; revive j=1 -> transition"},
+    {"it may begin before its instant, and not at it",
+     "enqueue e=5 -> 1; enqueue e=5 -> 2; register; wait d=4; claim n=1 -> ok 1; wait d=1;"
+     "claim n=2 l=9 -> ok ended 1; see j=2 -> 2 q1 k1 p0 cancelled 0/1 attempt 0 at 0 expired;"
+     "success j=1 n=1 -> ok; claim n=3 -> ok"},
+    {"its time is counted from when it may run",
+     "enqueue d=10 e=5 -> 1; enqueue d=10 e=5 -> 2; register; wait d=14; claim n=1 -> ok 1;"
+     "wait d=1; claim n=2 -> ok ended 1"},
+    {"a retry is as late as the first attempt, and sleeps no longer than that",
+     "enqueue e=8 -> 1; register; claim n=1; retry j=1 n=1 d=60 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 8; wait d=8; claim n=2 -> ok ended 1;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 8 expired"},
+    {"so does a snooze", "enqueue e=8 -> 1; register; claim n=1; snooze j=1 n=1 d=60 -> ok;"
+                         "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 snoozes 1 at 8"},
+    {"an attempt that has begun may end at any time; the next one is late",
+     "enqueue e=2 -> 1; enqueue e=2 -> 2; register; claim n=1 l=2 -> ok 1 2; wait d=5;"
+     "success j=1 n=1 -> ok; retry j=2 n=1 d=9 -> ok;"
+     "see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 1 at 5; claim n=2 -> ok ended 1"},
+    {"a later stage is as late as the first",
+     "enqueue s=2 e=3 -> 1; register; claim n=1; wait d=3; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 3; claim n=2 -> ok ended 1;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 1/2 attempt 0 at 3 expired"},
+    {"of a late job, who waits for its success is cancelled, and who waits for its failure runs",
+     "enqueue e=5 -> 1; enqueue -> 2; enqueue -> 3; after j=2 i=1 x=1; after j=3 i=1 o=1; register;"
+     "wait d=5; claim n=1 l=9 -> ok 3 ended 1;"
+     "see j=2 -> 2 q1 k1 p0 cancelled 0/1 attempt 0 at 0"},
+    {"a late job of a kind that the claim spares stays",
+     "enqueue k=2 e=1 -> 1; register; wait d=1; claim n=1 f=2 -> ok; claim n=2 -> ok ended 1"},
+    {"a late suspect ends, too",
+     "enqueue e=40 -> 1; register w=1; claim n=1; wait d=31; register w=2; rescue w=1 -> dead 1;"
+     "wait d=9; claim w=2 n=1 u=1 -> ok ended 1;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 0 at 31 expired"},
+    {"a parked job is late when somebody can run it",
+     "enqueue k=2 e=5 -> 1; register k=2; claim n=1; park j=1 n=1 -> ok; wait d=9;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at never; unpark k=2 -> 1;"
+     "claim n=2 -> ok ended 1"},
+    {"a job that is revived no longer expires",
+     "policy m=1; enqueue e=5 -> 1; register; claim n=1; retry j=1 n=1 -> ok; wait d=9;"
+     "revive j=1 -> ok; claim n=2 -> ok 1"},
+    {"a late job uses up no token of its line",
+     "line z=1 t=1; enqueue z=1 e=2 -> 1; enqueue z=1 e=2 -> 2; enqueue z=1 -> 3; register;"
+     "wait d=2; claim n=1 v=1 l=9 -> ok ended 1 walk q1 due 1e-06;"
+     "claim n=2 v=1 l=9 -> ok ended 1 walk q1 due 1e-06; claim n=3 v=1 l=9 -> ok 3 walk q1 to 1"},
+    {"nor does it take the place of a strict line",
+     "line z=1 s=1; enqueue z=1 e=2 -> 1; enqueue z=1 -> 2; register; wait d=2;"
+     "claim n=1 v=1 l=9 -> ok ended 1 walk q1 due 1e-06; claim n=2 v=1 l=9 -> ok 2 walk q1 to 1"},
+    {"a strict line goes on when the job that held it is late",
+     "line z=1 s=1; enqueue z=1 e=5 -> 1; enqueue z=1 -> 2; register;"
+     "claim n=1 v=1 l=9 -> ok 1 walk q1 to 1; retry j=1 n=1 d=9 -> ok; wait d=5;"
+     "claim n=2 v=1 l=9; claim n=3 v=1 l=9 z=1 -> ok 2;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 5 line 1 expired;"
+     "see j=2 -> 2 q1 k1 p0 running 0/1 attempt 1 w1 n3 at 0 in line 1"},
+
     /* -- jobs that wait for others -- */
     {"a job waits for the success of another one",
      "enqueue -> 1; enqueue -> 2; after j=2 i=1 -> ok; see j=2 -> 2 q1 k1 p0 waiting 0/1 attempt 0 "

@@ -5,13 +5,13 @@
  *
  *   function      statements  locks  skip  conflict  steps
  *   line_up           2         2     2       0        1
- *   claim_sift        1         0     0       0        0
+ *   claim_sift        3         0     0       0        0
  *   claim_lanes       2         1     1       0        1
  *   line_rooms        1         0     0       0        2
  *   line_fronts       1         0     0       0        2
  *   lock_lines        3         1     1       1        1
  *   strict_job        4         0     0       0        1
- *   take_lines        1         2     2       0        1
+ *   take_lines        2         2     2       0        1
  *   lines_ready       1         0     0       0        1
  *   claim_visit      10         0     0       0        0
  *   claim_walk        5         0     0       0        0

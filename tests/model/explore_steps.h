@@ -23,7 +23,7 @@
  *
  *   function      statements  locks  skip  conflict  steps
  *   claim             4         2     1       0        7
- *   claim_suspect     1         1     1       0        0
+ *   claim_suspect     2         1     1       0        0
  *   claim_look        4         0     0       0        0
  *   refuse_dead       1         0     0       0        0
  *   rows_within       1         0     0       0        0

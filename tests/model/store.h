@@ -77,6 +77,7 @@ typedef struct taking {
     bool suspect_ready, alone_ready;
     int32_t walk_count; /* also if jobs came */
     jobq_walk walks[2];
+    int32_t ended;      /* late jobs that it has ended, also if jobs came */
 } taking;
 
 /* What a heartbeat brings. Sets are bits: jobs to cancel, kinds of its queues that claims spare
@@ -153,6 +154,7 @@ typedef struct store {
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
+ * Of a new job: e expires (seconds after it may run).
  * Of edges: i the parent, o the end that serves (jobq_on_end), x cascade. await: by a running job.
  * Of a policy: s snoozes_max, x attempts_span_stages.
  * Of lines: z its number, of a claim the one that its walk begins after; v the quantum of a claim
@@ -285,6 +287,7 @@ static void do_enqueue(stage *s, const operation *d)
     like.max_attempts = (int32_t)arg(d, 'm', 0);
     like.line = arg(d, 'z', 0);
     like.run_at_us = s->now_us + arg(d, 'd', 0) * SECOND;
+    like.expires_us = arg(d, 'e', 0) * SECOND;
     say("%d", (int)s->on->enqueue(&like, jobq_str_from("{\"n\": 1}"), s->now_us));
 }
 
@@ -336,6 +339,7 @@ static void do_claim(stage *s, const operation *d)
     say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));
     qsort(t.jobs, (size_t)t.count, sizeof t.jobs[0], by_id);
     say_jobs(s, &t);
+    if (t.ended > 0) say(" ended %d", (int)t.ended);
     for (i = 0; i < t.walk_count && error == JOBQ_OK; i++) {
         bool moved = t.walks[i].after != arg(d, 'z', 0);
         bool due = t.walks[i].due_us > 0 && t.count < t.limit; /* a full claim may look further */
@@ -343,7 +347,7 @@ static void do_claim(stage *s, const operation *d)
         if (moved) say(" to %d", (int)t.walks[i].after);
         if (due) say(" due %g", (double)t.walks[i].due_us / 1e6);
     }
-    if (t.count > 0 || error != JOBQ_OK) return;
+    if (t.count > 0 || t.ended > 0 || error != JOBQ_OK) return;
     if (t.due_us >= 0) say(" due %g", (double)t.due_us / 1e6);
     if (t.suspect_ready) say(" suspects");
     if (t.alone_ready) say(" alone");

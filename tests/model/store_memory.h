@@ -62,7 +62,7 @@ static jobq_error memory_answer(int64_t now_us)
 static jobq_error memory_claim(taking *t, int64_t now_us)
 {
     const jobq_claimed *c = &answered.claimed;
-    int32_t kind;
+    int32_t kind, i;
 
     memory_ask(JOBQ_REQUEST_CLAIM, t->worker, t->number);
     asked.limit = t->limit;
@@ -82,6 +82,7 @@ static jobq_error memory_claim(taking *t, int64_t now_us)
     memcpy(t->jobs, c->jobs, (size_t)c->count * sizeof *c->jobs);
     t->walk_count = c->walk_count;
     memcpy(t->walks, c->walks, (size_t)c->walk_count * sizeof *c->walks);
+    for (i = 0; i < c->ended_count; i++) t->ended += c->ended[i].count;
     if (answered.error != JOBQ_OK || t->count > 0) return answered.error;
     t->due_us = c->due_us;
     t->suspect_ready = c->suspects;

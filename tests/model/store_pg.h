@@ -175,6 +175,7 @@ static int64_t pg_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us
     job.stages = like->stages;
     if (like->line != 0) job.line = pg_line_names[like->line];
     job.max_attempts = like->max_attempts;
+    job.expires_us = like->expires_us;
     if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
     return id;
 }
@@ -232,6 +233,8 @@ static void pg_taken(taking *t, verb_batch *batch)
         t->walks[i] = batch->of->answer.claimed.walks[i];
         t->walks[i].after = pg_line_of(t->walks[i].after);
     }
+    for (i = 0; i < (size_t)batch->of->answer.claimed.ended_count; i++)
+        t->ended += batch->of->answer.claimed.ended[i].count;
     verb_batch_clear(batch);
 }
 
@@ -625,8 +628,8 @@ static void pg_look(view *v)
               "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
               "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), ''), line_name, 0, "
               "coalesce(snoozes, 0) FROM jobq.failed UNION ALL SELECT " PG_JOB
-              "0, 0, 0, 0, state, payload::text, '', "
-              "line_name, 0, 0 FROM jobq.history ORDER BY 1");
+              "0, 0, 0, 0, state, payload::text, coalesce(substring(errors -> -1 ->> 'error' "
+              "FROM '^expired'), ''), line_name, 0, 0 FROM jobq.history ORDER BY 1");
     v->jobs = PQntuples(res);
     for (i = 0; i < v->jobs; i++) pg_look_job(res, i, &v->job[i]);
     PQclear(res);

@@ -65,10 +65,10 @@ static void python_reset(void)
 static int64_t python_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
 {
     (void)payload;
-    if (ask(now_us, "enqueue %d %d %d %d %d %lld %s", (int)like->queue, (int)like->kind,
+    if (ask(now_us, "enqueue %d %d %d %d %d %lld %lld %s", (int)like->queue, (int)like->kind,
             (int)like->priority, (int)like->stages, (int)like->max_attempts,
-            (long long)like->run_at_us, like->line != 0 ? pg_line_names[like->line] : "-") !=
-        JOBQ_OK) {
+            (long long)like->run_at_us, (long long)like->expires_us,
+            like->line != 0 ? pg_line_names[like->line] : "-") != JOBQ_OK) {
         fail_msg("%s", python_answer);
     }
     return atoll(python_answer);

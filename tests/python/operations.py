@@ -102,12 +102,14 @@ def one(function, *values):
     return connection.execute(f"SELECT {SCHEMA}.{function}({marks})", values).fetchone()[0]
 
 
-def enqueue(queue, kind, priority, stages, max_attempts, run_at_us, line):
+def enqueue(queue, kind, priority, stages, max_attempts, run_at_us, expires_us, line):
     return [connection.execute(
         f"SELECT {SCHEMA}.enqueue(%s, %s, %s, priority => %s, stages => %s, max_attempts => %s, "
-        "line => %s, run_at => timestamptz 'epoch' + %s * interval '1 microsecond')",
+        "line => %s, run_at => timestamptz 'epoch' + %s * interval '1 microsecond', "
+        "expires => %s * interval '1 microsecond')",
         (f"q{queue}", f"k{kind}", Jsonb({"n": 1}), int(priority), int(stages),
-         int(max_attempts) or None, None if line == "-" else line, int(run_at_us))).fetchone()[0]]
+         int(max_attempts) or None, None if line == "-" else line, int(run_at_us),
+         int(expires_us) or None)).fetchone()[0]]
 
 
 def join(number, *kinds):

@@ -54,7 +54,7 @@ static const lack *lack_of(const behaviour *b)
 static size_t untold(const char *p)
 {
     static const char *const words[] = {" due", " suspects", " alone", " spared", " parked",
-                                        " overdue"};
+                                        " overdue", " ended"};
     size_t i, length;
 
     if (strncmp(p, " walk", 5) == 0) return strcspn(p, ";");

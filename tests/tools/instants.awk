@@ -33,14 +33,16 @@ tables && table != "" && $2 ~ /^timestamptz,?$/ {
     if (listed[name] != 1) complain(name " is not in the list of instants once")
 }
 
-# Every other file. run_at is an end only of a partition, whose alias is p.
+# Every other file. run_at is an end only of a partition, whose alias is p, and expires_at only of
+# a worker, whose alias is w.
 !tables {
     text = held $0
     sub(/--.*/, "", text)
     held = ""
     if (text ~ /([<>=]|AND|BETWEEN|OR) *$/) held = text
     for (end in ends) {
-        column = (end == "run_at" ? "[^a-z_]p" : "[a-z_]+") "\\." end
+        column = (end == "run_at" ? "[^a-z_]p" : end == "expires_at" ? "[^a-z_]w" : "[a-z_]+") \
+                 "\\." end
         if (end == "run_at" && FILENAME !~ /outbox/) continue
         if (text ~ "[<>]=? *" column "([^a-z_]|$)" || text ~ column " *[<>]")
             complain(end " is compared alone")
